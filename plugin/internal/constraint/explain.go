@@ -18,12 +18,11 @@ import (
 
 // write prints the results in the requested format.
 func (o *review) write(results []result) error {
-	list := output.NewList("ConstraintReviewList", results)
-	switch o.output.Format {
-	case cli.FormatJSON:
-		return output.JSON(o.Out, list)
-	case cli.FormatYAML:
-		return output.YAMLStream(o.Out, []any{list})
+	if o.output.Format != "" && o.output.Format != cli.FormatTable {
+		return cli.PrintList(o.Session, &o.output, cli.Printed[result]{
+			Kind: "ConstraintReviewList", Items: results,
+			Name: func(r result) string { return r.Object },
+		})
 	}
 	for i, reviewed := range results {
 		if i > 0 {
@@ -51,7 +50,7 @@ func (o *review) explain(reviewed result) error {
 		for _, reason := range reviewed.Reasons {
 			table.Rows = append(table.Rows, []string{reason.Constraint, cmp.Or(reason.Field, "-"), reason.Message})
 		}
-		return table.Print(o.Out, false)
+		return o.output.PrintTable(o.Out, table)
 	case reviewed.Constraint == nil:
 		output.Line(o.Out, "%s is admitted unchanged: constraints do not apply to the namespaces %s", reviewed.Object,
 			strings.Join(scc.ExemptNamespaces, " and "))
@@ -70,7 +69,7 @@ func (o *review) explain(reviewed result) error {
 	for _, field := range slices.Sorted(maps.Keys(sets)) {
 		table.Rows = append(table.Rows, []string{field, sets[field]})
 	}
-	if err := table.Print(o.Out, false); err != nil {
+	if err := o.output.PrintTable(o.Out, table); err != nil {
 		return err
 	}
 	for _, reason := range reviewed.triedBefore {

@@ -27,13 +27,13 @@ type review struct {
 	constraints   []string
 	namespaceFile string
 	account       string
-	output        cli.FormatFlag
+	output        cli.ListFlags
 }
 
 func newReview(s cli.Session) *cobra.Command {
 	o := &review{Session: s}
 	cmd := &cobra.Command{
-		Use:   "review -f FILE [-R] | -k DIR [-z SERVICEACCOUNT] [--as USER --as-group GROUP...] [-o table|yaml|json]",
+		Use:   "review -f FILE [-R] | -k DIR [-z SERVICEACCOUNT] [--as USER --as-group GROUP...] [-o name|json|yaml|...]",
 		Short: "Show which SecurityContextConstraints admit a pod, or why none does",
 		Long: templates.LongDesc(`
 			Show which SecurityContextConstraints would admit pods, or the pods of workloads, and which fields they
@@ -42,6 +42,9 @@ func newReview(s cli.Session) *cobra.Command {
 
 			The controller of a workload creates its pods, so your own permissions do not matter for them: its service
 			account or the controller must be able to use the constraints.
+
+			If you may not read constraints, or who may use them, the API server decides in a dry run, as if you created
+			the pod.
 
 			With --constraints, the command needs no cluster. The constraints, the roles and bindings of RBAC, and the
 			namespace come from files, and the user and groups from --as and --as-group.
@@ -81,19 +84,20 @@ func newReview(s cli.Session) *cobra.Command {
 		"A file or directory with SecurityContextConstraints, roles and bindings, to use instead of those in the cluster.")
 	flags.StringVar(&o.namespaceFile, "namespace-file", "",
 		"A file with the Namespace of the pods, to use instead of the one in the cluster.")
-	o.output.AddTo(cmd, cli.FormatTable, "Output format", cli.FormatTable, cli.FormatYAML, cli.FormatJSON)
+	o.output.AddTo(cmd, cli.ListOptions{Names: true, Formats: []string{cli.FormatTable}})
 	return cmd
 }
 
 // result is what review prints for a pod.
 type result struct {
+	Ref        output.ObjectRef `json:"object"`
+	Allowed    bool             `json:"allowed"`
+	Constraint *string          `json:"constraint"`
+	Subject    *string          `json:"subject"`
+	Pod        *corev1.Pod      `json:"pod"`
+	Reasons    []scc.Reason     `json:"reasons"`
 	// Object is the name of the pod or the workload: "deployment.apps/web".
-	Object     string       `json:"object"`
-	Allowed    bool         `json:"allowed"`
-	Constraint *string      `json:"constraint"`
-	Subject    *string      `json:"subject"`
-	Pod        *corev1.Pod  `json:"pod"`
-	Reasons    []scc.Reason `json:"reasons"`
+	Object string `json:"-"`
 	// original is the pod before the review.
 	original *corev1.Pod
 	// isTried reports whether a dry run decided. The constraints are then unknown.
@@ -125,6 +129,7 @@ func (o *review) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		reviewed.Ref = output.NewObjectRef(object.GroupVersionKind(), reviewed.original.Namespace, object.GetName())
 		reviewed.Object = output.Object(object.GroupVersionKind().GroupKind(), object.GetName())
 		results = append(results, reviewed)
 	}

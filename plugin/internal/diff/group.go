@@ -126,7 +126,7 @@ func (r *report) noteIncomplete(s cli.Session) {
 		s.Note("not compared: %s", unknown)
 	}
 	for _, skipped := range r.NotPopulated {
-		s.Note("not populated: %s: %s", output.FirstFew(skipped.Namespaces), skipped.Reason)
+		s.Note("not populated: %s: %s", output.FirstFew(skipped.Namespaces), skipped.Message)
 	}
 }
 

@@ -68,7 +68,7 @@ func (d *diff) recorded(
 			report.NotPopulated = append(report.NotPopulated, notPopulated{reason, []string{ns.Name}})
 			continue
 		}
-		items := recordedItems(ns, populated.Objects)
+		items := recordedItems(ns, populated)
 		report.Summary.UnchangedObjects += max(0, len(populated.Objects)-len(items))
 		report.Items = append(report.Items, slices.DeleteFunc(items, func(i *item) bool {
 			return d.template != "" && i.Template != d.template
@@ -86,30 +86,35 @@ func (d *diff) recorded(
 
 // recordedItems returns the objects of a namespace that are not as declared according to what the operator recorded, and
 // those of which that is unknown.
-func recordedItems(ns *corev1.Namespace, objects []*metav1.PartialObjectMetadata) []*item {
+func recordedItems(ns *corev1.Namespace, populated survey.Populated) []*item {
 	var items []*item
 	condition := populate.PopulatedCondition(ns)
 	reported := populate.ReportedFindings(condition)
 	if condition != nil && condition.Status == corev1.ConditionFalse && len(reported) == 0 {
 		items = append(items, &item{
-			Namespace: ns.Name, Object: "namespace/" + ns.Name, Action: actionUnknown, Different: true,
+			Namespace: ns.Name, Object: "namespace/" + ns.Name, Ref: output.NewObjectRef(namespaceKind, "", ns.Name), Action: actionUnknown, Different: true,
 			Reason: condition.Reason + ": " + condition.Message,
 		})
 	}
 	known := map[string]*metav1.PartialObjectMetadata{}
-	for _, object := range objects {
+	for _, object := range populated.Objects {
 		known[nameOf(object)] = object
 	}
 	for _, finding := range reported {
 		items = append(items, reportedItem(ns.Name, finding, known[finding.Object]))
 		delete(known, finding.Object)
 	}
-	for _, object := range objects {
+	for _, object := range populated.Objects {
 		if known[nameOf(object)] == nil {
 			continue
 		}
 		if i := driftedItem(ns.Name, object); i != nil {
 			items = append(items, i)
+		}
+	}
+	for _, i := range items {
+		if i.Ref.Kind == "" {
+			i.Ref = output.ParseObject(i.Object, ns.Name, populated.Kinds)
 		}
 	}
 	return items
@@ -178,12 +183,20 @@ func nameOf(object *metav1.PartialObjectMetadata) string {
 func (d *diff) writeRecorded(report *report) error {
 	defer report.noteSummary(d.Session)
 	report.noteIncomplete(d.Session)
-	if d.output.Format == cli.FormatJSON {
-		return output.JSON(d.Out, report)
+	var err error
+	if report.Items, err = cli.Sorted(&d.output, report.Items); err != nil {
+		return err
+	}
+	if d.output.Format == cli.FormatName {
+		report.names(d.Out)
+		return nil
+	}
+	if printed, err := d.output.PrintReport(d.Out, report); printed {
+		return err
 	}
 	report.noteLeftAlone(d.Session, false)
 	if table := report.table(false); len(table.Rows) > 0 {
-		return table.Print(d.Out, false)
+		return d.output.PrintTable(d.Out, table)
 	}
 	return nil
 }

@@ -46,8 +46,8 @@ func (p *preview) runPopulated(ctx context.Context, name string) error {
 		p.Note("you may not list %s, so their objects are not shown", output.FirstFew(populated.Unlisted))
 	}
 	p.notePopulation(ns)
-	if *p.print.OutputFormat == cli.FormatTable {
-		return populatedTable(populated).Print(p.Out, false)
+	if p.output.Format == cli.FormatTable {
+		return p.output.PrintTable(p.Out, populatedTable(populated))
 	}
 	objects, err := readObjects(ctx, c, populated)
 	return errors.Join(p.printObjects(objects), err)

@@ -19,6 +19,8 @@ import (
 type Populated struct {
 	// Objects are sorted by kind and name. They have their managedFields.
 	Objects []*metav1.PartialObjectMetadata
+	// Kinds are the kinds of which objects can exist in namespaces.
+	Kinds []schema.GroupVersionKind
 	// Unlisted are the resources that the user may not list, such as "leases.coordination.k8s.io". Their objects are
 	// unknown.
 	Unlisted []string
@@ -45,6 +47,7 @@ func ReadPopulated(ctx context.Context, c *cluster.Cluster, namespace string) (P
 	})
 	var populated Populated
 	for i, r := range results {
+		populated.Kinds = append(populated.Kinds, kinds[i].GroupVersionKind)
 		switch {
 		case apierrors.IsForbidden(r.err):
 			populated.Unlisted = append(populated.Unlisted, kinds[i].Resource.GroupResource().String())
