@@ -7,7 +7,6 @@ package plugin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -30,7 +29,7 @@ func Run(ctx context.Context, argv []string, streams genericiooptions.IOStreams)
 	root.SetArgs(arguments(argv))
 	err := root.ExecuteContext(ctx)
 	if message := Message(err); message != "" {
-		fmt.Fprintln(streams.ErrOut, message)
+		output.Sentences(streams.ErrOut, message)
 	}
 	return ExitCode(err)
 }
