@@ -6,6 +6,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -134,10 +135,19 @@ func (c *Cluster) CheckInstalled(ctx context.Context) error {
 // Templates returns all NamespaceTemplates, or a NotInstalledError. They lack the metadata that no command needs.
 func (c *Cluster) Templates(ctx context.Context) ([]*v1alpha1.NamespaceTemplate, error) {
 	templates, err := list(ctx, c, v1alpha1.NamespaceTemplates, "", metav1.ListOptions{}, reduceTemplate)
-	if apierrors.IsNotFound(err) {
-		return nil, NotInstalledError{}
+	return templates, c.installed(ctx, err)
+}
+
+// installed returns a NotInstalledError in place of the error of a list of nstpl's objects, if the cluster does not have
+// their kind. To users without rights, the API server says that the list is forbidden in either case.
+func (c *Cluster) installed(ctx context.Context, err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return NotInstalledError{}
+	case apierrors.IsForbidden(err):
+		return cmp.Or(c.CheckInstalled(ctx), err)
 	}
-	return templates, err
+	return err
 }
 
 // DecodeTemplate returns a NamespaceTemplate that was read as an unstructured object.
