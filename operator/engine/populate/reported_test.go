@@ -14,9 +14,15 @@ func TestReportedFindingsAreThoseOfTheCondition(t *testing.T) {
 	settings := ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "settings"}
 	binding := ObjectID{schema.GroupKind{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}, "team:viewers"}
 	findings := []Finding{
-		{Object: settings, Template: "defaults", Severity: Error, Message: "configmaps \"settings\" is forbidden: quota; exceeded"},
+		{
+			Object: settings, Template: "defaults", Severity: Error,
+			Message: "configmaps \"settings\" is forbidden: quota; exceeded",
+		},
 		{Template: "broken", Severity: Error, Message: "template broken: it has no name"},
-		{Object: binding, Severity: Warning, Message: "drifted: subjects changed by kubectl-edit; driftPolicy is Report"},
+		{
+			Object: binding, Severity: Warning,
+			Message: "drifted: subjects changed by kubectl-edit; driftPolicy is Report",
+		},
 	}
 	parts := []string{"2 objects of defaults, more"}
 	for _, finding := range findings {

@@ -10,6 +10,7 @@ func Unlisted(resources, consequence string) string {
 
 // NoAccess returns the error for a user who may read neither the policies of the cluster nor a namespace.
 func NoAccess(namespace string) error {
-	return fmt.Errorf("you may read neither the policies of the cluster nor namespace %s: ask a cluster administrator "+
-		"for the ClusterRole nstpl-viewer, or an administrator of the namespace for the ClusterRole view in it", namespace)
+	return fmt.Errorf("you may read neither the policies of the cluster nor namespace %s: "+
+		"ask a cluster administrator for the ClusterRole nstpl-viewer, "+
+		"or an administrator of the namespace for the ClusterRole view in it", namespace)
 }

@@ -33,7 +33,8 @@ type review struct {
 func newReview(s cli.Session) *cobra.Command {
 	o := &review{Session: s}
 	cmd := &cobra.Command{
-		Use:   "review -f FILE [-R] | -k DIR [-z SERVICEACCOUNT] [--as USER --as-group GROUP...] [-o name|json|yaml|...]",
+		Use: "review -f FILE [-R] | -k DIR [-z SERVICEACCOUNT] [--as USER --as-group GROUP...] " +
+			"[-o name|json|yaml|...]",
 		Short: "Show which SecurityContextConstraints admit a pod, or why none does",
 		Long: templates.LongDesc(`
 			Show which SecurityContextConstraints would admit pods, or the pods of workloads, and which fields they

@@ -39,9 +39,9 @@ func (o *review) try(
 		Create(ctx, request, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: cli.FieldManager})
 	switch {
 	case apierrors.IsForbidden(err) && !env.caller.MayCreatePods(ctx, pod.Namespace):
-		return result{}, fmt.Errorf("you may neither read the SecurityContextConstraints nor create pods in namespace %s: "+
-			"ask a cluster administrator for the ClusterRole nstpl-viewer, or an administrator of the namespace for the "+
-			"ClusterRole edit in it", pod.Namespace)
+		return result{}, fmt.Errorf("you may neither read the SecurityContextConstraints nor create pods in "+
+			"namespace %s: ask a cluster administrator for the ClusterRole nstpl-viewer, "+
+			"or an administrator of the namespace for the ClusterRole edit in it", pod.Namespace)
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
 		reviewed.Reasons = append(reviewed.Reasons, scc.Reason{Message: err.Error()})
 		return reviewed, nil
@@ -59,8 +59,8 @@ func (o *review) try(
 		reviewed.Constraint, reviewed.Subject = &name, &subject
 	}
 	if object.GetKind() != "Pod" && reviewed.Subject != nil && *reviewed.Subject == scc.UserSubject {
-		o.Note("%s: your own permission to use %s decided, but a controller creates the pods: they are admitted the same "+
-			"way only if service account %s may use it",
+		o.Note("%s: your own permission to use %s decided, but a controller creates the pods: "+
+			"they are admitted the same way only if service account %s may use it",
 			output.Object(object.GroupVersionKind().GroupKind(), object.GetName()), *reviewed.Constraint,
 			pod.Spec.ServiceAccountName)
 	}

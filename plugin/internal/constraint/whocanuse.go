@@ -86,10 +86,14 @@ func (o *whoCanUse) run(ctx context.Context, name string) error {
 	}
 	users := []constraintUser{}
 	for _, user := range constraints[i].Users {
-		users = append(users, constraintUser{Subject: rbacv1.Subject{Kind: rbacv1.UserKind, Name: user}, By: "users of the constraints"})
+		users = append(users, constraintUser{
+			Subject: rbacv1.Subject{Kind: rbacv1.UserKind, Name: user}, By: "users of the constraints",
+		})
 	}
 	for _, group := range constraints[i].Groups {
-		users = append(users, constraintUser{Subject: rbacv1.Subject{Kind: rbacv1.GroupKind, Name: group}, By: "groups of the constraints"})
+		users = append(users, constraintUser{
+			Subject: rbacv1.Subject{Kind: rbacv1.GroupKind, Name: group}, By: "groups of the constraints",
+		})
 	}
 	byRole, err := byRoles(ctx, c, namespace, name)
 	if err != nil {

@@ -84,16 +84,17 @@ func (d *diff) recorded(
 	return report, ctx.Err()
 }
 
-// recordedItems returns the objects of a namespace that are not as declared according to what the operator recorded, and
-// those of which that is unknown.
+// recordedItems returns the objects of a namespace that are not as declared according to what the operator recorded,
+// and those of which that is unknown.
 func recordedItems(ns *corev1.Namespace, populated survey.Populated) []*item {
 	var items []*item
 	condition := populate.PopulatedCondition(ns)
 	reported := populate.ReportedFindings(condition)
 	if condition != nil && condition.Status == corev1.ConditionFalse && len(reported) == 0 {
 		items = append(items, &item{
-			Namespace: ns.Name, Object: "namespace/" + ns.Name, Ref: output.NewObjectRef(namespaceKind, "", ns.Name), Action: actionUnknown, Different: true,
-			Reason: condition.Reason + ": " + condition.Message,
+			Namespace: ns.Name, Object: "namespace/" + ns.Name,
+			Ref:    output.NewObjectRef(namespaceKind, "", ns.Name),
+			Action: actionUnknown, Different: true, Reason: condition.Reason + ": " + condition.Message,
 		})
 	}
 	known := map[string]*metav1.PartialObjectMetadata{}

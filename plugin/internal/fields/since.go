@@ -60,7 +60,7 @@ func (o owned) leaves(path Path, add func(Path)) {
 	}
 }
 
-// stepOf returns the step of a key of FieldsV1. It reports false for the key of the node itself, and for an unknown key.
+// stepOf returns the step of a key of FieldsV1. It reports false for the key of the node itself and for an unknown key.
 func stepOf(key string) (Step, bool) {
 	kind, text, _ := strings.Cut(key, ":")
 	switch kind {

@@ -32,5 +32,6 @@ func timeoutMessage(connection *url.Error) string {
 // isWrite reports whether a request may have changed an object: neither dry runs nor reviews do.
 func isWrite(request *url.Error) bool {
 	return request.Op != "Get" && !strings.Contains(request.URL, "dryRun=All") &&
-		!strings.Contains(request.URL, "/authorization.k8s.io/") && !strings.Contains(request.URL, "/authentication.k8s.io/")
+		!strings.Contains(request.URL, "/authorization.k8s.io/") &&
+		!strings.Contains(request.URL, "/authentication.k8s.io/")
 }

@@ -50,8 +50,8 @@ func (o *tree) currentNamespace(ctx context.Context, c *cluster.Cluster) (*corev
 	return ns, err
 }
 
-// onlyCurrent returns the current namespace, for a user who may not list namespaces. It returns none if the user may not
-// read it.
+// onlyCurrent returns the current namespace, for a user who may not list namespaces. It returns none if the user may
+// not read it.
 func (o *tree) onlyCurrent(ctx context.Context, c *cluster.Cluster) ([]*corev1.Namespace, error) {
 	name, _, err := o.Namespace()
 	if err != nil {
@@ -69,8 +69,8 @@ func (o *tree) onlyCurrent(ctx context.Context, c *cluster.Cluster) ([]*corev1.N
 	return []*corev1.Namespace{ns}, nil
 }
 
-// readPolicies adds the populated Roles and RoleBindings, and the quotas, that exist in a namespace. It prints a note on
-// those that the user may not list.
+// readPolicies adds the populated Roles and RoleBindings, and the quotas, that exist in a namespace. It prints a note
+// on those that the user may not list.
 func (o *tree) readPolicies(ctx context.Context, c *cluster.Cluster, n *node) error {
 	populated := func(resource string) ([]metav1.PartialObjectMetadata, error) {
 		list, err := c.Metadata.Resource(rbacv1.SchemeGroupVersion.WithResource(resource)).Namespace(n.Name).

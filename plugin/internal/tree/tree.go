@@ -39,8 +39,9 @@ func New(s cli.Session) *cobra.Command {
 			Without DIR, draw the tree of the cluster: its PolicySpaces, the namespaces in them, what templates
 			declare in these namespaces, and the usage of each quota. If the cluster follows a tree in a
 			PolicyRepository, its root has the commit that is in force. If you may not read the policies of the
-			cluster, as the owner of a namespace, draw the policyspaces in the labels of the current namespace. With DIR, draw the tree in a directory. That
-			tree must be valid: see "kubectl nstpl vet".
+			cluster, as the owner of a namespace, draw the policyspaces in the labels of the current namespace.
+
+			With DIR, draw the tree in a directory. That tree must be valid: see "kubectl nstpl vet".
 
 			With -o json or -o yaml, the output is a list of policyspaces and namespaces, each with its parent.`),
 		Example: templates.Examples(`
