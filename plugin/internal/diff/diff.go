@@ -102,8 +102,8 @@ func New(s cli.Session) *cobra.Command {
 			populated objects show.
 
 			With -o json or -o yaml, the output is a DiffReport with an item for each object that is not as declared.
-			Its action is Create, Adopt (the object exists and is not managed by nstpl yet), Configure, Replace (the object
-			cannot be updated in place), Prune (it is no longer declared), Delete (no template declares it, and a
+			Its action is Create, Adopt (the object exists and is not managed by nstpl yet), Configure, Replace (the
+			object cannot be updated in place), Prune (it is no longer declared), Delete (no template declares it, and a
 			template is authoritative for its kind), Empty (it is being deleted and must not grant rights), LeaveAlone
 			or Unknown. With --tree, the output is a TreeDiffReport, and the action of an object can also be
 			DeleteIfAdopted.

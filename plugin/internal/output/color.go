@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"k8s.io/cli-runtime/pkg/printers"
@@ -103,7 +104,7 @@ func (d *diffWriter) Write(data []byte) (int, error) {
 		return d.w.Write(data)
 	}
 	var colored bytes.Buffer
-	text := append(d.begin, data...)
+	text := slices.Concat(d.begin, data)
 	for {
 		line, rest, found := bytes.Cut(text, []byte("\n"))
 		if !found {

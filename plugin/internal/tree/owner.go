@@ -2,6 +2,7 @@ package tree
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -26,9 +27,8 @@ func (o *tree) ownerNode(ctx context.Context, c *cluster.Cluster) (*node, error)
 		"only namespace/"+ns.Name+" and the policyspaces in its labels are shown"))
 	root := &node{Name: clusterKind, Kind: clusterKind}
 	parent := root
-	spaces := hierarchy.SpacesOf(ns)
-	for i := len(spaces) - 1; i >= 0; i-- {
-		space := &node{Name: spaces[i], Kind: spaceKind}
+	for _, name := range slices.Backward(hierarchy.SpacesOf(ns)) {
+		space := &node{Name: name, Kind: spaceKind}
 		parent.Children = append(parent.Children, space)
 		parent = space
 	}
