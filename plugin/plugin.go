@@ -7,12 +7,13 @@ package plugin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
 	// Adds the auth providers that kubeconfigs may name, such as oidc.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 
@@ -21,15 +22,47 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// Run runs the plugin and returns its exit code. The first element of argv is the name of the program.
+const (
+	// exitInterrupted is the exit code of a command that the user interrupted, like that of shells for SIGINT.
+	exitInterrupted = 130
+	// grace is how long an interrupted command may take to end. A request for the kinds of the cluster cannot be
+	// interrupted.
+	grace = 2 * time.Second
+)
+
+// Run runs the plugin and returns its exit code. The first element of argv is the name of the program. The end of ctx
+// interrupts the command.
 func Run(ctx context.Context, argv []string, streams genericiooptions.IOStreams) int {
 	root := NewCommand(streams)
 	root.SetArgs(arguments(argv))
-	err := root.ExecuteContext(ctx)
-	if message := Message(err); message != "" {
-		fmt.Fprintln(streams.ErrOut, message)
+	err := execute(ctx, root)
+	message := Message(err)
+	switch {
+	case message == "":
+	case ctx.Err() != nil:
+		output.Sentences(streams.ErrOut, output.Interrupted(err))
+		return exitInterrupted
+	default:
+		output.Sentences(streams.ErrOut, message)
 	}
 	return ExitCode(err)
+}
+
+// execute runs a command. It returns soon after ctx ends, even if the command does not.
+func execute(ctx context.Context, root *cobra.Command) error {
+	done := make(chan error, 1)
+	go func() { done <- root.ExecuteContext(ctx) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(grace):
+		return ctx.Err()
+	}
 }
 
 // NewCommand returns the command `kubectl nstpl`.

@@ -2,8 +2,13 @@ package plugin_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -31,6 +36,79 @@ func TestExitCodeAndMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, test.code, plugin.ExitCode(test.err))
 			require.Equal(t, test.message, plugin.Message(test.err))
+		})
+	}
+}
+
+// silentServer selects an API server that answers no request or, with reads, only requests that read. It returns the
+// methods of the unanswered requests.
+func silentServer(t *testing.T, reads bool) (unanswered <-chan string) {
+	t.Helper()
+	received, end := make(chan string, 100), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if reads && r.Method == http.MethodGet {
+			fmt.Fprint(w, "{}")
+			return
+		}
+		received <- r.Method
+		<-end
+	}))
+	t.Cleanup(func() {
+		close(end)
+		server.Close()
+	})
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config",
+		"clusters": [{"name": "a", "cluster": {"server": %q}}], "current-context": "a",
+		"contexts": [{"name": "a", "context": {"cluster": "a"}}]}`, server.URL), 0o600))
+	t.Setenv("KUBECONFIG", kubeconfig)
+	t.Setenv("KUBECACHEDIR", t.TempDir())
+	return received
+}
+
+func TestInterruptedCommandsEndAndSayWhatIsUnknown(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"a read":                   {[]string{"status", "team-a"}, "error: interrupted\n"},
+		"a read that exits with 2": {[]string{"diff", "team-a"}, "error: interrupted\n"},
+		"a request without a context": {
+			[]string{"vet", "--server", "-f", "../manifests/samples/security-defaults.yaml"}, "error: interrupted\n",
+		},
+		"a write": {
+			[]string{"create", "team-a"},
+			"error: interrupted during a write: it is unknown whether the change was made\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			unanswered := silentServer(t, name == "a write")
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				<-unanswered
+				cancel()
+			}()
+			streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+			code := plugin.Run(ctx, append([]string{"kubectl-nstpl"}, test.args...), streams)
+			require.Equal(t, 130, code)
+			require.Equal(t, test.want, errOut.String())
+		})
+	}
+}
+
+func TestRequestTimeout(t *testing.T) {
+	const message = "Unable to connect to the server: no answer in time: check the connection, or increase --request-timeout"
+	for command, want := range map[string]string{
+		"status team-a": message, "diff team-a": message, "tree": message, "attributes": message, "version": message,
+		"sync status": message, "rollout status a": message, "scc preflight": message,
+		"create team-a": message + "; it is unknown whether the change was made",
+	} {
+		t.Run(command, func(t *testing.T) {
+			silentServer(t, command == "create team-a")
+			streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+			args := append([]string{"kubectl-nstpl"}, strings.Fields(command)...)
+			require.NotZero(t, plugin.Run(t.Context(), append(args, "--request-timeout=50ms"), streams))
+			require.Equal(t, want+"\n", errOut.String())
 		})
 	}
 }

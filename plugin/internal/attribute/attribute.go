@@ -103,8 +103,7 @@ func (o *list) run(ctx context.Context) error {
 	inCluster, inNamespaces, err := c.AttributeRules(ctx, namespace)
 	switch {
 	case apierrors.IsForbidden(err) && inNamespaces != nil:
-		o.Note("you may not list clusterprotectedattributes, so the rules of the cluster are not shown: " +
-			"ask for the ClusterRole nstpl-viewer")
+		o.Note("%s", cli.Unlisted("clusterprotectedattributes", "the rules of the cluster are not shown"))
 	case err != nil:
 		return err
 	}

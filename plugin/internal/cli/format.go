@@ -14,6 +14,7 @@ const (
 	FormatWide  = "wide"
 	FormatJSON  = "json"
 	FormatYAML  = "yaml"
+	FormatName  = "name"
 )
 
 // FormatFlag is the flag --output of a command with its own output formats. Commands with kubectl's formats use

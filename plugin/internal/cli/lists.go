@@ -22,6 +22,7 @@ type ListFlags struct {
 	Format string
 
 	isWide, hasNames bool
+	more             []string
 	noHeaders        bool
 	sortBy           string
 	isWatch          *bool
@@ -35,16 +36,15 @@ type ListFlags struct {
 type ListOptions struct {
 	// Wide reports whether the table has columns for -o wide, and Names whether the items are objects, for -o name.
 	Wide, Names bool
+	// Formats are further formats, which the command itself prints.
+	Formats []string
 	// Watch is the value of the flag --watch, or nil if the command does not have it.
 	Watch *bool
 }
 
-// formatName is the value of --output that prints the names of objects.
-const formatName = "name"
-
 // AddTo adds the flags to a command.
 func (f *ListFlags) AddTo(cmd *cobra.Command, options ListOptions) {
-	f.isWide, f.hasNames, f.isWatch = options.Wide, options.Names, options.Watch
+	f.isWide, f.hasNames, f.isWatch, f.more = options.Wide, options.Names, options.Watch, options.Formats
 	allowed := f.allowed()
 	flags := cmd.Flags()
 	flags.StringVarP(&f.Format, "output", "o", "", fmt.Sprintf("Output format. One of: (%s).", strings.Join(allowed, ", ")))
@@ -58,8 +58,9 @@ func (f *ListFlags) allowed() []string {
 	if f.isWide {
 		allowed = append([]string{FormatWide}, allowed...)
 	}
+	allowed = slices.Concat(f.more, allowed)
 	if f.hasNames {
-		allowed = append(allowed, formatName)
+		allowed = append(allowed, FormatName)
 	}
 	return append(allowed, "jsonpath=...", "jsonpath-file=...", "go-template=...", "go-template-file=...",
 		"custom-columns=...", "custom-columns-file=...")
@@ -111,11 +112,9 @@ type Printed[T any] struct {
 
 // PrintList prints a list in the format of the flags. Further calls continue the output of the first.
 func PrintList[T any](s Session, f *ListFlags, list Printed[T]) error {
-	items := slices.Clone(list.Items)
-	if f.sortBy != "" {
-		if err := sortItems(items, f.sortBy); err != nil {
-			return err
-		}
+	items, err := Sorted(f, list.Items)
+	if err != nil {
+		return err
 	}
 	isFirst := f.stream == nil
 	if isFirst {
@@ -129,7 +128,7 @@ func PrintList[T any](s Session, f *ListFlags, list Printed[T]) error {
 			output.Line(s.Out, "---")
 		}
 		return output.YAMLStream(s.Out, []any{output.NewList(list.Kind, items)})
-	case f.Format == formatName:
+	case f.Format == FormatName:
 		for _, item := range items {
 			output.Line(s.Out, "%s", list.Name(item))
 		}
@@ -141,6 +140,38 @@ func PrintList[T any](s Session, f *ListFlags, list Printed[T]) error {
 		return nil
 	}
 	return f.stream.Print(list.Table(items))
+}
+
+// Sorted returns items in the order of the flag --sort-by, or in their own order without the flag.
+func Sorted[T any](f *ListFlags, items []T) ([]T, error) {
+	sorted := slices.Clone(items)
+	if f.sortBy == "" {
+		return sorted, nil
+	}
+	return sorted, sortItems(sorted, f.sortBy)
+}
+
+// PrintTable prints a table with the flags --output=wide and --no-headers.
+func (f *ListFlags) PrintTable(out io.Writer, table output.Table) error {
+	return output.NewTableStream(out, f.Format == FormatWide, f.noHeaders).Print(table)
+}
+
+// PrintReport prints a list that has fields besides its items as JSON, as YAML or in a format of kubectl. For other
+// formats, printed is false.
+func (f *ListFlags) PrintReport(out io.Writer, report any) (printed bool, err error) {
+	switch {
+	case f.Format == FormatJSON:
+		return true, output.JSON(out, report)
+	case f.Format == FormatYAML:
+		return true, output.YAMLStream(out, []any{report})
+	case f.custom == nil:
+		return false, nil
+	}
+	objects, err := unstructuredItems([]any{report})
+	if err != nil {
+		return true, err
+	}
+	return true, output.Print(out, f.custom, f.Format, objects[0])
 }
 
 // PrintObject prints one object in the format of the flags, by default as YAML.

@@ -119,7 +119,7 @@ func (s Session) Namespace() (name string, explicit bool, err error) {
 	return s.Config.ToRawKubeConfigLoader().Namespace()
 }
 
-// Note prints one line about the result to standard error.
+// Note prints one sentence about the result to standard error.
 func (s Session) Note(format string, args ...any) {
-	output.Line(s.ErrOut, format, args...)
+	output.Note(s.ErrOut, format, args...)
 }

@@ -33,8 +33,8 @@ func (c *Cluster) AttributeRules(
 // read lists the objects of a resource in a namespace, or in all namespaces if namespace is empty.
 func read[T any](ctx context.Context, c *Cluster, resource schema.GroupVersionResource, namespace string) ([]T, error) {
 	objects, err := list(ctx, c, resource, namespace, metav1.ListOptions{}, withoutManagedFields[T])
-	if apierrors.IsNotFound(err) {
-		return nil, NotInstalledError{}
+	if resource.Group == v1alpha1.GroupVersion.Group {
+		err = c.installed(ctx, err)
 	}
 	items := make([]T, len(objects))
 	for i := range objects {

@@ -6,6 +6,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	appsv1client "k8s.io/client-go/kubernetes/typed/apps/v1"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
@@ -43,6 +45,7 @@ type Cluster struct {
 	Dynamic        dynamic.Interface
 	Metadata       metadata.Interface
 	Mapper         meta.RESTMapper
+	Discovery      discovery.CachedDiscoveryInterface
 	// ChunkSize is how many objects a list request returns at most. Zero means no limit. The API server answers requests
 	// for all chunks from memory, since it keeps the state of a list (KEP-4988, on by default since 1.34).
 	ChunkSize int64
@@ -57,6 +60,10 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 		return nil, err
 	}
 	mapper, err := getter.ToRESTMapper()
+	if err != nil {
+		return nil, err
+	}
+	kinds, err := getter.ToDiscoveryClient()
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +110,7 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 	return &Cluster{
 		Namespaces: core.Namespaces(), ResourceQuotas: core, Leases: coordination, Apps: apps,
 		Authentication: authentication, Authorization: authorization, RBAC: rbac,
-		Dynamic: objects, Metadata: metadatas, Mapper: mapper, rest: paths,
+		Dynamic: objects, Metadata: metadatas, Mapper: mapper, Discovery: kinds, rest: paths,
 	}, nil
 }
 
@@ -128,10 +135,19 @@ func (c *Cluster) CheckInstalled(ctx context.Context) error {
 // Templates returns all NamespaceTemplates, or a NotInstalledError. They lack the metadata that no command needs.
 func (c *Cluster) Templates(ctx context.Context) ([]*v1alpha1.NamespaceTemplate, error) {
 	templates, err := list(ctx, c, v1alpha1.NamespaceTemplates, "", metav1.ListOptions{}, reduceTemplate)
-	if apierrors.IsNotFound(err) {
-		return nil, NotInstalledError{}
+	return templates, c.installed(ctx, err)
+}
+
+// installed returns a NotInstalledError in place of the error of a list of nstpl's objects, if the cluster does not
+// have their kind. To users without rights, the API server says that the list is forbidden in either case.
+func (c *Cluster) installed(ctx context.Context, err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return NotInstalledError{}
+	case apierrors.IsForbidden(err):
+		return cmp.Or(c.CheckInstalled(ctx), err)
 	}
-	return templates, err
+	return err
 }
 
 // DecodeTemplate returns a NamespaceTemplate that was read as an unstructured object.

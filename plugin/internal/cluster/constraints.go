@@ -38,6 +38,16 @@ func (c *Cluster) MayUseConstraint(ctx context.Context, constraint, namespace st
 	return review.Status.Allowed, nil
 }
 
+// MayCreatePods reports whether the caller may create pods in a namespace. It is true if that is unknown.
+func (c *Cluster) MayCreatePods(ctx context.Context, namespace string) bool {
+	review, err := c.Authorization.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Version: corev1.SchemeGroupVersion.Version, Resource: "pods", Namespace: namespace, Verb: "create",
+		}},
+	}, metav1.CreateOptions{})
+	return err != nil || review.Status.Allowed
+}
+
 // LacksServiceAccount reports whether a service account does not exist. It is false if the user may not ask.
 func (c *Cluster) LacksServiceAccount(ctx context.Context, namespace, name string) bool {
 	accounts := c.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(namespace)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -29,6 +30,9 @@ type environment struct {
 	// reader and caller are nil for a review of files. Reader acts as the user of the kubeconfig, and caller as the
 	// user of --as.
 	reader, caller *cluster.Cluster
+	// isUnlisted reports whether the user of the kubeconfig may not list constraints, and hasTried whether a note on
+	// that was printed.
+	isUnlisted, hasTried bool
 	// fileAnnotations are the annotations of the namespace in a review of files, and rbac the roles and bindings.
 	fileAnnotations map[string]string
 	rbac            *fileRBAC
@@ -51,6 +55,10 @@ func (o *review) environment(ctx context.Context) (*environment, error) {
 		return nil, err
 	}
 	constraints, err := e.reader.Constraints(ctx)
+	if apierrors.IsForbidden(err) {
+		e.isUnlisted = true
+		return e, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -18,12 +18,11 @@ import (
 
 // write prints the results in the requested format.
 func (o *review) write(results []result) error {
-	list := output.NewList("ConstraintReviewList", results)
-	switch o.output.Format {
-	case cli.FormatJSON:
-		return output.JSON(o.Out, list)
-	case cli.FormatYAML:
-		return output.YAMLStream(o.Out, []any{list})
+	if o.output.Format != "" && o.output.Format != cli.FormatTable {
+		return cli.PrintList(o.Session, &o.output, cli.Printed[result]{
+			Kind: "ConstraintReviewList", Items: results,
+			Name: func(r result) string { return r.Object },
+		})
 	}
 	for i, reviewed := range results {
 		if i > 0 {
@@ -38,15 +37,21 @@ func (o *review) write(results []result) error {
 
 // explain prints a result as text.
 func (o *review) explain(reviewed result) error {
-	if !reviewed.Allowed {
+	switch {
+	case reviewed.isTried && !reviewed.Allowed:
+		output.Line(o.Out, "%s is denied by the API server: %s", reviewed.Object, reviewed.Reasons[0].Message)
+		return nil
+	case reviewed.isTried && reviewed.Constraint == nil:
+		output.Line(o.Out, "%s is admitted unchanged: no constraints apply to it", reviewed.Object)
+		return nil
+	case !reviewed.Allowed:
 		output.Line(o.Out, "%s is not admitted by any constraint:", reviewed.Object)
 		table := output.Table{Columns: []string{"Constraint", "Field", "Message"}}
 		for _, reason := range reviewed.Reasons {
 			table.Rows = append(table.Rows, []string{reason.Constraint, cmp.Or(reason.Field, "-"), reason.Message})
 		}
-		return table.Print(o.Out, false)
-	}
-	if reviewed.Constraint == nil {
+		return o.output.PrintTable(o.Out, table)
+	case reviewed.Constraint == nil:
 		output.Line(o.Out, "%s is admitted unchanged: constraints do not apply to the namespaces %s", reviewed.Object,
 			strings.Join(scc.ExemptNamespaces, " and "))
 		return nil
@@ -54,6 +59,9 @@ func (o *review) explain(reviewed result) error {
 	output.Line(o.Out, "%s is admitted by %s, which the %s may use", reviewed.Object, *reviewed.Constraint,
 		reviewed.user())
 	sets, err := fieldsSet(reviewed.original, reviewed.Pod)
+	if reviewed.isTried { // the other fields are defaults of the API server
+		maps.DeleteFunc(sets, func(field, _ string) bool { return !strings.Contains(field, "ecurityContext.") })
+	}
 	if err != nil || len(sets) == 0 {
 		return err
 	}
@@ -61,7 +69,7 @@ func (o *review) explain(reviewed result) error {
 	for _, field := range slices.Sorted(maps.Keys(sets)) {
 		table.Rows = append(table.Rows, []string{field, sets[field]})
 	}
-	if err := table.Print(o.Out, false); err != nil {
+	if err := o.output.PrintTable(o.Out, table); err != nil {
 		return err
 	}
 	for _, reason := range reviewed.triedBefore {
@@ -75,7 +83,7 @@ func (r result) user() string {
 	switch {
 	case *r.Subject == scc.ServiceAccountSubject:
 		return "service account"
-	case strings.HasPrefix(r.Object, "pod/"):
+	case strings.HasPrefix(r.Object, "pod/") || r.isTried:
 		return "user"
 	}
 	return "controller that creates its pods"

@@ -20,12 +20,25 @@ import (
 // exemptFlag is the operator's flag for the namespaces to which constraints do not apply.
 const exemptFlag = "--scc-exempt-namespaces"
 
-type preflight struct{ cli.Session }
+type preflight struct {
+	cli.Session
+	output cli.ListFlags
+}
+
+// neededWorkload is a workload that nodes may need.
+type neededWorkload struct {
+	Namespace string           `json:"namespace"`
+	Ref       output.ObjectRef `json:"object"`
+	// Reason says why nodes may need the workload.
+	Reason string `json:"message"`
+	// object is the name of the workload: "daemonset.apps/driver".
+	object string
+}
 
 func newPreflight(s cli.Session) *cobra.Command {
-	o := &preflight{s}
-	return &cobra.Command{
-		Use:   "preflight",
+	o := &preflight{Session: s}
+	cmd := &cobra.Command{
+		Use:   "preflight [-o name|json|yaml|...]",
 		Short: "Show which namespaces to exempt from SecurityContextConstraints",
 		Long: templates.LongDesc(`
 			Show the namespaces that you should exempt before you create the first SecurityContextConstraints: those
@@ -43,8 +56,15 @@ func newPreflight(s cli.Session) *cobra.Command {
 			kubectl nstpl scc preflight`),
 		DisableFlagsInUseLine: true,
 		Args:                  cli.NoArgs,
-		RunE:                  func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.output.Check(cmd); err != nil {
+				return err
+			}
+			return o.run(cmd.Context())
+		},
 	}
+	o.output.AddTo(cmd, cli.ListOptions{Names: true})
+	return cmd
 }
 
 func (o *preflight) run(ctx context.Context) error {
@@ -57,27 +77,39 @@ func (o *preflight) run(ctx context.Context) error {
 		return err
 	}
 	exempt := exemptNamespaces(workloads)
-	table := output.Table{Columns: []string{"Namespace", "Object", "Reason"}}
+	var needed []neededWorkload
 	var namespaces []string
 	for _, w := range workloads {
 		reason := reasonNodesNeed(w)
 		if reason == "" || slices.Contains(exempt, w.Namespace) {
 			continue
 		}
-		table.Rows = append(table.Rows, []string{w.Namespace, output.Object(w.Kind, w.Name), reason})
+		needed = append(needed, neededWorkload{
+			Namespace: w.Namespace, Ref: output.NewObjectRef(w.Kind.WithVersion("v1"), w.Namespace, w.Name),
+			Reason: reason, object: output.Object(w.Kind, w.Name),
+		})
 		namespaces = append(namespaces, w.Namespace)
 	}
-	if len(namespaces) == 0 {
-		o.Note("all workloads that nodes need are in exempt namespaces: %s", strings.Join(exempt, ", "))
-		return nil
-	}
-	if err := table.Print(o.Out, false); err != nil {
+	err = cli.PrintList(o.Session, &o.output, cli.Printed[neededWorkload]{
+		Kind: "NeededWorkloadList", Items: needed, Table: neededTable,
+		Name:  func(w neededWorkload) string { return w.object },
+		Empty: "all workloads that nodes need are in exempt namespaces: " + strings.Join(exempt, ", "),
+	})
+	if err != nil || len(needed) == 0 {
 		return err
 	}
 	slices.Sort(namespaces)
 	o.Note("exempt the namespaces with workloads that the operator's pods need to start: %s=%s",
 		exemptFlag, strings.Join(slices.Concat(exempt[len(scc.ExemptNamespaces):], slices.Compact(namespaces)), ","))
 	return &cli.Exit{Code: 1}
+}
+
+func neededTable(workloads []neededWorkload) output.Table {
+	table := output.Table{Columns: []string{"Namespace", "Object", "Reason"}}
+	for _, w := range workloads {
+		table.Rows = append(table.Rows, []string{w.Namespace, w.object, w.Reason})
+	}
+	return table
 }
 
 // exemptNamespaces returns the namespaces to which constraints do not apply: first the namespaces that are always

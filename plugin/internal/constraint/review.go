@@ -1,6 +1,7 @@
 package constraint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/kubectl/pkg/util/templates"
@@ -25,13 +27,14 @@ type review struct {
 	constraints   []string
 	namespaceFile string
 	account       string
-	output        cli.FormatFlag
+	output        cli.ListFlags
 }
 
 func newReview(s cli.Session) *cobra.Command {
 	o := &review{Session: s}
 	cmd := &cobra.Command{
-		Use:   "review -f FILE [-R] | -k DIR [-z SERVICEACCOUNT] [--as USER --as-group GROUP...] [-o table|yaml|json]",
+		Use: "review -f FILE [-R] | -k DIR [-z SERVICEACCOUNT] [--as USER --as-group GROUP...] " +
+			"[-o name|json|yaml|...]",
 		Short: "Show which SecurityContextConstraints admit a pod, or why none does",
 		Long: templates.LongDesc(`
 			Show which SecurityContextConstraints would admit pods, or the pods of workloads, and which fields they
@@ -40,6 +43,9 @@ func newReview(s cli.Session) *cobra.Command {
 
 			The controller of a workload creates its pods, so your own permissions do not matter for them: its service
 			account or the controller must be able to use the constraints.
+
+			If you may not read constraints, or who may use them, the API server decides in a dry run, as if you created
+			the pod.
 
 			With --constraints, the command needs no cluster. The constraints, the roles and bindings of RBAC, and the
 			namespace come from files, and the user and groups from --as and --as-group.
@@ -79,21 +85,24 @@ func newReview(s cli.Session) *cobra.Command {
 		"A file or directory with SecurityContextConstraints, roles and bindings, to use instead of those in the cluster.")
 	flags.StringVar(&o.namespaceFile, "namespace-file", "",
 		"A file with the Namespace of the pods, to use instead of the one in the cluster.")
-	o.output.AddTo(cmd, cli.FormatTable, "Output format", cli.FormatTable, cli.FormatYAML, cli.FormatJSON)
+	o.output.AddTo(cmd, cli.ListOptions{Names: true, Formats: []string{cli.FormatTable}})
 	return cmd
 }
 
 // result is what review prints for a pod.
 type result struct {
+	Ref        output.ObjectRef `json:"object"`
+	Allowed    bool             `json:"allowed"`
+	Constraint *string          `json:"constraint"`
+	Subject    *string          `json:"subject"`
+	Pod        *corev1.Pod      `json:"pod"`
+	Reasons    []scc.Reason     `json:"reasons"`
 	// Object is the name of the pod or the workload: "deployment.apps/web".
-	Object     string       `json:"object"`
-	Allowed    bool         `json:"allowed"`
-	Constraint *string      `json:"constraint"`
-	Subject    *string      `json:"subject"`
-	Pod        *corev1.Pod  `json:"pod"`
-	Reasons    []scc.Reason `json:"reasons"`
+	Object string `json:"-"`
 	// original is the pod before the review.
 	original *corev1.Pod
+	// isTried reports whether a dry run decided. The constraints are then unknown.
+	isTried bool
 	// triedBefore holds the reasons why the constraints before Constraint do not admit the pod.
 	triedBefore []scc.Reason
 }
@@ -121,6 +130,7 @@ func (o *review) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		reviewed.Ref = output.NewObjectRef(object.GroupVersionKind(), reviewed.original.Namespace, object.GetName())
 		reviewed.Object = output.Object(object.GroupVersionKind().GroupKind(), object.GetName())
 		results = append(results, reviewed)
 	}
@@ -162,6 +172,9 @@ func (o *review) reviewObject(
 	if slices.Contains(scc.ExemptNamespaces, pod.Namespace) {
 		return result{Allowed: true, Pod: pod, Reasons: []scc.Reason{}, original: pod}, nil
 	}
+	if env.isUnlisted {
+		return o.try(ctx, env, object, pod)
+	}
 	annotations, err := env.annotations(ctx, pod.Namespace)
 	if err != nil {
 		return result{}, err
@@ -180,11 +193,14 @@ func (o *review) reviewObject(
 		Constraints: env.constraints,
 		Usable: func(constraint *v1alpha1.SecurityContextConstraints) string {
 			subject, err := env.usableBy(ctx, constraint, pod.Namespace, pod.Spec.ServiceAccountName, by)
-			usableErr = errors.Join(usableErr, err)
+			usableErr = cmp.Or(usableErr, err)
 			return subject
 		},
 	})
-	if usableErr != nil {
+	switch {
+	case apierrors.IsForbidden(usableErr):
+		return o.try(ctx, env, object, pod)
+	case usableErr != nil:
 		return result{}, usableErr
 	}
 	reviewed := result{Allowed: verdict.Allowed(), Reasons: []scc.Reason{}, original: pod}

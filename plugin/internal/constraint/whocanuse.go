@@ -56,11 +56,9 @@ func newWhoCanUse(s cli.Session) *cobra.Command {
 
 // constraintUser is a subject that may use constraints.
 type constraintUser struct {
-	Kind      string `json:"kind"`
+	Subject rbacv1.Subject `json:"subject"`
+	// Namespace is the namespace in which the subject may use the constraints, or empty for all namespaces.
 	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-	// In is the namespace in which the subject may use the constraints, or empty for all namespaces.
-	In string `json:"in,omitempty"`
 	// By is the reason: a field of the constraints, or a binding and its role.
 	By string `json:"by"`
 }
@@ -88,10 +86,14 @@ func (o *whoCanUse) run(ctx context.Context, name string) error {
 	}
 	users := []constraintUser{}
 	for _, user := range constraints[i].Users {
-		users = append(users, constraintUser{Kind: rbacv1.UserKind, Name: user, By: "users of the constraints"})
+		users = append(users, constraintUser{
+			Subject: rbacv1.Subject{Kind: rbacv1.UserKind, Name: user}, By: "users of the constraints",
+		})
 	}
 	for _, group := range constraints[i].Groups {
-		users = append(users, constraintUser{Kind: rbacv1.GroupKind, Name: group, By: "groups of the constraints"})
+		users = append(users, constraintUser{
+			Subject: rbacv1.Subject{Kind: rbacv1.GroupKind, Name: group}, By: "groups of the constraints",
+		})
 	}
 	byRole, err := byRoles(ctx, c, namespace, name)
 	if err != nil {
@@ -124,8 +126,7 @@ func byRoles(ctx context.Context, c *cluster.Cluster, namespace, constraint stri
 				continue
 			}
 			users = append(users, constraintUser{
-				Kind: subject.Subject.Kind, Namespace: subject.Subject.Namespace, Name: subject.Subject.Name,
-				In: subject.Namespace,
+				Subject: subject.Subject, Namespace: subject.Namespace,
 				By: fmt.Sprintf("%s to %s %s", subject, kind, role),
 			})
 		}
@@ -159,8 +160,7 @@ func (o *whoCanUse) write(users []constraintUser) error {
 func userTable(users []constraintUser) output.Table {
 	table := output.Table{Columns: []string{"Subject", "In", "By"}}
 	for _, user := range users {
-		subject := output.Subject(rbacv1.Subject{Kind: user.Kind, Namespace: user.Namespace, Name: user.Name})
-		table.Rows = append(table.Rows, []string{subject, cmp.Or(user.In, "*"), user.By})
+		table.Rows = append(table.Rows, []string{output.Subject(user.Subject), cmp.Or(user.Namespace, "*"), user.By})
 	}
 	return table
 }

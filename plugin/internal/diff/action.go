@@ -36,13 +36,14 @@ const (
 	actionUnknown action = "Unknown"
 )
 
-// actions are the actions that change something, in the order of the summary, with their participles.
+// actions are the actions of objects that differ, in the order of the summary, with their participles.
 var actions = []struct {
 	action
 	done string
 }{
 	{actionConfigure, "configured"}, {actionCreate, "created"}, {actionAdopt, "adopted"}, {actionReplace, "replaced"},
 	{actionPrune, "pruned"}, {actionDelete, "deleted"}, {actionEmpty, "emptied"}, {actionLeaveAlone, "left alone"},
+	{actionUnknown, "unknown"},
 }
 
 // actionOf returns the action of a change before its dry run.

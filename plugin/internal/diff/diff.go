@@ -16,9 +16,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubectl/pkg/util/templates"
 
@@ -45,7 +47,7 @@ type diff struct {
 	deleted    []string
 	disabled   []string
 	tree       string
-	output     cli.FormatFlag
+	output     cli.ListFlags
 	verify     bool
 	full       bool
 }
@@ -55,7 +57,8 @@ func New(s cli.Session) *cobra.Command {
 	d := &diff{Session: s}
 	cmd := &cobra.Command{
 		Use: "diff [NAMESPACE... | -A | -l SELECTOR | --tree DIR] [--template TEMPLATE] [-f FILE]... [-R] [-k DIR] " +
-			"[--delete TEMPLATE]... [--disable TEMPLATE]... [--verify] [--full] [-o table|json]",
+			"[--delete TEMPLATE]... [--disable TEMPLATE]... [--verify] [--full] " +
+			"[-o table|name|json|yaml|...]",
 		Short: "Show the differences between objects and their templates",
 		Long: templates.LongDesc(`
 			Show how the objects in namespaces differ from what templates declare. The differences are the objects
@@ -94,9 +97,13 @@ func New(s cli.Session) *cobra.Command {
 			Objects that you may not read are shown as unknown, and not as absent. If you may not send a dry run, the
 			difference is an estimate, and a note on standard error names the object.
 
-			With -o json, the output is a DiffReport with an item for each object that is not as declared. Its action
-			is Create, Adopt (the object exists and is not managed by nstpl yet), Configure, Replace (the object
-			cannot be updated in place), Prune (it is no longer declared), Delete (no template declares it, and a
+			If you may not read templates, as the owner of a namespace, the command shows the differences that the
+			operator recorded: those in the Populated condition of the namespace, and those that the managedFields of
+			populated objects show.
+
+			With -o json or -o yaml, the output is a DiffReport with an item for each object that is not as declared.
+			Its action is Create, Adopt (the object exists and is not managed by nstpl yet), Configure, Replace (the
+			object cannot be updated in place), Prune (it is no longer declared), Delete (no template declares it, and a
 			template is authoritative for its kind), Empty (it is being deleted and must not grant rights), LeaveAlone
 			or Unknown. With --tree, the output is a TreeDiffReport, and the action of an object can also be
 			DeleteIfAdopted.
@@ -160,7 +167,9 @@ func New(s cli.Session) *cobra.Command {
 	flags.BoolVar(&d.full, "full", false,
 		"Show every namespace in full, also if several namespaces have the same change.")
 	s.AddChunkSizeFlag(cmd)
-	d.output.AddTo(cmd, "", "Output format, instead of a unified diff", cli.FormatTable, cli.FormatJSON)
+	d.output.AddTo(cmd, cli.ListOptions{Names: true, Formats: []string{cli.FormatTable}})
+	cmd.Flag("output").Usage = "Output format, instead of a unified diff." +
+		strings.TrimPrefix(cmd.Flag("output").Usage, "Output format.")
 	for _, flag := range []string{"template", "delete", "disable"} {
 		s.CompleteTemplateFlag(cmd, flag)
 	}
@@ -197,6 +206,9 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 		return false, err
 	}
 	compared, report, err := d.compare(ctx, c)
+	if isForbiddenTemplates(err) {
+		return d.runRecorded(ctx, c, err)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -215,6 +227,9 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey, *report, error) {
 	defer d.Progress("comparing namespaces with templates")()
 	templates, err := d.Templates(ctx, c, d.files)
+	if apierrors.IsForbidden(err) {
+		return nil, nil, forbiddenTemplates{err}
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -296,15 +311,23 @@ func (d *diff) withoutRemoved(templates []*v1alpha1.NamespaceTemplate) []*v1alph
 
 func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) error {
 	groups := report.groups(d.full)
+	var err error
+	if report.Items, err = cli.Sorted(&d.output, report.Items); err != nil {
+		return err
+	}
 	report.noteIncomplete(d.Session)
 	report.noteLeftAlone(d.Session, d.removes())
 	defer report.noteSummary(d.Session)
 	switch d.output.Format {
 	case cli.FormatTable:
 		noteEstimates(d.Session, groups)
-		return report.table(d.removes()).Print(d.Out, false)
-	case cli.FormatJSON:
-		return output.JSON(d.Out, report)
+		return d.output.PrintTable(d.Out, report.table(d.removes()))
+	case cli.FormatName:
+		report.names(d.Out)
+		return nil
+	}
+	if printed, err := d.output.PrintReport(d.Out, report); printed {
+		return err
 	}
 	report.noteReasons(d.Session)
 	noteFailures(d.Session, groups)

@@ -126,7 +126,7 @@ func (r *report) noteIncomplete(s cli.Session) {
 		s.Note("not compared: %s", unknown)
 	}
 	for _, skipped := range r.NotPopulated {
-		s.Note("not populated: %s: %s", output.FirstFew(skipped.Namespaces), skipped.Reason)
+		s.Note("not populated: %s: %s", output.FirstFew(skipped.Namespaces), skipped.Message)
 	}
 }
 
@@ -174,7 +174,11 @@ func (r *report) noteReasons(s cli.Session) {
 func (r *report) noteSummary(s cli.Session) {
 	all := output.Count(r.Summary.Namespaces, "namespace")
 	if r.Summary.DifferentObjects == 0 {
-		s.Note("no differences in %s", all)
+		known := ""
+		if r.isRecorded {
+			known = "known "
+		}
+		s.Note("no %sdifferences in %s", known, all)
 		return
 	}
 	var counts []string

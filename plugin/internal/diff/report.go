@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"io"
 	"iter"
 	"maps"
 	"slices"
@@ -26,6 +27,9 @@ type report struct {
 	NotPopulated []notPopulated `json:"notPopulated,omitempty"`
 	// Unknown has a message for each kind, template or object that could not be compared.
 	Unknown []string `json:"unknown,omitempty"`
+
+	// isRecorded reports whether the report has only what the operator recorded.
+	isRecorded bool
 }
 
 type summary struct {
@@ -40,17 +44,17 @@ type summary struct {
 }
 
 type notPopulated struct {
-	Reason     string   `json:"reason"`
+	Message    string   `json:"message"`
 	Namespaces []string `json:"namespaces"`
 }
 
 // item is an object in a namespace that is not as declared.
 type item struct {
-	Namespace string `json:"namespace"`
-	Object    string `json:"object"`
-	Template  string `json:"template"`
-	Action    action `json:"action"`
-	Reason    string `json:"reason"`
+	Namespace string           `json:"namespace"`
+	Ref       output.ObjectRef `json:"object"`
+	Template  string           `json:"template"`
+	Action    action           `json:"action"`
+	Reason    string           `json:"message"`
 	// Different reports whether the object differs from the templates.
 	Different bool `json:"different"`
 	// Drifted reports whether another client changed or deleted the object after the operator had applied it.
@@ -65,6 +69,8 @@ type item struct {
 	// several namespaces, it is sent in only one of them.
 	DryRunNamespace string `json:"dryRunNamespace,omitempty"`
 
+	// Object is the name of the object in kubectl's notation.
+	Object string `json:"-"`
 	change populate.Change
 	// sides are the contents of the object, or of an object with the same content in DryRunNamespace.
 	sides survey.Sides
@@ -139,6 +145,7 @@ func newReport(namespaces iter.Seq[survey.Namespace], readErrs []error) *report 
 func newItem(namespace string, change populate.Change) *item {
 	i := &item{
 		Namespace: namespace, Object: output.ChangedObject(change), Template: change.Template,
+		Ref:    output.NewObjectRef(change.Kind, namespace, change.Name),
 		Action: actionOf(change), Reason: change.Reason, Drifted: change.Drifted, Different: change.Differs(),
 		change: change,
 	}
@@ -172,6 +179,13 @@ func (r *report) differences() []*item {
 // isComplete reports whether everything could be compared.
 func (r *report) isComplete() bool {
 	return len(r.Unknown) == 0
+}
+
+// names prints the names of the objects that differ from the templates.
+func (r *report) names(out io.Writer) {
+	for _, i := range r.differences() {
+		output.Line(out, "%s", i.Object)
+	}
 }
 
 // table returns a table with a row for each field that differs, for each other difference, and for each object that

@@ -98,8 +98,8 @@ func TestReportAsJSON(t *testing.T) {
 	require.JSONEq(t, `{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "DiffReport",
 		"summary": {"namespaces": 1, "differentNamespaces": 1, "differentObjects": 1, "unchangedObjects": 0,
 			"actions": {"Configure": 1}, "failing": 0},
-		"items": [{"namespace": "a", "object": "configmap/one", "template": "web", "action": "Configure",
-			"reason": "of a reason", "different": true, "dryRunNamespace": "a", "fields": [
+		"items": [{"namespace": "a", "object": {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "a", "name": "one"}, "template": "web", "action": "Configure",
+			"message": "of a reason", "different": true, "dryRunNamespace": "a", "fields": [
 				{"field": "x", "from": null, "to": "2", "manager": "kubectl-patch"}, {"field": "y", "to": 1}]}]}`,
 		text.String())
 	require.True(t, json.Valid(text.Bytes()))

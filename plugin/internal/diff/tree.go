@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -22,18 +21,20 @@ import (
 
 // treeChange is the change of an object if a tree were applied and the objects that it no longer declares were pruned.
 type treeChange struct {
-	Object string `json:"object"`
+	Ref output.ObjectRef `json:"object"`
 	// Namespace is set only for an object that the operator would delete in a namespace of the tree.
 	Namespace string `json:"namespace,omitempty"`
 	Action    action `json:"action"`
 	// Fields are the fields that differ, if the action is Configure.
 	Fields []field `json:"fields,omitempty"`
 	// Note is the reason for the action, or why the change is an estimate. It may be empty.
-	Note string `json:"note,omitempty"`
+	Note string `json:"message,omitempty"`
 
-	kind  schema.GroupVersionKind
-	name  string
-	sides survey.Sides
+	// Object is the name of the object in kubectl's notation.
+	Object string `json:"-"`
+	kind   schema.GroupVersionKind
+	name   string
+	sides  survey.Sides
 }
 
 // treeReport is the output of diff --tree -o json.
@@ -104,6 +105,7 @@ func (d *diff) compareTree(
 	changes = slices.Concat(applied.markNotAdopted(changes), leftovers, deleted)
 	for i := range changes {
 		changes[i].Object = output.Object(changes[i].kind.GroupKind(), changes[i].name)
+		changes[i].Ref = output.NewObjectRef(changes[i].kind, changes[i].Namespace, changes[i].name)
 	}
 	slices.SortStableFunc(changes, func(a, b treeChange) int {
 		switch {
@@ -142,11 +144,8 @@ func (d *diff) writeTree(changes []treeChange, unreadable []survey.Unreadable) e
 			len(deletedNamespaces), names)
 	}
 	d.noteDeletions(changes)
-	switch d.output.Format {
-	case cli.FormatTable:
-		return treeTable(changes).Print(d.Out, false)
-	case cli.FormatJSON:
-		return writeTreeReport(d.Out, changes, deletedNamespaces)
+	if d.output.Format != "" {
+		return d.printTree(changes, deletedNamespaces)
 	}
 	if len(changes) == 0 {
 		d.Note("no differences")
@@ -160,8 +159,26 @@ func (d *diff) writeTree(changes []treeChange, unreadable []survey.Unreadable) e
 	return errors.Join(d.showUnifiedTree(changes[:rest]), d.showUnifiedTree(changes[rest:]))
 }
 
-// writeTreeReport writes the changes as JSON, with the fields of each changed object.
-func writeTreeReport(w io.Writer, changes []treeChange, deletedNamespaces []string) error {
+// printTree prints the changes in the format of the flag --output.
+func (d *diff) printTree(changes []treeChange, deletedNamespaces []string) error {
+	changes, err := cli.Sorted(&d.output, changes)
+	if err != nil {
+		return err
+	}
+	switch d.output.Format {
+	case cli.FormatTable:
+		return d.output.PrintTable(d.Out, treeTable(changes))
+	case cli.FormatName:
+		for _, change := range changes {
+			output.Line(d.Out, "%s", change.Object)
+		}
+		return nil
+	}
+	return d.writeTreeReport(changes, deletedNamespaces)
+}
+
+// writeTreeReport writes the changes as a TreeDiffReport, with the fields of each changed object.
+func (d *diff) writeTreeReport(changes []treeChange, deletedNamespaces []string) error {
 	report := treeReport{
 		TypeMeta:          metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "TreeDiffReport"},
 		DeletedNamespaces: append([]string{}, deletedNamespaces...), Items: append([]treeChange{}, changes...),
@@ -176,7 +193,8 @@ func writeTreeReport(w io.Writer, changes []treeChange, deletedNamespaces []stri
 			return fmt.Errorf("%s: %w", change.Object, err)
 		}
 	}
-	return output.JSON(w, report)
+	_, err := d.output.PrintReport(d.Out, report)
+	return err
 }
 
 // noteDeletions prints a warning with the number of objects that would be deleted in namespaces.

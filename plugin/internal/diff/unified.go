@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,7 +42,13 @@ func (d *diff) showUnified(ctx context.Context, c *cluster.Cluster, groups []*gr
 
 // runDiffer runs the diff program. Differences are not an error.
 func (d *diff) runDiffer(differ *kubectldiff.Differ) error {
-	err := differ.Run(&kubectldiff.DiffProgram{Exec: exec.New(), IOStreams: d.IOStreams})
+	streams := d.IOStreams
+	if os.Getenv("KUBECTL_EXTERNAL_DIFF") == "" { // another program may have colors of its own
+		colored := output.NewDiffWriter(d.Out)
+		defer colored.Close()
+		streams.Out = colored
+	}
+	err := differ.Run(&kubectldiff.DiffProgram{Exec: exec.New(), IOStreams: streams})
 	var exit exec.ExitError
 	if errors.As(err, &exit) && exit.ExitStatus() <= exitDifferent {
 		return nil

@@ -102,7 +102,7 @@ func (b *board) changes() []namespaceStatus {
 // deleted returns the last status of a namespace that was deleted, or whose labels do not match -l any more.
 func deleted(before namespaceStatus) namespaceStatus {
 	return namespaceStatus{
-		Name: before.Name, Populated: notPopulated, Templates: []string{}, Reason: "Deleted",
+		Namespace: before.Namespace, Populated: notPopulated, Templates: []string{}, Reason: "Deleted",
 		Message: "the namespace was deleted, or its labels do not match any more", created: before.created,
 	}
 }

@@ -26,7 +26,7 @@ func templateFor(name, tier string, generation int64) *v1alpha1.NamespaceTemplat
 func summaries(b *board) []string {
 	lines := []string{}
 	for _, s := range b.changes() {
-		line := s.Name + " " + s.Reason
+		line := s.Namespace + " " + s.Reason
 		for _, template := range s.Templates {
 			line += " " + template
 		}

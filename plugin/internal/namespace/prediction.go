@@ -47,6 +47,9 @@ func (p *preview) predict(ctx context.Context, name string) (prediction, error) 
 		}
 	}
 	templates, err := p.Templates(ctx, reader, p.files)
+	if apierrors.IsForbidden(err) && p.files.IsEmpty() {
+		return prediction{}, errUnlisted
+	}
 	if err != nil {
 		return prediction{}, err
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -23,7 +22,7 @@ import (
 
 type preview struct {
 	cli.Session
-	print       *genericclioptions.PrintFlags
+	output      cli.ListFlags
 	labels      []string
 	space       spaceFlag
 	creator     string
@@ -34,10 +33,10 @@ type preview struct {
 
 // NewPreview returns the command `kubectl nstpl preview`.
 func NewPreview(s cli.Session) *cobra.Command {
-	p := &preview{Session: s, print: cli.NewPrintFlags("").WithDefaultOutput(cli.FormatYAML)}
+	p := &preview{Session: s}
 	cmd := &cobra.Command{
 		Use: "preview NAME [-l KEY=VALUE]... [--space SPACE] [-f FILE]... [-R] [-k DIR] [--creator USER] [--server] " +
-			"[-o table|yaml|json|name]",
+			"[-o table|name|json|yaml|...]",
 		Short: "Preview the objects that templates declare for a namespace",
 		Long: templates.LongDesc(`
 			Show the objects that templates declare for a namespace, whether it exists or not. Standard output has
@@ -50,6 +49,9 @@ func NewPreview(s cli.Session) *cobra.Command {
 			With -f, the command uses only the templates in the files, and no cluster. With --with-cluster or
 			--server, it also uses the templates of the cluster. A template in a file then replaces the template of
 			the same name in the cluster.
+
+			If you may not read templates, as the owner of a namespace, the command shows the populated objects that
+			exist in the namespace, with the values of Secrets masked.
 
 			Unlike in other commands, --server does not set the address of the API server: use -s or --api-server.`),
 		Example: templates.Examples(`
@@ -72,15 +74,16 @@ func NewPreview(s cli.Session) *cobra.Command {
 			if err != nil {
 				return cli.UsageError(cmd, err)
 			}
+			if err := p.output.Check(cmd); err != nil {
+				return err
+			}
 			if err := p.files.Check(); err != nil {
 				return cli.UsageError(cmd, err)
 			}
 			return p.run(cmd.Context(), name)
 		},
 	}
-	p.print.AddFlags(cmd)
-	cmd.Flag("output").Usage = "Output format. One of: (" +
-		strings.Join(append(p.print.AllowedFormats(), cli.FormatTable), ", ") + ")."
+	p.output.AddTo(cmd, cli.ListOptions{Names: true, Formats: []string{cli.FormatTable}})
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&p.labels, "label", "l", nil,
 		"A label to add to those of the namespace, as KEY=VALUE. Can be repeated.")
@@ -93,13 +96,15 @@ func NewPreview(s cli.Session) *cobra.Command {
 	flags.BoolVar(&p.server, "server", false,
 		"Show the objects as the API server would store them, by a dry run. The namespace must exist.")
 	flags.StringVarP(s.Config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
-	cli.CompleteValues(cmd, "output", cli.FormatTable, cli.FormatYAML, "json", "name")
 	return cmd
 }
 
 func (p *preview) run(ctx context.Context, name string) error {
 	p.withCluster = p.withCluster || p.server
 	predicted, err := p.predict(ctx, name)
+	if errors.Is(err, errUnlisted) {
+		return p.runPopulated(ctx, name)
+	}
 	if err != nil {
 		return err
 	}
@@ -135,7 +140,7 @@ func (p *preview) explain(predicted prediction) {
 	for _, unreadable := range predicted.unreadable {
 		p.Note("not compared: %v", unreadable)
 	}
-	if *p.print.OutputFormat != cli.FormatTable {
+	if p.output.Format != cli.FormatTable {
 		for _, change := range predicted.Changes {
 			p.Note("%s", output.Change(change))
 		}
@@ -162,32 +167,33 @@ func (p *preview) write(ctx context.Context, predicted prediction) error {
 	if p.server {
 		objects, rejected = dryRun(ctx, predicted)
 	}
-	if *p.print.OutputFormat == cli.FormatTable {
-		return errors.Join(output.ChangesTable(predicted.Changes).Print(p.Out, false), rejected)
+	if p.output.Format == cli.FormatTable {
+		return errors.Join(p.output.PrintTable(p.Out, output.ChangesTable(predicted.Changes)), rejected)
 	}
 	return errors.Join(p.printObjects(objects), rejected)
 }
 
 // printObjects prints YAML and names object by object. In other formats it prints a list, as "kubectl get" does.
 func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
-	if *p.print.OutputFormat == cli.FormatYAML {
-		return output.YAMLStream(p.Out, objects)
+	objects, err := cli.Sorted(&p.output, objects)
+	if err != nil {
+		return err
 	}
-	if *p.print.OutputFormat == "name" {
+	switch p.output.Format {
+	case "", cli.FormatYAML:
+		return output.YAMLStream(p.Out, objects)
+	case cli.FormatName:
 		for _, object := range objects {
 			output.Line(p.Out, "%s", output.Object(object.GroupVersionKind().GroupKind(), object.GetName()))
 		}
 		return nil
 	}
-	printer, err := p.print.ToPrinter()
-	if err != nil {
-		return err
-	}
 	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}}
 	for _, object := range objects {
 		list.Items = append(list.Items, *object)
 	}
-	return output.Print(p.Out, printer, *p.print.OutputFormat, list)
+	_, err = p.output.PrintReport(p.Out, list)
+	return err
 }
 
 // dryRun returns the objects as the API server would store them. It returns an error for each object that the API

@@ -73,7 +73,7 @@ func NewStatus(s cli.Session) *cobra.Command {
 
 // namespaceStatus is what the command prints for a namespace.
 type namespaceStatus struct {
-	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
 	Populated string `json:"populated"`
 	// Templates is null if the user may not list templates.
 	Templates []string `json:"templates"`
@@ -131,8 +131,11 @@ func (o *status) read(ctx context.Context, c *cluster.Cluster) (shown *board, fo
 	if err != nil && len(namespaces) == 0 {
 		return nil, nil, err
 	}
+	if unlisted != nil && len(namespaces) == 0 && len(forbidden) > 0 {
+		return nil, nil, cli.NoAccess(strings.Join(o.namespaces.Names, ", "))
+	}
 	if unlisted != nil {
-		o.Note("you may not list namespacetemplates, so the templates are not shown: ask for the ClusterRole nstpl-viewer")
+		o.Note("%s", cli.Unlisted("namespacetemplates", "the templates are not shown"))
 		return newBoard(nil, namespaces, !o.namespaces.IsEmpty()), forbidden, err
 	}
 	index, unread := c.Index(ctx, templates, namespaces)
@@ -170,7 +173,7 @@ func (o *status) noteUnread(unread error) {
 
 func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatus {
 	shown := namespaceStatus{
-		Name: ns.Name, Populated: notPopulated, Templates: []string{},
+		Namespace: ns.Name, Populated: notPopulated, Templates: []string{},
 		OptedOut: match.OptedOutTemplates(ns), created: ns.CreationTimestamp.Time,
 	}
 	condition := populate.PopulatedCondition(ns)
@@ -205,7 +208,7 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 func (o *status) write(statuses []namespaceStatus, now time.Time) error {
 	return cli.PrintList(o.Session, &o.output, cli.Printed[namespaceStatus]{
 		Kind: "NamespaceStatusList", Items: statuses, Empty: "No resources found",
-		Name:  func(s namespaceStatus) string { return "namespace/" + s.Name },
+		Name:  func(s namespaceStatus) string { return "namespace/" + s.Namespace },
 		Table: func(statuses []namespaceStatus) output.Table { return statusTable(statuses, now) },
 	})
 }
@@ -216,7 +219,7 @@ func statusTable(statuses []namespaceStatus, now time.Time) output.Table {
 	}
 	for _, s := range statuses {
 		table.Rows = append(table.Rows, []string{
-			s.Name, s.Populated, s.templates(), s.Reason, duration.HumanDuration(now.Sub(s.created)),
+			s.Namespace, s.Populated, s.templates(), s.Reason, duration.HumanDuration(now.Sub(s.created)),
 			s.Message,
 		})
 	}

@@ -34,6 +34,8 @@ func message(err error) string {
 	switch {
 	case errors.As(err, &status):
 		return Escape(fromServer(err, status.Status()))
+	case errors.As(err, &connection) && connection.Timeout():
+		return timeoutMessage(connection)
 	case errors.As(err, &connection):
 		if text, ok := cmdutil.StandardErrorMessage(connection); ok {
 			return Escape(text)

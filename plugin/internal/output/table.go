@@ -1,6 +1,7 @@
 package output
 
 import (
+	"bytes"
 	"io"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,12 +18,16 @@ type Table struct {
 
 // Print writes the table.
 func (t Table) Print(w io.Writer, wide bool) error {
-	return printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(t.object(), w)
+	return NewTableStream(w, wide, false).Print(t)
 }
 
 // TableStream writes tables with the same columns as one table, whose rows arrive one after the other.
 type TableStream struct {
-	printer printers.ResourcePrinter
+	out      io.Writer
+	hasColor bool
+	printer  printers.ResourcePrinter
+	// printed holds the aligned text of the last tables.
+	printed *bytes.Buffer
 	aligned interface {
 		io.Writer
 		Flush() error
@@ -31,9 +36,11 @@ type TableStream struct {
 
 // NewTableStream returns a stream that writes to w.
 func NewTableStream(w io.Writer, wide, noHeaders bool) *TableStream {
+	printed := &bytes.Buffer{}
 	return &TableStream{
+		out: w, hasColor: allowsColor(w), printed: printed,
 		printer: printers.NewTablePrinter(printers.PrintOptions{Wide: wide, NoHeaders: noHeaders}),
-		aligned: printers.GetNewTabWriter(w),
+		aligned: printers.GetNewTabWriter(printed),
 	}
 }
 
@@ -42,7 +49,16 @@ func (s *TableStream) Print(t Table) error {
 	if err := s.printer.PrintObj(t.object(), s.aligned); err != nil {
 		return err
 	}
-	return s.aligned.Flush()
+	if err := s.aligned.Flush(); err != nil {
+		return err
+	}
+	text := s.printed.String()
+	s.printed.Reset()
+	if s.hasColor && len(t.Rows) > 0 {
+		text = colorRows(text, t)
+	}
+	_, err := io.WriteString(s.out, text)
+	return err
 }
 
 func (t Table) object() *metav1.Table {

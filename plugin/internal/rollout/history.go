@@ -104,6 +104,7 @@ func asTemplate(revision cluster.Revision, name string) *unstructured.Unstructur
 
 // shownRevision is what the command prints for a revision.
 type shownRevision struct {
+	Template    string    `json:"template"`
 	Revision    int64     `json:"revision"`
 	Name        string    `json:"name"`
 	ChangeCause string    `json:"changeCause,omitempty"`
@@ -116,7 +117,7 @@ func (o *history) write(template *v1alpha1.NamespaceTemplate, revisions []cluste
 	shown := make([]shownRevision, 0, len(revisions))
 	for _, revision := range slices.Backward(revisions) {
 		shown = append(shown, shownRevision{
-			Revision: revision.Revision, Name: revision.Name,
+			Template: template.Name, Revision: revision.Revision, Name: revision.Name,
 			ChangeCause: revision.Annotations[v1alpha1.ChangeCauseAnnotation],
 			State:       stateOf(template, revision.Name), Created: revision.CreationTimestamp.Time,
 		})

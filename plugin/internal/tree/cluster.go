@@ -41,6 +41,9 @@ func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 	}
 	defer o.Progress("reading policyspaces and namespaces")()
 	read, err := o.read(ctx, c)
+	if apierrors.IsForbidden(err) {
+		return o.ownerNode(ctx, c)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +59,8 @@ func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 	return root, addCommits(ctx, c, read.spaces, nodes)
 }
 
-// read lists all at once. It notes that there are no quotas if the user may not list them.
+// read lists all at once. Of a user who may not list namespaces, it reads only the current one. It notes that there are
+// no quotas if the user may not list them.
 func (o *tree) read(ctx context.Context, c *cluster.Cluster) (read content, err error) {
 	var listing sync.WaitGroup
 	var errs [4]error
@@ -65,11 +69,17 @@ func (o *tree) read(ctx context.Context, c *cluster.Cluster) (read content, err 
 	listing.Go(func() { read.namespaces, errs[2] = c.ListNamespaces(ctx, v1alpha1.PolicySpaceLabel) })
 	listing.Go(func() { read.quotas, errs[3] = c.Quotas(ctx) })
 	listing.Wait()
-	if err := cmp.Or(errs[0], errs[1], errs[2]); err != nil {
+	if err := cmp.Or(errs[0], errs[1]); err != nil {
 		return read, err
 	}
+	if apierrors.IsForbidden(errs[2]) {
+		read.namespaces, errs[2] = o.onlyCurrent(ctx, c)
+	}
+	if errs[2] != nil {
+		return read, errs[2]
+	}
 	if apierrors.IsForbidden(errs[3]) {
-		o.Note("cannot list ResourceQuotas, so the quotas of namespaces are not shown: %v", errs[3])
+		o.Note("you may not list resourcequotas in all namespaces, so the quotas of namespaces are not shown")
 		return read, nil
 	}
 	return read, errs[3]

@@ -29,7 +29,7 @@ func NewHydrate(s cli.Session) *cobra.Command {
 	h := &hydrate{Session: s}
 	cmd := &cobra.Command{
 		Use: "hydrate DIR [--flat] [--audit] [--adopt] [--for argocd|flux] " +
-			"[--output-directory DIR | -o yaml|json]",
+			"[--output-directory DIR | -o yaml|json|name]",
 		Short: "Print the objects that a tree of policies is compiled to",
 		Long: templates.LongDesc(`
 			Print the objects that a tree of policies in a directory is compiled to, so that you can apply them with
@@ -92,7 +92,7 @@ func NewHydrate(s cli.Session) *cobra.Command {
 		"The engine that applies the objects from Git. One of: ("+strings.Join(gitops.Names(), ", ")+").")
 	flags.StringVar(&h.directory, "output-directory", "",
 		"Write the objects to files in this directory, instead of printing them.")
-	h.output.AddTo(cmd, cli.FormatYAML, "Output format", cli.FormatYAML, cli.FormatJSON)
+	h.output.AddTo(cmd, cli.FormatYAML, "Output format", cli.FormatYAML, cli.FormatJSON, cli.FormatName)
 	cli.CompleteValues(cmd, "for", gitops.Names()...)
 	return cmd
 }
@@ -134,8 +134,14 @@ func (h *hydrate) run(dir string) error {
 		return h.write(files)
 	}
 	objects = files[0].Objects
-	if h.output.Format == cli.FormatYAML {
+	switch h.output.Format {
+	case cli.FormatYAML:
 		return output.YAMLStream(h.Out, objects)
+	case cli.FormatName:
+		for _, object := range objects {
+			output.Line(h.Out, "%s", output.Object(object.GroupVersionKind().GroupKind(), object.GetName()))
+		}
+		return nil
 	}
 	list := &unstructured.UnstructuredList{
 		Object: map[string]any{"apiVersion": "v1", "kind": "List"}, Items: []unstructured.Unstructured{},

@@ -20,8 +20,8 @@ const (
 
 // node is a policyspace or a namespace in a tree, or the parent of all roots in a cluster.
 type node struct {
-	Name string `json:"name"`
-	Kind string `json:"kind"`
+	Name string `json:"-"`
+	Kind string `json:"-"`
 	// Path has the names of the policyspaces above, the root first, of a policyspace that is drawn alone: corp/online.
 	Path string `json:"path,omitempty"`
 	// Commit is the hash of the commit in Git that is in force, or empty. Only a root has a commit, if the cluster
@@ -36,7 +36,7 @@ type node struct {
 	RoleBindings []binding `json:"roleBindings,omitempty"`
 	// Problem is the reason why the node is not in the tree where it should be, or empty.
 	Problem  string  `json:"problem,omitempty"`
-	Children []*node `json:"children,omitempty"`
+	Children []*node `json:"-"`
 }
 
 // binding is a RoleBinding with its origin: the policyspace or template that declares it.

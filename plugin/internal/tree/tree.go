@@ -7,6 +7,7 @@ package tree
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/kubectl/pkg/util/templates"
@@ -22,14 +23,14 @@ const (
 
 type tree struct {
 	cli.Session
-	output cli.FormatFlag
+	output cli.ListFlags
 }
 
 // New returns the command `kubectl nstpl tree`.
 func New(s cli.Session) *cobra.Command {
 	o := &tree{Session: s}
 	cmd := &cobra.Command{
-		Use:   "tree [DIR | SPACE] [-o json|mermaid|dot]",
+		Use:   "tree [DIR | SPACE] [-o mermaid|dot|name|json|yaml|...]",
 		Short: "Draw a tree of policies: policyspaces, namespaces and policies",
 		Long: templates.LongDesc(`
 			Draw a tree of policies: the policyspaces and namespaces with their quotas, and the RoleBindings that each
@@ -37,10 +38,14 @@ func New(s cli.Session) *cobra.Command {
 
 			Without DIR, draw the tree of the cluster: its PolicySpaces, the namespaces in them, what templates
 			declare in these namespaces, and the usage of each quota. If the cluster follows a tree in a
-			PolicyRepository, its root has the commit that is in force. With DIR, draw the tree in a directory. That
-			tree must be valid: see "kubectl nstpl vet". With SPACE, draw one policyspace of the cluster, what is
-			below it, and the path above it. A directory of that name takes precedence, but not over
-			policyspace/SPACE.`),
+			PolicyRepository, its root has the commit that is in force. If you may not read the policies of the
+			cluster, as the owner of a namespace, draw the policyspaces in the labels of the current namespace.
+
+			With DIR, draw the tree in a directory. That tree must be valid: see "kubectl nstpl vet". With SPACE,
+			draw one policyspace of the cluster, what is below it, and the path above it. A directory of that name
+			takes precedence, but not over policyspace/SPACE.
+
+			With -o json or -o yaml, the output is a list of policyspaces and namespaces, each with its parent.`),
 		Example: templates.Examples(`
 			# Draw the policyspaces of the cluster, with the usage of their quotas
 			kubectl nstpl tree
@@ -64,7 +69,9 @@ func New(s cli.Session) *cobra.Command {
 		},
 	}
 	s.AddChunkSizeFlag(cmd)
-	o.output.AddTo(cmd, "", "Output format, instead of a drawing", cli.FormatJSON, mermaidFormat, dotFormat)
+	o.output.AddTo(cmd, cli.ListOptions{Names: true, Formats: []string{mermaidFormat, dotFormat}})
+	cmd.Flag("output").Usage = "Output format, instead of a drawing." +
+		strings.TrimPrefix(cmd.Flag("output").Usage, "Output format.")
 	return cmd
 }
 
@@ -74,8 +81,6 @@ func (o *tree) run(ctx context.Context, args []string) error {
 		return err
 	}
 	switch o.output.Format {
-	case cli.FormatJSON:
-		return output.JSON(o.Out, root)
 	case mermaidFormat:
 		output.Line(o.Out, "graph TD")
 		mermaid.draw(o.Out, root)
@@ -83,7 +88,7 @@ func (o *tree) run(ctx context.Context, args []string) error {
 		output.Line(o.Out, "digraph %q {", root.Name)
 		dot.draw(o.Out, root)
 		output.Line(o.Out, "}")
-	default:
+	case "":
 		roots := []*node{root.belowPath()}
 		if root.Kind == clusterKind {
 			roots = root.Children
@@ -92,6 +97,8 @@ func (o *tree) run(ctx context.Context, args []string) error {
 			output.Line(o.Out, "%s", root.title())
 			root.draw(o.Out, "")
 		}
+	default:
+		return o.print(root)
 	}
 	return nil
 }

@@ -155,9 +155,18 @@ func (c *checker) skip(object source.Object, field, message string) {
 func at(object source.Object, rule, field, message, remedy string) finding {
 	return finding{
 		Rule: rule, Path: object.File, Line: object.Lines.Of(manifest.SplitField(field)...),
-		Object: nameOf(object), Field: field, Message: plain(message), Remedy: plain(remedy),
+		Object: nameOf(object), Ref: refTo(object), Field: field, Message: plain(message), Remedy: plain(remedy),
 		begins: object.Lines.Of(),
 	}
+}
+
+// refTo returns the reference to an object. It is empty if the object has no kind.
+func refTo(object source.Object) output.ObjectRef {
+	kind := object.GroupVersionKind()
+	if kind.Kind == "" {
+		return output.ObjectRef{}
+	}
+	return output.NewObjectRef(kind, object.Namespace, object.Name)
 }
 
 // nameOf returns the name of an object in kubectl's notation, without nstpl's own group, or "" if it has no kind.

@@ -18,8 +18,7 @@ func (v *vet) print(r *result, checked string) error {
 		err = output.JSON(v.Out, newSARIF(r))
 	default:
 		for _, violation := range r.Violations {
-			output.Line(v.Out, "%s: %s: %s", output.Position(violation.Path, violation.Line), violation.Rule,
-				violation.text())
+			output.Finding(v.Out, output.Position(violation.Path, violation.Line), violation.Rule, violation.text())
 		}
 	}
 	for _, warning := range r.Warnings {

@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// The apiVersion and kind of the output of -o json. The version changes when a field is renamed or removed.
-const (
-	resultVersion = "cli.policy.nstpl.dev/v1alpha1"
-	resultKind    = "VetResult"
-)
+// resultKind is the kind of the output of -o json. Its version, that of all output, changes when a field is renamed or
+// removed.
+const resultKind = "VetResult"
 
 // result is what a check found: the output of -o json, for files and for trees.
 type result struct {
@@ -31,12 +32,14 @@ type finding struct {
 	// Path is the path of the file or directory. Line is 0 if the finding concerns all of it.
 	Path string `json:"path"`
 	Line int    `json:"line"`
-	// Object is the object of the document, such as namespacetemplate/example, and Field the path of a field in it.
-	Object  string `json:"object,omitempty"`
-	Field   string `json:"field,omitempty"`
-	Message string `json:"message"`
-	Remedy  string `json:"remedy,omitempty"`
+	// Ref is the object of the document, and Field the path of a field in it.
+	Ref     output.ObjectRef `json:"object,omitzero"`
+	Field   string           `json:"field,omitempty"`
+	Message string           `json:"message"`
+	Remedy  string           `json:"remedy,omitempty"`
 
+	// Object is the name of the object, such as namespacetemplate/example.
+	Object string `json:"-"`
 	// begins is the line where the object begins.
 	begins int
 }
@@ -58,7 +61,7 @@ func (f finding) text() string {
 
 // finish orders the findings by path and line.
 func (r *result) finish() {
-	r.APIVersion, r.Kind, r.Valid = resultVersion, resultKind, len(r.Violations) == 0
+	r.APIVersion, r.Kind, r.Valid = v1alpha1.GroupVersion.String(), resultKind, len(r.Violations) == 0
 	for _, findings := range []*[]finding{&r.Violations, &r.Warnings, &r.Skipped} {
 		slices.SortStableFunc(*findings, func(a, b finding) int {
 			return cmp.Or(strings.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))

@@ -1,0 +1,68 @@
+package constraint
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/scc"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// try asks the API server, by a dry run, whether it would admit the pod of an object if the caller created it. A user
+// who may not read constraints, or who may use them, gets an answer this way.
+func (o *review) try(
+	ctx context.Context, env *environment, object *unstructured.Unstructured, pod *corev1.Pod,
+) (result, error) {
+	reviewed := result{Reasons: []scc.Reason{}, original: pod, isTried: true}
+	if !env.hasTried {
+		env.hasTried = true
+		o.Note("you may not read who may use SecurityContextConstraints, so the API server decides in a dry run: " +
+			"ask for the ClusterRole nstpl-auditor to see what each of them does not allow")
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
+	if err != nil {
+		return result{}, err
+	}
+	request := &unstructured.Unstructured{Object: fields}
+	request.SetName("")
+	request.SetGenerateName(pod.Name + "-") // a pod of this name may exist
+	unstructured.RemoveNestedField(request.Object, "status")
+	stored, err := env.caller.Dynamic.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(pod.Namespace).
+		Create(ctx, request, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: cli.FieldManager})
+	switch {
+	case apierrors.IsForbidden(err) && !env.caller.MayCreatePods(ctx, pod.Namespace):
+		return result{}, fmt.Errorf("you may neither read the SecurityContextConstraints nor create pods in "+
+			"namespace %s: ask a cluster administrator for the ClusterRole nstpl-viewer, "+
+			"or an administrator of the namespace for the ClusterRole edit in it", pod.Namespace)
+	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+		reviewed.Reasons = append(reviewed.Reasons, scc.Reason{Message: err.Error()})
+		return reviewed, nil
+	case err != nil:
+		return result{}, err
+	}
+	reviewed.Allowed = true
+	reviewed.Pod = &corev1.Pod{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(stored.Object, reviewed.Pod); err != nil {
+		return result{}, err
+	}
+	reviewed.Pod.Name, reviewed.Pod.GenerateName, reviewed.Pod.ManagedFields = pod.Name, "", nil
+	if name, ok := reviewed.Pod.Annotations[v1alpha1.SCCAnnotation]; ok {
+		subject := reviewed.Pod.Annotations[v1alpha1.SCCSubjectAnnotation]
+		reviewed.Constraint, reviewed.Subject = &name, &subject
+	}
+	if object.GetKind() != "Pod" && reviewed.Subject != nil && *reviewed.Subject == scc.UserSubject {
+		o.Note("%s: your own permission to use %s decided, but a controller creates the pods: "+
+			"they are admitted the same way only if service account %s may use it",
+			output.Object(object.GroupVersionKind().GroupKind(), object.GetName()), *reviewed.Constraint,
+			pod.Spec.ServiceAccountName)
+	}
+	return reviewed, nil
+}

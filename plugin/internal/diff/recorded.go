@@ -1,0 +1,209 @@
+package diff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/fields"
+	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
+)
+
+// forbiddenTemplates is the error of the API server if the user may not list templates.
+type forbiddenTemplates struct{ error }
+
+func (e forbiddenTemplates) Unwrap() error { return e.error }
+
+// writtenBy is the reason of an object whose declaration is unknown.
+const writtenBy = "other clients wrote fields of it after the operator had applied it; without the template, it is " +
+	"unknown whether it declares them"
+
+// runRecorded shows the differences that the operator recorded, for a user who may not read templates: those that the
+// Populated condition of a namespace reports, and those that the managedFields of populated objects show.
+func (d *diff) runRecorded(ctx context.Context, c *cluster.Cluster, forbidden error) (different bool, err error) {
+	if !d.files.IsEmpty() || d.removes() || d.verify {
+		return false, forbidden // these need the templates of the cluster
+	}
+	namespaces, readErrs, err := d.namespaces.Read(ctx, c)
+	switch {
+	case err != nil:
+		return false, err
+	case len(namespaces) == 0 && len(readErrs) > 0:
+		return false, cli.NoAccess(strings.Join(d.namespaces.Names, ", "))
+	}
+	report, err := d.recorded(ctx, c, namespaces, readErrs)
+	if err != nil {
+		return false, err
+	}
+	return report.Summary.DifferentObjects > 0, d.writeRecorded(report)
+}
+
+// recorded returns the report on namespaces.
+func (d *diff) recorded(
+	ctx context.Context, c *cluster.Cluster, namespaces []*corev1.Namespace, readErrs []error,
+) (*report, error) {
+	defer d.Progress("reading populated objects")()
+	var unlisted []string
+	report := newReport(slices.Values([]survey.Namespace(nil)), readErrs)
+	for _, ns := range namespaces {
+		populated, err := survey.ReadPopulated(ctx, c, ns.Name)
+		if err != nil {
+			return nil, err
+		}
+		unlisted = append(unlisted, populated.Unlisted...)
+		report.Summary.Namespaces++
+		if reason := match.UnpopulatedReason(ns); reason != "" {
+			report.NotPopulated = append(report.NotPopulated, notPopulated{reason, []string{ns.Name}})
+			continue
+		}
+		items := recordedItems(ns, populated)
+		report.Summary.UnchangedObjects += max(0, len(populated.Objects)-len(items))
+		report.Items = append(report.Items, slices.DeleteFunc(items, func(i *item) bool {
+			return d.template != "" && i.Template != d.template
+		})...)
+	}
+	report.isRecorded = true
+	report.Unknown = append(report.Unknown,
+		cli.Unlisted("namespacetemplates", "only the differences that the operator recorded are known"))
+	if len(unlisted) > 0 {
+		report.Unknown = append(report.Unknown, fmt.Sprintf("you may not list %s", output.FirstFew(unlisted)))
+	}
+	report.summarize()
+	return report, ctx.Err()
+}
+
+// recordedItems returns the objects of a namespace that are not as declared according to what the operator recorded,
+// and those of which that is unknown.
+func recordedItems(ns *corev1.Namespace, populated survey.Populated) []*item {
+	var items []*item
+	condition := populate.PopulatedCondition(ns)
+	reported := populate.ReportedFindings(condition)
+	if condition != nil && condition.Status == corev1.ConditionFalse && len(reported) == 0 {
+		items = append(items, &item{
+			Namespace: ns.Name, Object: "namespace/" + ns.Name,
+			Ref:    output.NewObjectRef(namespaceKind, "", ns.Name),
+			Action: actionUnknown, Different: true, Reason: condition.Reason + ": " + condition.Message,
+		})
+	}
+	known := map[string]*metav1.PartialObjectMetadata{}
+	for _, object := range populated.Objects {
+		known[nameOf(object)] = object
+	}
+	for _, finding := range reported {
+		items = append(items, reportedItem(ns.Name, finding, known[finding.Object]))
+		delete(known, finding.Object)
+	}
+	for _, object := range populated.Objects {
+		if known[nameOf(object)] == nil {
+			continue
+		}
+		if i := driftedItem(ns.Name, object); i != nil {
+			items = append(items, i)
+		}
+	}
+	for _, i := range items {
+		if i.Ref.Kind == "" {
+			i.Ref = output.ParseObject(i.Object, ns.Name, populated.Kinds)
+		}
+	}
+	return items
+}
+
+// reportedItem returns the item of an object that the Populated condition names. Object is nil if it does not exist, or
+// if the user may not read it.
+func reportedItem(namespace string, finding populate.Reported, object *metav1.PartialObjectMetadata) *item {
+	i := &item{
+		Namespace: namespace, Object: finding.Object, Template: finding.Template, Different: true,
+		Action: actionLeaveAlone, Reason: strings.TrimPrefix(finding.Message, "drifted: "),
+	}
+	i.Drifted = i.Reason != finding.Message
+	if object != nil {
+		i.Template, i.Fields = object.Labels[v1alpha1.TemplateNameLabel], writtenFields(object)
+	}
+	switch {
+	case strings.HasPrefix(finding.Message, "left out: "):
+		i.Different = false
+	case finding.Template != "" && object == nil:
+		i.Action, i.Fails = actionCreate, finding.Message
+	case finding.Template != "":
+		i.Action, i.Fails = actionConfigure, finding.Message
+	}
+	return i
+}
+
+// driftedItem returns the item of an object whose managedFields show that it differs or may differ, or nil.
+func driftedItem(namespace string, object *metav1.PartialObjectMetadata) *item {
+	i := &item{
+		Namespace: namespace, Object: nameOf(object), Template: object.Labels[v1alpha1.TemplateNameLabel],
+		Action: actionConfigure, Different: true, Drifted: true,
+	}
+	isApplied := slices.ContainsFunc(object.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		return populate.IsOwnEntry(&entry)
+	})
+	switch i.Fields = writtenFields(object); {
+	case !isApplied && populate.Ours(object):
+		i.Reason = "its managedFields were reset"
+	case !isApplied:
+		i.Action, i.Different, i.Drifted = actionLeaveAlone, false, false
+		i.Reason = "has a template's label, but nstpl did not create it"
+	case len(i.Fields) > 0:
+		i.Action, i.Different, i.Drifted, i.Reason = actionUnknown, false, false, writtenBy
+	default:
+		return nil
+	}
+	return i
+}
+
+// writtenFields returns the fields that other clients wrote after the operator had applied an object.
+func writtenFields(object *metav1.PartialObjectMetadata) []field {
+	var written []field
+	for _, owned := range fields.Since(object, v1alpha1.FieldManager) {
+		path := owned.Path.String()
+		written = append(written, field{Field: path, Manager: owned.Manager, text: path})
+	}
+	return written
+}
+
+func nameOf(object *metav1.PartialObjectMetadata) string {
+	return output.Object(object.GroupVersionKind().GroupKind(), object.Name)
+}
+
+// writeRecorded prints the report. There is no unified diff, since the declarations are unknown.
+func (d *diff) writeRecorded(report *report) error {
+	defer report.noteSummary(d.Session)
+	report.noteIncomplete(d.Session)
+	var err error
+	if report.Items, err = cli.Sorted(&d.output, report.Items); err != nil {
+		return err
+	}
+	if d.output.Format == cli.FormatName {
+		report.names(d.Out)
+		return nil
+	}
+	if printed, err := d.output.PrintReport(d.Out, report); printed {
+		return err
+	}
+	report.noteLeftAlone(d.Session, false)
+	if table := report.table(false); len(table.Rows) > 0 {
+		return d.output.PrintTable(d.Out, table)
+	}
+	return nil
+}
+
+// isForbiddenTemplates reports whether an error says that the user may not list templates.
+func isForbiddenTemplates(err error) bool {
+	_, is := errors.AsType[forbiddenTemplates](err)
+	return is && apierrors.IsForbidden(err)
+}
