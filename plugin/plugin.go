@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-
 	// Adds the auth providers that kubeconfigs may name, such as oidc.
 	_ "k8s.io/client-go/plugin/pkg/client/auth"
 

@@ -16,8 +16,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// scenarios returns all scenarios. Every new feature of the operator gets one here. Those of nstpl-sync are in test/sync,
-// which ends it before and after each of its writes.
+// scenarios returns all scenarios. Every new feature of the operator gets one here. Those of nstpl-sync are in
+// test/sync, which ends it before and after each of its writes.
 func scenarios() []scenario {
 	return []scenario{
 		populate(), edit(), redeclare(), remove(), relabel(), leave(), adopt(), authoritative(), recreate(), churn(),

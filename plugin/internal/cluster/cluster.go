@@ -46,8 +46,8 @@ type Cluster struct {
 	Metadata       metadata.Interface
 	Mapper         meta.RESTMapper
 	Discovery      discovery.CachedDiscoveryInterface
-	// ChunkSize is how many objects a list request returns at most. Zero means no limit. The API server answers requests
-	// for all chunks from memory, since it keeps the state of a list (KEP-4988, on by default since 1.34).
+	// ChunkSize is how many objects a list request returns at most. Zero means no limit. The API server answers
+	// requests for all chunks from memory, since it keeps the state of a list (KEP-4988, on by default since 1.34).
 	ChunkSize int64
 
 	rest *rest.RESTClient

@@ -50,8 +50,8 @@ type Survey struct {
 	index      *match.Index
 	namespaces []*corev1.Namespace
 	scope      Scope
-	// observed are the objects with the label of a template, and others the objects without it. Both have an element for
-	// each list request.
+	// observed are the objects with the label of a template, and others the objects without it. Both have an element
+	// for each list request.
 	observed, others []populate.Listed
 	// settled are planned namespaces that further objects cannot change. It is empty unless the scope omits unchanged
 	// objects.
