@@ -27,6 +27,8 @@ var descriptions = map[string]string{
 	"grafana":      "A ConfigMap with a dashboard, which the sidecar of Grafana's chart finds.",
 	"network-policy": "Limits where the operator connects to: ports 443 and 6443, where API servers usually listen. " +
 		"Its NetworkPolicy for incoming connections is always installed.",
+	"openreports": "The operator writes a Report about each namespace with findings. The CustomResourceDefinition of " +
+		"openreports.io must be installed.",
 	"prometheus": "ServiceMonitors and alerts. The Prometheus operator must be installed.",
 	"roles":      "ClusterRoles that you can bind to the users of nstpl.",
 	"security-context-constraints": "OpenShift's usual constraints. Enable them in an upgrade, because Helm needs the " +

@@ -39,7 +39,7 @@ func New(s cli.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "init --from NAMESPACE [KINDS] [--name NAME] [-l LABELS] [--namespace-selector LABELS] | " +
 			"--from-TOOL [-f FILE...] [-R] | -k DIR",
-		Short: "Write a first template, from a namespace or from the policies of another tool",
+		Short: "Write a template from a namespace, or from the policies of other tools",
 		Long: templates.LongDesc(`
 			Write NamespaceTemplates and PolicySpaces as YAML, with a comment for each decision. Nothing in the cluster
 			is changed. Read the comments, correct the result, and check it with "kubectl nstpl vet" and
