@@ -135,7 +135,7 @@ func (o *review) run(ctx context.Context) error {
 		results = append(results, reviewed)
 	}
 	if len(results) == 0 {
-		return fmt.Errorf("no pods found in %q", o.files.All())
+		return fmt.Errorf("no pods found in %s", &o.files)
 	}
 	if err := o.write(results); err != nil {
 		return err

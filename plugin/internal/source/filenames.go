@@ -2,6 +2,8 @@ package source
 
 import (
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -40,10 +42,16 @@ func (f *Filenames) Check() error {
 	return nil
 }
 
-// All returns what -f or -k selects, for messages.
-func (f *Filenames) All() []string {
+// String returns what -f or -k selects, for messages.
+func (f *Filenames) String() string {
 	if f.Kustomization != "" {
-		return []string{f.Kustomization}
+		return f.Kustomization
 	}
-	return f.Paths
+	names := slices.Clone(f.Paths)
+	for i, name := range names {
+		if name == "-" {
+			names[i] = "standard input"
+		}
+	}
+	return strings.Join(names, ", ")
 }

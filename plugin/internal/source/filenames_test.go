@@ -101,3 +101,8 @@ func TestFlagsThatCannotBeCombined(t *testing.T) {
 	require.EqualError(t, (&source.Filenames{Paths: []string{"a"}, Kustomization: "b"}).Check(), "specify either -f or -k")
 	require.EqualError(t, (&source.Filenames{Recursive: true}).Check(), "-R requires -f")
 }
+
+func TestMessagesNameWhatWasRead(t *testing.T) {
+	require.Equal(t, "a.yaml, standard input", (&source.Filenames{Paths: []string{"a.yaml", "-"}}).String())
+	require.Equal(t, "base", (&source.Filenames{Kustomization: "base"}).String())
+}

@@ -90,7 +90,7 @@ func Read(from Filenames, stdin io.Reader) (found []*v1alpha1.NamespaceTemplate,
 		return nil, nil, err
 	}
 	if len(found) == 0 {
-		return nil, skipped, fmt.Errorf("no NamespaceTemplate found in %q", from.All())
+		return nil, skipped, fmt.Errorf("no NamespaceTemplate found in %s", from.String())
 	}
 	return found, skipped, nil
 }

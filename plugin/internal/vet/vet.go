@@ -144,7 +144,7 @@ func (v *vet) checkFiles(ctx context.Context, r *result) (checked string, err er
 		v.Note("skipped %s", note)
 	}
 	if len(files.Objects)+len(files.Problems) == 0 {
-		return "", fmt.Errorf("no object found in %q", v.files.All())
+		return "", fmt.Errorf("no object found in %s", &v.files)
 	}
 	return output.Count(len(files.Objects), "object"), r.checkFiles(ctx, c, files, v.schemas)
 }

@@ -28,7 +28,7 @@ func (o *why) explainFiles(ctx context.Context) error {
 		o.Note("skipped %s", note)
 	}
 	if len(objects) == 0 {
-		return fmt.Errorf("no objects found in %q", o.files.All())
+		return fmt.Errorf("no objects found in %s", &o.files)
 	}
 	e, err := o.explainer()
 	if err != nil {
