@@ -18,13 +18,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// program is the name of the browser in its Debian package.
-const program = "chromium"
+// find returns the path of a browser: Debian's Chromium, or Chrome.
+func find() (string, error) {
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		path, err = exec.LookPath("google-chrome")
+	}
+	return path, err
+}
 
 // Lacks returns what this machine lacks to open a page, or an empty string.
 func Lacks() string {
-	if _, err := exec.LookPath(program); err != nil {
-		return "a browser is needed, which is in the Debian package " + program
+	if _, err := find(); err != nil {
+		return "a browser is needed, such as that of the Debian package chromium"
 	}
 	return ""
 }
@@ -61,6 +67,8 @@ type answer struct {
 // New starts a browser. Its profile is empty, and it is deleted with the test.
 func New(t testing.TB) *Browser {
 	t.Helper()
+	program, err := find()
+	require.NoError(t, err)
 	commands, in, err := os.Pipe()
 	require.NoError(t, err)
 	out, events, err := os.Pipe()
