@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/codes"
 )
 
 // Reasons of failures in addition to those of the API server.
@@ -117,7 +120,7 @@ func failure(err error, namespace string) *Failure {
 // that a quota limits. The API server has no reason or cause of its own for that.
 func isNotCounted(err error) bool {
 	return strings.Contains(err.Error(), "status unknown for quota: ") ||
-		strings.Contains(err.Error(), "is not counted yet: try again in a moment")
+		slices.Contains(codes.Find(err.Error()), codes.QuotaUncounted)
 }
 
 func namespaceNotFound(err error, namespace string) bool {

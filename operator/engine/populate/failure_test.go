@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"nstpl.dev/nstpl/operator/codes"
 )
 
 func TestFailureMayPass(t *testing.T) {
@@ -45,7 +47,7 @@ func TestFailureMayPass(t *testing.T) {
 			forbidden("status unknown for quota: budget, resources: configmaps"), true,
 		},
 		"the quota of a policy space that is not counted yet": {
-			forbidden("usage of pods in policyspace \"a\" is not counted yet: try again in a moment"), true,
+			forbidden(codes.QuotaUncounted.AddTo("usage of pods in policyspace \"a\" is not counted yet")), true,
 		},
 		"an exceeded quota": {
 			forbidden("exceeded quota: budget, requested: configmaps=1, used: configmaps=1, limited: configmaps=1"),
