@@ -1,12 +1,15 @@
 package integration_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -257,6 +260,10 @@ func TestDescriptionsShowAValidExample(t *testing.T) {
 	files, err := filepath.Glob("../../manifests/crd/policy.nstpl.dev_*.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
+	s := newScope(t, sharedCluster)
+	company := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: "company"}} // the parent in an example
+	require.NoError(t, s.client.Create(t.Context(), company))
+	t.Cleanup(func() { assert.NoError(t, s.client.Delete(context.WithoutCancel(t.Context()), company)) })
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		require.NoError(t, err)

@@ -179,10 +179,17 @@ func TestKindsThatAreNotReadySayWhoActs(t *testing.T) {
 	space, namespaced, everywhere, initializers, constraint := objects[0], objects[1], objects[2], objects[3],
 		objects[4]
 
-	s.patchObject(space, `{"spec": {"parent": "later"}}`)
-	s.waitAbnormal(space, v1alpha1.ConditionReconciling, "policyspace later, which does not exist")
-	require.NoError(t,
-		s.client.Create(t.Context(), &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: "later"}}))
+	createParent := func() {
+		parent := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: "parent"}}
+		require.NoError(t, s.client.Create(t.Context(), parent))
+	}
+	createParent()
+	s.patchObject(space, `{"spec": {"parent": "parent"}}`)
+	s.waitCurrent(space)
+	_, err = s.kubectl(t.Context(), "", "delete", "policyspace", "parent")
+	require.NoError(t, err)
+	s.waitAbnormal(space, v1alpha1.ConditionReconciling, "policyspace parent, which does not exist")
+	createParent()
 	s.waitCurrent(space)
 
 	s.patchObject(initializers, `{"initializers": [{"name": "a.example.com", "namespaceSelector":

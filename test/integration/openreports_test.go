@@ -122,7 +122,8 @@ func TestOpenReports(t *testing.T) {
 			assert.NotContains(c, condition.Message, "drifted")
 		})
 		s.updateTemplate(template, reportsDrift)
-		s.setKey(ns, "theirs again") // written after the Report of the other namespace would have been
+		s.waitRollout(template, v1alpha1.RolloutComplete) // until then, drift may still be corrected
+		s.setKey(ns, "theirs again")                      // written after the Report of the other namespace would have been
 		s.waitOpenReport(ns, "drifted: ")
 		stored := newOpenReport(forged.Name)
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(stored), stored))
