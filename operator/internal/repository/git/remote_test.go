@@ -3,10 +3,12 @@ package git_test
 import (
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -138,6 +140,26 @@ func requireError(t *testing.T, err error, reason git.Reason, text string) {
 	require.Contains(t, known.Message, text)
 	require.Equal(t, reason, known.Reason, known.Message)
 	require.NotContains(t, known.Message, "\n")
+}
+
+// PolicyRepositories are polled: while nothing changes, that costs the server one request for its references.
+func TestResolveIsOneRequest(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int64
+	s := serve(t, gittest.HTTPS{Wrap: func(git http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			requests.Add(1)
+			git.ServeHTTP(w, r)
+		})
+	}})
+	hash := s.Commit(t, gittest.Commit{Files: fooCorp()})
+	remote := s.remote(t)
+	for poll := range 3 {
+		found, err := remote.Resolve(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, hash, found)
+		require.EqualValues(t, poll+1, requests.Load())
+	}
 }
 
 func TestFetch(t *testing.T) {
