@@ -75,29 +75,34 @@ func (r *Namespaces) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.Caches.Before(r, r.Templates.Load))
 }
 
-// start queues the namespaces that exist at the start before any is reconciled: first those that are initializing or
-// were never reported on, in the order of their creation.
+// start queues the namespaces that wait at the start before any is reconciled, in the order of their creation. The
+// handler queues the others, and those that are created between this list and its registration.
 func (r *Namespaces) start(ctx context.Context, _ backoff.Queue) error {
 	list := &corev1.NamespaceList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
+	r.queueWaiting(list.Items)
+	return nil
+}
+
+func (r *Namespaces) queueWaiting(namespaces []corev1.Namespace) {
 	var waiting []*corev1.Namespace
-	var others []string
-	for i := range list.Items {
-		ns := &list.Items[i]
-		if reported, _ := stored(ns); reported.Initializing || reported.Status == "" {
+	for i := range namespaces {
+		if ns := &namespaces[i]; isWaiting(ns) {
 			waiting = append(waiting, ns)
-		} else {
-			others = append(others, ns.Name)
 		}
 	}
 	slices.SortFunc(waiting, inOrderOfCreation)
 	for _, ns := range waiting {
 		r.Queue.AddNew(ns.Name)
 	}
-	r.Queue.AddBulk(others...)
-	return nil
+}
+
+// isWaiting reports whether a namespace is initializing or was never reported on.
+func isWaiting(ns *corev1.Namespace) bool {
+	reported, _ := stored(ns)
+	return reported.Initializing || reported.Status == ""
 }
 
 // inOrderOfCreation compares namespaces by their creation time, which has a resolution of one second, and then by
@@ -116,7 +121,9 @@ func inOrderOfCreation(a, b *corev1.Namespace) int {
 func (r *Namespaces) handler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, _ backoff.Queue) {
-			if !e.IsInInitialList {
+			if e.IsInInitialList {
+				r.exists(e.Object)
+			} else {
 				r.created(e.Object)
 			}
 		},
@@ -134,6 +141,16 @@ func (r *Namespaces) handler() handler.EventHandler {
 			r.Results.Forget(e.Object.GetName())
 			r.Reports.Forget(e.Object.GetName())
 		},
+	}
+}
+
+// exists queues a namespace of the first list. A lower priority than that of new namespaces keeps the order in which
+// start queues them.
+func (r *Namespaces) exists(object client.Object) {
+	if ns, ok := object.(*corev1.Namespace); ok && isWaiting(ns) {
+		r.Queue.AddChanged(ns.Name)
+	} else {
+		r.Queue.AddBulk(object.GetName())
 	}
 }
 

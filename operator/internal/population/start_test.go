@@ -1,0 +1,42 @@
+package population
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/population/queue"
+)
+
+// The handler is registered while start lists the namespaces. A namespace that is created after the list and before the
+// registration is an event of the handler's initial list only.
+func TestEveryNamespaceIsQueuedAtTheStart(t *testing.T) {
+	existing := func(name string, second int64, conditions ...corev1.NamespaceCondition) corev1.Namespace {
+		return corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(second, 0)},
+			Status:     corev1.NamespaceStatus{Conditions: conditions},
+		}
+	}
+	populated := corev1.NamespaceCondition{Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionTrue}
+	listed := []corev1.Namespace{existing("a", 2), existing("b", 1), existing("done", 0, populated)}
+	r := &Namespaces{Queue: queue.New(&backoff.Queues{})}
+	defer r.Queue.ShutDown()
+	for _, ns := range append(listed, existing("missed", 3)) {
+		r.handler().Create(t.Context(), event.CreateEvent{Object: &ns, IsInInitialList: true}, nil)
+	}
+	r.queueWaiting(listed)
+	require.Eventually(t, func() bool { return r.Queue.Len() == 4 }, time.Minute, time.Millisecond)
+	var order []string
+	for range 4 {
+		item, _ := r.Queue.Get()
+		order = append(order, item.Name)
+		r.Queue.Done(item)
+	}
+	require.Equal(t, []string{"b", "a", "missed", "done"}, order, "those that wait are in the order of their creation")
+}
