@@ -1,4 +1,4 @@
-// Package browser opens pages in a real browser, Chromium without a window, and looks at them: for tests of pages.
+// Package browser opens pages in a headless Chromium or Chrome, so that tests can check what these show.
 //
 // It speaks the Chrome DevTools Protocol (https://chromedevtools.github.io/devtools-protocol) over a pair of pipes,
 // with a JSON message before each zero byte.

@@ -69,7 +69,11 @@ func (c Chart) Files() ([]archive.File, error) {
 	settings = append(settings, source.componentValues()...)
 	settings = append(settings, labelMonitors(objects)...)
 	contents := map[string][]byte{"LICENSE": c.License}
-	for file, content := range templates(objects) {
+	files, err := templates(objects)
+	if err != nil {
+		return nil, err
+	}
+	for file, content := range files {
 		contents["templates/"+file] = []byte(content)
 	}
 	if contents["values.yaml"], err = valuesFile(settings); err != nil {
@@ -131,14 +135,17 @@ func sorted(contents map[string][]byte) []archive.File {
 }
 
 // templates returns the content of each file with templates. A file has the objects of one file of the manifests.
-func templates(objects []*object) map[string]string {
+func templates(objects []*object) (map[string]string, error) {
 	contents := map[string]string{}
 	for _, o := range objects {
 		w := &writer{}
 		w.document(o)
+		if w.err != nil {
+			return nil, fmt.Errorf("write a template of %s: %w", o.file, w.err)
+		}
 		contents[o.file] += w.String()
 	}
-	return contents
+	return contents, nil
 }
 
 // keeps reports whether Helm keeps an object when it deletes the release. An uninstallation that deletes a

@@ -15,6 +15,7 @@ func execute(t *testing.T, tree map[string]any, enabled bool) map[string]any {
 	t.Helper()
 	w := &writer{}
 	w.document(&object{tree: tree})
+	require.NoError(t, w.err)
 	parsed, err := template.New("").Funcs(template.FuncMap{
 		"toYaml": func(value any) string { text, _ := toYAML(value); return strings.TrimSuffix(text, "\n") },
 		"nindent": func(spaces int, text string) string {
@@ -116,4 +117,9 @@ func TestComponentsAreDescribed(t *testing.T) {
 	}
 	require.Equal(t, ".Values.components.securityContextConstraints",
 		component{folder: "security-context-constraints"}.value())
+}
+
+func TestAValueThatCannotBeWrittenIsAnError(t *testing.T) {
+	_, err := templates([]*object{{file: "x.yaml", tree: map[string]any{"k": func() {}}}})
+	require.ErrorContains(t, err, "write a template of x.yaml: ")
 }

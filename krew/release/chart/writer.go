@@ -2,6 +2,7 @@ package chart
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +11,11 @@ import (
 )
 
 // writer writes objects as YAML that contains template actions.
-type writer struct{ strings.Builder }
+type writer struct {
+	strings.Builder
+	// err is why a value could not be written, or nil.
+	err error
+}
 
 // firstKeys are written before other keys, which are sorted.
 var firstKeys = []string{"apiVersion", "kind", "metadata", "name"}
@@ -55,9 +60,9 @@ func (w *writer) entry(key string, value any, indent int) {
 			w.fromValue(value, "", indent)
 			return
 		}
-		w.fromValue(value, margin+scalar(key, 0)+":\n", indent+2)
+		w.fromValue(value, margin+w.scalar(key, 0)+":\n", indent+2)
 	default:
-		w.WriteString(margin + scalar(key, 0) + ":")
+		w.WriteString(margin + w.scalar(key, 0) + ":")
 		w.value(value, indent)
 	}
 }
@@ -82,7 +87,7 @@ func (w *writer) value(value any, indent int) {
 	case expression:
 		w.WriteString(" {{ " + string(value) + " }}\n")
 	default:
-		w.WriteString(" " + scalar(value, indent) + "\n")
+		w.WriteString(" " + w.scalar(value, indent) + "\n")
 	}
 }
 
@@ -134,7 +139,7 @@ func (w *writer) fromValue(value fromValue, key string, indent int) {
 
 // scalar returns a text, number, boolean or null in YAML. The lines of a text are indented by two more than indent.
 // Actions of templates in it are escaped: Helm would evaluate those that are meant for Prometheus or Grafana.
-func scalar(value any, indent int) string {
+func (w *writer) scalar(value any, indent int) string {
 	marshal := func(value any) ([]byte, error) { return yaml.Marshal(map[string]any{"k": value}) }
 	if text, ok := value.(string); ok {
 		// Actions that follow remove all space but one end of a line, so no other space may end a block.
@@ -144,9 +149,7 @@ func scalar(value any, indent int) string {
 		}
 	}
 	content, err := marshal(value)
-	if err != nil {
-		panic(err) // the value was read from YAML
-	}
+	w.err = errors.Join(w.err, err)
 	text := strings.TrimSuffix(strings.TrimPrefix(string(content), "k: "), "\n")
 	lines := strings.Split(text, "\n")
 	for i := range lines {

@@ -96,7 +96,7 @@ func New(s cli.Session) *cobra.Command {
 	flags.StringVarP(&x.objects, "selector", "l", "", "With --from, copy only the objects whose labels match.")
 	flags.StringVar(&x.selects, "namespace-selector", "",
 		"With --from or --from-openshift-project-template, select the namespaces whose labels match (e.g. tier=production).")
-	_ = cmd.RegisterFlagCompletionFunc("from", s.CompleteNamespaces(0)) // fails only if there is no such flag
+	_ = cmd.RegisterFlagCompletionFunc("from", s.CompleteNamespaces(0)) // fails only if the flag does not exist
 	return cmd
 }
 
