@@ -1,6 +1,8 @@
 package integration_test
 
 import (
+	"fmt"
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -23,11 +25,7 @@ func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 	held := s.createPopulatedNamespace("held", withLabel("of", "broken"))
 	s.waitPresent(held, widget)
 
-	s.patchWidgetDefinition(`{"spec": {
-		"versions": [
-			{"name": "v2", "served": true, "storage": false, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}},
-			{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
-		"conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1:1/"}}}}}`)
+	s.patchWidgetDefinition(convertedBy("127.0.0.1:1"))
 	s.eventually(func(c *assert.CollectT) {
 		_, err := s.kubectl(t.Context(), "", "get", "widgets.v2.example.com", "--all-namespaces")
 		assert.ErrorContains(c, err, "conversion webhook")
@@ -54,6 +52,57 @@ func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 	s.patchWidgetDefinition(`{"spec": {"conversion": {"strategy": "None", "webhook": null}}}`)
 	s.waitDeleted(broken)
 	s.waitAbsent(held, widget)
+}
+
+// A kind whose conversion webhook accepts connections and does not answer delays only the templates that declare it.
+// Before, a start waited until the list had timed out, which takes ten seconds.
+func TestNamespacesDoNotWaitForAKindThatTheirTemplatesDoNotDeclare(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newTestCluster(t))
+	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")
+	require.NoError(t, err)
+	const widget = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}, spec: {size: 1}}"
+	s.createTemplate("healthy", configMap("settings", "v"), withSelectorLabel("healthy"))
+	silent := s.createTemplate("silent", documents(widget, configMap("beside", "v")), withSelectorLabel("silent"))
+	held := s.createPopulatedNamespace("held", withLabel("of", "silent"))
+	s.waitPresent(held, widget)
+	s.patchWidgetDefinition(convertedBy(s.silentServer()))
+
+	s.restartOperator(t)
+	s.createPopulatedNamespace("populated", withLabel("of", "healthy"))
+	require.NotEmpty(t, s.operator.Log("the template's namespaces wait until its objects are known"))
+	require.Empty(t, s.operator.Log("the template can't be populated as it is"), "the list has timed out before")
+	s.delete(s.mustGet(held, parseYAML(t, configMap("beside", ""))[0]))
+	s.waitTemplateStatus(silent, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		accepted := apimeta.FindStatusCondition(status.Conditions, v1alpha1.TemplateAccepted)
+		if assert.NotNil(c, accepted) {
+			assert.Equal(c, "KindsUnavailable", accepted.Reason)
+		}
+	})
+	s.waitPresent(held, configMap("beside", "v"))
+
+	s.patchWidgetDefinition(`{"spec": {"conversion": {"strategy": "None", "webhook": null}}}`)
+	s.waitTemplateStatus(silent, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Updated: 1, Populated: 1}, status.Namespaces)
+	})
+}
+
+// silentServer returns the address of a server that accepts connections until the test ends, and does not answer.
+func (s *testScope) silentServer() string {
+	s.t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { require.NoError(s.t, listener.Close()) })
+	return listener.Addr().String() // the kernel accepts connections
+}
+
+// convertedBy returns a patch of the definition of Widget.example.com by which a webhook converts it.
+func convertedBy(address string) string {
+	const version = `"served": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}`
+	return fmt.Sprintf(`{"spec": {
+		"versions": [{"name": "v2", "storage": false, %s}, {"name": "v1", "storage": true, %s}],
+		"conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://%s/"}}}}}`,
+		version, version, address)
 }
 
 // withSelectorLabel has a template select only namespaces with a value of the label "of".

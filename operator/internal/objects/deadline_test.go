@@ -31,3 +31,22 @@ func TestAListFromWhichObjectsArriveDoesNotTimeOut(t *testing.T) {
 		require.ErrorContains(t, k.listed(), "the list of configmaps is incomplete")
 	})
 }
+
+// The namespaces of other templates do not wait until a list of which nothing arrives times out.
+func TestWaitDoesNotWaitForAListOfWhichNothingArrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		k := newKind(nil, &meta.RESTMapping{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}},
+			"", func(string) {})
+		start := time.Now()
+		k.startDeadline(ctx)
+		go func() {
+			time.Sleep(patience / 2)
+			k.extendDeadline()
+		}()
+		require.NoError(t, k.wait(ctx))
+		require.Equal(t, patience*3/2, time.Since(start))
+		require.ErrorIs(t, k.listed(), ErrPending)
+	})
+}

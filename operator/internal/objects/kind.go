@@ -30,6 +30,9 @@ type kind struct {
 	listDeadline context.Context //nolint:containedctx // several goroutines wait for this deadline
 	endWait      context.CancelFunc
 	timeout      *time.Timer
+	// silent is closed when nothing has arrived for patience, at which time impatience closes it.
+	silent     chan struct{}
+	impatience *time.Timer
 
 	mu sync.Mutex
 	// lastError is the latest error of a list or a watch.
@@ -76,6 +79,7 @@ func newKind(
 		typeMeta:            metav1.TypeMeta{APIVersion: apiVersion, Kind: name},
 		changed:             changed,
 		arrived:             make(chan struct{}),
+		silent:              make(chan struct{}),
 		items:               newItems(),
 		recent:              map[types.NamespacedName]*metav1.PartialObjectMetadata{},
 		ownDeletions:        map[types.UID]struct{}{},
@@ -103,6 +107,7 @@ func (k *kind) start(ctx context.Context) {
 func (k *kind) startDeadline(ctx context.Context) {
 	k.listDeadline, k.endWait = context.WithCancel(ctx)
 	k.timeout = time.AfterFunc(listTimeout, k.endWait)
+	k.impatience = time.AfterFunc(patience, sync.OnceFunc(func() { close(k.silent) }))
 }
 
 // extendDeadline gives the first list more time, because one of its objects has arrived. A busy API server may take
@@ -110,6 +115,7 @@ func (k *kind) startDeadline(ctx context.Context) {
 func (k *kind) extendDeadline() {
 	if !k.hasArrived() {
 		k.timeout.Reset(listTimeout)
+		k.impatience.Reset(patience)
 	}
 }
 
@@ -153,11 +159,13 @@ func (k *kind) listed() error {
 	return fmt.Errorf("the list of %s is incomplete, and nothing of it arrived within %s", resource, listTimeout)
 }
 
-// wait returns when the first list has arrived or timed out, or the error of ctx.
+// wait returns when the first list has arrived or timed out, when nothing of it has arrived for patience, or the error
+// of ctx.
 func (k *kind) wait(ctx context.Context) error {
 	select {
 	case <-k.arrived:
 	case <-k.listDeadline.Done():
+	case <-k.silent:
 	case <-ctx.Done():
 		return ctx.Err()
 	}

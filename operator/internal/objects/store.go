@@ -26,6 +26,9 @@ import (
 // unavailable. The watch continues to try.
 const listTimeout = 10 * time.Second
 
+// patience is how long Wait waits for the first list of a kind without an object that arrives.
+const patience = time.Second
+
 // failedTimeout is the remaining time after the list failed for the first time.
 const failedTimeout = 2 * time.Second
 
@@ -140,7 +143,8 @@ func (s *Store) watch(
 	return watched.listed()
 }
 
-// Wait returns when the first list of each kind has arrived or timed out. It returns an error only if ctx is done.
+// Wait returns when the first list of each kind has arrived or timed out, or nothing of it has arrived for a second:
+// the other kinds do not wait for one that the API server cannot list. It returns an error only if ctx is done.
 func (s *Store) Wait(ctx context.Context) error {
 	s.mu.Lock()
 	all := slices.Concat(slices.Collect(maps.Values(s.kinds)), slices.Collect(maps.Values(s.others)))

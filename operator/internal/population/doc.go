@@ -12,8 +12,10 @@
 //
 //   - A report is one write with the namespace's resourceVersion. It contains the Populated condition, the record of
 //     existing objects, the depth labels, and the end of the initialization, so that these always agree.
-//   - No namespace is planned before every stored template was accepted (Templates.Load), or moved before the templates
-//     that were written before the move are (Templates.Current).
+//   - No namespace is planned before every stored template was loaded (Templates.Load), or moved before the templates
+//     that were written before the move are accepted (Templates.Current).
+//   - No namespace is planned while the objects of a template that selects it are not known because their first list
+//     has not arrived yet. A kind that the API server cannot list delays no other namespaces.
 //   - What a user should know is derived once, by populate.Findings. The condition (report.go), Events (events.go), the
 //     templates' statuses (templateresults.go, results.go) and metrics are views of the findings.
 //

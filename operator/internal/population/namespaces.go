@@ -218,8 +218,21 @@ func (r *Namespaces) selectTemplates(ctx context.Context, ns *corev1.Namespace) 
 	if err != nil || placed == nil {
 		return nil, err
 	}
+	if r.Templates.WaitsForObjects(placed) {
+		r.queueAgain(ns)
+		return nil, nil
+	}
 	templates, unpopulated := populate.Matching(r.Templates.Index, placed, r.Exclude...)
 	return &selection{ns, placed, misplaced, templates, unpopulated}, nil
+}
+
+// queueAgain queues a namespace whose templates wait for their objects. Acceptance queues it at once.
+func (r *Namespaces) queueAgain(ns *corev1.Namespace) {
+	if isWaiting(ns) {
+		r.Queue.AddWaiting(ns.Name, requeueSoon)
+	} else {
+		r.Queue.AddBulkLater(ns.Name, oldPendingRetry)
+	}
 }
 
 func (r *Namespaces) render(selected *selection) populate.Declared {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -46,8 +47,12 @@ const statusDelay = time.Second
 // event tells it of a new permission.
 const kindsRetry = 5 * time.Second
 
-// pendingRetry is how often a template is reconciled while its kinds are being listed.
-const pendingRetry = 20 * time.Millisecond
+// A template is reconciled this often while its kinds are being listed: a new one, or one of the start, of which there
+// may be many.
+const (
+	newPendingRetry = 20 * time.Millisecond
+	oldPendingRetry = time.Second
+)
 
 // Reasons of the Accepted condition.
 const (
@@ -81,6 +86,9 @@ type Templates struct {
 
 	mu     sync.Mutex
 	loaded bool
+	// unlisted names the templates of the start that have kinds whose first list has not arrived or timed out. Their
+	// namespaces wait.
+	unlisted map[string]struct{}
 	// rolled are the states of templates that were rolled out last.
 	rolled map[string]state
 	// listed has the generations of the templates that were not accepted at the latest list, and listedAsOf is its
@@ -143,11 +151,12 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	before, known := r.Index.Layers(template.Name), template.Status.Revisions
 	template, wait, err := r.acceptTemplate(ctx, template)
 	if errors.Is(err, objects.ErrPending) {
-		return reconcile.Result{RequeueAfter: pendingRetry}, nil
+		return reconcile.Result{RequeueAfter: r.pendingRetry(req.Name)}, nil
 	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	r.setListed(template.Name)
 	if err := r.queueChanged(ctx, template, before, r.Index.Layers(template.Name)); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -212,20 +221,23 @@ func (r *Templates) Load(ctx context.Context) error {
 	if err := r.watchAll(ctx, templates.Items); err != nil {
 		return err
 	}
-	r.rolled = map[string]state{}
+	r.rolled, r.unlisted = map[string]state{}, map[string]struct{}{}
 	for i := range templates.Items {
 		template, err := r.load(ctx, r.shared(&templates.Items[i]))
 		if err != nil {
 			return fmt.Errorf("accept template %s: %w", templates.Items[i].Name, err)
 		}
-		r.rolled[template.Name] = stateOf(template)
+		if _, isUnlisted := r.unlisted[template.Name]; !isUnlisted {
+			r.rolled[template.Name] = stateOf(template)
+		}
 	}
 	r.loaded = true
 	return nil
 }
 
-// watchAll starts the watches of all kinds of the templates, and returns when each kind is listed or unavailable. They
-// share one deadline, so that a kind that cannot be listed delays nothing beyond it.
+// watchAll starts the watches of all kinds of the templates, and returns when each kind is listed or unavailable, or
+// when nothing arrives of the others. They all begin together, so that a kind that cannot be listed delays only its own
+// templates.
 func (r *Templates) watchAll(ctx context.Context, templates []v1alpha1.NamespaceTemplate) error {
 	labelled, unlabelled := map[schema.GroupKind]bool{}, map[schema.GroupKind]bool{}
 	for i := range templates {
@@ -248,7 +260,7 @@ func (r *Templates) watchAll(ctx context.Context, templates []v1alpha1.Namespace
 }
 
 // load accepts a template at the start. If its kinds are still pending after watchAll, it was changed while no operator
-// was running.
+// was running, or the API server does not answer to a list.
 func (r *Templates) load(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate,
 ) (*v1alpha1.NamespaceTemplate, error) {
@@ -258,6 +270,9 @@ func (r *Templates) load(
 			return nil, err
 		}
 		accepted, _, err = r.acceptTemplate(ctx, template)
+	}
+	if errors.Is(err, objects.ErrPending) {
+		return r.loadPending(ctx, template, err)
 	}
 	if err != nil && template.Status.ObservedGeneration == template.Generation {
 		// An earlier process has accepted this generation, so the other templates need not wait until its status can be
@@ -271,6 +286,56 @@ func (r *Templates) load(
 		return template, nil
 	}
 	return accepted, err
+}
+
+// loadPending records that the objects of a template are not known yet, so that its namespaces wait and the others do
+// not. Reconcile accepts it later.
+func (r *Templates) loadPending(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, problem error,
+) (*v1alpha1.NamespaceTemplate, error) {
+	ctrl.LoggerFrom(ctx).Info("the template's namespaces wait until its objects are known",
+		"template", template.Name, "problem", problem.Error())
+	r.unlisted[template.Name] = struct{}{}
+	if template.Status.ObservedGeneration != template.Generation {
+		return template, nil
+	}
+	specs, err := r.specs(ctx, template, template.Status.Revisions)
+	if err != nil {
+		return nil, err
+	}
+	r.setIndex(template, specs)
+	return template, nil
+}
+
+// WaitsForObjects reports whether a template selects a namespace whose objects were not all listed at the start.
+func (r *Templates) WaitsForObjects(ns *corev1.Namespace) bool {
+	r.mu.Lock()
+	unlisted := maps.Clone(r.unlisted)
+	r.mu.Unlock()
+	if len(unlisted) == 0 {
+		return false
+	}
+	// The index does not have a template that was changed while no operator was running.
+	return slices.ContainsFunc(append(r.Index.Match(ns), r.Stored.Match(ns)...), func(t *v1alpha1.NamespaceTemplate) bool {
+		_, isUnlisted := unlisted[t.Name]
+		return isUnlisted
+	})
+}
+
+func (r *Templates) pendingRetry(template string) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, isUnlisted := r.unlisted[template]; isUnlisted {
+		return oldPendingRetry
+	}
+	return newPendingRetry
+}
+
+// setListed records that the objects of a template are known, or that it is known why they cannot be listed.
+func (r *Templates) setListed(template string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.unlisted, template)
 }
 
 // acceptTemplate compiles a template, records and watches its kinds, takes the next step of its rollout, and adds it to
@@ -397,6 +462,7 @@ func (r *Templates) drop(name string) {
 	r.Metrics.forget(name)
 	r.mu.Lock()
 	delete(r.rolled, name)
+	delete(r.unlisted, name)
 	r.mu.Unlock()
 	r.Queue.AddBulk(r.Results.ForgetTemplate(name)...)
 }

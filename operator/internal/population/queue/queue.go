@@ -77,6 +77,11 @@ func (q *Queue) Corrected(namespace string) {
 // AddBulk queues the namespaces of a rollout.
 func (q *Queue) AddBulk(namespaces ...string) { q.add(priorityBulk, 0, namespaces...) }
 
+// AddBulkLater queues a namespace that waits for something that concerns many.
+func (q *Queue) AddBulkLater(namespace string, after time.Duration) {
+	q.add(priorityBulk, after, namespace)
+}
+
 func (q *Queue) add(priority int, after time.Duration, namespaces ...string) {
 	requests := make([]reconcile.Request, 0, len(namespaces))
 	for _, namespace := range namespaces {
