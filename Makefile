@@ -29,6 +29,7 @@ build: ## Build bin/kubectl-nstpl, bin/nstpl-operator and bin/nstpl-sync
 generate: ## Generate CRDs, their JSON schemas, deepcopy functions, admission policies, and the reference of kinds and commands
 	$(CONTROLLER_GEN) object paths=./operator/api/... crd:crdVersions=v1 output:crd:dir=manifests/crd
 	go run ./manifests/admission/generate manifests/admission
+	go run ./manifests/static/generate manifests/static
 	$(KINDS) --output-path=docs/kinds.md
 	go run ./plugin/reference >docs/commands.md
 	go run ./cmd/kubectl-nstpl schema >manifests/schemas/nstpl.json
@@ -51,6 +52,8 @@ verify: ## Check that generated files, go.mod and go.sum are up to date, without
 	(for crd in "$$tmp"/manifests/*; do diff -u "manifests/crd/$${crd##*/}" "$$crd" || exit 1; done) && \
 	go run ./manifests/admission/generate "$$tmp/admission" && \
 	(for policy in "$$tmp"/admission/*; do diff -u "manifests/admission/$${policy##*/}" "$$policy" || exit 1; done) && \
+	go run ./manifests/static/generate "$$tmp/static" && \
+	(cd "$$tmp/static" && for file in */nstpl.yaml; do diff -u "$(CURDIR)/manifests/static/$$file" "$$file" || exit 1; done) && \
 	$(KINDS) --output-path="$$tmp/kinds.md" && diff -u docs/kinds.md "$$tmp/kinds.md" && \
 	go run ./plugin/reference >"$$tmp/commands.md" && diff -u docs/commands.md "$$tmp/commands.md" && \
 	go run ./cmd/kubectl-nstpl schema >"$$tmp/nstpl.json" && diff -u manifests/schemas/nstpl.json "$$tmp/nstpl.json" || \

@@ -92,14 +92,28 @@ func run(ctx context.Context, args []string, progress io.Writer) error {
 	if err := r.buildWorkloads(ctx, all); err != nil {
 		return err
 	}
-	schemas, err := os.ReadFile("manifests/schemas/nstpl.json")
-	if err != nil {
-		return err
-	}
-	if _, err := r.write("nstpl.schema.json", schemas); err != nil {
+	if err := r.copyFiles(); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(r.out, checksumsFile), r.checksums.Bytes(), 0o644)
+}
+
+// copyFiles adds files of the project to the release as they are.
+func (r *release) copyFiles() error {
+	for _, file := range []struct{ name, source string }{
+		{"nstpl.schema.json", "manifests/schemas/nstpl.json"},
+		{"static-validating.yaml", "manifests/static/validating/nstpl.yaml"},
+		{"static-mutating.yaml", "manifests/static/mutating/nstpl.yaml"},
+	} {
+		content, err := os.ReadFile(file.source)
+		if err != nil {
+			return err
+		}
+		if _, err := r.write(file.name, content); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sourceCommit returns the hash of the commit that is built, as in release.commit, and its time. The environment

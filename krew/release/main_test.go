@@ -51,7 +51,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 		archive, "kubectl-nstpl-v1.2.3.cdx.json",
 		"nstpl-operator-v1.2.3-oci.tar", "install.yaml", "install-before-1.36.yaml", "nstpl-operator-v1.2.3.cdx.json",
 		"nstpl-sync-v1.2.3-oci.tar", "sync.yaml", "nstpl-sync-v1.2.3.cdx.json", "nstpl-1.2.3.tgz",
-		"nstpl.schema.json",
+		"nstpl.schema.json", "static-validating.yaml", "static-mutating.yaml",
 	}
 	require.ElementsMatch(t, append(released, "nstpl.yaml", "SHA256SUMS"), slices.Collect(maps.Keys(first)))
 	for _, name := range released {

@@ -72,8 +72,8 @@ rules:
 
 // startTestCluster starts a control plane and installs nstpl on it, without an operator. The arguments of the API
 // server are added to those that the tests need.
-func startTestCluster(ctx context.Context, apiServerArgs ...string) (cluster *testCluster, err error) {
-	cluster = &testCluster{}
+func startTestCluster(ctx context.Context, apiServerArgs ...string) (_ *testCluster, err error) {
+	cluster := &testCluster{}
 	if cluster.dir, err = os.MkdirTemp("", "nstpl-cluster-"); err != nil {
 		return nil, err
 	}
