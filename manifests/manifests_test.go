@@ -1,11 +1,16 @@
 package manifests_test
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/manifests"
 )
@@ -31,4 +36,33 @@ func TestObjectsAreThoseThatKustomizeBuilds(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, want, got)
+}
+
+// What nstpl-sync may do is in SECURITY.md, rule by rule.
+func TestPermissionsOfSyncAreDocumented(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../SECURITY.md")
+	require.NoError(t, err)
+	_, table, _ := strings.Cut(string(page), "\n| resources | where | verbs |\n|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+
+	permissions, err := os.ReadFile("components/sync/rbac.yaml")
+	require.NoError(t, err)
+	var rows []string
+	for document := range strings.SplitSeq(string(permissions), "\n---\n") {
+		role := &rbacv1.Role{} // ClusterRoles have the same fields
+		require.NoError(t, yaml.Unmarshal([]byte(document), role))
+		where := "the cluster"
+		if role.Namespace != "" {
+			where = "`" + role.Namespace + "`"
+		}
+		for _, rule := range role.Rules {
+			resources := strings.Join(rule.Resources, ", ")
+			for _, name := range rule.ResourceNames {
+				resources += " `" + name + "`"
+			}
+			rows = append(rows, fmt.Sprintf("| %s | %s | %s |", resources, where, strings.Join(rule.Verbs, ", ")))
+		}
+	}
+	require.Equal(t, strings.Join(rows, "\n"), table)
 }

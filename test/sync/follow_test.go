@@ -2,11 +2,14 @@ package sync_test
 
 import (
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,6 +33,7 @@ func TestCommitsAreFollowed(t *testing.T) {
 	a := x.commit(first)
 	x.follow()
 	x.waitApplied(a)
+	x.waitEvent("CommitApplied", "commit "+a[:7])
 	x.waitExists(binding("follow-dev", "follow.viewers"))
 	x.waitExists(binding("follow-prod", "follow-prod.deployers"))
 
@@ -76,6 +80,21 @@ func TestCommitsAreFollowed(t *testing.T) {
 		assert.EqualValues(c, 3, status.Namespaces)
 		assert.Len(c, status.History, 2)
 		assert.Equal(c, "follow", status.Tree)
+	})
+}
+
+// waitEvent waits for an Event of the PolicyRepository with a reason, whose message contains a text.
+func (x *tree) waitEvent(reason, text string) {
+	x.Helper()
+	x.eventually(func(c *assert.CollectT) {
+		events := &eventsv1.EventList{}
+		if !assert.NoError(c, cluster.client.List(x.Context(), events)) {
+			return
+		}
+		assert.True(c, slices.ContainsFunc(events.Items, func(event eventsv1.Event) bool {
+			return event.Regarding.Kind == "PolicyRepository" && event.Regarding.Name == x.name &&
+				event.Reason == reason && strings.Contains(event.Note, text)
+		}))
 	})
 }
 
