@@ -129,8 +129,12 @@ func PrintList[T any](s Session, f *ListFlags, list Printed[T]) error {
 		}
 		return output.YAMLStream(s.Out, []any{output.NewList(list.Kind, items)})
 	case f.Format == FormatName:
+		printed := map[string]bool{} // several items may have one name, such as the limits of a policyspace
 		for _, item := range items {
-			output.Line(s.Out, "%s", list.Name(item))
+			if name := list.Name(item); !printed[name] {
+				printed[name] = true
+				output.Line(s.Out, "%s", name)
+			}
 		}
 		return nil
 	case f.custom != nil:

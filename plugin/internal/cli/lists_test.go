@@ -125,3 +125,10 @@ func TestInvalidFlagsOfLists(t *testing.T) {
 	_, _, err := printFruits(t, []string{"--sort-by", "taste"}, []fruit{{"pear", 2}, {"fig", 3}})
 	require.ErrorContains(t, err, "--sort-by: ")
 }
+
+// A policyspace with two limits is two items.
+func TestNamesAreNotRepeated(t *testing.T) {
+	out, _, err := printFruits(t, []string{"-o", "name"}, []fruit{{"pear", 2}, {"apple", 10}, {"pear", 3}})
+	require.NoError(t, err)
+	require.Equal(t, "fruit/pear\nfruit/apple\n", out)
+}
