@@ -45,8 +45,12 @@ type Cluster struct {
 // Start starts a control plane with a node, and returns when it can run pods. ctx limits the start and not the life of
 // the cluster.
 func Start(ctx context.Context, progress io.Writer) (*Cluster, error) {
+	// Everything is compiled before the time for the start begins. The first time, that takes much longer than a start.
 	assets, err := controlplane.BuildNode(ctx, progress)
 	if err != nil {
+		return nil, err
+	}
+	if _, err := controlplane.Build(ctx, controlplane.DefaultVersion, progress); err != nil {
 		return nil, err
 	}
 	slot, err := acquireSlot(ctx)

@@ -7,11 +7,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"nstpl.dev/nstpl/test/controlplane"
 )
 
 const pod = `
@@ -176,6 +179,25 @@ func TestNodesOfTwoProcesses(t *testing.T) {
 		require.NoError(t, cluster.Stop())
 		leavesNothing(t, cluster)
 	}
+}
+
+// The first time, compiling the control plane takes longer than a node may take to start. Start compiles it before.
+func TestStartCompilesBeforeItsTimeBegins(t *testing.T) {
+	assets, err := controlplane.BuildNode(t.Context(), t.Output())
+	require.NoError(t, err)
+	compiler, err := exec.LookPath("go")
+	require.NoError(t, err)
+	cache, bin := t.TempDir(), t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(cache, "nstpl"), 0o755))
+	require.NoError(t, os.Symlink(filepath.Dir(assets), filepath.Join(cache, "nstpl", "node")))
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"),
+		[]byte("#!/bin/sh\n[ \"$1\" = list ] && exec "+compiler+" \"$@\"\necho cannot compile >&2\nexit 1\n"), 0o755))
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("PATH", bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
+
+	_, err = Start(t.Context(), t.Output())
+	require.ErrorContains(t, err, "cannot compile")
+	require.NotContains(t, err.Error(), "start a node", "the time for the start has begun")
 }
 
 // A slot belongs to one process until that ends, even if it is killed.
