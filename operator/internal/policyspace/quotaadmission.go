@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,11 +54,10 @@ type seenReservation struct {
 }
 
 // NewQuotaAdmission returns the validator. It records denials in denials.
-func NewQuotaAdmission(
-	ctx context.Context, cached cache.Cache, live client.Reader, writer client.Client, denials *Denials,
-) (*QuotaAdmission, error) {
+func NewQuotaAdmission(ctx context.Context, mgr ctrl.Manager, denials *Denials) (*QuotaAdmission, error) {
+	cached := mgr.GetCache()
 	q := &QuotaAdmission{
-		cached: cached, live: live, client: writer, denials: denials, sequence: newSequence(),
+		cached: cached, live: mgr.GetAPIReader(), client: mgr.GetClient(), denials: denials, sequence: newSequence(),
 		writers: map[string]*reservationWriter{}, seen: map[string]map[string]seenReservation{},
 	}
 	for _, kind := range []client.Object{&corev1.Namespace{}, &corev1.ResourceQuota{}} {
