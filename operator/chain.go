@@ -22,25 +22,39 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
+// dependencies are what setup needs.
+type dependencies struct {
+	leader  *leadership.Leader
+	clients clients
+	stored  *webhook.Stored
+	options Options
+}
+
 // setup adds the controllers of all features to a manager, and returns the admission chain.
-func setup(
-	ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, clients clients, stored *webhook.Stored,
-	options Options,
-) (webhook.Chain, error) {
-	attributes, err := attribute.Setup(ctx, mgr, leader, stored,
-		attribute.Exempt{Users: options.AttributeExemptUsers, Groups: options.AttributeExemptGroups})
+func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain, error) {
+	leader, clients, stored, options := d.leader, d.clients, d.stored, d.options
+	attributes, err := attribute.Setup(ctx, mgr, attribute.Options{
+		Leader: leader, Stored: stored,
+		Exempt: attribute.Exempt{Users: options.AttributeExemptUsers, Groups: options.AttributeExemptGroups},
+	})
 	if err != nil {
 		return nil, err
 	}
-	constraints, err := constraint.Setup(ctx, mgr, leader, clients.set, stored, constraint.Options{
-		ExemptNamespaces: slices.Concat(scc.ExemptNamespaces, options.SCCExemptNamespaces),
-		Intersection:     options.SCCIntersection, CallerGuardsExec: options.SCCCallerGuardsExec, Pool: options.SCCPool,
+	constraints, err := constraint.Setup(ctx, mgr, constraint.Options{
+		Leader: leader, Clients: clients.set, Stored: stored,
+		Flags: constraint.Flags{
+			ExemptNamespaces: slices.Concat(scc.ExemptNamespaces, options.SCCExemptNamespaces),
+			Intersection:     options.SCCIntersection, CallerGuardsExec: options.SCCCallerGuardsExec,
+			Pool: options.SCCPool,
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
 	namespaces := queue.New(leader.Queues)
-	spaces, err := policyspace.Setup(ctx, mgr, leader, clients.set, namespaces)
+	spaces, err := policyspace.Setup(ctx, mgr, policyspace.Options{
+		Leader: leader, Clients: clients.set, Namespaces: namespaces,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -95,9 +95,13 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err != nil {
 		return err
 	}
-	leader, err := leadership.NewLeader(mgr, config, lease, queues,
-		&corev1.NamespaceList{}, &v1alpha1.PolicySpaceList{}, &v1alpha1.NamespaceTemplateList{},
-		&v1alpha1.NamespaceInitializationConfigurationList{})
+	leader, err := leadership.NewLeader(mgr, leadership.Options{
+		Config: config, Lease: lease, Queues: queues,
+		Lists: []client.ObjectList{
+			&corev1.NamespaceList{}, &v1alpha1.PolicySpaceList{}, &v1alpha1.NamespaceTemplateList{},
+			&v1alpha1.NamespaceInitializationConfigurationList{},
+		},
+	})
 	if err != nil {
 		return err
 	}
@@ -109,7 +113,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err != nil {
 		return err
 	}
-	chain, err := setup(ctx, mgr, leader, clients, stored, options)
+	chain, err := setup(ctx, mgr, dependencies{leader: leader, clients: clients, stored: stored, options: options})
 	if err != nil {
 		return err
 	}

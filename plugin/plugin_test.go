@@ -66,7 +66,7 @@ func silentServer(t *testing.T, reads bool) (unanswered <-chan string) {
 	return received
 }
 
-func TestInterruptedCommandsEndAndSayWhatIsUnknown(t *testing.T) {
+func TestInterruptedCommandsEndAndShowWhatIsUnknown(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
 		want string

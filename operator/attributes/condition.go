@@ -89,14 +89,14 @@ const listSteps, allSteps = 6, 10
 // paths returns the paths of metadata. ';' separates paths, and '.' separates fields, of which the last may be empty.
 func paths() string {
 	var texts []string
-	for _, place := range metadataPaths {
-		path, place := make([]string, allSteps), append(slices.Clone(place), "metadata")
-		list := slices.Index(place, each)
+	for _, above := range metadataPaths {
+		path, fields := make([]string, allSteps), append(slices.Clone(above), "metadata")
+		list := slices.Index(fields, each)
 		if list < 0 {
-			list = len(place)
+			list = len(fields)
 		}
-		copy(path, place[:list])
-		copy(path[listSteps:], place[list:])
+		copy(path, fields[:list])
+		copy(path[listSteps:], fields[list:])
 		texts = append(texts, strings.Join(path, "."))
 	}
 	return strings.Join(texts, ";")
@@ -121,9 +121,9 @@ func hasMap(value, field string) string {
 // hasTemplates returns an expression that reports whether an object has a field that may contain templates.
 func hasTemplates(object string) string {
 	inSpec := map[string]bool{"'metadata'": true}
-	for _, place := range metadataPaths {
-		if len(place) > 1 && place[0] == "spec" {
-			inSpec["'"+place[1]+"'"] = true
+	for _, above := range metadataPaths {
+		if len(above) > 1 && above[0] == "spec" {
+			inSpec["'"+above[1]+"'"] = true
 		}
 	}
 	return fmt.Sprintf("('template' in %[1]s || 'data' in %[1]s && type(%[1]s.data) == map && 'spec' in %[1]s.data || "+

@@ -26,17 +26,17 @@ func Explain(code Code) (Explanation, bool) {
 func All() []Explanation { return slices.Clone(explanations) }
 
 const (
-	byNamespacePolicy   = "the ValidatingAdmissionPolicy nstpl-namespace-guard"
-	byConstraints       = "the operator's webhook for SecurityContextConstraints"
-	byTemplates         = "the operator's webhook for NamespaceTemplates"
-	byAttributes        = "the operator's webhook for protected attributes"
-	bySpaces            = "the operator's webhook for PolicySpaces"
-	byQuotas            = "the operator's webhook for the quotas of policy spaces"
-	repeatRequest       = "Repeat the request. Controllers and kubectl apply do so by themselves."
-	nothingUnlessOften  = "Nothing, unless it happens often: then check the load of the operator."
-	askForNamedVerb     = "Ask an administrator for the verb that the message names."
-	grantNamedVerb      = "Grant the verb that the message names, if the user is meant to do this."
-	leaveOperatorsField = "Leave these fields out of the request. The operator keeps them."
+	byNamespacePolicy  = "the ValidatingAdmissionPolicy nstpl-namespace-guard"
+	byConstraints      = "the operator's webhook for SecurityContextConstraints"
+	byTemplates        = "the operator's webhook for NamespaceTemplates"
+	byAttributes       = "the operator's webhook for protected attributes"
+	bySpaces           = "the operator's webhook for PolicySpaces"
+	byQuotas           = "the operator's webhook for the quotas of policy spaces"
+	repeatRequest      = "Repeat the request. Controllers and kubectl apply do so by themselves."
+	nothingUnlessOften = "Nothing, unless it happens often: then check the load of the operator."
+	askForNamedVerb    = "Ask an administrator for the verb that the message names."
+	grantNamedVerb     = "Grant the verb that the message names, if the user is meant to do this."
+	omitOperatorsField = "Leave these fields out of the request. The operator keeps them."
 )
 
 var explanations = []Explanation{
@@ -206,7 +206,7 @@ var explanations = []Explanation{
 		Code:          ManagedNamespace,
 		Meaning:       "The operator manages the label or annotation of the namespace that the request changes.",
 		DecidedBy:     byNamespacePolicy,
-		User:          leaveOperatorsField,
+		User:          omitOperatorsField,
 		Administrator: "Nothing, unless the value is wrong: users who may patch all namespacetemplates can correct it.",
 	},
 	{
@@ -214,7 +214,7 @@ var explanations = []Explanation{
 		Meaning: "The request changes the records with which the operator recognizes the objects of a template: a " +
 			"label, annotations, or its entry in managedFields.",
 		DecidedBy:     "the ValidatingAdmissionPolicy nstpl-object-guard",
-		User:          leaveOperatorsField + " To change the object itself, change its template.",
+		User:          omitOperatorsField + " To change the object itself, change its template.",
 		Administrator: "Change the template. Users who may patch it can also change these records.",
 	},
 	{

@@ -133,12 +133,12 @@ func TestAllocateCompletesAndRepairsNamespaces(t *testing.T) {
 			t.Parallel()
 			allocations, _, err := scc.Allocate(pool(t, defaultPool), test.next, test.holders)
 			require.NoError(t, err)
-			require.Equal(t, test.want, say(allocations))
+			require.Equal(t, test.want, describe(allocations))
 		})
 	}
 }
 
-func say(allocations []scc.Allocation) string {
+func describe(allocations []scc.Allocation) string {
 	text := ""
 	for i, a := range allocations {
 		if i > 0 {

@@ -59,8 +59,8 @@ type referenceRecord struct {
 	// Of is the UID of the constraint. A copy of the constraint, in this cluster or in another, does not inherit the
 	// record.
 	Of types.UID `json:"of"`
-	// Seen holds the identity of each entry whose object existed when it was last looked at.
-	Seen map[string]Identity `json:"seen"`
+	// Known holds the identity of each entry whose object existed when it was last read.
+	Known map[string]Identity `json:"seen"`
 }
 
 func recordedReferences(constraint *v1alpha1.SecurityContextConstraints) map[string]Identity {
@@ -69,7 +69,7 @@ func recordedReferences(constraint *v1alpha1.SecurityContextConstraints) map[str
 	if err != nil || record.Of != constraint.UID {
 		return nil
 	}
-	return record.Seen
+	return record.Known
 }
 
 // RecordedIdentity returns the identity that a reference of a constraint was last seen with, and false if its object
@@ -138,7 +138,7 @@ func record(constraint *v1alpha1.SecurityContextConstraints, seen map[string]Ide
 		delete(constraint.Annotations, v1alpha1.ReferencesAnnotation)
 		return nil
 	}
-	value, err := json.Marshal(referenceRecord{Of: constraint.UID, Seen: seen})
+	value, err := json.Marshal(referenceRecord{Of: constraint.UID, Known: seen})
 	if err != nil {
 		return err
 	}

@@ -204,7 +204,7 @@ func TestReviewDeniesWhatAConstraintDoesNotAllow(t *testing.T) {
 	t.Parallel()
 	const freely = `runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}`
 	ranged := `{runAsUser: {type: MustRunAsRange}, seLinuxContext: {type: RunAsAny}}`
-	for name, test := range map[string]struct{ constraint, spec, field, says string }{
+	for name, test := range map[string]struct{ constraint, spec, field, reason string }{
 		"first of the range": {ranged, with(`{runAsUser: 1000650000}`), "", ""},
 		"last of the range":  {ranged, with(`{runAsUser: 1000659999}`), "", ""},
 		"after the range": {
@@ -436,7 +436,7 @@ func TestReviewDeniesWhatAConstraintDoesNotAllow(t *testing.T) {
 			require.False(t, verdict.Allowed())
 			require.Nil(t, verdict.Pod)
 			require.Contains(t, fields(verdict), test.field)
-			require.Contains(t, fmt.Sprint(verdict.Reasons), test.says)
+			require.Contains(t, fmt.Sprint(verdict.Reasons), test.reason)
 		})
 	}
 }
@@ -520,7 +520,7 @@ func TestReviewSkipsConstraintsThatLackAnAnnotation(t *testing.T) {
 	for name, test := range map[string]struct {
 		annotations map[string]string
 		missing     string
-		says        string
+		reason      string
 	}{
 		"none": {nil, v1alpha1.UIDRangeAnnotation, "has no annotation"},
 		"no level": {
@@ -543,7 +543,7 @@ func TestReviewSkipsConstraintsThatLackAnAnnotation(t *testing.T) {
 					restricted))},
 			})
 			require.False(t, verdict.Allowed())
-			require.Contains(t, fmt.Sprint(verdict.Reasons), test.says)
+			require.Contains(t, fmt.Sprint(verdict.Reasons), test.reason)
 			if test.missing == "" {
 				require.Nil(t, verdict.Missing)
 				return

@@ -42,7 +42,7 @@ func TestLockLetsOneBuildAndTheOthersWait(t *testing.T) {
 	require.NoError(t, <-locked)
 }
 
-func TestBuildSaysWhyItFailsAndCanBeRepeated(t *testing.T) {
+func TestBuildShowsWhyItFailsAndCanBeRepeated(t *testing.T) {
 	src := source{program: controlPlane, dir: t.TempDir(), version: "1.2.3", modfile: "go.mod"}
 	assets := filepath.Join(t.TempDir(), "assets")
 	write := func(name, content string) {

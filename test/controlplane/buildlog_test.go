@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestBuildLogTellsProgressFromComplaints(t *testing.T) {
+func TestBuildLogSeparatesProgressFromComplaints(t *testing.T) {
 	var log buildLog
 	write := func(text string) {
 		for _, b := range []byte(text) { // lines may arrive in any pieces

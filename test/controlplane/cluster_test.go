@@ -28,7 +28,7 @@ func TestTwoClustersAtATime(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), "the other cluster must not have the namespace, got %v", err)
 }
 
-func TestNewUsesAnExistingClusterAndLeavesItRunning(t *testing.T) {
+func TestNewUsesAnExistingClusterAndKeepsItRunning(t *testing.T) {
 	cluster, err := controlplane.Start(t.Context(), controlplane.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.Stop()) })

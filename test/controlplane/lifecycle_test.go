@@ -98,7 +98,7 @@ func (o owner) awaitEnd(timeout time.Duration) error {
 	return err
 }
 
-func TestStopLeavesNothing(t *testing.T) {
+func TestStopRemovesEverything(t *testing.T) {
 	t.Parallel()
 	o := startOwner(t)
 	_, err := fmt.Fprintln(o.in, "stop")
@@ -107,14 +107,14 @@ func TestStopLeavesNothing(t *testing.T) {
 	require.NoDirExists(t, o.dir)
 }
 
-func TestKillingTheOwnerLeavesNoProcess(t *testing.T) {
+func TestKillingTheOwnerEndsEveryProcess(t *testing.T) {
 	t.Parallel()
 	o := startOwner(t)
 	require.NoError(t, o.Process.Kill())
 	require.NoError(t, o.awaitEnd(time.Minute))
 }
 
-func TestFailedStartSaysWhyAndLeavesNothing(t *testing.T) {
+func TestFailedStartShowsWhyAndRemovesEverything(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "cluster")
 	_, err := controlplane.Start(t.Context(), controlplane.Options{Dir: dir, APIServerArgs: []string{"--no-such-flag"}})
@@ -123,7 +123,7 @@ func TestFailedStartSaysWhyAndLeavesNothing(t *testing.T) {
 	require.NoDirExists(t, dir)
 }
 
-func TestUnknownVersionSaysWhichAreKnown(t *testing.T) {
+func TestUnknownVersionShowsWhichAreKnown(t *testing.T) {
 	t.Parallel()
 	_, err := controlplane.Build(t.Context(), "1.2.3", io.Discard)
 	require.ErrorContains(t, err, "kubernetes 1.2.3 can't be built here: choose one of "+controlplane.DefaultVersion)

@@ -222,8 +222,8 @@ func (c *testCluster) noteProblem(err error) {
 	}
 }
 
-// takeProblems returns the recorded errors, and forgets them.
-func (c *testCluster) takeProblems() []error {
+// drainProblems returns the recorded errors, and forgets them.
+func (c *testCluster) drainProblems() []error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := c.complaints

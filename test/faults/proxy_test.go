@@ -19,7 +19,7 @@ import (
 // upstream acts as the API server: it records writes, and sends events to watches.
 type upstream struct {
 	writes chan string
-	tell   chan string
+	events chan string
 }
 
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -30,7 +30,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	for {
 		select {
-		case line := <-u.tell:
+		case line := <-u.events:
 			fmt.Fprintln(w, line)
 			w.(http.Flusher).Flush()
 		case <-r.Context().Done():
@@ -42,7 +42,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // newProxyAndUpstream returns a proxy, the upstream behind it, and a client of the proxy.
 func newProxyAndUpstream(t *testing.T) (*proxy, *upstream, *http.Client) {
 	t.Helper()
-	u := &upstream{writes: make(chan string, 10), tell: make(chan string)}
+	u := &upstream{writes: make(chan string, 10), events: make(chan string)}
 	server := httptest.NewUnstartedServer(u)
 	server.EnableHTTP2 = true
 	server.StartTLS()
@@ -139,16 +139,16 @@ func TestProxyDelaysWatches(t *testing.T) {
 	t.Parallel()
 	p, u, client := newProxyAndUpstream(t)
 	lines := watch(t, p, client)
-	u.tell <- "first"
+	u.events <- "first"
 	require.Equal(t, "first", <-lines)
 	const late = 300 * time.Millisecond
 	p.arm(fault{lateWatches: late, watchesOf: "configmaps"}, 1)
 	told := time.Now()
-	u.tell <- "second"
+	u.events <- "second"
 	require.Equal(t, "second", <-lines)
 	require.GreaterOrEqual(t, time.Since(told), late)
 	p.arm(fault{lateWatches: time.Hour, watchesOf: "secrets"}, 1)
-	u.tell <- "third"
+	u.events <- "third"
 	require.Equal(t, "third", <-lines)
 }
 

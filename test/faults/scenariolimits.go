@@ -152,13 +152,13 @@ func (r *run) pods() map[string]string {
 func (r *run) quotaViolations() []string {
 	there := r.pods()
 	if len(there) > podLimit {
-		return []string{fmt.Sprintf("%d pods exist and %d are allowed; %s", len(there), podLimit, r.describeCounters())}
+		return []string{fmt.Sprintf("%d pods exist and %d are allowed; %s", len(there), podLimit, r.describeUsage())}
 	}
 	return r.history.check(podLimit, there)
 }
 
-// describeCounters returns the counted usage and the number of pods of each namespace.
-func (r *run) describeCounters() string {
+// describeUsage returns the counted usage and the number of pods of each namespace.
+func (r *run) describeUsage() string {
 	var text strings.Builder
 	for _, namespace := range r.namespaceNames() {
 		counter, pods := &corev1.ResourceQuota{}, &corev1.PodList{}

@@ -159,7 +159,7 @@ func (r *run) conduct(want state) result {
 	if r.check != nil && r.err == nil {
 		done.failures = append(done.failures, r.check(r)...)
 	}
-	for _, err := range r.takeProblems() {
+	for _, err := range r.drainProblems() {
 		r.fail(err)
 	}
 	if r.err != nil {

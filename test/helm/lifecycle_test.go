@@ -137,7 +137,7 @@ spec:
 
 // Helm installs nstpl, kubectl takes over, Helm takes over again, and nstpl is uninstalled, as docs/install.md says.
 // Nothing that users or the operator wrote is lost on the way, and nothing is left in the end.
-func TestHelmAndKubectlTakeTurns(t *testing.T) {
+func TestHelmAndKubectlUpgradeAlternately(t *testing.T) {
 	t.Parallel()
 	i := newInstallation(t)
 	require.ErrorContains(t, i.install(""), "first run kubectl create namespace nstpl-system")

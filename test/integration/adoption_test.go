@@ -331,7 +331,7 @@ func TestTreeApplyWarnsAboutUnadoptedNamespaces(t *testing.T) {
 		body := `{"metadata": {"labels": {"` + v1alpha1.TreeLabel + `": "` + tree + `"}}}`
 		require.NoError(t,
 			applier.Patch(t.Context(), ns.DeepCopy(), mergePatch(body)))
-		return warnings.take()
+		return warnings.drain()
 	}
 	first := move("eng")
 	require.Len(t, first, 1)

@@ -397,17 +397,17 @@ func TestAttributeRulesCannotWeakenOthers(t *testing.T) {
 	t.Run("the author is warned about a role that does not exist or has no rules", func(t *testing.T) {
 		s := s.withT(t)
 		require.NoError(t, jane.Create(t.Context(), own))
-		require.Contains(t, strings.Join(warnings.take(), "\n"), "Role "+ns+"/"+s.name("setters")+" does not exist")
+		require.Contains(t, strings.Join(warnings.drain(), "\n"), "Role "+ns+"/"+s.name("setters")+" does not exist")
 		s.waitEnforced(own)
 		require.NoError(t, edit(func() { own.Labels = map[string]string{"a": "b"} }))
-		require.Empty(t, warnings.take(), "the rule did not change")
+		require.Empty(t, warnings.drain(), "the rule did not change")
 		require.NoError(t,
 			s.client.Create(t.Context(),
 				&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: s.name("setters")}}))
 		require.NoError(t, edit(func() { own.GuardDeletion = true }))
-		require.Contains(t, strings.Join(warnings.take(), "\n"), "has no rules")
+		require.Contains(t, strings.Join(warnings.drain(), "\n"), "has no rules")
 		require.NoError(t, edit(func() { own.RoleRef.Name = setters }))
-		require.Empty(t, warnings.take())
+		require.Empty(t, warnings.drain())
 	})
 
 	t.Run("a rule in a namespace cannot weaken a cluster-wide rule", func(t *testing.T) {
@@ -438,7 +438,7 @@ func TestAttributeRulesCannotWeakenOthers(t *testing.T) {
 				s.name("deployer")),
 		}
 		require.NoError(t, admin.Create(t.Context(), late))
-		require.Contains(t, strings.Join(adminWarnings.take(), "\n"),
+		require.Contains(t, strings.Join(adminWarnings.drain(), "\n"),
 			fmt.Sprintf("ProtectedAttribute %s/%s remains in force", ns, s.name("first")))
 	})
 }

@@ -20,7 +20,7 @@ import (
 
 // The matchConditions of the webhook find the same protected attributes as the engine, in objects of any shape. Only
 // for lists of templates do they match more.
-func TestAttributesAreFoundByAPIServerAndEngineAlike(t *testing.T) {
+func TestAPIServerAndEngineReadTheSameAttributes(t *testing.T) {
 	t.Parallel()
 	const rounds = 120
 	cluster := newTestCluster(t)

@@ -78,13 +78,13 @@ func (s *testScope) createAttributeRole(namespace, short string) string {
 	return s.name(short)
 }
 
-// attributePlace is a place in an object that can have attributes.
-type attributePlace struct {
+// attributeLocation is a place in an object that can have attributes.
+type attributeLocation struct {
 	short, text string
 	path        []string
 }
 
-var attributePlaces = []attributePlace{
+var attributeLocations = []attributeLocation{
 	{"cm", "apiVersion: v1\nkind: ConfigMap\n", []string{"metadata"}},
 	{"web", "apiVersion: apps/v1\nkind: Deployment\nspec:\n  replicas: 0\n  selector: {matchLabels: {app: web}}\n  template:\n" +
 		"    metadata: {labels: {app: web}}\n    spec: {containers: [{name: a, image: a}]}\n",
@@ -92,7 +92,7 @@ var attributePlaces = []attributePlace{
 }
 
 // newObject returns an object with an attribute in this place, or without it if the value is valueNone.
-func (p attributePlace) newObject(t *testing.T, namespace, name, field, key, value string) *unstructured.Unstructured {
+func (p attributeLocation) newObject(t *testing.T, namespace, name, field, key, value string) *unstructured.Unstructured {
 	t.Helper()
 	object := parseYAML(t, p.text)[0]
 	object.SetNamespace(namespace)
@@ -136,7 +136,7 @@ func TestAttributesCanBeSetOnlyByHoldersOfTheRole(t *testing.T) {
 	scopes := []string{v1alpha1.ClusterRoleKind, v1alpha1.RoleKind}
 	for _, scope := range scopes {
 		for _, c := range attributeCases {
-			for _, p := range attributePlaces {
+			for _, p := range attributeLocations {
 				for _, value := range []string{valueNone, valueListed1, valueUnlisted} {
 					object := p.newObject(t, here, attributeObjectName(p, scope, c, value), c.field,
 						s.name(c.short+scope), value)
@@ -195,7 +195,7 @@ func TestAttributesCanBeSetOnlyByHoldersOfTheRole(t *testing.T) {
 				t.Parallel()
 				s := s.withT(t)
 				if actor.holds != "" { // until the API server knows the bindings
-					c, p := attributeCases[0], attributePlaces[0]
+					c, p := attributeCases[0], attributeLocations[0]
 					s.eventually(func(collect *assert.CollectT) {
 						probe := p.newObject(t, here, "probe", c.field, s.name(c.short+actor.holds), valueListed1)
 						assert.NoError(collect, actor.Create(t.Context(), probe, client.DryRunAll))
@@ -203,7 +203,7 @@ func TestAttributesCanBeSetOnlyByHoldersOfTheRole(t *testing.T) {
 				}
 				for _, scope := range scopes {
 					for _, c := range attributeCases {
-						for _, p := range attributePlaces {
+						for _, p := range attributeLocations {
 							s.tryAttributeWrites(actor, here, scope, c, p, actor.holds == scope)
 						}
 					}
@@ -213,14 +213,14 @@ func TestAttributesCanBeSetOnlyByHoldersOfTheRole(t *testing.T) {
 	})
 }
 
-func attributeObjectName(p attributePlace, scope string, c attributeCase, value string) string {
+func attributeObjectName(p attributeLocation, scope string, c attributeCase, value string) string {
 	return invalidNameCharacters.ReplaceAllString(fmt.Sprintf("%s-%s-%s-%s", p.short,
 		map[string]string{"Role": "r", "ClusterRole": "c"}[scope], c.short, value), "-")
 }
 
 // tryAttributeWrites tries all ways to set, change and remove an attribute, by dry runs.
 func (s *testScope) tryAttributeWrites(
-	who client.Client, namespace, scope string, c attributeCase, p attributePlace, holds bool,
+	who client.Client, namespace, scope string, c attributeCase, p attributeLocation, holds bool,
 ) {
 	s.t.Helper()
 	ctx, key := s.t.Context(), s.name(c.short+scope)

@@ -130,7 +130,7 @@ func TestWebhooksRequireTheAPIServersCertificate(t *testing.T) {
 			client.Transport.(*http.Transport).TLSClientConfig.Certificates = []tls.Certificate{certificate}
 			return client
 		}
-		counter, err := s.getCounter(t.Context(), ns)
+		counter, err := s.getUsageQuota(t.Context(), ns)
 		require.NoError(t, err)
 		_, status, err := s.sendForgedReview(t.Context(), newUntrustedClient(), counter, 1)
 		require.NoError(t, err)

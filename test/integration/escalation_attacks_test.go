@@ -401,7 +401,7 @@ func (s *testScope) expectNeverGranted(
 	s.t.Helper()
 	_, err := recorder.waitRecorded(s.t.Context())
 	require.NoError(s.t, err)
-	records := recorder.takeRecords(s.id)
+	records := recorder.finishRecords(s.id)
 	for _, ns := range namespaces {
 		held := escalation.Author{Rules: escalation.Granted(records, nil, ns.Name, userSubject(user))}
 		assert.False(s.t, held.Holds([]rbacv1.PolicyRule{right}), "%s was granted in namespace %s: %v", user, ns.Name,

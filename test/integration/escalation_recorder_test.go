@@ -57,8 +57,8 @@ type recorder struct {
 	// other writes are the operator's.
 	writers  map[uint64]string
 	deleters map[types.UID]string
-	// takenPrefixes are the prefixes whose objects are no longer recorded.
-	takenPrefixes []string
+	// finishedPrefixes are the prefixes whose objects are no longer recorded.
+	finishedPrefixes []string
 }
 
 // newRecorder records the writes of objects in namespaces whose names begin with a prefix, and of cluster-scoped
@@ -109,7 +109,7 @@ func (r *recorder) record(kind schema.GroupVersionResource, event watch.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lastRevisions[kind] = revision
-	gone := slices.ContainsFunc(r.takenPrefixes, func(prefix string) bool {
+	gone := slices.ContainsFunc(r.finishedPrefixes, func(prefix string) bool {
 		return strings.HasPrefix(namespaceOrName(object), prefix)
 	})
 	if event.Type != watch.Bookmark && strings.HasPrefix(namespaceOrName(object), r.prefix) && !gone {
@@ -213,9 +213,9 @@ func isCreatedByKubernetes(object *unstructured.Unstructured) bool {
 			object.GetName() == "kube-root-ca.crt")
 }
 
-// takeRecords returns the records of namespaces and templates with a prefix, with their writers. Later writes to them
+// finishRecords returns the records of namespaces and templates with a prefix, with their writers. Later writes to them
 // are no longer recorded.
-func (r *recorder) takeRecords(prefix string) []escalation.Record {
+func (r *recorder) finishRecords(prefix string) []escalation.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var taken, rest []escalation.Record
@@ -231,6 +231,6 @@ func (r *recorder) takeRecords(prefix string) []escalation.Record {
 		}
 		taken = append(taken, record)
 	}
-	r.records, r.takenPrefixes = rest, append(r.takenPrefixes, prefix)
+	r.records, r.finishedPrefixes = rest, append(r.finishedPrefixes, prefix)
 	return taken
 }

@@ -190,7 +190,7 @@ func (r *roundRunner) run(ctx context.Context) ([]escalation.Violation, error) {
 	if _, err := r.recorder.waitRecorded(ctx); err != nil {
 		return nil, err
 	}
-	records := slices.DeleteFunc(r.recorder.takeRecords(r.round.Name+"-"), func(record escalation.Record) bool {
+	records := slices.DeleteFunc(r.recorder.finishRecords(r.round.Name+"-"), func(record escalation.Record) bool {
 		return strings.HasSuffix(record.Object.GetName(), settledName)
 	})
 	r.logRecords(records)

@@ -35,7 +35,7 @@ func TestGitOpsEnginesApplyPoliciesBeforeNamespaces(t *testing.T) {
 			history := s.applyCommits(engine)
 			_, err := writes.waitRecorded(t.Context())
 			require.NoError(t, err)
-			records := writes.takeRecords(s.id)
+			records := writes.finishRecords(s.id)
 			expectOpenedWith(t, records, history.expected)
 			expectAlwaysViewable(t, records, s.name("first"))
 			for _, record := range records {

@@ -167,7 +167,7 @@ func (s *testScope) resourceOf(object *unstructured.Unstructured) string {
 }
 
 // Objects that are not in force say whether the operator still works on them, or a person must act.
-func TestKindsThatAreNotReadySayWhoActs(t *testing.T) {
+func TestKindsThatAreNotReadyShowWhoActs(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	objects := parseYAML(t, everyKind)

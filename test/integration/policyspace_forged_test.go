@@ -85,7 +85,7 @@ func TestPolicySpaceQuotaDeniesReviewsOfUnstoredState(t *testing.T) {
 	s.createSpace("a", "", "pods", "2")
 	ns := s.createNamespaceInSpace("n", "a")
 	s.waitCounted(ns)
-	current, err := s.getCounter(t.Context(), ns)
+	current, err := s.getUsageQuota(t.Context(), ns)
 	require.NoError(t, err)
 	for name, change := range map[string]func(*corev1.ResourceQuota){
 		"none":     func(c *corev1.ResourceQuota) { c.ResourceVersion = "" },
@@ -128,7 +128,7 @@ func TestPolicySpaceQuotaIsExactDespiteForgedReviews(t *testing.T) {
 		forgers.Go(func() {
 			from := newUntrustedClient()
 			for ctx.Err() == nil {
-				current, err := s.getCounter(ctx, ns)
+				current, err := s.getUsageQuota(ctx, ns)
 				if err != nil {
 					continue
 				}
@@ -183,7 +183,7 @@ func TestPolicySpaceQuotaAllowsPodsAfterOneForgedReview(t *testing.T) {
 	first, second := s.createNamespaceInSpace("first", "a"), s.createNamespaceInSpace("second", "a")
 	s.waitCounted(first, second)
 	for i, ns := range []string{first, second} { // in the namespace of the review and in another one
-		current, err := s.getCounter(t.Context(), first)
+		current, err := s.getUsageQuota(t.Context(), first)
 		require.NoError(t, err)
 		allowed, _, err := s.sendForgedReview(t.Context(), newUntrustedClient(), current, 2)
 		require.NoError(t, err)

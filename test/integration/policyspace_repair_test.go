@@ -15,25 +15,25 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// counterDamages are changes of the counting ResourceQuota that an administrator can make, or that templates made
+// usageQuotaDamages are changes of the counting ResourceQuota that an administrator can make, or that templates made
 // before they were vetted for it.
-var counterDamages = map[string]func(s *testScope, counter *corev1.ResourceQuota){
-	"other values":     patchesCounter("", `{"spec": {"hard": {"pods": "100"}}}`),
-	"other resources":  patchesCounter("", `{"spec": {"hard": {"pods": null, "services": "100"}}}`),
-	"enforced values":  patchesCounter("status", `{"status": {"hard": {"pods": "100"}}}`),
-	"nothing enforced": patchesCounter("status", `{"status": {"hard": null, "used": null}}`),
-	"no label":         patchesCounter("", `{"metadata": {"labels": null}}`),
-	"a template": patchesCounter("",
+var usageQuotaDamages = map[string]func(s *testScope, counter *corev1.ResourceQuota){
+	"other values":     patchesUsageQuota("", `{"spec": {"hard": {"pods": "100"}}}`),
+	"other resources":  patchesUsageQuota("", `{"spec": {"hard": {"pods": null, "services": "100"}}}`),
+	"enforced values":  patchesUsageQuota("status", `{"status": {"hard": {"pods": "100"}}}`),
+	"nothing enforced": patchesUsageQuota("status", `{"status": {"hard": null, "used": null}}`),
+	"no label":         patchesUsageQuota("", `{"metadata": {"labels": null}}`),
+	"a template": patchesUsageQuota("",
 		`{"metadata": {"labels": {"policy/namespace-template-name": "forged"}}, "spec": {"hard": {"pods": "100"}}}`),
-	"scopes": replacesCounter(func(c *corev1.ResourceQuota) {
+	"scopes": replacesUsageQuota(func(c *corev1.ResourceQuota) {
 		c.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
 	}),
-	"scopes, by a template": replacesCounter(func(c *corev1.ResourceQuota) {
+	"scopes, by a template": replacesUsageQuota(func(c *corev1.ResourceQuota) {
 		c.Labels = map[string]string{v1alpha1.TemplateNameLabel: "forged"}
 		c.Spec.Hard = resourceList("pods", "100")
 		c.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}
 	}),
-	"a selector": replacesCounter(func(c *corev1.ResourceQuota) {
+	"a selector": replacesUsageQuota(func(c *corev1.ResourceQuota) {
 		c.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
 			{
 				ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpIn,
@@ -44,7 +44,7 @@ var counterDamages = map[string]func(s *testScope, counter *corev1.ResourceQuota
 	"deletion": func(s *testScope, counter *corev1.ResourceQuota) { s.delete(counter) },
 }
 
-func patchesCounter(subresource, patch string) func(*testScope, *corev1.ResourceQuota) {
+func patchesUsageQuota(subresource, patch string) func(*testScope, *corev1.ResourceQuota) {
 	return func(s *testScope, counter *corev1.ResourceQuota) {
 		s.t.Helper()
 		body := mergePatch(patch)
@@ -56,8 +56,8 @@ func patchesCounter(subresource, patch string) func(*testScope, *corev1.Resource
 	}
 }
 
-// replacesCounter returns a change that replaces the counting ResourceQuota before the operator can create it again.
-func replacesCounter(change func(*corev1.ResourceQuota)) func(*testScope, *corev1.ResourceQuota) {
+// replacesUsageQuota returns a change that replaces the counting ResourceQuota before the operator can create it again.
+func replacesUsageQuota(change func(*corev1.ResourceQuota)) func(*testScope, *corev1.ResourceQuota) {
 	return func(s *testScope, counter *corev1.ResourceQuota) {
 		s.t.Helper()
 		other := &corev1.ResourceQuota{
@@ -132,7 +132,7 @@ func TestPolicySpaceQuotaObjectIsRepaired(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	first, second := s.createFullSpace("a")
-	for name, spoil := range counterDamages {
+	for name, spoil := range usageQuotaDamages {
 		t.Log(name)
 		counter := &corev1.ResourceQuota{}
 		require.NoError(t,
@@ -147,13 +147,13 @@ func TestPolicySpaceQuotaObjectIsRepairedAfterARestart(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	spaces, namespaces := map[string]string{}, map[string][2]string{}
-	for name := range counterDamages {
+	for name := range usageQuotaDamages {
 		spaces[name] = fmt.Sprint("s", len(spaces))
 		first, second := s.createFullSpace(spaces[name])
 		namespaces[name] = [2]string{first, second}
 	}
 	require.NoError(t, s.operator.Kill())
-	for name, spoil := range counterDamages {
+	for name, spoil := range usageQuotaDamages {
 		counter := &corev1.ResourceQuota{}
 		require.NoError(t,
 			s.client.Get(t.Context(), client.ObjectKey{Namespace: namespaces[name][0], Name: v1alpha1.QuotaName},
@@ -161,7 +161,7 @@ func TestPolicySpaceQuotaObjectIsRepairedAfterARestart(t *testing.T) {
 		spoil(s, counter)
 	}
 	require.NoError(t, s.startOperator(t.Context()))
-	for name := range counterDamages {
+	for name := range usageQuotaDamages {
 		t.Log(name)
 		s.expectRepairedAndFull(spaces[name], namespaces[name][0], namespaces[name][0], namespaces[name][1])
 	}

@@ -224,7 +224,7 @@ func TestInvalidPolicySpacesAreRejected(t *testing.T) {
 	require.NoError(t, admin.Create(t.Context(), s.newSpace("h", "c", "pods", "6")))
 	require.Equal(t,
 		[]string{"policyspace " + s.name("h") + " limits pods to 6, but usage reaches the limit 5 of its ancestor " + s.name("b") +
-			" first"}, warnings.take())
+			" first"}, warnings.drain())
 }
 
 // Only users with the verb use on a policyspace can put namespaces and policyspaces into it, or take them out.

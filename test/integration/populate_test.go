@@ -128,7 +128,7 @@ subjects:
 }
 
 // The creator of a namespace that was created before nstpl was installed is unknown.
-func TestUnknownCreatorLeavesObjectsOut(t *testing.T) {
+func TestUnknownCreatorOmitsObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", documents(configMap("who", "$(CREATOR)"), configMap("where", "$(NAMESPACE)")))

@@ -45,7 +45,7 @@ func TestAdmissionSelectsLikeGo(t *testing.T) {
 
 	named := regexp.MustCompile(`may not use NamespaceTemplate (.+), which`)
 	selecting := func(name string, set labels.Set) []string {
-		warnings.take()
+		warnings.drain()
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
 		_, err := jane.CoreV1().Namespaces().Create(t.Context(), ns,
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -53,7 +53,7 @@ func TestAdmissionSelectsLikeGo(t *testing.T) {
 			return []string{err.Error()}
 		}
 		var names []string
-		for _, warning := range warnings.take() {
+		for _, warning := range warnings.drain() {
 			found := named.FindStringSubmatch(warning)
 			require.NotNil(t, found, "%s", warning)
 			names = append(names, strings.Split(found[1], " or ")...)

@@ -47,7 +47,7 @@ func TestSelectorsOfFailedRequestsExpire(t *testing.T) {
 }
 
 // The operator asks this before it answers a request for a template.
-func TestThePoliciesTellWhichSelectorsTheyKnow(t *testing.T) {
+func TestPoliciesShowWhichSelectorsTheyKnow(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	record := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{

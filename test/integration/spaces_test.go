@@ -130,8 +130,8 @@ func (s *testScope) waitCounted(namespaces ...string) {
 	})
 }
 
-// getCounter returns the ResourceQuota by which the API server counts the usage of a namespace.
-func (s *testScope) getCounter(ctx context.Context, namespace string) (*corev1.ResourceQuota, error) {
+// getUsageQuota returns the ResourceQuota by which the API server counts the usage of a namespace.
+func (s *testScope) getUsageQuota(ctx context.Context, namespace string) (*corev1.ResourceQuota, error) {
 	counter := &corev1.ResourceQuota{}
 	return counter, s.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.QuotaName}, counter)
 }

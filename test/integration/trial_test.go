@@ -252,7 +252,7 @@ func TestNothingIsStoredInTheTrialNamespace(t *testing.T) {
 
 // The answer does not contain what its reader may not read: the API server tells the operator the rules of a
 // ClusterRole that the operator may not bind.
-func TestTrialDoesNotTellTheRulesOfClusterRoles(t *testing.T) {
+func TestTrialHidesTheRulesOfClusterRoles(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	author := s.newUserWithRules("author",

@@ -410,8 +410,8 @@ func (w *warningRecorder) HandleWarningHeaderWithContext(_ context.Context, _ in
 	w.texts = append(w.texts, text)
 }
 
-// take returns the warnings since the last call.
-func (w *warningRecorder) take() []string {
+// drain returns the warnings since the last call.
+func (w *warningRecorder) drain() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	texts := w.texts

@@ -1,6 +1,7 @@
 // Command language reports phrases that this project avoids, in the comments and strings of Go files, in Markdown, YAML
-// and JSON, and in the comments of scripts. phrases.txt lists the phrases and what to write instead. Run it from the
-// root folder of the repository.
+// and JSON, and in the comments of scripts. phrases.txt lists the phrases and what to write instead. It also reports
+// names in Go files with words that this project avoids in names, which names.txt lists. Run it from the root folder of
+// the repository.
 package main
 
 import (
@@ -40,15 +41,47 @@ func main() {
 	}
 }
 
-// check returns the findings in all files below a folder. It skips hidden folders, the folders of built files, and this
-// program's own folder, whose tests contain the phrases.
+// check returns the findings in all files below a folder.
 func check(root string) ([]finding, error) {
 	phrases, err := parse(list)
 	if err != nil {
 		return nil, fmt.Errorf("phrases.txt: %w", err)
 	}
+	findings, err := walk(root, func(file string, content []byte) (found []finding, err error) {
+		read, err := passages(file, content)
+		for _, passage := range read {
+			found = append(found, phrases.find(file, passage)...)
+		}
+		return found, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	inNames, err := checkNames(root)
+	return slices.SortedStableFunc(slices.Values(slices.Concat(findings, inNames)), func(a, b finding) int {
+		return cmp.Or(strings.Compare(a.file, b.file), a.line-b.line)
+	}), err
+}
+
+// checkNames returns the findings in the names of all Go files below a folder.
+func checkNames(root string) ([]finding, error) {
+	names, err := parse(nameList)
+	if err != nil {
+		return nil, fmt.Errorf("names.txt: %w", err)
+	}
+	return walk(root, func(file string, content []byte) ([]finding, error) {
+		if filepath.Ext(file) != ".go" {
+			return nil, nil
+		}
+		return names.findNames(file, content)
+	})
+}
+
+// walk returns what find returns for each file below a folder. It skips hidden folders, the folders of built files, and
+// this program's own folder, whose tests contain the phrases.
+func walk(root string, find func(file string, content []byte) ([]finding, error)) ([]finding, error) {
 	var findings []finding
-	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -68,17 +101,9 @@ func check(root string) ([]finding, error) {
 		if err != nil {
 			return err
 		}
-		read, err := passages(file, content)
-		if err != nil {
-			return err
-		}
-		for _, passage := range read {
-			findings = append(findings, phrases.find(file, passage)...)
-		}
-		return nil
-	})
-	slices.SortStableFunc(findings, func(a, b finding) int {
-		return cmp.Or(strings.Compare(a.file, b.file), a.line-b.line)
+		found, err := find(file, content)
+		findings = append(findings, found...)
+		return err
 	})
 	return findings, err
 }

@@ -103,6 +103,55 @@ func TestListedPhrases(t *testing.T) {
 	}
 }
 
+func TestFindNamesReportsDeclaredNames(t *testing.T) {
+	t.Parallel()
+	names, err := parse(nameList)
+	require.NoError(t, err)
+	for content, want := range map[string]string{
+		"func listByPlace() {}":                              "place in listByPlace",
+		"func (a *b) TakeOne() {}":                           "take in TakeOne",
+		"type SeenUID string":                                "seen in SeenUID",
+		"type a struct { b struct { lookAt int } }":          "look in lookAt",
+		"type a interface { Tell() }":                        "tell in Tell",
+		"const sayHTTP, b = 1, 2":                            "say in sayHTTP",
+		"var is_sure bool":                                   "sure in is_sure",
+		"func a() { place, found := 1, 2; _ = found+place }": "",
+		"func a(place int) { b.See(place); _ = c{Seen: 1} }": "",
+		"func replacePlacement() {}":                         "",
+		"type QuotaBooking struct { Bookings []int }":        "",
+		"var errNotFound = errors.New(``)":                   "",
+		"func TestStandbyTakesOver() {}":                     "",
+	} {
+		findings, err := names.findNames("a.go", []byte("package a\n\n"+content))
+		require.NoError(t, err)
+		var got []string
+		for _, finding := range findings {
+			require.Equal(t, 3, finding.line)
+			got = append(got, finding.text)
+		}
+		require.Equal(t, want, strings.Join(got, ", "), content)
+	}
+}
+
+func TestWordsOfIdentifiers(t *testing.T) {
+	t.Parallel()
+	for identifier, want := range map[string]string{
+		"": "", "a": "a", "listByUID": "list by uid", "UIDOf": "uid of", "HTTPServer": "http server", "is_sure": "is sure",
+	} {
+		require.Equal(t, want, words(identifier))
+	}
+}
+
+// All names of this repository pass, so that go test finds a new one, too.
+func TestNamesOfTheRepository(t *testing.T) {
+	t.Parallel()
+	findings, err := checkNames("../..")
+	require.NoError(t, err)
+	for _, finding := range findings {
+		t.Error(finding)
+	}
+}
+
 func TestParseRejectsInvalidLines(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{

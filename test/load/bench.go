@@ -87,7 +87,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	go func() { b.fail(measure.Follow(ctx, changed, b.look)) }()
+	go func() { b.fail(measure.Follow(ctx, changed, b.handle)) }()
 	if err := b.startOperator(ctx); err != nil {
 		return err
 	}
@@ -103,15 +103,15 @@ func (b *bench) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// look handles events of namespaces.
-func (b *bench) look(event watch.Event) {
+// handle handles events of namespaces.
+func (b *bench) handle(event watch.Event) {
 	ns, ok := event.Object.(*corev1.Namespace)
 	if !ok {
 		return
 	}
 	for _, condition := range ns.Status.Conditions {
 		if condition.Type == side(ns.Labels[sideLabel]).condition() && condition.Status == corev1.ConditionTrue {
-			b.populated.See(ns.Name)
+			b.populated.Record(ns.Name)
 		}
 	}
 }

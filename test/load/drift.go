@@ -45,7 +45,7 @@ func (b *bench) drift(ctx context.Context) error {
 					edited[seen.Namespace] = true
 				} else if edited[seen.Namespace] {
 					delete(edited, seen.Namespace)
-					corrected.See(seen.Namespace + "/" + object.GetKind())
+					corrected.Record(seen.Namespace + "/" + object.GetKind())
 				}
 			}))
 		}()

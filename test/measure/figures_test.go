@@ -33,7 +33,7 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
-func TestPercentileLeavesTheOrder(t *testing.T) {
+func TestPercentileKeepsTheOrder(t *testing.T) {
 	values := []time.Duration{3, 1, 2}
 	Percentile(values, 50)
 	require.Equal(t, []time.Duration{3, 1, 2}, values)

@@ -32,8 +32,8 @@ func (s *Sightings) Expect(key string) <-chan time.Time {
 	return s.expected[key]
 }
 
-// See records that an event was seen. It does nothing if the event is not expected.
-func (s *Sightings) See(key string) {
+// Record records that an event was seen. It does nothing if the event is not expected.
+func (s *Sightings) Record(key string) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -125,8 +125,8 @@ func runsPods(t *testing.T, path, kubeconfig string) {
 	require.Equal(t, "uid=12345 gid=23456\n", kubectl(t, path, kubeconfig, "exec", "web", "--", "/pod", "id"))
 }
 
-// leavesNothing fails if parts of a node are left.
-func leavesNothing(t *testing.T, cluster *Cluster) {
+// requireRemoved fails if parts of a node are left.
+func requireRemoved(t *testing.T, cluster *Cluster) {
 	t.Helper()
 	links, err := exec.CommandContext(t.Context(), "ip", "-oneline", "link").Output()
 	require.NoError(t, err)
@@ -151,7 +151,7 @@ func TestNode(t *testing.T) {
 	require.Equal(t, "uid=12345 gid=23456\n",
 		kubectl(t, cluster.Kubectl, cluster.Kubeconfig, "exec", "web", "--", "/pod", "id"))
 	require.NoError(t, cluster.Stop())
-	leavesNothing(t, cluster)
+	requireRemoved(t, cluster)
 }
 
 // Two processes start a node at the same time, as go test does for several packages. When one of them is killed, the
@@ -177,7 +177,7 @@ func TestNodesOfTwoProcesses(t *testing.T) {
 		kubectl(t, mine.Kubectl, mine.Kubeconfig, "exec", "web", "--", "/pod", "id"))
 	for _, cluster := range []*Cluster{mine, next} {
 		require.NoError(t, cluster.Stop())
-		leavesNothing(t, cluster)
+		requireRemoved(t, cluster)
 	}
 }
 

@@ -41,7 +41,7 @@ func TestAccessDuringAMove(t *testing.T) {
 			a := &access{from: north, to: south, left: 1, has: map[string]map[string]bool{"a": {north: true}}}
 			moved := 0
 			for _, event := range test.events {
-				if a.look(event) {
+				if a.handle(event) {
 					moved++
 				}
 			}

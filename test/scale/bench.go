@@ -183,7 +183,7 @@ func (b *bench) follow(
 			}
 			for _, is := range ns.Status.Conditions {
 				if is.Type == condition && is.Status == corev1.ConditionTrue {
-					b.populated.See(ns.Name)
+					b.populated.Record(ns.Name)
 				}
 			}
 		})

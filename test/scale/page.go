@@ -70,8 +70,8 @@ func newCurve(m *measurement) curve {
 		c.Goal = m.Goal.String()
 	}
 	across, up := m.axes()
-	x := func(size int) float64 { return across.place(float64(size), float64(c.Left), float64(c.Right)) }
-	y := func(value float64) float64 { return up.place(value, float64(c.Bottom), float64(c.Top)) }
+	x := func(size int) float64 { return across.position(float64(size), float64(c.Left), float64(c.Right)) }
+	y := func(value float64) float64 { return up.position(value, float64(c.Bottom), float64(c.Top)) }
 	for _, p := range m.Points {
 		c.Across = append(c.Across, tick{x(p.Size), strconv.Itoa(p.Size)})
 		c.Dots = append(c.Dots, dot{x(p.Size), y(p.Value), measure.Figure(p.Value) + " " + m.Unit})
@@ -139,8 +139,8 @@ func (m *measurement) axes() (across, up axis) {
 	return axis{across.low / 1.2, across.high * 1.2}, axis{up.low / margin, up.high * margin}
 }
 
-// place returns the position of a value between the two ends of the axis.
-func (a axis) place(value, start, end float64) float64 {
+// position returns the position of a value between the two ends of the axis.
+func (a axis) position(value, start, end float64) float64 {
 	if value < a.low {
 		return start
 	}

@@ -64,8 +64,8 @@ type change struct {
 	resource schema.GroupVersionResource
 	selector string
 	make     func(context.Context) error
-	// look handles an event and reports whether the change is over.
-	look func(watch.Event) bool
+	// handle handles an event and reports whether the change is over.
+	handle func(watch.Event) bool
 }
 
 // carriedOut is what a change has cost.
@@ -99,7 +99,7 @@ func (b *bench) carryOut(ctx context.Context, c change) (carriedOut, error) {
 		var once sync.Once
 		go func() {
 			ended <- measure.Follow(following, events, func(event watch.Event) {
-				if c.look(event) {
+				if c.handle(event) {
 					once.Do(func() { over <- time.Now() })
 				}
 			})
@@ -154,7 +154,7 @@ func (b *bench) measureRollout(ctx context.Context) error {
 			b.progress.part("rollout", count)
 			return b.apply(ctx, baselineTemplate(stage))
 		},
-		look: func(event watch.Event) bool {
+		handle: func(event watch.Event) bool {
 			if object, ok := event.Object.(*metav1.PartialObjectMetadata); ok && object.Labels[stageLabel] == stage &&
 				left[object.Namespace] {
 				delete(left, object.Namespace)
@@ -185,8 +185,8 @@ type access struct {
 	left     int // the namespaces that have not moved yet
 }
 
-// look handles an event. It reports whether a namespace has moved with it.
-func (a *access) look(event watch.Event) bool {
+// handle handles an event. It reports whether a namespace has moved with it.
+func (a *access) handle(event watch.Event) bool {
 	object, ok := event.Object.(*metav1.PartialObjectMetadata)
 	if !ok || a.has[object.Namespace] == nil { // the namespace was created meanwhile
 		return false
@@ -233,8 +233,8 @@ func (b *bench) measureMove(ctx context.Context) error {
 			_, err = b.dynamic.Resource(spaces).Patch(ctx, moved, types.MergePatchType, patch, metav1.PatchOptions{})
 			return err
 		},
-		look: func(event watch.Event) bool {
-			if a.look(event) {
+		handle: func(event watch.Event) bool {
+			if a.handle(event) {
 				b.progress.done.Add(1)
 			}
 			return a.left == 0

@@ -293,7 +293,7 @@ func TestHintsComeEarlyAndDuringAFetch(t *testing.T) {
 }
 
 // A replica that does not lead takes hints, and the leader fetches.
-func TestEveryReplicaTakesHints(t *testing.T) {
+func TestEveryReplicaAcceptsHints(t *testing.T) {
 	t.Parallel()
 	x := newTree(t, "replica")
 	a := x.push("replica-a")

@@ -60,7 +60,7 @@ func TestTextsArePreserved(t *testing.T) {
 	}
 }
 
-func TestNodesTakeValues(t *testing.T) {
+func TestNodesAcceptValues(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, map[string]any{
 		"a": []any{"first", "x", map[string]any{"y": []any{"z"}}}, "b": map[string]any{"m": "n"},

@@ -35,8 +35,8 @@ var (
 	kindField       = regexp.MustCompile(`(?m)(^|[{,]\s*)["']?kind["']?\s*:`)
 )
 
-// looksLikeManifest reports whether the first document of a file is a manifest. A text that quotes a manifest is not.
-func looksLikeManifest(documents []manifest.Document) bool {
+// isLikelyManifest reports whether the first document of a file is a manifest. A text that quotes a manifest is not.
+func isLikelyManifest(documents []manifest.Document) bool {
 	for _, document := range documents {
 		if line := document.FirstLine(); line != nil {
 			return apiVersionField.Match(document.Content) && kindField.Match(document.Content) &&
@@ -93,7 +93,7 @@ func (f *file) parse(root string) {
 	l := &loader{root: root, result: &f.result}
 	documents := manifest.Split(manifest.Normalize(f.content))
 	f.content = nil
-	if !f.named && !looksLikeManifest(documents) {
+	if !f.named && !isLikelyManifest(documents) {
 		return
 	}
 	if f.size > maxFileSize {

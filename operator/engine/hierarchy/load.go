@@ -61,7 +61,7 @@ func (l *loader) read(files fs.FS) (*Directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range w.found {
+	for _, f := range w.parsed {
 		f.directory.objects = append(f.directory.objects, f.objects...)
 		l.result.Violations = append(l.result.Violations, f.result.Violations...)
 		l.result.Warnings = append(l.result.Warnings, f.result.Warnings...)
@@ -88,9 +88,9 @@ const maxDepth = 64
 type walker struct {
 	*loader
 	files fs.FS
-	// unparsed takes the files that were read, and found has all of them in the order of the tree.
+	// unparsed takes the files that were read, and parsed has all of them in the order of the tree.
 	unparsed chan *file
-	found    []*file
+	parsed   []*file
 }
 
 // directory reads a directory and everything below it. Directories whose names begin with a dot, such as .git, are
@@ -128,7 +128,7 @@ func (w *walker) directory(at, name string, parent *Directory) (*Directory, erro
 			if err != nil {
 				return nil, err
 			}
-			w.found = append(w.found, f)
+			w.parsed = append(w.parsed, f)
 			w.unparsed <- f
 		}
 	}

@@ -118,7 +118,7 @@ func TestSplitFindsEveryDocument(t *testing.T) {
 	}
 }
 
-func TestDuplicateKeysAreFoundOnceEach(t *testing.T) {
+func TestDuplicateKeysAreReportedOnceEach(t *testing.T) {
 	parsed := parse(t, "x: 1\n---\na: 1\nb: {c: 1, c: 2}\na: 2\na: 3\nd:\n  <<: {a: 1}\n  a: 2\n")[1]
 	require.Equal(t, []manifest.Duplicate{{"c", 4, 4}, {"a", 5, 3}}, parsed.Duplicates)
 	require.Contains(t, string(parsed.JSON), `"a":3`, "the last value counts, as for decoders")

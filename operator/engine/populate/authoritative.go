@@ -61,7 +61,7 @@ func planUndeclared(declared Declared, change Change) Change {
 		return change
 	}
 	change.Template = template.Name
-	reason := fmt.Sprintf("no template declares it, and template %s is authoritative for its kind", template.Name)
+	reason := fmt.Sprintf(messageUndeclared+", and template %s is authoritative for its kind", template.Name)
 	switch {
 	case len(declared.Broken) > 0:
 		change.Reason = fmt.Sprintf("template %s, which can't be rendered, may declare it",
@@ -87,7 +87,7 @@ func planUndeclared(declared Declared, change Change) Change {
 func unlabelled(declared Declared, object *metav1.PartialObjectMetadata) Change {
 	return planUndeclared(declared, Change{
 		Action: LeaveAlone, Kind: object.GroupVersionKind(), Name: object.Name, Observed: object,
-		Reason: "no template declares it",
+		Reason: messageUndeclared,
 	})
 }
 

@@ -3,6 +3,8 @@ package populate
 import (
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
@@ -43,10 +45,20 @@ type Finding struct {
 	Reason string
 	// Message describes the finding without the name of the object.
 	Message string
+	// Failure classifies a write that failed; metrics count failures by it. It is empty for other findings.
+	Failure metav1.StatusReason
 	// MayPass says that the finding is a failure that may pass by itself: the operator tries again, and may succeed
 	// although no person acts.
 	MayPass bool
 }
+
+// Beginnings of messages, by which ReportedFindings knows the reasons of findings again.
+const (
+	messageDrifted       = "drifted: "
+	messageLeftOut       = "left out: "
+	messageUndeclared    = "no template declares it"
+	messageDeclaredTwice = "declared by templates "
+)
 
 // String returns the finding as a sentence that names the object, and for an error also the template.
 func (f Finding) String() string {
@@ -81,13 +93,13 @@ func Findings(plan Plan, result Result) []Finding {
 	for _, omission := range plan.Omitted {
 		findings = append(findings, Finding{
 			Object: ObjectID{omission.Kind.GroupKind(), omission.Name}, Template: omission.Template,
-			Severity: Warning, Reason: FindingCreatorUnknown, Message: "left out: " + omission.Reason,
+			Severity: Warning, Reason: FindingCreatorUnknown, Message: messageLeftOut + omission.Reason,
 		})
 	}
 	for _, withheld := range plan.Withheld {
 		findings = append(findings, Finding{
 			Object: withheld.Object.ID(), Template: withheld.Object.Template.Name,
-			Severity: Warning, Reason: FindingRoleOverridden, Message: "left out: " + withheld.Reason(),
+			Severity: Warning, Reason: FindingRoleOverridden, Message: messageLeftOut + withheld.Reason(),
 		})
 	}
 	for _, overridden := range plan.Overridden {
@@ -102,7 +114,7 @@ func outcomeFindings(outcome Outcome) []Finding {
 	switch {
 	case outcome.Failure != nil:
 		finding.Severity, finding.Reason, finding.Message = Warning, FindingFailed, outcome.Failure.Error()
-		finding.MayPass = outcome.Failure.MayPass()
+		finding.Failure, finding.MayPass = outcome.Failure.Reason, outcome.Failure.MayPass()
 		if outcome.Failure.Reason == ReasonWaitsForRole {
 			finding.Reason = FindingWaitsForRole
 		}
@@ -128,7 +140,7 @@ func differenceFinding(change Change) (finding Finding, differs bool) {
 	case change.Undeclared:
 		finding.Reason, finding.Message = FindingUndeclared, change.Reason
 	default:
-		finding.Reason, finding.Message = FindingDrifted, "drifted: "+change.Reason
+		finding.Reason, finding.Message = FindingDrifted, messageDrifted+change.Reason
 	}
 	return finding, true
 }

@@ -39,6 +39,11 @@ func TestFindings(t *testing.T) {
 	failed := func(c Change, reason metav1.StatusReason) Result {
 		return Result{Outcomes: []Outcome{{Change: c, Failure: &Failure{Reason: reason, err: errors.New("no")}}}}
 	}
+	failure := func(severity Severity, reason metav1.StatusReason) []Finding {
+		return []Finding{{
+			Object: id, Template: "t", Severity: severity, Reason: FindingFailed, Message: "no", Failure: reason,
+		}}
+	}
 	done := func(c Change) Result { return Result{Outcomes: []Outcome{{Change: c}}} }
 	finding := func(severity Severity, reason, message string) []Finding {
 		return []Finding{{Object: id, Template: "t", Severity: severity, Reason: reason, Message: message}}
@@ -54,24 +59,25 @@ func TestFindings(t *testing.T) {
 		},
 		"an apply failed": {
 			result: failed(change(strict, Create), metav1.StatusReasonInvalid),
-			want:   finding(Error, FindingFailed, "no"),
+			want:   failure(Error, metav1.StatusReasonInvalid),
 		},
 		"an apply failed and failurePolicy is Ignore": {
 			result: failed(change(lenient, Create), metav1.StatusReasonInvalid),
-			want:   finding(Warning, FindingFailed, "no"),
+			want:   failure(Warning, metav1.StatusReasonInvalid),
 		},
 		"an object could not be pruned": {
 			result: failed(change(nil, Prune), metav1.StatusReasonForbidden),
-			want:   finding(Warning, FindingFailed, "no"),
+			want:   failure(Warning, metav1.StatusReasonForbidden),
 		},
 		"an RBAC object that a finalizer keeps": {
 			result: failed(change(nil, Prune), ReasonHeldByFinalizer),
-			want:   finding(Error, FindingFailed, "no"),
+			want:   failure(Error, ReasonHeldByFinalizer),
 		},
 		"a RoleBinding that waits for its Role": {
 			result: failed(change(strict, Create), ReasonWaitsForRole),
 			want: []Finding{{
-				Object: id, Template: "t", Severity: Error, Reason: FindingWaitsForRole, Message: "no", MayPass: true,
+				Object: id, Template: "t", Severity: Error, Reason: FindingWaitsForRole, Message: "no",
+				Failure: ReasonWaitsForRole, MayPass: true,
 			}},
 		},
 		"drift that was corrected": {
@@ -85,7 +91,7 @@ func TestFindings(t *testing.T) {
 		"drift that could not be corrected is only a failure": {
 			plan:   Plan{Changes: []Change{drifted(Configure)}},
 			result: failed(drifted(Configure), metav1.StatusReasonInvalid),
-			want:   finding(Error, FindingFailed, "no"),
+			want:   failure(Error, metav1.StatusReasonInvalid),
 		},
 		"an undeclared object that was deleted": {
 			plan: Plan{Changes: []Change{undeclared(Prune)}}, result: done(undeclared(Prune)),

@@ -132,7 +132,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		existing := cmp.Or(labelled[object.ID()], others[object.ID()])
 		change := compare(object, existing, observed.Lost[object.ID()], recorded.has(object))
 		if existing != nil && observed.Tampered[existing.UID] && change.Action == Unchanged {
-			change = drift(change, "its managedFields were written by another client under the name of nstpl")
+			change = Drift(change, "its managedFields were written by another client under the name of nstpl")
 		}
 		change.Occupied = change.Observed != nil && ownEntry(change.Observed) == nil &&
 			deletes(declared, object.ID().GroupKind)
@@ -215,9 +215,9 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, exist
 	}
 	switch {
 	case entry == nil && observed != nil && Ours(observed):
-		return drift(change, "its managedFields were reset")
+		return Drift(change, "its managedFields were reset")
 	case entry == nil && (existed || lost != nil):
-		change = drift(change, "another client deleted it or removed its label")
+		change = Drift(change, "another client deleted it or removed its label")
 		if change.Action == Configure {
 			change.Action = Create
 		}
@@ -239,11 +239,11 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, exist
 	missing := without(unowned, recordOf(observed).unowned)
 	switch {
 	case err != nil:
-		return drift(change, "its managedFields can't be read: "+err.Error())
+		return Drift(change, "its managedFields can't be read: "+err.Error())
 	case len(missing) > 0:
-		return drift(change, lostReason(missing, observed))
+		return Drift(change, lostReason(missing, observed))
 	case !isHashOwned:
-		return drift(change, "its annotation "+v1alpha1.HashAnnotation+" was changed")
+		return Drift(change, "its annotation "+v1alpha1.HashAnnotation+" was changed")
 	case joinFields(unowned) != joinFields(splitFields(recordOf(observed).unowned)):
 		change.Action, change.Reason = Configure, "its annotation "+v1alpha1.UnownedAnnotation+" is out of date"
 		return change
@@ -252,9 +252,9 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, exist
 	return change
 }
 
-// drift plans an object that differs from its declaration. The template's driftPolicy decides whether nstpl applies the
-// object again.
-func drift(change Change, reason string) Change {
+// Drift plans a declared object that another client made differ from its declaration, for a reason. The template's
+// driftPolicy decides whether nstpl applies the object again.
+func Drift(change Change, reason string) Change {
 	change.Action, change.Drifted, change.Reason = Configure, true, reason
 	if change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
 		change.Action = LeaveAlone

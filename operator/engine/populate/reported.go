@@ -2,40 +2,78 @@ package populate
 
 import (
 	"regexp"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
+// FindingLeftOut is the reason of a Reported finding whose reason was FindingCreatorUnknown or FindingRoleOverridden.
+const FindingLeftOut = "LeftOut"
+
 // Reported is a finding as the message of a Populated condition contains it.
 type Reported struct {
-	// Object is the text of an ObjectID, such as configmap/settings.
+	// Object is the text of an ObjectID, such as configmap/settings. It is empty if the finding is not about an object.
 	Object string
 	// Template is set for a failure that keeps the namespace from being populated.
 	Template string
-	Message  string
+	Severity Severity
+	// Reason is a reason of findings. If the finding is an error, it is the reason of the condition.
+	Reason  string
+	Message string
 }
 
-// reportedObject matches the begin of a finding about an object in the message of a condition: see Finding.String.
-var reportedObject = regexp.MustCompile(`(?:^|; )([a-z0-9.-]+/[^\s;]+?)(?: of template ([^\s;]+?))?: `)
+var (
+	// reportedObject matches a finding about an object: see Finding.String.
+	reportedObject = regexp.MustCompile(`^(?s)([a-z0-9.-]+/\S+?)(?: of template (\S+?))?: (.*)$`)
+	// reportedCount matches the part of a message that counts the objects and names the templates.
+	reportedCount = regexp.MustCompile(`^\d+ objects of `)
+)
 
-// ReportedFindings returns the findings about objects that a Populated condition, which may be nil, contains. The
-// message of the condition may have been shortened, so there can be more.
+// ReportedFindings returns the findings that a Populated condition, which may be nil, contains. The message of the
+// condition may have been shortened, so there can be more. The message has a semicolon between two findings; a part
+// that does not begin with an object belongs to the finding before it.
 func ReportedFindings(condition *corev1.NamespaceCondition) []Reported {
 	if condition == nil {
 		return nil
 	}
 	var findings []Reported
-	begins := reportedObject.FindAllStringSubmatchIndex(condition.Message, -1)
-	for i, at := range begins {
-		end := len(condition.Message)
-		if i+1 < len(begins) {
-			end = begins[i+1][0]
+	for part := range strings.SplitSeq(condition.Message, "; ") {
+		object := reportedObject.FindStringSubmatch(part)
+		switch {
+		case part == "" || reportedCount.MatchString(part):
+		case object != nil:
+			findings = append(findings, newReported(condition, object[1], object[2], object[3]))
+		case len(findings) > 0:
+			findings[len(findings)-1].Message += "; " + part
+		default:
+			findings = append(findings, newReported(condition, "", "", part))
 		}
-		finding := Reported{Object: condition.Message[at[2]:at[3]], Message: condition.Message[at[1]:end]}
-		if at[4] >= 0 {
-			finding.Template = condition.Message[at[4]:at[5]]
-		}
-		findings = append(findings, finding)
 	}
 	return findings
 }
+
+// newReported classifies a finding by its message.
+func newReported(condition *corev1.NamespaceCondition, object, template, message string) Reported {
+	reported := Reported{
+		Object: object, Template: template, Severity: Warning, Reason: FindingFailed, Message: message,
+	}
+	isPopulated := condition.Status == corev1.ConditionTrue
+	switch {
+	case template != "" || object == "" && !isPopulated:
+		reported.Severity, reported.Reason = Error, condition.Reason
+	case strings.HasPrefix(message, messageDrifted):
+		reported.Reason = FindingDrifted
+	case strings.HasPrefix(message, messageUndeclared):
+		reported.Reason = FindingUndeclared
+	case strings.HasPrefix(message, messageLeftOut):
+		reported.Reason = FindingLeftOut
+	case strings.HasPrefix(message, messageDeclaredTwice):
+		reported.Reason = FindingDeclaredTwice
+	case object == "":
+		reported.Reason = FindingBrokenTemplate
+	}
+	return reported
+}
+
+// Cause returns the message without the word that only repeats the reason: what changed, if the object drifted.
+func (r Reported) Cause() string { return strings.TrimPrefix(r.Message, messageDrifted) }

@@ -1,12 +1,16 @@
 package populate
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 func TestReportedFindingsAreThoseOfTheCondition(t *testing.T) {
@@ -30,16 +34,48 @@ func TestReportedFindingsAreThoseOfTheCondition(t *testing.T) {
 	}
 	require.Equal(t, []Reported{
 		{
-			Object: "configmap/settings", Template: "defaults",
+			Object: "configmap/settings", Template: "defaults", Severity: Error, Reason: ConditionTemplateNotAccepted,
 			Message: "configmaps \"settings\" is forbidden: quota; exceeded; template broken: it has no name",
 		},
 		{
-			Object:  "rolebinding.rbac.authorization.k8s.io/team:viewers",
+			Object: "rolebinding.rbac.authorization.k8s.io/team:viewers", Severity: Warning, Reason: FindingDrifted,
 			Message: "drifted: subjects changed by kubectl-edit; driftPolicy is Report",
 		},
-	}, ReportedFindings(&corev1.NamespaceCondition{Message: strings.Join(parts, "; ")}))
-	require.Equal(t, []Reported{{Object: "configmap/settings", Message: "drifted: data.a changed"}},
-		ReportedFindings(&corev1.NamespaceCondition{Message: "configmap/settings: drifted: data.a changed"}))
+	}, ReportedFindings(&corev1.NamespaceCondition{
+		Status: corev1.ConditionFalse, Reason: ConditionTemplateNotAccepted, Message: strings.Join(parts, "; "),
+	}))
 	require.Empty(t, ReportedFindings(&corev1.NamespaceCondition{Message: "2 objects of defaults, more"}))
 	require.Empty(t, ReportedFindings(nil))
+}
+
+// Each reason of a finding that leaves a namespace populated is known again from the condition.
+func TestReportedFindingsHaveTheirReasons(t *testing.T) {
+	t.Parallel()
+	id := ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "settings"}
+	template := &v1alpha1.NamespaceTemplate{}
+	template.Spec.FailurePolicy = v1alpha1.FailureIgnore
+	kind := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	change := Change{Action: LeaveAlone, Kind: kind, Name: "settings"}
+	drifted, undeclared := change, change
+	drifted.Drifted, drifted.Reason = true, "data.a changed"
+	undeclared.Undeclared, undeclared.Reason = true, messageUndeclared+"; authoritativePolicy is Report"
+	for reason, declared := range map[string]Plan{
+		FindingDrifted:    {Changes: []Change{drifted}},
+		FindingUndeclared: {Changes: []Change{undeclared}},
+		FindingLeftOut: {Declared: Declared{
+			Omitted: []render.Omission{{Kind: kind, Name: "settings", Reason: "the creator is unknown"}},
+		}},
+		FindingDeclaredTwice:  {Declared: Declared{Overridden: []Overridden{{Object: id, Template: "t", By: "u"}}}},
+		FindingBrokenTemplate: {Declared: Declared{Broken: []Broken{{template, errors.New("template t: no")}}}},
+	} {
+		findings := Findings(declared, Result{})
+		require.Len(t, findings, 1)
+		reported := ReportedFindings(&corev1.NamespaceCondition{
+			Status: corev1.ConditionTrue, Message: "1 objects of t; " + findings[0].String(),
+		})
+		require.Len(t, reported, 1)
+		require.Equal(t, reason, reported[0].Reason)
+		require.Equal(t, Warning, reported[0].Severity)
+		require.Equal(t, findings[0].Message, reported[0].Message)
+	}
 }

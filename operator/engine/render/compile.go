@@ -39,7 +39,7 @@ func compile(canceled canceledFunc, template *v1alpha1.NamespaceTemplate, overla
 		if !slices.Contains(overlays, overlay.Name) {
 			continue
 		}
-		if objects, err = applyOverlay(canceled, overlayPath(i), overlay, objects); err != nil {
+		if objects, err = applyOverlay(canceled, Part{Overlays, i}, overlay, objects); err != nil {
 			return nil, err
 		}
 	}

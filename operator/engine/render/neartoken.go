@@ -35,18 +35,18 @@ func nearTokens(template *v1alpha1.NamespaceTemplate) []string {
 					variables[name] = true
 				}
 			})
-			visitStrings(objectPath(i), object, func(at, text string) { warn(at, text, variables) })
+			visitStrings(Part{Objects, i}.String(), object, func(at, text string) { warn(at, text, variables) })
 		}
 	}
 	for i, overlay := range template.Spec.Overlays {
 		for j, patch := range overlay.Patches {
-			warn(fmt.Sprintf("%s.patches[%d]", overlayPath(i), j), patch.Patch, nil)
+			warn(fmt.Sprintf("%s.patches[%d]", Part{Overlays, i}, j), patch.Patch, nil)
 		}
 		for field, values := range map[string]map[string]string{
 			"labels": overlay.Labels, "annotations": overlay.Annotations,
 		} {
 			for key, value := range values {
-				warn(fmt.Sprintf("%s.%s[%s]", overlayPath(i), field, key), value, nil)
+				warn(fmt.Sprintf("%s.%s[%s]", Part{Overlays, i}, field, key), value, nil)
 			}
 		}
 	}

@@ -13,16 +13,16 @@ import (
 )
 
 // applyOverlay returns objects with an overlay applied. An overlay may change the contents of objects and delete
-// objects. It must not change their kinds, names or namespaces. The path is that of the overlay in its template.
+// objects. It must not change their kinds, names or namespaces. The part is the overlay in its template.
 func applyOverlay(
-	canceled canceledFunc, at string, overlay v1alpha1.Overlay, objects []*unstructured.Unstructured,
+	canceled canceledFunc, part Part, overlay v1alpha1.Overlay, objects []*unstructured.Unstructured,
 ) ([]*unstructured.Unstructured, error) {
 	if problems := slices.Concat(CheckLabels(overlay.Labels),
 		CheckAnnotations(overlay.Annotations)); len(problems) > 0 {
 		for i, problem := range problems {
-			path := at + "." + problem.Path
+			field := problem.Path
 			problem.Path = ""
-			problems[i] = problem.inOverlay(path, overlay.Name)
+			problems[i] = problem.inOverlay(part, field, overlay.Name)
 		}
 		return nil, join(problems)
 	}
@@ -31,7 +31,7 @@ func applyOverlay(
 		return nil, fmt.Errorf("overlay %s: %w", overlay.Name, ended)
 	}
 	if err != nil {
-		return nil, buildProblem(canceled, at, overlay, objects, err)
+		return nil, buildProblem(canceled, part, overlay, objects, err)
 	}
 	var problems []Problem
 	below := objects
@@ -51,7 +51,7 @@ func applyOverlay(
 			}
 		}
 		for _, problem := range invalid {
-			problems = append(problems, problem.inOverlay(changingPath(at, overlay), overlay.Name))
+			problems = append(problems, problem.inOverlay(part, changingField(overlay), overlay.Name))
 		}
 	}
 	if len(problems) > 0 {
@@ -60,13 +60,13 @@ func applyOverlay(
 	return built, nil
 }
 
-// changingPath returns the path of the only patch of an overlay that does nothing else, or that of the overlay.
-func changingPath(at string, overlay v1alpha1.Overlay) string {
+// changingField returns the path in an overlay of its only patch, or "" if it does anything else.
+func changingField(overlay v1alpha1.Overlay) string {
 	if len(overlay.Patches) == 1 && len(overlay.Labels)+len(overlay.Annotations)+len(overlay.Images)+
 		len(overlay.Replicas) == 0 {
-		return at + ".patches[0]"
+		return "patches[0]"
 	}
-	return at
+	return ""
 }
 
 // addAnnotations adds annotations to an object. Kustomize's commonAnnotations would add them to pod templates, too.

@@ -23,7 +23,7 @@ func checkSelectors(template *v1alpha1.NamespaceTemplate) []Problem {
 	for i, overlay := range template.Spec.Overlays {
 		if _, err := match.Selector(overlay.Namespaces); err != nil {
 			problem := Problem{Rule: ruleSelector, Message: err.Error()}
-			problems = append(problems, problem.inOverlay(overlayPath(i)+".namespaces", overlay.Name))
+			problems = append(problems, problem.inOverlay(Part{Overlays, i}, "namespaces", overlay.Name))
 		}
 	}
 	if template.Spec.Rollout != nil {
@@ -46,17 +46,18 @@ func parseObjects(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstruc
 	for i, raw := range template.Spec.Templates {
 		object, invalid := parseObject(raw)
 		for _, problem := range invalid {
-			problems = append(problems, problem.under(objectPath(i)))
+			problems = append(problems, problem.in(Part{Objects, i}))
 		}
 		if len(invalid) > 0 {
 			continue
 		}
 		id := identityOf(object)
 		if seen[id] {
-			problems = append(problems, Problem{
-				Rule: ruleDuplicate, Path: objectPath(i), Object: objectName(object), Message: "is declared twice",
+			duplicate := Problem{
+				Rule: ruleDuplicate, Object: objectName(object), Message: "is declared twice",
 				Remedy: "remove or rename one of them",
-			})
+			}
+			problems = append(problems, duplicate.in(Part{Objects, i}))
 		}
 		seen[id] = true
 		objects = append(objects, object)
@@ -74,12 +75,6 @@ func parseObject(raw runtime.RawExtension) (*unstructured.Unstructured, []Proble
 	}
 	return object, checkDeclared(object)
 }
-
-// objectPath returns the path of an object in a template.
-func objectPath(i int) string { return fmt.Sprintf("spec.templates[%d]", i) }
-
-// overlayPath returns the path of an overlay in a template.
-func overlayPath(i int) string { return fmt.Sprintf("spec.overlays[%d]", i) }
 
 // objectName returns the name of an object as kubectl prints it.
 func objectName(object *unstructured.Unstructured) string {

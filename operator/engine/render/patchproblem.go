@@ -20,19 +20,19 @@ const (
 
 // buildProblem returns why kustomize cannot build an overlay.
 func buildProblem(
-	canceled canceledFunc, at string, overlay v1alpha1.Overlay, objects []*unstructured.Unstructured, reason error,
+	canceled canceledFunc, part Part, overlay v1alpha1.Overlay, objects []*unstructured.Unstructured, reason error,
 ) Problem {
-	patch, at := v1alpha1.Patch{}, at
+	patch, field := v1alpha1.Patch{}, ""
 	switch i := failingPatch(canceled, overlay, objects); {
 	case i >= 0:
 		patch = overlay.Patches[i]
-		at = fmt.Sprintf("%s.patches[%d]", at, i)
+		field = fmt.Sprintf("patches[%d]", i)
 	case len(overlay.Replicas) > 0:
-		at += ".replicas"
+		field = "replicas"
 	}
 	problem := Problem{Rule: ruleOverlay}
 	problem.Message, problem.Remedy = explainBuild(reason.Error(), patch.Patch)
-	return problem.inOverlay(at, overlay.Name)
+	return problem.inOverlay(part, field, overlay.Name)
 }
 
 // failingPatch returns the number of the first patch with which an overlay cannot be built, or -1.

@@ -2,6 +2,7 @@ package render
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 )
 
@@ -9,6 +10,8 @@ import (
 type Problem struct {
 	// Rule is the id of the violated rule, such as schema or size.
 	Rule string
+	// Part is the object or overlay of the template that the problem is about.
+	Part Part
 	// Path is the path of the field in the template, such as spec.templates[2].spec.hards, or "".
 	Path string
 	// OverlayField is the path of a field of Object that an overlay makes invalid, or "". Path is then that of the
@@ -20,6 +23,34 @@ type Problem struct {
 	Message string
 	// Remedy says what to do about it, or is "".
 	Remedy string
+}
+
+// Part is an object or an overlay of a template. The zero value is the template as a whole.
+type Part struct {
+	List  List
+	Index int
+}
+
+// List is a list of parts in a template.
+type List int
+
+// The lists, in their order in a template.
+const (
+	noList List = iota
+	Objects
+	Overlays
+)
+
+// String returns the path of the part, such as spec.overlays[2], or "" for the template as a whole.
+func (p Part) String() string {
+	switch p.List {
+	case Objects:
+		return fmt.Sprintf("spec.templates[%d]", p.Index)
+	case Overlays:
+		return fmt.Sprintf("spec.overlays[%d]", p.Index)
+	case noList:
+	}
+	return ""
 }
 
 // The ids of rules.
@@ -54,7 +85,7 @@ func (p Problem) Error() string {
 	return strings.Join(parts, ": ")
 }
 
-// under returns the problem of an object as that of a template, which declares the object at a path.
+// under returns the problem of a value as that of an object that has the value at a path.
 func (p Problem) under(at string) Problem {
 	switch {
 	case p.Path == "":
@@ -67,13 +98,19 @@ func (p Problem) under(at string) Problem {
 	return p
 }
 
-// inOverlay returns the problem of an object as that of an overlay, which makes the object so.
-func (p Problem) inOverlay(at, name string) Problem {
+// in returns the problem of a part of a template as that of the template.
+func (p Problem) in(part Part) Problem {
+	p.Part = part
+	return p.under(part.String())
+}
+
+// inOverlay returns the problem of an object as that of a field of an overlay, which makes the object so.
+func (p Problem) inOverlay(part Part, field, name string) Problem {
 	if p.Path != "" {
 		p.OverlayField, p.Message = p.Path, p.Path+": "+p.Message
 	}
-	p.Path, p.Message = at, "overlay "+name+": "+p.Message
-	return p
+	p.Path, p.Message = field, "overlay "+name+": "+p.Message
+	return p.in(part)
 }
 
 // join returns an error that joins problems, or nil if there are none.

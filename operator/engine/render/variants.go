@@ -34,7 +34,7 @@ func Variants(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]Vari
 	combinations := []layered{{objects: objects}}
 	for i, overlay := range template.Spec.Overlays {
 		for _, below := range combinations { // the combinations without the overlay
-			if objects, err := applyOverlay(ctx.Err, overlayPath(i), overlay, below.objects); err == nil {
+			if objects, err := applyOverlay(ctx.Err, Part{Overlays, i}, overlay, below.objects); err == nil {
 				combinations = append(combinations,
 					layered{objects, append(slices.Clone(below.overlays), overlay.Name)})
 			}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -44,7 +43,7 @@ func VetVariants(
 		}
 		for _, problem := range objectProblems(object, schemas) { //nolint:contextcheck // it is done in microseconds
 			declared[problem] = true
-			problems = append(problems, problem.under(objectPath(i)))
+			problems = append(problems, problem.in(Part{Objects, i}))
 		}
 	}
 	//nolint:contextcheck // each object is checked in microseconds
@@ -146,7 +145,7 @@ func overlayProblems(
 			for _, problem := range objectProblems(object, schemas) {
 				if !declared[problem] {
 					problems = append(problems,
-						problem.inOverlay(changingPath(overlayPath(i), template.Spec.Overlays[i]), name))
+						problem.inOverlay(Part{Overlays, i}, changingField(template.Spec.Overlays[i]), name))
 				}
 			}
 		}
@@ -174,11 +173,11 @@ func overlaysAlone(ctx context.Context, template *v1alpha1.NamespaceTemplate) (p
 	}
 	isComplete := len(objects) == len(template.Spec.Templates)
 	for i, overlay := range template.Spec.Overlays {
-		at := overlayPath(i)
-		_, err := applyOverlay(ctx.Err, at, overlay, objects)
+		part := Part{Overlays, i}
+		_, err := applyOverlay(ctx.Err, part, overlay, objects)
 		for _, problem := range problemsIn(err) {
 			isKnown := slices.ContainsFunc(known, func(k Problem) bool {
-				return k.inOverlay(changingPath(at, overlay), overlay.Name) == problem
+				return k.inOverlay(part, changingField(overlay), overlay.Name) == problem
 			})
 			if ctx.Err() == nil && !isKnown && (isComplete || problem.Rule != ruleOverlay) {
 				problems = append(problems, problem)
@@ -190,18 +189,8 @@ func overlaysAlone(ctx context.Context, template *v1alpha1.NamespaceTemplate) (p
 
 // inOrder returns problems in the order of the template: its selector, its objects, its overlays.
 func inOrder(problems []Problem) []Problem {
-	position := func(p Problem) (list, index int) {
-		for i, pattern := range []string{"spec.templates[%d]", "spec.overlays[%d]"} {
-			if n, _ := fmt.Sscanf(p.Path, pattern, &index); n == 1 {
-				return i + 1, index
-			}
-		}
-		return 0, 0
-	}
 	slices.SortStableFunc(problems, func(a, b Problem) int {
-		listA, indexA := position(a)
-		listB, indexB := position(b)
-		return cmp.Or(cmp.Compare(listA, listB), cmp.Compare(indexA, indexB))
+		return cmp.Or(cmp.Compare(a.Part.List, b.Part.List), cmp.Compare(a.Part.Index, b.Part.Index))
 	})
 	return slices.Compact(problems)
 }
@@ -229,10 +218,11 @@ func compileEachOverlay(canceled canceledFunc, template *v1alpha1.NamespaceTempl
 	for i, overlay := range template.Spec.Overlays {
 		compiled, err := compile(canceled, template, []string{overlay.Name})
 		if seen[overlay.Name] {
-			err = Problem{
-				Rule: ruleDuplicate, Path: overlayPath(i), Message: "overlay " + overlay.Name + " is declared twice",
+			duplicate := Problem{
+				Rule: ruleDuplicate, Message: "overlay " + overlay.Name + " is declared twice",
 				Remedy: "rename one of them",
 			}
+			err = duplicate.in(Part{Overlays, i})
 		}
 		seen[overlay.Name] = true
 		errs = append(errs, err)

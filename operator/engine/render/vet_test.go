@@ -195,7 +195,7 @@ func TestStampOmitsObjectsWithAReservedName(t *testing.T) {
 	}
 }
 
-func TestVetRejectsTemplatesThatTakeTooLong(t *testing.T) {
+func TestVetRejectsTemplatesThatAreTooSlow(t *testing.T) {
 	objects := func(count int) *v1alpha1.NamespaceTemplate {
 		var all []string
 		for i := range count {

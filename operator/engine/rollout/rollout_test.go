@@ -288,7 +288,7 @@ func TestNewNamespaces(t *testing.T) {
 	require.Equal(t, "t-2", c.layers().For(early).Name, "a namespace keeps what it has")
 }
 
-func TestAnEditDuringARolloutLeavesTheOthersAsTheyAre(t *testing.T) {
+func TestAnEditDuringARolloutKeepsTheOthersAsTheyAre(t *testing.T) {
 	c := newCluster(t, nil, tiers(100)...)
 	c.edit("t-1")
 	c.run()

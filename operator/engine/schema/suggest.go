@@ -72,19 +72,19 @@ func (s *scope) find(name string) string {
 			return outer.at.Child(name).String()
 		}
 	}
-	type place struct {
+	type position struct {
 		at    *field.Path
 		node  node
 		depth int
 	}
-	for queue := []place{{s.at, s.node, 0}}; len(queue) > 0; queue = queue[1:] {
+	for queue := []position{{s.at, s.node, 0}}; len(queue) > 0; queue = queue[1:] {
 		here := queue[0]
 		if here.depth > 0 && slices.Contains(here.node.names(), name) {
 			return here.at.Child(name).String()
 		}
 		for _, below := range here.node.names() {
 			if next := here.node.child(below); next != nil && here.depth < 2 && below != "status" {
-				queue = append(queue, place{here.at.Child(below), next, here.depth + 1})
+				queue = append(queue, position{here.at.Child(below), next, here.depth + 1})
 			}
 		}
 	}

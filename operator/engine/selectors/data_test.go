@@ -60,7 +60,7 @@ func TestEmptyData(t *testing.T) {
 	require.Empty(t, Parse(nil))
 }
 
-func TestRulesAreFoundByTheLabelThatFewestRequire(t *testing.T) {
+func TestRulesAreIndexedByTheLabelThatFewestRequire(t *testing.T) {
 	t.Parallel()
 	data, err := NewSet("t: team=a|b tier=test", "t: team=c tier=test", "t: tier=test", "g:x app tier=test").Data()
 	require.NoError(t, err)

@@ -35,15 +35,22 @@ type Admission struct {
 // requests that the API server would send.
 const bindingsTimeout = 30 * time.Second
 
-// NewAdmission returns the validator. Its rules follow the informers of the cache; live reads from the API server.
-func NewAdmission(
-	ctx context.Context, cached cache.Cache, live client.Reader, watch *bindings.Watch, exempt Exempt,
-) (*Admission, error) {
-	rules, err := newRuleCache(ctx, cached, live)
+// Sources are where the validator reads rules and bindings.
+type Sources struct {
+	// Cache has the informers that the rules follow.
+	Cache cache.Cache
+	// Live reads from the API server.
+	Live     client.Reader
+	Bindings *bindings.Watch
+}
+
+// NewAdmission returns the validator, which allows every change of exempt users and groups.
+func NewAdmission(ctx context.Context, sources Sources, exempt Exempt) (*Admission, error) {
+	rules, err := newRuleCache(ctx, sources.Cache, sources.Live)
 	if err != nil {
 		return nil, err
 	}
-	return &Admission{rules: rules, live: live, bindings: watch, exempt: exempt}, nil
+	return &Admission{rules: rules, live: sources.Live, bindings: sources.Bindings, exempt: exempt}, nil
 }
 
 // Plugin returns the row of the chain.

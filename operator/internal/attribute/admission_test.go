@@ -195,7 +195,7 @@ func TestDecideNamesEveryViolation(t *testing.T) {
 
 // The rules are in the cache, and no requester holds a role. Validate must not need bindings or the API server where it
 // allows a request.
-func TestValidateAllowsWithoutALookUp(t *testing.T) {
+func TestValidateAllowsWithoutALookup(t *testing.T) {
 	t.Parallel()
 	rules := attributes.NewRules([]v1alpha1.ClusterProtectedAttribute{
 		clusterRule("env", rule("prod-deployer", true)),

@@ -14,22 +14,29 @@ import (
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
+// Options are what Setup needs.
+type Options struct {
+	Leader *leadership.Leader
+	// Stored has the webhook configurations as they are stored.
+	Stored *webhook.Stored
+	Exempt Exempt
+}
+
 // Setup adds the enforcement of protected attributes to a manager, and returns the validator.
-func Setup(
-	ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, stored *webhook.Stored, exempt Exempt,
-) (*Admission, error) {
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Admission, error) {
 	config := rest.CopyConfig(mgr.GetConfig())
 	config.ContentType = runtime.ContentTypeProtobuf // there may be tens of thousands of bindings
 	rbac, err := rbacv1client.NewForConfigAndClient(config, mgr.GetHTTPClient())
 	if err != nil {
 		return nil, err
 	}
-	admission, err := NewAdmission(ctx, mgr.GetCache(), mgr.GetAPIReader(), bindings.NewWatch(ctx, rbac.RESTClient()),
-		exempt)
+	admission, err := NewAdmission(ctx, Sources{
+		Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Bindings: bindings.NewWatch(ctx, rbac.RESTClient()),
+	}, o.Exempt)
 	if err != nil {
 		return nil, err
 	}
-	enforcement := &Enforcement{Client: leader.Client, Stored: stored, Rules: admission.rules, Queues: leader.Queues}
+	enforcement := &Enforcement{Client: o.Leader.Client, Stored: o.Stored, Rules: admission.rules, Queues: o.Leader.Queues}
 	if err := enforcement.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of protected attributes: %w", err)
 	}

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -38,18 +38,18 @@ type Admission struct {
 	namespaces  client.Reader
 	live        client.Reader
 	grants      *Grants
-	options     Options
+	flags       Flags
 }
 
 // newAdmission returns the plugins. Constraints and namespaces come from the cache, existing pods from the API server.
-func newAdmission(
-	ctx context.Context, cached cache.Cache, live client.Reader, grants *Grants, options Options,
-) (*Admission, error) {
-	constraints, err := newConstraintCache(ctx, cached)
+func newAdmission(ctx context.Context, mgr ctrl.Manager, grants *Grants, flags Flags) (*Admission, error) {
+	constraints, err := newConstraintCache(ctx, mgr.GetCache())
 	if err != nil {
 		return nil, err
 	}
-	return &Admission{constraints: constraints, namespaces: cached, live: live, grants: grants, options: options}, nil
+	return &Admission{
+		constraints: constraints, namespaces: mgr.GetCache(), live: mgr.GetAPIReader(), grants: grants, flags: flags,
+	}, nil
 }
 
 // Plugins returns the rows of the chain.
@@ -100,20 +100,20 @@ func (a *Admission) webhooks(
 // namespaceSelector excludes the exempt namespaces.
 func (a *Admission) namespaceSelector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-		{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: a.options.ExemptNamespaces},
+		{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: a.flags.ExemptNamespaces},
 	}}
 }
 
 // isExempt reports whether constraints do not apply to a request. It decides as the selectors of the webhooks do.
-func (o Options) isExempt(request *webhook.Request) bool {
-	return slices.Contains(o.ExemptNamespaces, request.Namespace) || webhook.IsMirrorPod(request)
+func (f Flags) isExempt(request *webhook.Request) bool {
+	return slices.Contains(f.ExemptNamespaces, request.Namespace) || webhook.IsMirrorPod(request)
 }
 
 // Mutate sets the fields that a constraint generates and that a new pod or a new ephemeral container leaves open. It
 // records the constraint on the pod and overwrites what the request sets there. An update of a pod records the
 // constraint again, because another one may allow the pod now.
 func (a *Admission) Mutate(ctx context.Context, request *webhook.Request) error {
-	if a.options.isExempt(request) {
+	if a.flags.isExempt(request) {
 		return nil
 	}
 	if err := denyOtherRequirement(request); err != nil {
@@ -137,7 +137,7 @@ func (a *Admission) Mutate(ctx context.Context, request *webhook.Request) error 
 // Validate denies a pod that no constraint allows as it is after other webhooks have changed it. It denies exec and
 // attach to users who could not have created the pod.
 func (a *Admission) Validate(ctx context.Context, request *webhook.Request) error {
-	if request.Revision == "" || a.options.isExempt(request) {
+	if request.Revision == "" || a.flags.isExempt(request) {
 		// Without a revision, another plugin's webhook caused the request, and the API server may not have called
 		// Mutate.
 		return nil
@@ -174,7 +174,7 @@ func (a *Admission) validateConnect(ctx context.Context, request *webhook.Reques
 	if err != nil {
 		return err
 	}
-	verdict, err := a.review(ctx, request, a.options.connectReview(pod, stored))
+	verdict, err := a.review(ctx, request, a.flags.connectReview(pod, stored))
 	if err != nil || verdict == nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (a *Admission) review(ctx context.Context, request *webhook.Request, input 
 	var failure error
 	input.Constraints = all
 	input.Usable = func(constraint *v1alpha1.SecurityContextConstraints) string {
-		subject, err := a.grants.subject(ctx, request, input.Pod, constraint, a.options.Intersection)
+		subject, err := a.grants.subject(ctx, request, input.Pod, constraint, a.flags.Intersection)
 		if err != nil && failure == nil {
 			failure = err
 		}

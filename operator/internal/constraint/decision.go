@@ -44,8 +44,8 @@ func validationReview(request *webhook.Request, pod *corev1.Pod) scc.Request {
 
 // connectReview returns the input of scc.Review for exec and attach: the stored pod, as if the user created it. With
 // CallerGuardsExec, the rights of the pod's service account do not count.
-func (o Options) connectReview(pod *corev1.Pod, stored *unstructured.Unstructured) scc.Request {
-	if o.CallerGuardsExec {
+func (f Flags) connectReview(pod *corev1.Pod, stored *unstructured.Unstructured) scc.Request {
+	if f.CallerGuardsExec {
 		pod = pod.DeepCopy()
 		pod.Spec.ServiceAccountName = ""
 	}

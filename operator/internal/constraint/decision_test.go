@@ -75,7 +75,7 @@ func TestModeOf(t *testing.T) {
 
 func TestExemptRequests(t *testing.T) {
 	t.Parallel()
-	options := Options{ExemptNamespaces: []string{"kube-system", "storage"}}
+	flags := Flags{ExemptNamespaces: []string{"kube-system", "storage"}}
 	mirror := parse(t, `{metadata: {annotations: {kubernetes.io/config.mirror: x}}}`)
 	plain := parse(t, `{}`)
 	for name, test := range map[string]struct {
@@ -95,9 +95,9 @@ func TestExemptRequests(t *testing.T) {
 			t.Parallel()
 			request := requestFor(admissionv1.Create, "", nil, test.object)
 			request.Namespace, request.UserInfo.Groups = test.namespace, []string{test.group}
-			require.Equal(t, test.want, options.isExempt(request))
+			require.Equal(t, test.want, flags.isExempt(request))
 			if test.want {
-				admission := &Admission{options: options} // without constraints, grants or clients
+				admission := &Admission{flags: flags} // without constraints, grants or clients
 				require.NoError(t, admission.Mutate(t.Context(), request))
 				require.NoError(t, admission.Validate(t.Context(), request))
 			}
@@ -277,7 +277,7 @@ func TestConnectIsDecidedByTheRightsOfTheCaller(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pod := parsePod(t, test.pod)
-			review := Options{CallerGuardsExec: test.callerOnly}.connectReview(pod, parse(t, test.pod))
+			review := Flags{CallerGuardsExec: test.callerOnly}.connectReview(pod, parse(t, test.pod))
 			require.Equal(t, scc.MayMutate, review.Mode)
 			require.Equal(t, "robot", pod.Spec.ServiceAccountName, "the pod is not changed")
 			review.Constraints = constraints

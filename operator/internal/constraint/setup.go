@@ -14,8 +14,18 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// Options are the flags about SecurityContextConstraints.
+// Options are what Setup needs.
 type Options struct {
+	Leader *leadership.Leader
+	// Clients are those of a replica that may not lead.
+	Clients kubernetes.Interface
+	// Stored has the webhook configurations as they are stored.
+	Stored *webhook.Stored
+	Flags  Flags
+}
+
+// Flags are the flags about SecurityContextConstraints.
+type Flags struct {
 	// ExemptNamespaces are the namespaces to whose pods constraints do not apply.
 	ExemptNamespaces []string
 	// Intersection makes a constraint usable only if both the requester and the pod's service account may use it.
@@ -27,21 +37,17 @@ type Options struct {
 	Pool scc.Pool
 }
 
-// Setup adds the controllers of SecurityContextConstraints to a manager, and returns the plugins. Replicas that do not
-// lead may use the clients.
-func Setup(
-	ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, clients kubernetes.Interface,
-	stored *webhook.Stored,
-	options Options,
-) (*Admission, error) {
-	grants := NewGrants(clients.AuthorizationV1().SubjectAccessReviews(), mgr.GetAPIReader())
-	admission, err := newAdmission(ctx, mgr.GetCache(), mgr.GetAPIReader(), grants, options)
+// Setup adds the controllers of SecurityContextConstraints to a manager, and returns the plugins.
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Admission, error) {
+	leader := o.Leader
+	grants := NewGrants(o.Clients.AuthorizationV1().SubjectAccessReviews(), mgr.GetAPIReader())
+	admission, err := newAdmission(ctx, mgr, grants, o.Flags)
 	if err != nil {
 		return nil, err
 	}
 	allocations := &Allocations{
 		Client: leader.Client, ConfigMaps: leader.Clientset.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
-		Recorder: mgr.GetEventRecorder(reporting.Controller), Pool: options.Pool, Exempt: options.ExemptNamespaces,
+		Recorder: mgr.GetEventRecorder(reporting.Controller), Pool: o.Flags.Pool, Exempt: o.Flags.ExemptNamespaces,
 		Constraints: admission.constraints, Caches: leader.Caches, Queues: leader.Queues,
 	}
 	if err := allocations.SetupWithManager(mgr); err != nil {
@@ -54,7 +60,7 @@ func Setup(
 	if err := references.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of references: %w", err)
 	}
-	statuses := &Statuses{Client: leader.Client, Stored: stored, Queues: leader.Queues}
+	statuses := &Statuses{Client: leader.Client, Stored: o.Stored, Queues: leader.Queues}
 	if err := statuses.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of statuses: %w", err)
 	}

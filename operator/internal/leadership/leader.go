@@ -22,12 +22,19 @@ type Leader struct {
 	Queues *backoff.Queues
 }
 
-// NewLeader returns the clients of a manager whose leadership depends on a lease; nil without leader election. The
-// leader waits until its cache is up to date for the kinds of some empty lists.
-func NewLeader(
-	mgr ctrl.Manager, config *rest.Config, lease *Lease, queues *backoff.Queues, lists ...client.ObjectList,
-) (*Leader, error) {
-	connections := lease.Client(mgr.GetHTTPClient())
+// Options are what NewLeader needs.
+type Options struct {
+	Config *rest.Config
+	// Lease is nil without leader election.
+	Lease  *Lease
+	Queues *backoff.Queues
+	// Lists are empty lists. The leader waits until its cache is up to date for their kinds.
+	Lists []client.ObjectList
+}
+
+// NewLeader returns the clients of a manager whose leadership depends on a lease.
+func NewLeader(mgr ctrl.Manager, o Options) (*Leader, error) {
+	config, connections := o.Config, o.Lease.Client(mgr.GetHTTPClient())
 	cached, err := client.New(config, client.Options{
 		HTTPClient: connections, Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		Cache: &client.CacheOptions{Reader: mgr.GetCache()},
@@ -44,7 +51,7 @@ func NewLeader(
 		return nil, err
 	}
 	return &Leader{
-		Client: cached, Clientset: clientset, Metadata: metadataClient, Queues: queues,
-		Caches: NewCaches(cached, mgr.GetAPIReader(), lists...),
+		Client: cached, Clientset: clientset, Metadata: metadataClient, Queues: o.Queues,
+		Caches: NewCaches(cached, mgr.GetAPIReader(), o.Lists...),
 	}, nil
 }

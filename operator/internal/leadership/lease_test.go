@@ -36,8 +36,8 @@ func TestHeld(t *testing.T) {
 		// holder is written in the lease, unless it is empty: "none" stands for a lease that is released.
 		holder string
 		fails  bool
-		// takes is how long the answer takes.
-		takes time.Duration
+		// delay is how long the answer takes.
+		delay time.Duration
 		held  bool
 	}
 	both := func(d time.Duration) step { return step{monotonic: d, wall: d} }
@@ -59,7 +59,7 @@ func TestHeld(t *testing.T) {
 			acquired, after(patience, true), {holder: "this", fails: true, held: true}, after(time.Millisecond, false),
 		},
 		"the answer was late": {
-			{holder: "this", takes: 5 * time.Second, held: true}, after(patience-5*time.Second, true),
+			{holder: "this", delay: 5 * time.Second, held: true}, after(patience-5*time.Second, true),
 			after(time.Millisecond, false),
 		},
 		"released":                        {acquired, {holder: "none"}},
@@ -80,7 +80,7 @@ func TestHeld(t *testing.T) {
 			for i, s := range steps {
 				pass(s.monotonic, s.wall)
 				lease.Interface = fakeLock{answer: func() error {
-					pass(s.takes, s.takes)
+					pass(s.delay, s.delay)
 					if s.fails {
 						return errors.New("no answer")
 					}
@@ -100,7 +100,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-func TestNewLeaseLeavesTheConfigurationAsItIs(t *testing.T) {
+func TestNewLeaseKeepsTheConfigurationAsItIs(t *testing.T) {
 	config := &rest.Config{Host: "https://127.0.0.1:1", UserAgent: "operator"}
 	before := rest.CopyConfig(config)
 	lease, err := NewLease(config, "here", "it", map[string]string{"version": "1"})

@@ -50,13 +50,20 @@ type Store struct {
 	unavailable map[schema.GroupKind]error
 }
 
-// New returns a store that calls changed with the namespace of each populated object that another client changed or
-// deleted.
-func New(ctx context.Context, client metadata.Interface, mapper meta.RESTMapper,
-	reviews authorizationclient.SelfSubjectAccessReviewInterface, changed func(namespace string),
-) *Store {
+// Options are what New needs.
+type Options struct {
+	Client metadata.Interface
+	Mapper meta.RESTMapper
+	// Reviews are asked whether the operator may watch a kind.
+	Reviews authorizationclient.SelfSubjectAccessReviewInterface
+	// Changed is called with the namespace of each populated object that another client changed or deleted.
+	Changed func(namespace string)
+}
+
+// New returns a store whose watches end with ctx.
+func New(ctx context.Context, o Options) *Store {
 	return &Store{
-		ctx: ctx, client: client, mapper: mapper, reviews: reviews, changed: changed,
+		ctx: ctx, client: o.Client, mapper: o.Mapper, reviews: o.Reviews, changed: o.Changed,
 		kinds: map[schema.GroupKind]*kind{}, others: map[schema.GroupKind]*kind{},
 		unavailable: map[schema.GroupKind]error{},
 	}

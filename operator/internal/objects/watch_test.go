@@ -64,7 +64,7 @@ func TestEventsChangeTheObjectsOfANamespace(t *testing.T) {
 }
 
 // A write of this process is seen before the watch delivers it, and is forgotten once the watch has passed it.
-func TestOwnWritesAreSeenUntilTheWatchHasPassedThem(t *testing.T) {
+func TestOwnWritesAreKnownUntilTheWatchHasPassedThem(t *testing.T) {
 	for name, passes := range map[string]func(*kind) error{
 		"by an event":    func(k *kind) error { return k.Add(in("elsewhere", "9")) },
 		"by a bookmark":  func(k *kind) error { return k.Bookmark("9") },

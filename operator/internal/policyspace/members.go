@@ -15,36 +15,36 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
-// placeIndex is the cache index of namespaces by place. A namespace has the value insidePlace plus the name for each
-// policy space that its depth labels name, and the value labelledPlace plus the name of the policy space in its own
+// policySpaceIndex is the cache index of namespaces by policy space. A namespace has the value insideSpace plus the name for each
+// policy space that its depth labels name, and the value labelledSpace plus the name of the policy space in its own
 // label.
 const (
-	placeIndex    = "policyspace"
-	insidePlace   = "inside/"
-	labelledPlace = "labelled/"
+	policySpaceIndex = "policyspace"
+	insideSpace      = "inside/"
+	labelledSpace    = "labelled/"
 )
 
-// indexPlaces returns the values of a namespace in the placeIndex.
-func indexPlaces(object client.Object) []string {
+// indexPolicySpaces returns the values of a namespace in the policySpaceIndex.
+func indexPolicySpaces(object client.Object) []string {
 	ns, ok := object.(*corev1.Namespace)
 	if !ok {
 		return nil
 	}
-	var places []string
+	var values []string
 	for _, space := range hierarchy.SpacesOf(ns) {
-		places = append(places, insidePlace+space)
+		values = append(values, insideSpace+space)
 	}
 	space := ns.Labels[v1alpha1.PolicySpaceLabel]
 	if space != "" {
-		places = append(places, labelledPlace+space)
+		values = append(values, labelledSpace+space)
 	}
-	return places
+	return values
 }
 
-// listByPlace returns the cached namespaces with a value in the placeIndex. The caller must not change them.
-func listByPlace(ctx context.Context, cached client.Reader, place string) ([]*corev1.Namespace, error) {
+// listByPolicySpace returns the cached namespaces with a value in the policySpaceIndex. The caller must not change them.
+func listByPolicySpace(ctx context.Context, cached client.Reader, value string) ([]*corev1.Namespace, error) {
 	list := &corev1.NamespaceList{}
-	if err := cached.List(ctx, list, client.MatchingFields{placeIndex: place},
+	if err := cached.List(ctx, list, client.MatchingFields{policySpaceIndex: value},
 		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func listByPlace(ctx context.Context, cached client.Reader, place string) ([]*co
 
 // inside returns the namespaces in and below a policy space by their depth labels.
 func (r *Spaces) inside(ctx context.Context, space string) ([]*corev1.Namespace, error) {
-	return listByPlace(ctx, r.Client, insidePlace+space)
+	return listByPolicySpace(ctx, r.Client, insideSpace+space)
 }
 
 // members returns the namespaces that are counted in a policy space, by name: the namespaces in and below it, those
@@ -103,7 +103,7 @@ func (r *Spaces) entering(ctx context.Context, space string) ([]*corev1.Namespac
 	}
 	var entering []*corev1.Namespace
 	for name := range below {
-		namespaces, err := listByPlace(ctx, r.Client, labelledPlace+name)
+		namespaces, err := listByPolicySpace(ctx, r.Client, labelledSpace+name)
 		if err != nil {
 			return nil, err
 		}

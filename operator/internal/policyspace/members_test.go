@@ -22,7 +22,7 @@ func namespaceIn(name, space string, depths ...string) *corev1.Namespace {
 	return ns
 }
 
-func TestIndexPlaces(t *testing.T) {
+func TestIndexPolicySpaces(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		ns   *corev1.Namespace
@@ -42,9 +42,9 @@ func TestIndexPlaces(t *testing.T) {
 		"of Kubernetes":    {namespaceIn("kube-system", "new", "root"), []string{"inside/root", "labelled/new"}},
 		"in no space ever": {&corev1.Namespace{}, nil},
 	} {
-		require.Equal(t, test.want, indexPlaces(test.ns), name)
+		require.Equal(t, test.want, indexPolicySpaces(test.ns), name)
 	}
-	require.Nil(t, indexPlaces(&corev1.Pod{}))
+	require.Nil(t, indexPolicySpaces(&corev1.Pod{}))
 }
 
 func TestIsEntering(t *testing.T) {

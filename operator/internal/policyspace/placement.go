@@ -22,10 +22,10 @@ type placement struct {
 	version string
 }
 
-// Place returns a namespace with the depth labels for its place in the hierarchy. It returns ns itself if the labels
+// Placed returns a namespace with the depth labels for its place in the hierarchy. It returns ns itself if the labels
 // are correct. The error is a hierarchy.BrokenError, a hierarchy.NotAdoptedError, or an error of reading the policy
 // spaces.
-func (r *Spaces) Place(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
+func (r *Spaces) Placed(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error) {
 	p := &r.placement
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -39,7 +39,7 @@ func (r *Spaces) Place(ctx context.Context, ns *corev1.Namespace) (*corev1.Names
 	return p.forest.Placed(ns)
 }
 
-// AsOf returns the newest resourceVersion that Place depends on: that of the namespace, or that of the policy space
+// AsOf returns the newest resourceVersion that Placed depends on: that of the namespace, or that of the policy space
 // that changed last.
 func (r *Spaces) AsOf(ns *corev1.Namespace) string {
 	r.placement.mu.Lock()
@@ -74,7 +74,7 @@ func (r *Spaces) updateForest(ctx context.Context, name string) error {
 		switch before := p.forest.Get(name); {
 		case client.IgnoreNotFound(err) != nil:
 			return err
-		case err != nil && before == nil, err == nil && before != nil && isAtSamePlace(before, space):
+		case err != nil && before == nil, err == nil && before != nil && hasSameParentAndTree(before, space):
 			return nil
 		}
 	}
@@ -85,7 +85,7 @@ func (r *Spaces) updateForest(ctx context.Context, name string) error {
 	changed := changedSpaces(p.forest, next)
 	var moved []string
 	for _, space := range changed {
-		namespaces, err := listByPlace(ctx, r.Client, labelledPlace+space)
+		namespaces, err := listByPolicySpace(ctx, r.Client, labelledSpace+space)
 		if err != nil {
 			return err
 		}
@@ -101,8 +101,8 @@ func (r *Spaces) updateForest(ctx context.Context, name string) error {
 	return nil
 }
 
-// isAtSamePlace reports whether two versions of a policy space have the same parent and tree.
-func isAtSamePlace(a, b *v1alpha1.PolicySpace) bool {
+// hasSameParentAndTree reports whether two versions of a policy space have the same parent and tree.
+func hasSameParentAndTree(a, b *v1alpha1.PolicySpace) bool {
 	return a.Spec.Parent == b.Spec.Parent && a.Labels[v1alpha1.TreeLabel] == b.Labels[v1alpha1.TreeLabel]
 }
 
@@ -119,7 +119,7 @@ func changedSpaces(a, b hierarchy.Forest) []string {
 	changed := map[string]bool{}
 	for _, name := range slices.Concat(a.Names(), b.Names()) {
 		before, after := a.Get(name), b.Get(name)
-		if before != nil && after != nil && isAtSamePlace(before, after) {
+		if before != nil && after != nil && hasSameParentAndTree(before, after) {
 			continue
 		}
 		maps.Copy(changed, a.Below(name))

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,12 +41,12 @@ type QuotaAdmission struct {
 	mu sync.Mutex
 	// writers write the reservations of policy spaces, by name.
 	writers map[string]*reservationWriter
-	// seen are the reservations in the cache, by policy space and namespace.
-	seen map[string]map[string]seenReservation
+	// reservations are the reservations in the cache, by policy space and namespace.
+	reservations map[string]map[string]cachedReservation
 }
 
-// seenReservation is a reservation in the cache.
-type seenReservation struct {
+// cachedReservation is a reservation in the cache.
+type cachedReservation struct {
 	// since is the resourceVersion of the usage quota that the reservation goes on from.
 	since string
 	// at is when this replica saw the reservation first.
@@ -53,12 +54,11 @@ type seenReservation struct {
 }
 
 // NewQuotaAdmission returns the validator. It records denials in denials.
-func NewQuotaAdmission(
-	ctx context.Context, cached cache.Cache, live client.Reader, writer client.Client, denials *Denials,
-) (*QuotaAdmission, error) {
+func NewQuotaAdmission(ctx context.Context, mgr ctrl.Manager, denials *Denials) (*QuotaAdmission, error) {
+	cached := mgr.GetCache()
 	q := &QuotaAdmission{
-		cached: cached, live: live, client: writer, denials: denials, sequence: newSequence(),
-		writers: map[string]*reservationWriter{}, seen: map[string]map[string]seenReservation{},
+		cached: cached, live: mgr.GetAPIReader(), client: mgr.GetClient(), denials: denials, sequence: newSequence(),
+		writers: map[string]*reservationWriter{}, reservations: map[string]map[string]cachedReservation{},
 	}
 	for _, kind := range []client.Object{&corev1.Namespace{}, &corev1.ResourceQuota{}} {
 		if _, err := cached.GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
@@ -115,22 +115,22 @@ func newReservations(old, status v1alpha1.PolicySpaceStatus) []v1alpha1.QuotaBoo
 func (q *QuotaAdmission) rememberReservations(space *v1alpha1.PolicySpace) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	before, now := q.seen[space.Name], map[string]seenReservation{}
+	before, now := q.reservations[space.Name], map[string]cachedReservation{}
 	for i := range space.Status.Bookings {
 		reservation := &space.Status.Bookings[i]
-		seen := before[reservation.Namespace]
-		if seen.since != reservation.Since {
-			seen = seenReservation{reservation.Since, time.Now()}
+		cached := before[reservation.Namespace]
+		if cached.since != reservation.Since {
+			cached = cachedReservation{reservation.Since, time.Now()}
 		}
-		now[reservation.Namespace] = seen
+		now[reservation.Namespace] = cached
 	}
-	q.seen[space.Name] = now
+	q.reservations[space.Name] = now
 }
 
 func (q *QuotaAdmission) forgetReservations(space string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.seen, space)
+	delete(q.reservations, space)
 }
 
 // Validate implements webhook.Validator for updates of the statuses of ResourceQuotas.

@@ -131,9 +131,9 @@ func (q *QuotaAdmission) endReservation(
 func (q *QuotaAdmission) remainingWriteTime(space, namespace, since string) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	seen, isSeen := q.seen[space][namespace]
-	if !isSeen || seen.since != since {
+	cached, isCached := q.reservations[space][namespace]
+	if !isCached || cached.since != since {
 		return reclaimTime
 	}
-	return max(reclaimTime-time.Since(seen.at), 0)
+	return max(reclaimTime-time.Since(cached.at), 0)
 }

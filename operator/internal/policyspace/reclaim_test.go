@@ -27,7 +27,7 @@ func TestReclaimableReservations(t *testing.T) {
 func TestRemainingWriteTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := &QuotaAdmission{seen: map[string]map[string]seenReservation{}}
+		q := &QuotaAdmission{reservations: map[string]map[string]cachedReservation{}}
 		q.rememberReservations(countedSpace(nil, nil, reserved("a", "1", "5")))
 		time.Sleep(reclaimTime / 3)
 		q.rememberReservations(countedSpace(nil, nil, reserved("a", "2", "5")))

@@ -25,25 +25,31 @@ type Feature struct {
 	Hierarchy, Placement, Quota, Sequencer webhook.Plugin
 }
 
-// Setup adds the controllers of policy spaces to a manager. They add namespaces that have to be reconciled again to
-// namespaces. Admission uses clients, which may write on a replica that is not the leader.
-func Setup(
-	ctx context.Context, mgr ctrl.Manager, leader *leadership.Leader, clients kubernetes.Interface,
-	namespaces *queue.Queue,
-) (*Feature, error) {
+// Options are what Setup needs.
+type Options struct {
+	Leader *leadership.Leader
+	// Clients are those of a replica that may not lead. Admission writes with them.
+	Clients kubernetes.Interface
+	// Namespaces is the queue of namespaces. The controllers add those that have to be reconciled again.
+	Namespaces *queue.Queue
+}
+
+// Setup adds the controllers of policy spaces to a manager.
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
+	leader, clients := o.Leader, o.Clients
 	spaceMetrics, err := NewMetrics(metrics.Registry)
 	if err != nil {
 		return nil, err
 	}
 	spaces := &Spaces{
-		Client: leader.Client, Live: mgr.GetAPIReader(), Namespaces: namespaces, Metrics: spaceMetrics,
+		Client: leader.Client, Live: mgr.GetAPIReader(), Namespaces: o.Namespaces, Metrics: spaceMetrics,
 		Caches: leader.Caches, Queues: leader.Queues,
 	}
 	if err := spaces.SetupWithManager(ctx, mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of policyspaces: %w", err)
 	}
 	usageQuotas := &UsageQuotas{
-		Client: leader.Client, Namespaces: namespaces, Caches: leader.Caches, Queues: leader.Queues,
+		Client: leader.Client, Namespaces: o.Namespaces, Caches: leader.Caches, Queues: leader.Queues,
 	}
 	if err := usageQuotas.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of usage quotas: %w", err)
@@ -55,7 +61,7 @@ func Setup(
 	if err := mgr.Add(denials); err != nil {
 		return nil, err
 	}
-	quota, err := NewQuotaAdmission(ctx, mgr.GetCache(), mgr.GetAPIReader(), mgr.GetClient(), denials)
+	quota, err := NewQuotaAdmission(ctx, mgr, denials)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,7 @@ func (p *parents) Get(_ context.Context, key client.ObjectKey, into client.Objec
 }
 
 // A request for a policy space reads its ancestors, and no other policy spaces.
-func TestLineageOfAPolicySpaceTakesItsAncestorsOnly(t *testing.T) {
+func TestLineageOfAPolicySpaceReadsItsAncestorsOnly(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		space, parent string

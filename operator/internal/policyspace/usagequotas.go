@@ -79,7 +79,7 @@ func (r *UsageQuotas) SetupWithManager(mgr ctrl.Manager) error {
 func (r *UsageQuotas) namespacesOf(ctx context.Context, space client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, name := range withShares(space) {
-		namespaces, err := listByPlace(ctx, r.Client, insidePlace+name)
+		namespaces, err := listByPolicySpace(ctx, r.Client, insideSpace+name)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "cannot list the namespaces of a policyspace", "policyspace", name)
 		}

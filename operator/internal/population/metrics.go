@@ -54,11 +54,20 @@ func (m *Metrics) drift(finding populate.Finding) {
 	m.drifted.WithLabelValues(finding.Object.Group, finding.Object.Kind).Inc()
 }
 
-func (m *Metrics) count(result populate.Result) {
+// countFailures counts the findings about writes that failed.
+func (m *Metrics) countFailures(findings []populate.Finding) {
+	for _, finding := range findings {
+		if finding.Failure != "" {
+			m.failures.WithLabelValues(string(finding.Failure)).Inc()
+		}
+	}
+}
+
+// countWrites counts the writes that succeeded.
+func (m *Metrics) countWrites(result populate.Result) {
 	for _, outcome := range result.Outcomes {
 		switch {
 		case outcome.Failure != nil:
-			m.failures.WithLabelValues(string(outcome.Failure.Reason)).Inc()
 		case outcome.Action == populate.Prune:
 			m.pruned.WithLabelValues(outcome.Kind.Group, outcome.Kind.Kind).Inc()
 		default:

@@ -190,10 +190,12 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	latest, result := r.apply(ctx, ns, plan)
+	findings := populate.Findings(plan, result)
+	r.Metrics.countFailures(findings)
 	if result.NamespaceGone() {
 		return reconcile.Result{}, nil
 	}
-	return r.report(ctx, latest, plan, result, selected.misplaced)
+	return r.report(ctx, latest, plan, result, findings, selected.misplaced)
 }
 
 // read returns the namespace as it was stored last, or nil if it does not exist.
@@ -300,7 +302,7 @@ func (r *Namespaces) apply(
 		return err
 	})
 	r.Objects.Record(plan, result)
-	r.Metrics.count(result)
+	r.Metrics.countWrites(result)
 	return ns, result
 }
 

@@ -14,7 +14,7 @@ import (
 func (r *Namespaces) updatePlacement(
 	ctx context.Context, ns *corev1.Namespace,
 ) (placed *corev1.Namespace, misplaced, err error) {
-	placed, misplaced = r.Spaces.Place(ctx, ns)
+	placed, misplaced = r.Spaces.Placed(ctx, ns)
 	_, isBroken := errors.AsType[*hierarchy.BrokenError](misplaced)
 	if misplaced != nil && !isBroken && !isNotAdopted(misplaced) {
 		return nil, nil, misplaced

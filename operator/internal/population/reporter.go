@@ -28,9 +28,9 @@ import (
 
 // report writes the result of a plan to the namespace, records Events, and returns when to try again.
 func (r *Namespaces) report(
-	ctx context.Context, ns *corev1.Namespace, plan populate.Plan, result populate.Result, misplaced error,
+	ctx context.Context, ns *corev1.Namespace, plan populate.Plan, result populate.Result, findings []populate.Finding,
+	misplaced error,
 ) (reconcile.Result, error) {
-	findings := populate.Findings(plan, result)
 	report := reportOf(plan, result, findings)
 	if misplaced != nil {
 		report = report.withMisplaced(misplaced)

@@ -67,8 +67,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		requests.AddWithOpts(priorityqueue.AddOpts{After: after},
 			reconcile.Request{NamespacedName: client.ObjectKey{Name: template}})
 	})
-	store := objects.New(ctx, o.Metadata, mgr.GetRESTMapper(),
-		o.Clients.AuthorizationV1().SelfSubjectAccessReviews(), o.Namespaces.AddDrifted)
+	store := objects.New(ctx, objects.Options{
+		Client: o.Metadata, Mapper: mgr.GetRESTMapper(),
+		Reviews: o.Clients.AuthorizationV1().SelfSubjectAccessReviews(), Changed: o.Namespaces.AddDrifted,
+	})
 	recorder := mgr.GetEventRecorder(reporting.Controller)
 	templates := &Templates{
 		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Index: match.NewIndex(), Stored: o.Stored,

@@ -190,8 +190,9 @@ func newSuite(t *testing.T) suite {
 	go func() { _ = templates.Start(t.Context()) }() // it ends without an error when the test ends
 	bare, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
-	attributes, err := attribute.NewAdmission(t.Context(), informers, reader,
-		bindings.NewWatch(t.Context(), bare.RbacV1().RESTClient()), attribute.Exempt{})
+	attributes, err := attribute.NewAdmission(t.Context(), attribute.Sources{
+		Cache: informers, Live: reader, Bindings: bindings.NewWatch(t.Context(), bare.RbacV1().RESTClient()),
+	}, attribute.Exempt{})
 	require.NoError(t, err)
 	as := func(user string) suite {
 		config := rest.CopyConfig(config)

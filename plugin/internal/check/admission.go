@@ -77,10 +77,10 @@ func withName(namespace string, declared map[string]string) labels.Set {
 	return labels.Merge(declared, labels.Set{corev1.LabelMetadataName: namespace, partOfLabel: partOf})
 }
 
-// sees reports whether the API server calls a webhook for one of some requests in a namespace with labels. It reports
-// false for a webhook with match conditions, which usually exclude requests, and for one that selects objects by
-// labels.
-func (h *hook) sees(requests []request, namespace labels.Set) bool {
+// receives reports whether the API server calls a webhook for one of some requests in a namespace with labels. It
+// reports false for a webhook with match conditions, which usually exclude requests, and for one that selects objects
+// by labels.
+func (h *hook) receives(requests []request, namespace labels.Set) bool {
 	if len(h.conditions) > 0 || !selects(h.namespaces, namespace) || !selects(h.objects, nil) {
 		return false
 	}
@@ -119,9 +119,9 @@ func checkOtherWebhooks(c *common) []Result {
 	for i := range c.hooks.value {
 		h := &c.hooks.value[i]
 		fails := h.failurePolicy != admissionregistrationv1.Ignore
-		blocks := fails && h.sees(requestsOfOperator, c.labelsOf(v1alpha1.OperatorNamespace))
+		blocks := fails && h.receives(requestsOfOperator, c.labelsOf(v1alpha1.OperatorNamespace))
 		if service, ok := h.service(); ok && fails && c.isGone(service) {
-			results = append(results, goneService(id, h, service, blocks || h.sees(declarable, labels.Set{})))
+			results = append(results, goneService(id, h, service, blocks || h.receives(declarable, labels.Set{})))
 			continue
 		}
 		if h.isOwn() {
@@ -130,10 +130,10 @@ func checkOtherWebhooks(c *common) []Result {
 		if blocks {
 			blocking = append(blocking, h.name)
 		}
-		if !supportsDryRuns(h.sideEffects) && h.sees(declarable, c.labelsOf(v1alpha1.TrialNamespace)) {
+		if !supportsDryRuns(h.sideEffects) && h.receives(declarable, c.labelsOf(v1alpha1.TrialNamespace)) {
 			untried = append(untried, h.name)
 		}
-		if h.mutates && h.sees(declarable, labels.Set{}) {
+		if h.mutates && h.receives(declarable, labels.Set{}) {
 			seeing = append(seeing, h.name)
 		}
 	}

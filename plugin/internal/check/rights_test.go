@@ -93,7 +93,7 @@ func TestLeftovers(t *testing.T) {
 		return fact[*unstructured.Unstructured]{value: stored}
 	}
 	for name, test := range map[string]struct {
-		found           fact[*unstructured.Unstructured]
+		stored          fact[*unstructured.Unstructured]
 		status          Status
 		message, remedy string
 	}{
@@ -122,7 +122,7 @@ func TestLeftovers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := ready(t)
-			b.stored[system] = test.found
+			b.stored[system] = test.stored
 			requireResult(t, checkLeftovers(b), test.status, test.message, test.remedy)
 		})
 	}

@@ -89,7 +89,9 @@ func (d *diff) recorded(
 func recordedItems(ns *corev1.Namespace, populated survey.Populated) []*item {
 	var items []*item
 	condition := populate.PopulatedCondition(ns)
-	reported := populate.ReportedFindings(condition)
+	reported := slices.DeleteFunc(populate.ReportedFindings(condition), func(r populate.Reported) bool {
+		return r.Object == ""
+	})
 	if condition != nil && condition.Status == corev1.ConditionFalse && len(reported) == 0 {
 		items = append(items, &item{
 			Namespace: ns.Name, Object: "namespace/" + ns.Name,
@@ -125,19 +127,17 @@ func recordedItems(ns *corev1.Namespace, populated survey.Populated) []*item {
 // if the user may not read it.
 func reportedItem(namespace string, finding populate.Reported, object *metav1.PartialObjectMetadata) *item {
 	i := &item{
-		Namespace: namespace, Object: finding.Object, Template: finding.Template, Different: true,
-		Action: actionLeaveAlone, Reason: strings.TrimPrefix(finding.Message, "drifted: "),
+		Namespace: namespace, Object: finding.Object, Template: finding.Template,
+		Different: finding.Reason != populate.FindingLeftOut,
+		Action:    actionLeaveAlone, Reason: finding.Cause(), Drifted: finding.Reason == populate.FindingDrifted,
 	}
-	i.Drifted = i.Reason != finding.Message
 	if object != nil {
 		i.Template, i.Fields = object.Labels[v1alpha1.TemplateNameLabel], writtenFields(object)
 	}
 	switch {
-	case strings.HasPrefix(finding.Message, "left out: "):
-		i.Different = false
-	case finding.Template != "" && object == nil:
+	case finding.Severity == populate.Error && object == nil:
 		i.Action, i.Fails = actionCreate, finding.Message
-	case finding.Template != "":
+	case finding.Severity == populate.Error:
 		i.Action, i.Fails = actionConfigure, finding.Message
 	}
 	return i

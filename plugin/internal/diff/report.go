@@ -123,8 +123,8 @@ func newReport(namespaces iter.Seq[survey.Namespace], readErrs []error) *report 
 		if ns.Skipped != "" {
 			skipped[ns.Skipped] = append(skipped[ns.Skipped], name)
 		}
-		for _, broken := range ns.Broken {
-			unknown[broken.Err.Error()] = true
+		for _, broken := range ns.BrokenTemplates() {
+			unknown[broken.Message] = true
 		}
 		for _, change := range ns.Changes {
 			if change.Action == populate.Unchanged {

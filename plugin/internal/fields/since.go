@@ -36,7 +36,7 @@ func Since(object metav1.Object, manager string) []Owned {
 		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &node) != nil {
 			continue
 		}
-		node.leaves(nil, func(path Path) { written = append(written, Owned{path, entry.Manager}) })
+		node.eachLeaf(nil, func(path Path) { written = append(written, Owned{path, entry.Manager}) })
 	}
 	slices.SortStableFunc(written, func(a, b Owned) int { return strings.Compare(a.Path.String(), b.Path.String()) })
 	return written
@@ -46,13 +46,13 @@ func isApply(entry metav1.ManagedFieldsEntry, manager string) bool {
 	return entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
 }
 
-// leaves calls add for each field below the node that is owned as a whole.
-func (o owned) leaves(path Path, add func(Path)) {
+// eachLeaf calls add for each field below the node that is owned as a whole.
+func (o owned) eachLeaf(path Path, add func(Path)) {
 	isLeaf := true
 	for _, key := range slices.Sorted(maps.Keys(o)) {
 		if step, ok := stepOf(key); ok {
 			isLeaf = false
-			o[key].leaves(path.step(step), add)
+			o[key].eachLeaf(path.step(step), add)
 		}
 	}
 	if isLeaf && len(path) > 0 {

@@ -117,8 +117,8 @@ func (p *preview) run(ctx context.Context, name string) error {
 	}
 	p.explain(predicted)
 	errs := []error{p.write(ctx, predicted)}
-	for _, broken := range predicted.Broken {
-		errs = append(errs, broken.Err)
+	for _, broken := range predicted.BrokenTemplates() {
+		errs = append(errs, errors.New(broken.Message))
 	}
 	return errors.Join(errs...)
 }

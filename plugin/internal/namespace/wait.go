@@ -102,9 +102,10 @@ func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool
 	if !w.hasTemplates {
 		return initialize.Initializing(ns), nil
 	}
-	for _, omission := range declared.Omitted {
-		w.Note("%s is omitted (template %s): %s", output.Object(omission.Kind.GroupKind(), omission.Name),
-			omission.Template, omission.Reason)
+	for _, finding := range declared.Findings() {
+		if finding.Reason == populate.FindingCreatorUnknown || finding.Reason == populate.FindingRoleOverridden {
+			w.Note("%s", finding)
+		}
 	}
 	w.missing = map[populate.ObjectID]populate.Object{}
 	for _, object := range declared.Objects {

@@ -108,7 +108,7 @@ func TestHandlePrintsPendingInitializersOnce(t *testing.T) {
 	require.Equal(t, "namespace/team-a is populated but still waits for example.com/cni\n", errOut.String())
 }
 
-func TestInterruptedSaysWhyTheNamespaceIsNotPopulated(t *testing.T) {
+func TestInterruptedShowsWhyTheNamespaceIsNotPopulated(t *testing.T) {
 	for name, test := range map[string]struct {
 		latest *corev1.Namespace
 		want   string

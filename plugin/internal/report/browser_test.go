@@ -45,7 +45,7 @@ func TestThePageInABrowser(t *testing.T) {
 			var shown int
 			page.Eval(rows+".length", &shown)
 			require.Equal(t, min(namespaces, 100), shown)
-			looks(t, page)
+			checkColors(t, page)
 			filters(t, page, namespaces)
 			sorts(t, page)
 			require.Empty(t, page.Errors())
@@ -97,8 +97,8 @@ func sorts(t *testing.T, page *browser.Page) {
 	}
 }
 
-// looks resizes the window, and looks at colours on screen and on paper.
-func looks(t *testing.T, page *browser.Page) {
+// checkColors resizes the window, and checks colors on screen and on paper.
+func checkColors(t *testing.T, page *browser.Page) {
 	t.Helper()
 	var overflow bool
 	var width float64

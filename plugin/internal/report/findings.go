@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,62 +12,28 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// finding matches a finding about an object in the message of a Populated condition, as populate.Finding writes it:
-// the object, the template if the finding keeps the namespace from being populated, and the message.
-var finding = regexp.MustCompile(`^([a-z0-9.-]+/\S+?)(?: of template (\S+))?: ((?s).*)$`)
-
-// declared matches the part of a message that counts the objects and names the templates.
-var declared = regexp.MustCompile(`^\d+ objects of `)
-
-// reasonLeftOut is the reason of findings about objects that a template declares and that are not applied.
-const reasonLeftOut = "LeftOut"
-
-// findingsOf returns the findings in the Populated condition of a namespace. The condition has them as sentences, with
-// a semicolon between two. A part of a message that does not begin with an object belongs to the one before.
+// findingsOf returns the findings in the Populated condition of a namespace.
 func findingsOf(namespace string, condition *corev1.NamespaceCondition) []Finding {
 	var findings []Finding
-	for part := range strings.SplitSeq(condition.Message, "; ") {
-		found := finding.FindStringSubmatch(part)
-		switch {
-		case declared.MatchString(part):
-		case found != nil:
-			findings = append(findings, newFinding(condition, found[1], found[2], found[3]))
-		case len(findings) > 0:
-			findings[len(findings)-1].Message += "; " + part
-		default:
-			findings = append(findings, newFinding(condition, "", "", part))
+	for _, reported := range populate.ReportedFindings(condition) {
+		finding := Finding{
+			Severity: severityOf(reported), Namespace: namespace, Template: reported.Template, Object: reported.Object,
+			Reason: reported.Reason, Message: reported.Cause(), Since: timeOrNil(condition.LastTransitionTime.Time),
 		}
-	}
-	for i := range findings {
-		findings[i].Namespace = namespace
-		findings[i].Remedy = remedy(findings[i])
+		finding.Remedy = remedy(finding)
+		findings = append(findings, finding)
 	}
 	return findings
 }
 
-// newFinding classifies a finding by its message.
-func newFinding(condition *corev1.NamespaceCondition, object, template, message string) Finding {
-	found := Finding{
-		Severity: Warning, Template: template, Object: object, Reason: populate.FindingFailed, Message: message,
-		Since: timeOrNil(condition.LastTransitionTime.Time),
-	}
-	isPopulated := condition.Status == corev1.ConditionTrue
-	differs, isDrift := strings.CutPrefix(message, "drifted: ")
+func severityOf(reported populate.Reported) Severity {
 	switch {
-	case template != "" || object == "" && !isPopulated:
-		found.Severity, found.Reason = Failure, condition.Reason
-	case isDrift:
-		found.Severity, found.Reason, found.Message = Drift, populate.FindingDrifted, differs
-	case strings.HasPrefix(message, "no template declares it"):
-		found.Severity, found.Reason = Drift, populate.FindingUndeclared
-	case strings.HasPrefix(message, "left out: "):
-		found.Reason = reasonLeftOut
-	case strings.HasPrefix(message, "declared by templates "):
-		found.Reason = populate.FindingDeclaredTwice
-	case object == "":
-		found.Reason = populate.FindingBrokenTemplate
+	case reported.Severity == populate.Error:
+		return Failure
+	case reported.Reason == populate.FindingDrifted || reported.Reason == populate.FindingUndeclared:
+		return Drift
 	}
-	return found
+	return Warning
 }
 
 func timeOrNil(t time.Time) *time.Time {
@@ -95,7 +60,7 @@ func remedy(f Finding) string {
 		return "Take the change back, or set driftPolicy: Correct in the template: " + diff + "."
 	case populate.FindingUndeclared:
 		return "Declare the object in a template, or delete it."
-	case reasonLeftOut, populate.FindingDeclaredTwice:
+	case populate.FindingLeftOut, populate.FindingDeclaredTwice:
 		return "The namespace is populated without this object. Change the template if the object should exist."
 	}
 	return "Correct the object or its template. The operator then tries again: " + diff + "."

@@ -152,7 +152,7 @@ func groups(findings []Finding) []group {
 		if !known {
 			i = len(all)
 			positions[key] = i
-			class, symbol := look(map[Severity]State{Failure: Failed, Drift: Drifted}[f.Severity])
+			class, symbol := styleOf(map[Severity]State{Failure: Failed, Drift: Drifted}[f.Severity])
 			all = append(all, group{Finding: f, Class: class, Symbol: cmp.Or(symbol, "!")})
 		}
 		if f.Namespace != "" {

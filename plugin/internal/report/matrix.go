@@ -40,11 +40,11 @@ func newMatrix(namespaces []Namespace) matrix {
 			Namespace: ns, Label: label(ns.State), Order: slices.Index(states, ns.State),
 			Cells: make([]matrixCell, len(m.Columns)),
 		}
-		row.Class, row.Symbol = look(ns.State)
+		row.Class, row.Symbol = styleOf(ns.State)
 		var more []string
 		for _, cell := range ns.Templates {
 			if i, isColumn := positions[cell.Template]; isColumn {
-				class, _ := look(cell.State)
+				class, _ := styleOf(cell.State)
 				row.Cells[i] = matrixCell{class, cell.text()}
 			} else {
 				more = append(more, cell.Template+" "+cell.text())
@@ -79,7 +79,7 @@ func mostUsed(namespaces []Namespace) []string {
 
 // text returns the state of a template in a namespace. A populated one has only a mark and its revision.
 func (c Cell) text() string {
-	_, symbol := look(c.State)
+	_, symbol := styleOf(c.State)
 	text := symbol
 	if c.State != Populated {
 		text += " " + strings.ToLower(label(c.State))
@@ -90,8 +90,8 @@ func (c Cell) text() string {
 	return text
 }
 
-// look returns the style of a state, which can be empty, and a symbol.
-func look(state State) (class, symbol string) {
+// styleOf returns the style of a state, which can be empty, and a symbol.
+func styleOf(state State) (class, symbol string) {
 	switch state {
 	case Failed:
 		return "bad", "✗"

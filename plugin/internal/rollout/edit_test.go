@@ -22,7 +22,7 @@ func templateWith(rollout map[string]any) *unstructured.Unstructured {
 	return template
 }
 
-func TestPauseAndResumeLeaveTheSpecAsItWas(t *testing.T) {
+func TestPauseAndResumeKeepTheSpecAsItWas(t *testing.T) {
 	paused := map[string]any{"paused": true}
 	for name, test := range map[string]struct {
 		before map[string]any

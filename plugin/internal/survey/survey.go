@@ -40,6 +40,18 @@ type Namespace struct {
 	Unchanged int
 }
 
+// Findings returns what a user should know about the namespace, as the operator would report it before its writes.
+func (n Namespace) Findings() []populate.Finding {
+	return populate.Findings(populate.Plan{Declared: n.Declared, Changes: n.Changes}, populate.Result{})
+}
+
+// BrokenTemplates returns the findings about templates that cannot be rendered for the namespace.
+func (n Namespace) BrokenTemplates() []populate.Finding {
+	return slices.DeleteFunc(n.Findings(), func(finding populate.Finding) bool {
+		return finding.Reason != populate.FindingBrokenTemplate
+	})
+}
+
 // Survey holds the observed objects of some namespaces. Namespaces returns what the operator would do in them.
 type Survey struct {
 	// Unreadable holds the kinds that the user may not list: one entry for all namespaces, or one entry for each
@@ -189,7 +201,10 @@ func (s *Survey) planned(ns *corev1.Namespace) Namespace {
 			return change.Action == populate.Unchanged
 		})
 		planned.Unchanged = all - len(planned.Changes)
-		planned.Declared = populate.Declared{Namespace: ns, Broken: planned.Broken}
+		planned.Declared = populate.Declared{
+			Namespace: ns, Omitted: planned.Omitted, Overridden: planned.Overridden, Withheld: planned.Withheld,
+			Broken: planned.Broken,
+		}
 	}
 	return planned
 }

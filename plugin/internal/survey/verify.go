@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
@@ -60,12 +59,8 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 				fmt.Errorf("content of %s in namespace %s: %w",
 					change.ID(), ns.Declared.Namespace.Name, results[n].err))
 		case !results[n].same:
-			change.Action, change.Drifted = populate.Configure, true
-			change.Reason = "its content differs from the declaration, but its managedFields show no change"
-			if change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
-				change.Action = populate.LeaveAlone
-				change.Reason += "; driftPolicy is Report"
-			}
+			*change = populate.Drift(*change,
+				"its content differs from the declaration, but its managedFields show no change")
 		}
 	}
 	return ns

@@ -197,18 +197,18 @@ func (o *confirmation) patch(object *unstructured.Unstructured) (map[string]any,
 // pendingDeletions returns the deletions that a commit, whose hash may be abbreviated, waits for.
 func pendingDeletions(repository *v1alpha1.PolicyRepository, commit string) (*v1alpha1.PendingDeletions, error) {
 	pending := repository.Status.PendingDeletions
-	look := fmt.Sprintf("run 'kubectl nstpl sync status %s'", repository.Name)
+	advice := fmt.Sprintf("run 'kubectl nstpl sync status %s'", repository.Name)
 	switch {
 	case repository.Status.ObservedGeneration < repository.Generation:
 		return nil, fmt.Errorf("nstpl-sync has not seen the last change of %s yet, so its pending deletions are unknown: "+
-			"%s, and then try again", quoted(repository.Name), look)
+			"%s, and then try again", quoted(repository.Name), advice)
 	case pending == nil:
 		return nil, fmt.Errorf("%s has no deletions to confirm", quoted(repository.Name))
 	case !hashes.MatchString(pending.Commit):
-		return nil, fmt.Errorf("the status of %s names no commit to confirm: %s", quoted(repository.Name), look)
+		return nil, fmt.Errorf("the status of %s names no commit to confirm: %s", quoted(repository.Name), advice)
 	case !strings.HasPrefix(pending.Commit, commit):
 		return nil, fmt.Errorf("%s has no deletions of %s to confirm, but of %s: %s to see them",
-			quoted(repository.Name), output.Commit(commit), output.Commit(pending.Commit), look)
+			quoted(repository.Name), output.Commit(commit), output.Commit(pending.Commit), advice)
 	case repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == pending.Commit:
 		return nil, fmt.Errorf("%s of %s is already confirmed", output.Commit(pending.Commit), quoted(repository.Name))
 	}

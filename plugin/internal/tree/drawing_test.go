@@ -38,7 +38,7 @@ func TestDraw(t *testing.T) {
 `, out.String())
 }
 
-func TestTitleSaysTheCommit(t *testing.T) {
+func TestTitleNamesTheCommit(t *testing.T) {
 	root := testTree()
 	root.Commit = "1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d"
 	root.Quota = map[string]string{"pods": "10"}

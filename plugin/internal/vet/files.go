@@ -23,8 +23,8 @@ type checker struct {
 	schemas *engineschema.Catalog
 	// cluster is nil without --server.
 	cluster *cluster.Cluster
-	// seen are the objects that were checked, and related those that are checked together.
-	seen    map[identity]source.Object
+	// checked are the objects that were checked, and related those that are checked together.
+	checked map[identity]source.Object
 	related related
 }
 
@@ -41,7 +41,7 @@ func (r *result) checkFiles(ctx context.Context, c *cluster.Cluster, files sourc
 			Rule: ruleParse, Path: problem.File, Line: problem.Line, Message: problem.Message, Remedy: problem.Remedy,
 		})
 	}
-	checker := &checker{result: r, cluster: c, seen: map[identity]source.Object{}}
+	checker := &checker{result: r, cluster: c, checked: map[identity]source.Object{}}
 	if checker.schemas, err = readSchemas(schemas, files.Objects); err != nil {
 		return err
 	}
@@ -107,12 +107,12 @@ func (c *checker) checkIdentity(object source.Object) (isNew bool) {
 		return true
 	}
 	id := identity{object.GroupVersionKind().GroupKind(), object.Namespace, object.Name}
-	if first, twice := c.seen[id]; twice {
+	if first, twice := c.checked[id]; twice {
 		c.violate(object, ruleDuplicate, "", "it is already declared in "+
 			output.Position(first.File, first.Lines.Of()), "rename or remove one of the two")
 		return false
 	}
-	c.seen[id] = object
+	c.checked[id] = object
 	return true
 }
 

@@ -141,7 +141,7 @@ func compilable(
 		single := &v1alpha1.NamespaceTemplate{ObjectMeta: template.ObjectMeta}
 		single.Spec.Namespaces, single.Spec.Templates = everything, []runtime.RawExtension{raw}
 		isTwice := slices.ContainsFunc(problems, func(p render.Problem) bool {
-			return p.Rule == ruleDuplicate && p.Path == fmt.Sprintf("spec.templates[%d]", i)
+			return p.Rule == ruleDuplicate && p.Part == render.Part{List: render.Objects, Index: i}
 		})
 		if _, err := render.Compile(ctx, single, nil); err == nil && !isTwice {
 			reduced.Spec.Templates = append(reduced.Spec.Templates, raw)
@@ -156,17 +156,16 @@ func compilable(
 // applied: its patches may change these objects.
 func overlayProblems(problems []render.Problem, omitted bool) []render.Problem {
 	return slices.DeleteFunc(problems, func(p render.Problem) bool {
-		return !strings.HasPrefix(p.Path, "spec.overlays[") || omitted && p.Rule == "overlay"
+		return p.Part.List != render.Overlays || omitted && p.Rule == "overlay"
 	})
 }
 
 // lineInPatch returns the line of the field in a patch that makes an object invalid, or 0 if it is not known.
 func lineInPatch(object source.Object, template *v1alpha1.NamespaceTemplate, problem render.Problem) int {
-	var overlay int
-	if n, err := fmt.Sscanf(problem.Path, "spec.overlays[%d]", &overlay); problem.OverlayField == "" || n != 1 ||
-		err != nil || overlay >= len(template.Spec.Overlays) {
+	if problem.OverlayField == "" || problem.Part.List != render.Overlays {
 		return 0
 	}
+	overlay := problem.Part.Index
 	steps := manifest.SplitField(problem.OverlayField)
 	for i, patch := range template.Spec.Overlays[overlay].Patches {
 		at := manifest.SplitField(fmt.Sprintf("spec.overlays[%d].patches[%d].patch", overlay, i))

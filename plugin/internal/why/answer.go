@@ -31,7 +31,7 @@ type fact struct {
 
 // The labels of facts, in the order in which answers have them.
 const (
-	labelSays          = "Message"
+	labelMessage       = "Message"
 	labelState         = "State"
 	labelDeclaredBy    = "Declared by"
 	labelTemplate      = "Template"
@@ -45,7 +45,7 @@ const (
 )
 
 var order = []string{
-	labelSays, labelState, labelDeclaredBy, labelTemplate, labelPolicySpace, labelCreatedBy, labelChangedBy,
+	labelMessage, labelState, labelDeclaredBy, labelTemplate, labelPolicySpace, labelCreatedBy, labelChangedBy,
 	labelDecidedBy, labelNow, labelRemedy, labelAdministrator,
 }
 

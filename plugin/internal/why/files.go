@@ -109,7 +109,7 @@ func (e *explainer) try(ctx context.Context, object *unstructured.Unstructured) 
 	if unexplained == nil {
 		a.Summary += ": " + denial.Summary
 	}
-	a.add(labelSays, reasonIn(err.Error()))
+	a.add(labelMessage, reasonIn(err.Error()))
 	return a, nil
 }
 

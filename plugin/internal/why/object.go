@@ -111,9 +111,9 @@ func (e *explainer) planned(
 
 // addFindings adds what keeps templates from being rendered, since one of them may declare the object.
 func addFindings(a *answer, planned survey.Namespace) {
-	for _, broken := range planned.Broken {
-		a.add(labelState, fmt.Sprintf("template %s, which may declare it, cannot be rendered: %v", broken.Template.Name,
-			broken.Err))
+	for _, broken := range planned.BrokenTemplates() {
+		a.add(labelState, fmt.Sprintf("template %s, which may declare it, cannot be rendered: %s", broken.Template,
+			broken.Message))
 	}
 }
 

@@ -22,7 +22,7 @@ func (e *explainer) addDeniedPods(ctx context.Context, a *answer, live *unstruct
 			a.Summary += ": " + denial.Summary
 		}
 		a.Codes = denial.Codes
-		a.add(labelSays, reasonIn(message))
+		a.add(labelMessage, reasonIn(message))
 		a.replace(labelRemedy, "")
 		for _, f := range denial.Facts {
 			a.add(f.Label, f.Text)

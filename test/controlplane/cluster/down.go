@@ -18,7 +18,7 @@ func down(ctx context.Context, dir string) error {
 	defer lock.Close()
 	message := "no control plane is running"
 	for seen := 0; ; {
-		free, err := lock.take()
+		free, err := lock.tryLock()
 		if err != nil {
 			return err
 		}

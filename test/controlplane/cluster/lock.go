@@ -25,8 +25,8 @@ func openLock(dir string) (lockFile, error) {
 	return lockFile{file}, err
 }
 
-// take returns false if another process holds the lock.
-func (l lockFile) take() (bool, error) {
+// tryLock returns false if another process holds the lock.
+func (l lockFile) tryLock() (bool, error) {
 	err := unix.Flock(int(l.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return false, nil

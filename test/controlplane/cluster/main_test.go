@@ -60,7 +60,7 @@ func TestUpRefusesAnotherVersion(t *testing.T) {
 	lock, err := openLock(dir)
 	require.NoError(t, err)
 	defer lock.Close()
-	free, err := lock.take()
+	free, err := lock.tryLock()
 	require.NoError(t, err)
 	require.True(t, free)
 	require.NoError(t, lock.sign("1.2.3"))
@@ -109,7 +109,7 @@ func killKeeper(t *testing.T, dir string) {
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	require.Eventually(t, func() bool {
-		free, err := lock.take()
+		free, err := lock.tryLock()
 		return err == nil && free
 	}, time.Minute, poll/10)
 }

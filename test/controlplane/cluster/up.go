@@ -36,7 +36,7 @@ func up(ctx context.Context, dir string, out io.Writer) error {
 	}
 	defer lock.Close()
 	version := controlplane.Version()
-	free, err := lock.take()
+	free, err := lock.tryLock()
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func awaitReady(ctx context.Context, dir, version string) error {
 	}
 	defer lock.Close()
 	for {
-		free, err := lock.take()
+		free, err := lock.tryLock()
 		if err != nil {
 			return err
 		}

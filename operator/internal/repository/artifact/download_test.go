@@ -181,7 +181,7 @@ func TestDownloadStops(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestPathThatLeavesTheArtifact(t *testing.T) {
+func TestPathOutsideOfTheArtifact(t *testing.T) {
 	t.Parallel()
 	_, err := NewClient().Download(t.Context(), &Artifact{}, "../foo-corp")
 	require.ErrorContains(t, err, `the path "../foo-corp" contains .. or a control character`)

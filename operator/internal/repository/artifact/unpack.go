@@ -32,7 +32,7 @@ func unpack(ctx context.Context, content []byte, source, directory string, l lim
 	if err := u.checker.Err(); err != nil {
 		return nil, err
 	}
-	if !u.found {
+	if !u.exists {
 		return nil, files.Failf(files.NotFound, "the path %q does not exist in %s",
 			files.Printable(directory, files.MaxText), source)
 	}
@@ -51,8 +51,8 @@ type unpacker struct {
 	checker   *files.Checker
 	// nodes has the files and directories below the directory, by path.
 	nodes map[string]*files.Node
-	// found reports whether the directory exists.
-	found bool
+	// exists reports whether the directory exists.
+	exists bool
 }
 
 // malformed returns the error for an archive that cannot be read.
@@ -126,12 +126,12 @@ func (u *unpacker) read(header *tar.Header) error {
 		}
 		rest, isBelow := strings.CutPrefix(name, u.directory+"/")
 		if !isBelow {
-			u.found = u.found || name == u.directory
+			u.exists = u.exists || name == u.directory
 			return nil
 		}
 		below = rest
 	}
-	u.found = true
+	u.exists = true
 	if below == "." || isIgnored(below, header.Typeflag == tar.TypeDir) {
 		return nil
 	}

@@ -33,7 +33,7 @@ func Watch(ctx context.Context, objects dynamic.Interface, ref v1alpha1.Artifact
 			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, ref.Name).String(),
 		})
 		if err == nil {
-			if seen = observe(events, ref, seen, changed); seen.wasSeen {
+			if seen = observe(events, ref, seen, changed); seen.isKnown {
 				pause = minPause
 			}
 		}
@@ -47,7 +47,7 @@ func Watch(ctx context.Context, objects dynamic.Interface, ref v1alpha1.Artifact
 
 // state is what a change of an object may change for its followers.
 type state struct {
-	wasSeen  bool
+	isKnown  bool
 	artifact Artifact
 	problem  string
 }
@@ -57,7 +57,7 @@ func newState(object *unstructured.Unstructured, ref v1alpha1.ArtifactSource) st
 	if object == nil {
 		return state{}
 	}
-	s := state{wasSeen: true}
+	s := state{isKnown: true}
 	artifact, err := of(object, ref)
 	if err != nil {
 		s.problem = err.Error()
