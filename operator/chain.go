@@ -15,7 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/population"
-	"nstpl.dev/nstpl/operator/internal/population/queue"
+	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/selection"
 	"nstpl.dev/nstpl/operator/internal/vetting"
 	"nstpl.dev/nstpl/operator/internal/webhook"

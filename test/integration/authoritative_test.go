@@ -86,24 +86,7 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	})
 
 	t.Run("a binding with another roleRef is replaced", func(t *testing.T) {
-		s := s.withT(t)
-		for _, first := range []func() error{
-			func() error { return s.client.Delete(t.Context(), clusterAdminBinding(ns.Name, occupiedName)) },
-			func() error { return nil },
-		} {
-			require.NoError(t, first())
-			s.eventually(func(c *assert.CollectT) {
-				err := s.client.Create(t.Context(), clusterAdminBinding(ns.Name, occupiedName))
-				if apierrors.IsAlreadyExists(err) { // the operator has created its own first
-					assert.NoError(c,
-						client.IgnoreNotFound(s.client.Delete(t.Context(), clusterAdminBinding(ns.Name, occupiedName))))
-				}
-				assert.NoError(c, err)
-			})
-			s.createObjects(ns.Name, viewerBinding("undeclared-beside"))
-			s.waitPresent(ns, declared)
-			s.waitAbsent(ns, viewerBinding("undeclared-beside"))
-		}
+		s.withT(t).requireOccupiedBindingReplaced(ns, declared)
 	})
 
 	t.Run("the label of a template does not keep an object", func(t *testing.T) {
@@ -129,24 +112,51 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	})
 
 	t.Run("objects stay while a template cannot be rendered", func(t *testing.T) {
-		s := s.withT(t)
-		require.NoError(t, s.operator.Kill())
-		s.disableVetting()
-		broken := s.newTemplate("broken", configMap("c", "v"), func(template *v1alpha1.NamespaceTemplate) {
-			template.Spec.Overlays = []v1alpha1.Overlay{{
-				Name: "broken", Namespaces: template.Spec.Namespaces, Patches: []v1alpha1.Patch{{Patch: "]"}},
-			}}
-		})
-		require.NoError(t, s.client.Create(t.Context(), broken))
-		s.createObjects(ns.Name, readerRole("undeclared-kept", "configmaps"))
-		require.NoError(t, s.startOperator(t.Context()))
-		s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-			assert.Equal(c, "TemplateNotAccepted", condition.Reason)
-		})
-		s.waitPresent(ns, readerRole("undeclared-kept", "configmaps"))
-		s.updateTemplate(broken, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Overlays = nil })
-		s.waitAbsent(ns, readerRole("undeclared-kept", "configmaps"))
+		s.withT(t).requireKeptWhileATemplateIsBroken(ns)
 	})
+}
+
+// requireOccupiedBindingReplaced checks that the operator replaces a RoleBinding of another client that has the name of a
+// declared one.
+func (s *testScope) requireOccupiedBindingReplaced(ns *corev1.Namespace, declared string) {
+	for _, first := range []func() error{
+		func() error { return s.client.Delete(s.t.Context(), clusterAdminBinding(ns.Name, occupiedName)) },
+		func() error { return nil },
+	} {
+		require.NoError(s.t, first())
+		s.eventually(func(c *assert.CollectT) {
+			err := s.client.Create(s.t.Context(), clusterAdminBinding(ns.Name, occupiedName))
+			if apierrors.IsAlreadyExists(err) { // the operator has created its own first
+				assert.NoError(c,
+					client.IgnoreNotFound(s.client.Delete(s.t.Context(), clusterAdminBinding(ns.Name, occupiedName))))
+			}
+			assert.NoError(c, err)
+		})
+		s.createObjects(ns.Name, viewerBinding("undeclared-beside"))
+		s.waitPresent(ns, declared)
+		s.waitAbsent(ns, viewerBinding("undeclared-beside"))
+	}
+}
+
+// requireKeptWhileATemplateIsBroken checks that undeclared objects stay until all templates can be rendered: a broken one
+// may declare them.
+func (s *testScope) requireKeptWhileATemplateIsBroken(ns *corev1.Namespace) {
+	require.NoError(s.t, s.operator.Kill())
+	s.disableVetting()
+	broken := s.newTemplate("broken", configMap("c", "v"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Overlays = []v1alpha1.Overlay{{
+			Name: "broken", Namespaces: template.Spec.Namespaces, Patches: []v1alpha1.Patch{{Patch: "]"}},
+		}}
+	})
+	require.NoError(s.t, s.client.Create(s.t.Context(), broken))
+	s.createObjects(ns.Name, readerRole("undeclared-kept", "configmaps"))
+	require.NoError(s.t, s.startOperator(s.t.Context()))
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, "TemplateNotAccepted", condition.Reason)
+	})
+	s.waitPresent(ns, readerRole("undeclared-kept", "configmaps"))
+	s.updateTemplate(broken, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Overlays = nil })
+	s.waitAbsent(ns, readerRole("undeclared-kept", "configmaps"))
 }
 
 // With the policy Report, undeclared objects are reported and not deleted.

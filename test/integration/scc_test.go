@@ -72,163 +72,203 @@ func newSCCScope(t *testing.T) *testScope {
 	return s
 }
 
-func TestSCCAdmitsPodsByConstraints(t *testing.T) {
-	t.Parallel()
+// podAuthors are users who create pods in a namespace of a cluster with someConstraints.
+type podAuthors struct {
+	*testScope
+	namespace string
+	// given is the namespace with its allocations, and blocks are its UIDs.
+	given  *corev1.Namespace
+	blocks []v1alpha1.IDRange
+	// group is a group of both users, who have all verbs on workloads.
+	group string
+	// jane may use the constraint restricted, and admin also the constraint privileged.
+	jane, admin client.Client
+	// plain is a pod that jane created, and sudo is a privileged pod that admin created.
+	plain, sudo *corev1.Pod
+}
+
+// newPodAuthors returns the users, when the API server knows their permissions.
+func newPodAuthors(t *testing.T) podAuthors {
+	t.Helper()
 	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name
-	jane, operator := s.newAllVerbsClient("jane"), s.newAllVerbsClient("operator")
-	everything := s.allVerbsGroup() // the group has all verbs, including use: restrict it to the kinds of workloads
-	role := &rbacv1.ClusterRole{}
-	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: everything}, role))
+	p := podAuthors{
+		testScope: s, namespace: ns, given: &corev1.Namespace{}, group: s.allVerbsGroup(),
+		jane: s.newAllVerbsClient("jane"), admin: s.newAllVerbsClient("operator"),
+		plain: newPod(ns, "plain"), sudo: newPod(ns, "sudo", makesPrivileged),
+	}
+	role := &rbacv1.ClusterRole{} // the group has all verbs, including use: restrict it to the kinds of workloads
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: p.group}, role))
 	role.Rules = []rbacv1.PolicyRule{
 		{APIGroups: []string{"", "apps", "batch"}, Resources: []string{"*"}, Verbs: []string{"*"}},
 	}
 	require.NoError(t, s.client.Update(t.Context(), role))
 	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createSCCRole("privileged"), userSubject("operator"))
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, operator.Create(t.Context(), newPod(ns, "x", makesPrivileged), client.DryRunAll))
-		err := jane.Create(t.Context(), newPod(ns, "x", makesPrivileged), client.DryRunAll)
+		assert.NoError(c, p.admin.Create(t.Context(), newPod(ns, "x", makesPrivileged), client.DryRunAll))
+		err := p.jane.Create(t.Context(), newPod(ns, "x", makesPrivileged), client.DryRunAll)
 		assert.True(c, apierrors.IsForbidden(err), "%v", err)
 	})
-
-	plain, sudo := newPod(ns, "plain"), newPod(ns, "sudo", makesPrivileged)
-	require.NoError(t, jane.Create(t.Context(), plain))
-	require.NoError(t, operator.Create(t.Context(), sudo))
-	given := &corev1.Namespace{}
-	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: ns}, given))
-	blocks, err := scc.ParseBlocks(given.Annotations[v1alpha1.UIDRangeAnnotation])
+	require.NoError(t, p.jane.Create(t.Context(), p.plain))
+	require.NoError(t, p.admin.Create(t.Context(), p.sudo))
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: ns}, p.given))
+	var err error
+	p.blocks, err = scc.ParseBlocks(p.given.Annotations[v1alpha1.UIDRangeAnnotation])
 	require.NoError(t, err)
+	return p
+}
 
-	t.Run("open fields get values from the ranges of the namespace", func(t *testing.T) {
-		require.Equal(t, "restricted", plain.Annotations[v1alpha1.SCCAnnotation])
-		require.Equal(t, "user", plain.Annotations[v1alpha1.SCCSubjectAnnotation])
-		require.Equal(t, blocks[0].Min, *plain.Spec.Containers[0].SecurityContext.RunAsUser)
-		require.Equal(t, blocks[0].Min, *plain.Spec.SecurityContext.FSGroup)
-		require.Equal(t, []int64{blocks[0].Min}, plain.Spec.SecurityContext.SupplementalGroups)
-		require.Equal(t, given.Annotations[v1alpha1.MCSAnnotation], plain.Spec.SecurityContext.SELinuxOptions.Level)
-		require.Equal(t, []corev1.Capability{"ALL"}, plain.Spec.Containers[0].SecurityContext.Capabilities.Drop)
+// withT returns the authors for a subtest.
+func (s podAuthors) withT(t *testing.T) podAuthors {
+	s.testScope = s.testScope.withT(t)
+	return s
+}
+
+func TestSCCAdmitsPodsByConstraints(t *testing.T) {
+	t.Parallel()
+	authors := newPodAuthors(t)
+	for _, test := range []struct {
+		name  string
+		check func(podAuthors)
+	}{
+		{"open fields get values from the ranges of the namespace", podAuthors.checkOpenFields},
+		{"a denial has all reasons and a forged annotation has no effect", podAuthors.checkDenial},
+		{"the permission of the user or of the service account suffices", podAuthors.checkServiceAccount},
+		{"a ReplicaSet reports that its service account lacks the permission", podAuthors.checkReplicaSet},
+		{"a pod can be updated if a constraint admits it unchanged", podAuthors.checkUpdates},
+		{"open fields of ephemeral containers get values", podAuthors.checkEphemeralContainers},
+		{"a required constraint is the only candidate", podAuthors.checkRequiredConstraint},
+		{"users can exec into and attach to pods that they could have created", podAuthors.checkExec},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.check(authors.withT(t)) })
+	}
+}
+
+func (s podAuthors) checkOpenFields() {
+	require.Equal(s.t, "restricted", s.plain.Annotations[v1alpha1.SCCAnnotation])
+	require.Equal(s.t, "user", s.plain.Annotations[v1alpha1.SCCSubjectAnnotation])
+	require.Equal(s.t, s.blocks[0].Min, *s.plain.Spec.Containers[0].SecurityContext.RunAsUser)
+	require.Equal(s.t, s.blocks[0].Min, *s.plain.Spec.SecurityContext.FSGroup)
+	require.Equal(s.t, []int64{s.blocks[0].Min}, s.plain.Spec.SecurityContext.SupplementalGroups)
+	require.Equal(s.t, s.given.Annotations[v1alpha1.MCSAnnotation], s.plain.Spec.SecurityContext.SELinuxOptions.Level)
+	require.Equal(s.t, []corev1.Capability{"ALL"}, s.plain.Spec.Containers[0].SecurityContext.Capabilities.Drop)
+}
+
+func (s podAuthors) checkDenial() {
+	forged := newPod(s.namespace, "forged", makesPrivileged, func(p *corev1.Pod) {
+		p.Annotations = map[string]string{v1alpha1.SCCAnnotation: "privileged"}
+		p.Spec.HostNetwork = true
 	})
+	err := s.jane.Create(s.t.Context(), forged)
+	require.True(s.t, apierrors.IsForbidden(err), "%v", err)
+	for _, denial := range []string{
+		"no SecurityContextConstraints admit it for user \"jane\"",
+		"constraint privileged: not usable by user or serviceaccount",
+		"constraint restricted: spec.hostNetwork: it is not allowed",
+		"spec.containers[0].securityContext.privileged: privileged containers are not allowed",
+	} {
+		require.ErrorContains(s.t, err, denial)
+	}
+}
 
-	t.Run("a denial has all reasons and a forged annotation has no effect", func(t *testing.T) {
-		forged := newPod(ns, "forged", makesPrivileged, func(p *corev1.Pod) {
-			p.Annotations = map[string]string{v1alpha1.SCCAnnotation: "privileged"}
-			p.Spec.HostNetwork = true
-		})
-		err := jane.Create(t.Context(), forged)
-		require.True(t, apierrors.IsForbidden(err), "%v", err)
-		for _, denial := range []string{
-			"no SecurityContextConstraints admit it for user \"jane\"",
-			"constraint privileged: not usable by user or serviceaccount",
-			"constraint restricted: spec.hostNetwork: it is not allowed",
-			"spec.containers[0].securityContext.privileged: privileged containers are not allowed",
-		} {
-			require.ErrorContains(t, err, denial)
+func (s podAuthors) checkServiceAccount() {
+	require.Equal(s.t, "privileged", s.sudo.Annotations[v1alpha1.SCCAnnotation])
+	require.NoError(s.t,
+		s.client.Create(s.t.Context(),
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "infra"}}))
+	s.bindRole(s.namespace, v1alpha1.ClusterRoleKind, s.name("privileged"),
+		accountSubject(s.namespace, "infra"))
+	infra := newDeployment(s.namespace, "infra", 1, nil)
+	infra.Spec.Template.Spec.ServiceAccountName = "infra"
+	infra.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+	require.NoError(s.t, s.jane.Create(s.t.Context(), infra))
+	s.eventually(func(c *assert.CollectT) {
+		if pods := s.listPods(s.namespace, "infra"); assert.Len(c, pods, 1) {
+			assert.Equal(c, "privileged", pods[0].Annotations[v1alpha1.SCCAnnotation])
+			assert.Equal(c, "serviceaccount", pods[0].Annotations[v1alpha1.SCCSubjectAnnotation])
 		}
 	})
+}
 
-	t.Run("the permission of the user or of the service account suffices", func(t *testing.T) {
-		s := s.withT(t)
-		require.Equal(t, "privileged", sudo.Annotations[v1alpha1.SCCAnnotation])
-		require.NoError(t,
-			s.client.Create(t.Context(),
-				&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "infra"}}))
-		s.bindRole(ns, v1alpha1.ClusterRoleKind, s.name("privileged"),
-			accountSubject(ns, "infra"))
-		infra := newDeployment(ns, "infra", 1, nil)
-		infra.Spec.Template.Spec.ServiceAccountName = "infra"
-		infra.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
-		require.NoError(t, jane.Create(t.Context(), infra))
-		s.eventually(func(c *assert.CollectT) {
-			if pods := s.listPods(ns, "infra"); assert.Len(c, pods, 1) {
-				assert.Equal(c, "privileged", pods[0].Annotations[v1alpha1.SCCAnnotation])
-				assert.Equal(c, "serviceaccount", pods[0].Annotations[v1alpha1.SCCSubjectAnnotation])
-			}
-		})
-	})
-
-	t.Run("a ReplicaSet reports that its service account lacks the permission", func(t *testing.T) {
-		s := s.withT(t)
-		other := newDeployment(ns, "other", 1, nil)
-		other.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
-		require.NoError(t, operator.Create(t.Context(), other))
-		s.eventually(func(c *assert.CollectT) {
-			events := &corev1.EventList{}
-			assert.NoError(c, s.client.List(t.Context(), events, client.InNamespace(ns)))
-			messages := ""
-			for _, event := range events.Items {
-				messages += event.Message
-			}
-			assert.Contains(c, messages, "no SecurityContextConstraints admit it")
-		})
-		require.Empty(t, s.listPods(ns, "other"))
-	})
-
-	t.Run("a pod can be updated if a constraint admits it unchanged", func(t *testing.T) {
-		patch := func(who client.Client, p *corev1.Pod, body string) error {
-			return who.Patch(t.Context(), p.DeepCopy(), mergePatch(body))
+func (s podAuthors) checkReplicaSet() {
+	other := newDeployment(s.namespace, "other", 1, nil)
+	other.Spec.Template.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
+	require.NoError(s.t, s.admin.Create(s.t.Context(), other))
+	s.eventually(func(c *assert.CollectT) {
+		events := &corev1.EventList{}
+		assert.NoError(c, s.client.List(s.t.Context(), events, client.InNamespace(s.namespace)))
+		messages := ""
+		for _, event := range events.Items {
+			messages += event.Message
 		}
-		require.NoError(t, patch(jane, plain, `{"metadata": {"labels": {"a": "b"}}}`))
-		require.ErrorContains(t,
-			patch(jane, plain, `{"metadata": {"annotations": {"`+v1alpha1.RequiredSCCAnnotation+`": "restricted"}}}`),
-			"can't be changed")
-		require.ErrorContains(t, patch(jane, sudo, `{"metadata": {"labels": {"a": "b"}}}`),
-			"privileged containers are not allowed")
-		require.NoError(t, patch(operator, sudo, `{"metadata": {"labels": {"a": "b"}}}`))
+		assert.Contains(c, messages, "no SecurityContextConstraints admit it")
 	})
+	require.Empty(s.t, s.listPods(s.namespace, "other"))
+}
 
-	t.Run("open fields of ephemeral containers get values", func(t *testing.T) {
-		s := s.withT(t)
-		debug := func(who client.Client, p *corev1.Pod, context *corev1.SecurityContext) error {
-			p = p.DeepCopy()
-			require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(p), p))
-			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers,
-				corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-					Name: fmt.Sprint("debug-", len(p.Spec.EphemeralContainers)), Image: "d", SecurityContext: context,
-				}})
-			return who.SubResource("ephemeralcontainers").Update(t.Context(), p)
-		}
-		require.NoError(t, debug(jane, plain, nil))
-		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(plain), plain))
-		require.Equal(t, blocks[0].Min, *plain.Spec.EphemeralContainers[0].SecurityContext.RunAsUser)
-		require.ErrorContains(t, debug(jane, plain, &corev1.SecurityContext{Privileged: new(true)}),
-			"spec.ephemeralContainers[1].securityContext.privileged")
-		require.ErrorContains(t, debug(jane, sudo, nil), "privileged containers are not allowed")
-	})
+func (s podAuthors) checkUpdates() {
+	patch := func(who client.Client, p *corev1.Pod, body string) error {
+		return who.Patch(s.t.Context(), p.DeepCopy(), mergePatch(body))
+	}
+	require.NoError(s.t, patch(s.jane, s.plain, `{"metadata": {"labels": {"a": "b"}}}`))
+	require.ErrorContains(s.t,
+		patch(s.jane, s.plain, `{"metadata": {"annotations": {"`+v1alpha1.RequiredSCCAnnotation+`": "restricted"}}}`),
+		"can't be changed")
+	require.ErrorContains(s.t, patch(s.jane, s.sudo, `{"metadata": {"labels": {"a": "b"}}}`),
+		"privileged containers are not allowed")
+	require.NoError(s.t, patch(s.admin, s.sudo, `{"metadata": {"labels": {"a": "b"}}}`))
+}
 
-	t.Run("a required constraint is the only candidate", func(t *testing.T) {
-		required := newPod(ns, "required", func(p *corev1.Pod) {
-			p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
-		})
-		require.NoError(t, operator.Create(t.Context(), required))
-		require.Equal(t, "restricted", required.Annotations[v1alpha1.SCCAnnotation])
-		none := newPod(ns, "none", func(p *corev1.Pod) {
-			p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "none"}
-		})
-		require.ErrorContains(t, operator.Create(t.Context(), none),
-			"SecurityContextConstraints of this name do not exist")
-	})
+func (s podAuthors) checkEphemeralContainers() {
+	debug := func(who client.Client, p *corev1.Pod, context *corev1.SecurityContext) error {
+		p = p.DeepCopy()
+		require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(p), p))
+		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers,
+			corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+				Name: fmt.Sprint("debug-", len(p.Spec.EphemeralContainers)), Image: "d", SecurityContext: context,
+			}})
+		return who.SubResource("ephemeralcontainers").Update(s.t.Context(), p)
+	}
+	require.NoError(s.t, debug(s.jane, s.plain, nil))
+	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(s.plain), s.plain))
+	require.Equal(s.t, s.blocks[0].Min, *s.plain.Spec.EphemeralContainers[0].SecurityContext.RunAsUser)
+	require.ErrorContains(s.t, debug(s.jane, s.plain, &corev1.SecurityContext{Privileged: new(true)}),
+		"spec.ephemeralContainers[1].securityContext.privileged")
+	require.ErrorContains(s.t, debug(s.jane, s.sudo, nil), "privileged containers are not allowed")
+}
 
-	t.Run("users can exec into and attach to pods that they could have created", func(t *testing.T) {
-		s := s.withT(t)
-		enter := func(user, verb string, p *corev1.Pod) error {
-			config, err := s.controlPlane.UserConfig(user, everything)
-			require.NoError(t, err)
-			clients, err := kubernetes.NewForConfig(config)
-			require.NoError(t, err)
-			return clients.CoreV1().RESTClient().Post().Namespace(ns).Resource("pods").Name(p.Name).SubResource(verb).
-				VersionedParams(&corev1.PodExecOptions{Command: []string{"sh"}, Stdout: true},
-					clientgoscheme.ParameterCodec).Do(t.Context()).Error()
-		}
-		for _, verb := range []string{"exec", "attach"} {
-			err := enter("jane", verb, sudo)
-			require.True(t, apierrors.IsForbidden(err), "%v", err)
-			require.ErrorContains(t, err,
-				verb+" is not allowed because the pod's security context exceeds your permissions")
-			require.False(t, apierrors.IsForbidden(enter("operator", verb, sudo)),
-				"the request fails only because no node runs the pod")
-			require.False(t, apierrors.IsForbidden(enter("jane", verb, plain)))
-		}
+func (s podAuthors) checkRequiredConstraint() {
+	required := newPod(s.namespace, "required", func(p *corev1.Pod) {
+		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "restricted"}
 	})
+	require.NoError(s.t, s.admin.Create(s.t.Context(), required))
+	require.Equal(s.t, "restricted", required.Annotations[v1alpha1.SCCAnnotation])
+	none := newPod(s.namespace, "none", func(p *corev1.Pod) {
+		p.Annotations = map[string]string{v1alpha1.RequiredSCCAnnotation: "none"}
+	})
+	require.ErrorContains(s.t, s.admin.Create(s.t.Context(), none),
+		"SecurityContextConstraints of this name do not exist")
+}
+
+func (s podAuthors) checkExec() {
+	enter := func(user, verb string, p *corev1.Pod) error {
+		config, err := s.controlPlane.UserConfig(user, s.group)
+		require.NoError(s.t, err)
+		clients, err := kubernetes.NewForConfig(config)
+		require.NoError(s.t, err)
+		return clients.CoreV1().RESTClient().Post().Namespace(s.namespace).Resource("pods").Name(p.Name).SubResource(verb).
+			VersionedParams(&corev1.PodExecOptions{Command: []string{"sh"}, Stdout: true},
+				clientgoscheme.ParameterCodec).Do(s.t.Context()).Error()
+	}
+	for _, verb := range []string{"exec", "attach"} {
+		err := enter("jane", verb, s.sudo)
+		require.True(s.t, apierrors.IsForbidden(err), "%v", err)
+		require.ErrorContains(s.t, err,
+			verb+" is not allowed because the pod's security context exceeds your permissions")
+		require.False(s.t, apierrors.IsForbidden(enter("operator", verb, s.sudo)),
+			"the request fails only because no node runs the pod")
+		require.False(s.t, apierrors.IsForbidden(enter("jane", verb, s.plain)))
+	}
 }
 
 // createSCCRole creates a ClusterRole with the verb use on a constraint.

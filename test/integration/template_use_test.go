@@ -54,65 +54,7 @@ func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
 		}
 	})
 
-	const (
-		use        = "ask for the verb use on all namespacetemplates in the API group policy.nstpl.dev"
-		optout     = "ask for the verb optout on namespacetemplates"
-		initialize = "ask for the verb initialize on namespaces"
-		kept       = "are managed by the operator"
-		either     = "denied request: " // by this policy or by the one that protects the label
-	)
-	for _, test := range []struct {
-		what, namespace, field, key string
-		value                       *string
-		// The reasons for which these are denied: users without the verb, the user who has it for all templates, and
-		// the operator. An empty reason means that the request is allowed.
-		without, with, operator string
-	}{
-		{
-			what: "a label that a template selects", namespace: plain.Name, field: "labels", key: "class",
-			value: new("privileged"), without: use,
-		},
-		{
-			what: "a label that no template selects", namespace: plain.Name, field: "labels", key: "class",
-			value: new("other"), without: use,
-		},
-		{
-			what: "another value", namespace: selected.Name, field: "labels", key: "class", value: new("other"),
-			without: use,
-		},
-		{what: "a label that goes", namespace: selected.Name, field: "labels", key: "class", without: use},
-		{
-			what: "a label of an opted-out namespace", namespace: out.Name, field: "labels", key: "class",
-			value: new("privileged"),
-		},
-		{
-			what: "a label of the system", namespace: "kube-public", field: "labels", key: "class",
-			value: new("privileged"),
-		},
-		{
-			what: "opting in", namespace: out.Name, field: "annotations", key: v1alpha1.OptOutAnnotation, without: use,
-			operator: optout,
-		},
-		{
-			what: "opting in by another value", namespace: out.Name, field: "annotations",
-			key: v1alpha1.OptOutAnnotation, value: new("false"),
-			without: use, operator: optout,
-		},
-		{
-			what: "opting out", namespace: plain.Name, field: "annotations", key: v1alpha1.OptOutAnnotation,
-			value: new("true"), operator: optout,
-		},
-		{what: "another annotation", namespace: plain.Name, field: "annotations", key: "a", value: new("b")},
-		{
-			what: "initialization", namespace: plain.Name, field: "labels", key: v1alpha1.InitializingLabel,
-			value:   new("true"),
-			without: either, with: initialize,
-		},
-		{
-			what: "depth", namespace: plain.Name, field: "labels", key: "x" + v1alpha1.DepthLabelSuffix,
-			value: new("1"), without: either, with: kept,
-		},
-	} {
+	for _, test := range subresourceChanges(plain.Name, selected.Name, out.Name) {
 		expect := func(user testUser, subresource, reason string) {
 			t.Helper()
 			err := user.trySubresource(subresource, test.namespace, test.field, test.key, test.value)
@@ -130,6 +72,73 @@ func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
 			expect(all, subresource, test.with)
 		}
 		expect(s.newOperatorUser(), "status", test.operator)
+	}
+}
+
+// subresourceChange is a change of a label or an annotation of a namespace through its subresources.
+type subresourceChange struct {
+	what, namespace, field, key string
+	value                       *string
+	// The reasons for which these are denied: users without the verb, the user who has it for all templates, and
+	// the operator. An empty reason means that the request is allowed.
+	without, with, operator string
+}
+
+// subresourceChanges returns changes of namespaces: of one that no template selects, of one that a template which
+// requires permission selects by the label class=privileged, and of one that is opted out.
+func subresourceChanges(plain, selected, out string) []subresourceChange {
+	const (
+		use        = "ask for the verb use on all namespacetemplates in the API group policy.nstpl.dev"
+		optout     = "ask for the verb optout on namespacetemplates"
+		initialize = "ask for the verb initialize on namespaces"
+		kept       = "are managed by the operator"
+		either     = "denied request: " // by this policy or by the one that protects the label
+	)
+	return []subresourceChange{
+		{
+			what: "a label that a template selects", namespace: plain, field: "labels", key: "class",
+			value: new("privileged"), without: use,
+		},
+		{
+			what: "a label that no template selects", namespace: plain, field: "labels", key: "class",
+			value: new("other"), without: use,
+		},
+		{
+			what: "another value", namespace: selected, field: "labels", key: "class", value: new("other"),
+			without: use,
+		},
+		{what: "a label that goes", namespace: selected, field: "labels", key: "class", without: use},
+		{
+			what: "a label of an opted-out namespace", namespace: out, field: "labels", key: "class",
+			value: new("privileged"),
+		},
+		{
+			what: "a label of the system", namespace: "kube-public", field: "labels", key: "class",
+			value: new("privileged"),
+		},
+		{
+			what: "opting in", namespace: out, field: "annotations", key: v1alpha1.OptOutAnnotation, without: use,
+			operator: optout,
+		},
+		{
+			what: "opting in by another value", namespace: out, field: "annotations",
+			key: v1alpha1.OptOutAnnotation, value: new("false"),
+			without: use, operator: optout,
+		},
+		{
+			what: "opting out", namespace: plain, field: "annotations", key: v1alpha1.OptOutAnnotation,
+			value: new("true"), operator: optout,
+		},
+		{what: "another annotation", namespace: plain, field: "annotations", key: "a", value: new("b")},
+		{
+			what: "initialization", namespace: plain, field: "labels", key: v1alpha1.InitializingLabel,
+			value:   new("true"),
+			without: either, with: initialize,
+		},
+		{
+			what: "depth", namespace: plain, field: "labels", key: "x" + v1alpha1.DepthLabelSuffix,
+			value: new("1"), without: either, with: kept,
+		},
 	}
 }
 

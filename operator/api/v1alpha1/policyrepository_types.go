@@ -22,6 +22,14 @@ import (
 //	    secretRef:
 //	      name: foo-corp-git
 //	  path: foo-corp
+//	  interval: 1m
+//	  hint:
+//	    secretRef:
+//	      name: foo-corp-hint
+//	  existingNamespaces: Ignore
+//	  deletionLimit:
+//	    namespaces: 1
+//	    percent: 10
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=polrepo,path=policyrepositories

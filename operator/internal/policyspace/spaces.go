@@ -23,7 +23,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
-	"nstpl.dev/nstpl/operator/internal/population/queue"
+	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/watch"
 )
 

@@ -24,7 +24,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
-	"nstpl.dev/nstpl/operator/internal/population/queue"
+	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/quota"
 )

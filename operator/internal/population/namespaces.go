@@ -32,7 +32,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/objects"
 	"nstpl.dev/nstpl/operator/internal/openreports"
 	"nstpl.dev/nstpl/operator/internal/policyspace"
-	"nstpl.dev/nstpl/operator/internal/population/queue"
+	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
 // Namespaces is the controller that populates namespaces.

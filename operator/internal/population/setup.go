@@ -21,7 +21,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/objects"
 	"nstpl.dev/nstpl/operator/internal/openreports"
 	"nstpl.dev/nstpl/operator/internal/policyspace"
-	"nstpl.dev/nstpl/operator/internal/population/queue"
+	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 

@@ -24,7 +24,7 @@
 //
 //   - repositories.go is the controller; follower.go asks a source, as often as pace.go says; source.go reads sources;
 //     vetted.go is the tree of a commit.
-//   - force.go carries out a plan; live.go reads what exists; writer.go writes; record.go holds the record.
+//   - apply.go carries out a plan; live.go reads what exists; writer.go writes; record.go holds the record.
 //   - scopes.go says which changes in the cluster concern which tree.
 //   - status.go and metrics.go report.
 package repository

@@ -170,7 +170,7 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 func (r *Repositories) bring(
 	ctx context.Context, repository *v1alpha1.PolicyRepository, tree *vetted, status *v1alpha1.PolicyRepositoryStatus,
 ) (*outcome, error) {
-	o, err := r.force(ctx, repository, tree)
+	o, err := r.apply(ctx, repository, tree)
 	if err != nil {
 		condition{reporting.InProgress, reasonProgressing, fmt.Sprintf("%s cannot be compared with the cluster: %v; it is "+
 			"tried again", named(tree.commit), err)}.set(status, repository.Generation)

@@ -140,7 +140,7 @@ func TestAPassMakesALimitedNumberOfChanges(t *testing.T) {
 	const root = "limited"
 	repository := createRepository(t, admin, root)
 	force := func(tree *vetted) outcome {
-		o, err := admin.force(t.Context(), repository, tree)
+		o, err := admin.apply(t.Context(), repository, tree)
 		require.NoError(t, err)
 		require.False(t, o.hasFailed())
 		return o
@@ -202,7 +202,7 @@ func tryToEnd(
 	process := newRepositories(t, config, end)
 	commits := []*vetted{first, second}
 	for len(commits) > 0 {
-		if o, err := process.force(t.Context(), repository, commits[0]); err != nil || !o.isComplete() {
+		if o, err := process.apply(t.Context(), repository, commits[0]); err != nil || !o.isComplete() {
 			break
 		}
 		commits = commits[1:]
@@ -210,7 +210,7 @@ func tryToEnd(
 	require.Equal(t, end.isEnded.Load(), len(commits) > 0)
 	successor := newRepositories(t, config, nil)
 	for _, tree := range commits {
-		o, err := successor.force(t.Context(), repository, tree)
+		o, err := successor.apply(t.Context(), repository, tree)
 		require.NoError(t, err)
 		require.Empty(t, o.failures, "%s", root)
 		require.Empty(t, o.Conflicts, "%s", root)

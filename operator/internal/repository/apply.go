@@ -79,9 +79,9 @@ func cut[T any](o *outcome, changes []T, room *int) []T {
 	return changes[:n]
 }
 
-// force makes the objects in the cluster those that a tree declares. It makes a limited number of changes: the outcome
+// apply makes the objects in the cluster those that a tree declares. It makes a limited number of changes: the outcome
 // says how many remain.
-func (r *Repositories) force(
+func (r *Repositories) apply(
 	ctx context.Context, repository *v1alpha1.PolicyRepository, tree *vetted,
 ) (outcome, error) {
 	to, err := r.Cluster.as(repository.Spec.ServiceAccountName)
