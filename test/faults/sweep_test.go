@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -93,17 +92,14 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 // The final state is correct under faults. make faults runs a longer campaign.
 func TestSweep(t *testing.T) {
 	ctrl.SetLogger(zap.New()) // controller-runtime complains if clients have no logger
-	binary := os.Getenv("NSTPL_TEST_OPERATOR")
-	if binary == "" {
-		binary = filepath.Join(t.TempDir(), "nstpl-operator")
-		require.NoError(t, buildOperator(t.Context(), binary))
-	}
+	tested := programs{operator: os.Getenv("NSTPL_TEST_OPERATOR"), sync: os.Getenv("NSTPL_TEST_SYNC")}
+	require.NoError(t, tested.build(t.Context(), t.TempDir()))
 	known := newBaselines()
 	for replicas, name := range map[int]string{1: "one replica", 2: "two replicas"} {
 		trials := sweepTrials(t, replicas)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, err := newTestCluster(t.Context(), binary, replicas)
+			c, err := newTestCluster(t.Context(), tested, replicas)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, c.stop()) })
 			for _, one := range trials {
