@@ -56,6 +56,8 @@ type testCluster struct {
 	restarts sync.WaitGroup
 	// crashes ensures that one program crashes at a time.
 	crashes sync.Mutex
+	// crashesBegun and crashesOver count the crashes and, of those, the ones after which the API server is ready again.
+	crashesBegun, crashesOver atomic.Int64
 
 	mu         sync.Mutex
 	complaints []error
@@ -257,7 +259,9 @@ func (c *testCluster) crash(program string) {
 	c.restarts.Go(func() {
 		c.crashes.Lock()
 		defer c.crashes.Unlock()
+		c.crashesBegun.Add(1)
 		c.noteProblem(c.cluster.Restart(c.ctx, program))
+		c.crashesOver.Add(1)
 	})
 }
 

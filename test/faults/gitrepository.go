@@ -87,9 +87,12 @@ func (r *run) commit(t tree) {
 	}
 	r.commits, r.committed = append(r.commits, hash), files
 	if r.isFollowed {
-		r.annotateRepository(v1alpha1.SyncRequestedAnnotation, strconv.Itoa(len(r.commits)))
+		r.annotateRepository(v1alpha1.SyncRequestedAnnotation, r.request())
 	}
 }
+
+// request returns the value with which the last commit is requested.
+func (r *run) request() string { return strconv.Itoa(len(r.commits)) }
 
 func (r *run) annotateRepository(key, value string) {
 	r.patch(&v1alpha1.PolicyRepository{ObjectMeta: metav1.ObjectMeta{Name: r.name("repo")}},
@@ -108,7 +111,9 @@ func (r *run) follow(limit *v1alpha1.DeletionLimit) {
 	}
 	r.create(secret)
 	r.create(&v1alpha1.PolicyRepository{
-		ObjectMeta: metav1.ObjectMeta{Name: r.name("repo")},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: r.name("repo"), Annotations: map[string]string{v1alpha1.SyncRequestedAnnotation: r.request()},
+		},
 		Spec: v1alpha1.PolicyRepositorySpec{
 			Git: &v1alpha1.GitSource{
 				URL:       r.git.URL + "/" + r.id + ".git",
@@ -222,6 +227,6 @@ func (r *run) noteRecord(ctx context.Context, s state, names map[types.UID]strin
 		created = append(created, strings.ReplaceAll(name, r.id, "RUN"))
 	}
 	slices.Sort(created)
-	s["record"] = strings.Join(created, "\n") + "\npending: " + strings.ReplaceAll(record.Data["pending"], r.id, "RUN")
+	s["record"] = strings.Join(created, "\n")
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -198,8 +199,10 @@ func everything(replicas int) []trial {
 				all = append(all, trial{scenario: s, fault: f})
 			}
 		}
-		for _, f := range append(s.own, s.more...) {
-			all = append(all, trial{scenario: s, fault: f})
+		for _, f := range slices.Concat(s.own, s.more) {
+			if replicas > 1 || f.do != suspend {
+				all = append(all, trial{scenario: s, fault: f})
+			}
 		}
 	}
 	return all

@@ -25,8 +25,13 @@ func syncScenarios() []scenario {
 	spaces.name, spaces.writesOf = "PolicySpaces not applied", "policyspaces"
 	for i := range all {
 		all[i].ofSync = true
-		all[i].more = append([]fault{templates, spaces, {name: "the Git server fails", during: gitFails, lasts: lasts}},
-			killed(24)[24:]...)
+		all[i].more = []fault{
+			templates, spaces, {name: "the Git server fails", during: gitFails, lasts: lasts},
+			{name: "the leader is suspended at once", do: suspend, at: 1, lasts: lasts},
+		}
+		if name := all[i].name; name == "sync first" || name == "sync churn" { // the others write less
+			all[i].more = append(all[i].more, killed(24)[24:]...)
+		}
 	}
 	return all
 }
@@ -186,9 +191,10 @@ func syncRename() scenario {
 func syncDelete() scenario {
 	return scenario{
 		name: "sync delete", observe: (*run).watchAccess, deletes: []string{undeclared, "-goes", ".of-b", "local"},
-		before: (*run).followFirstTree,
-		do:     func(r *run) { r.commit(r.treeWithoutGoes()) },
-		then:   func(r *run) { r.commit(r.firstTree()) },
+		before:     (*run).followFirstTree,
+		do:         func(r *run) { r.commit(r.treeWithoutGoes()) },
+		leaderless: func(r *run) { r.commit(r.firstTree()) },
+		then:       func(r *run) { r.commit(r.firstTree()) },
 	}
 }
 
@@ -216,8 +222,8 @@ func syncConfirm() scenario {
 	}
 }
 
-// syncChurn: administrators commit faster than nstpl-sync follows. From one commit to any later one, at most two
-// namespaces are deleted, which the limit allows.
+// syncChurn: administrators commit faster than nstpl-sync follows. The limit allows the deletion of all namespaces that
+// the commits create, because nothing is deleted while a declared namespace waits for its deletion to end.
 func syncChurn() scenario {
 	return scenario{
 		name: "sync churn", observe: (*run).watchAccess,
@@ -228,7 +234,7 @@ func syncChurn() scenario {
 			r.createObjectsOfOthers()
 			r.prepareSync()
 			r.commit(r.firstTree())
-			r.follow(&v1alpha1.DeletionLimit{Namespaces: new(int32(2)), Percent: new(int32(100))})
+			r.follow(&v1alpha1.DeletionLimit{Namespaces: new(int32(10)), Percent: new(int32(100))})
 		},
 		do: func(r *run) {
 			for i := range 6 {
@@ -242,6 +248,8 @@ func syncChurn() scenario {
 			}
 			r.commit(r.renamedTree())
 		},
+		leaderless: func(r *run) { r.commit(r.firstTree()) },
+		then:       func(r *run) { r.commit(r.renamedTree()) },
 	}
 }
 

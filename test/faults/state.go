@@ -98,8 +98,11 @@ func (r *run) note(s state, what string, object client.Object) {
 // withoutNames returns a text without the run's id and the hashes of its commits.
 func (r *run) withoutNames(text string) string {
 	pairs := []string{r.id, "RUN"}
-	for i, hash := range r.commits {
-		name := fmt.Sprint("COMMIT", i)
+	for _, hash := range r.commits {
+		name := "EARLIER"
+		if hash == r.commits[len(r.commits)-1] {
+			name = "LAST"
+		}
 		pairs = append(pairs, hash, name, hash[:7], name)
 	}
 	return strings.NewReplacer(pairs...).Replace(text)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ const (
 func trialsOf(t *testing.T, s scenario, policy v1alpha1.DriftPolicy, namespaces int, names ...string) []trial {
 	t.Helper()
 	known := map[string]fault{}
-	for _, f := range append(append(append(faults(), faultsOfTwo()...), killed(12)...), s.own...) {
+	for _, f := range append(append(append(faults(), faultsOfTwo()...), killed(12)...), slices.Concat(s.own, s.more)...) {
 		known[f.name] = f
 	}
 	var trials []trial
@@ -30,6 +31,15 @@ func trialsOf(t *testing.T, s scenario, policy v1alpha1.DriftPolicy, namespaces 
 		trials = append(trials, trial{scenario: s, fault: known[name], policy: policy, namespaces: namespaces, seed: 1})
 	}
 	return trials
+}
+
+// syncScenario returns a scenario of nstpl-sync.
+func syncScenario(t *testing.T, name string) scenario {
+	t.Helper()
+	all := syncScenarios()
+	at := slices.IndexFunc(all, func(s scenario) bool { return s.name == name })
+	require.GreaterOrEqual(t, at, 0)
+	return all[at]
 }
 
 // trialsOfEveryWrite returns trials that kill the operator before and after each of its first writes.
@@ -71,6 +81,10 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 			trialsOfEveryWrite(edit(), report, 5),
 			trialsOf(t, rollout(), correct, 3, "restarted", "killed after write 3", "killed after write 6"),
 			trialsOf(t, stopped(), correct, 3, "killed after write 4"),
+			trialsOf(t, syncScenario(t, "sync churn"), correct, 2, "writes late and the sender killed"),
+			trialsOf(t, syncScenario(t, "sync rename"), correct, 3, "killed after write 4", "NamespaceTemplates not applied"),
+			trialsOf(t, syncScenario(t, "sync first"), correct, 2, "killed after write 3"),
+			trialsOf(t, syncScenario(t, "sync edit"), correct, 2, "500 after writes"),
 		)
 	}
 	return join(
@@ -86,6 +100,8 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 		trialsOf(t, redeclare(), correct, 2, "watches cut"),
 		trialsOf(t, rollout(), report, 3, "the leader is suspended"),
 		trialsOfEveryWrite(relabel(), correct, 2),
+		trialsOf(t, syncScenario(t, "sync delete"), correct, 2, "the leader is suspended at once"),
+		trialsOf(t, syncScenario(t, "sync confirm"), correct, 2, "killed before write 2"),
 	)
 }
 

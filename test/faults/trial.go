@@ -33,7 +33,10 @@ type scenario struct {
 	unlike bool
 	// slow scenarios are tried only without a fault.
 	slow bool
-	// own are the only faults that the scenario is tried under; nil means all and more.
+	// leaderless is what administrators do besides, after the leader is stopped or suspended and before another replica
+	// takes over.
+	leaderless func(*run)
+	// own are the only faults that the scenario is tried under; nil means all, and more.
 	own, more []fault
 	// ofSync means that the faults happen to nstpl-sync, and not to the operator.
 	ofSync bool
@@ -231,9 +234,16 @@ func (r *run) waitAction(leader *replica) {
 		}
 	}
 	if r.fault.do == suspend && leader.proxy.pendingAction() == nothing {
+		r.actLeaderless()
 		r.waitOtherLeader(leader)
 		pause(r.ctx, r.fault.lasts)
 		r.resume(leader)
+	}
+}
+
+func (r *run) actLeaderless() {
+	if r.leaderless != nil {
+		r.leaderless(r)
 	}
 }
 
@@ -289,6 +299,7 @@ func (r *run) start(e event) (end func()) {
 			r.settle("before the leader ends", nil)
 			leader, _ := r.leader()
 			r.noteProblem(leader.stop())
+			r.actLeaderless()
 			r.waitOtherLeader(leader)
 			r.noteProblem(leader.allowStart())
 		}
