@@ -17,6 +17,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/repository"
 	"nstpl.dev/nstpl/operator/internal/repository/hint"
 	"nstpl.dev/nstpl/operator/version"
@@ -34,8 +35,8 @@ type Options struct {
 	Dir string
 }
 
-// lease is the name of the Lease of the leader election.
-const lease = "nstpl-sync"
+// leaseName is the name of the Lease of the leader election.
+const leaseName = "nstpl-sync"
 
 // recorder is the name under which Events are recorded.
 const recorder = "nstpl-sync"
@@ -51,24 +52,19 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err := add.AddToScheme(scheme); err != nil {
 		return err
 	}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme:                        scheme,
-		Cache:                         cache.Options{DefaultTransform: withoutStatus},
-		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},
-		Metrics:                       metricsserver.Options{BindAddress: options.MetricsAddress},
-		HealthProbeBindAddress:        options.ProbeAddress,
-		LeaderElection:                options.LeaderElect,
-		LeaderElectionID:              lease,
-		LeaderElectionNamespace:       v1alpha1.OperatorNamespace,
-		LeaderElectionReleaseOnCancel: true,
-	})
+	var lease *leadership.Lease
+	if options.LeaderElect {
+		var err error
+		if lease, err = leadership.NewLease(config, v1alpha1.OperatorNamespace, leaseName, nil); err != nil {
+			return err
+		}
+	}
+	mgr, err := newManager(config, scheme, options, lease)
 	if err != nil {
 		return fmt.Errorf("set up the manager: %w", err)
 	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return err
-	}
-	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+	guarded, leader, err := clientsOfLeader(mgr, lease)
+	if err != nil {
 		return err
 	}
 	measured, err := repository.NewMetrics(metrics.Registry, mgr.GetClient())
@@ -76,8 +72,8 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		return err
 	}
 	repositories := &repository.Repositories{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(),
-		Cluster:  &repository.Cluster{Cached: mgr.GetClient(), Config: mgr.GetConfig()},
+		Client: leader, Live: mgr.GetAPIReader(),
+		Cluster:  &repository.Cluster{Cached: mgr.GetClient(), Config: guarded},
 		Recorder: mgr.GetEventRecorder(recorder),
 		Metrics:  measured,
 		Dir:      options.Dir,
@@ -91,6 +87,51 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		}
 	}
 	return mgr.Start(ctx)
+}
+
+func newManager(
+	config *rest.Config, scheme *runtime.Scheme, options Options, lease *leadership.Lease,
+) (ctrl.Manager, error) {
+	managerOptions := ctrl.Options{
+		Scheme:                        scheme,
+		Cache:                         cache.Options{DefaultTransform: withoutStatus},
+		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Metrics:                       metricsserver.Options{BindAddress: options.MetricsAddress},
+		HealthProbeBindAddress:        options.ProbeAddress,
+		LeaderElection:                options.LeaderElect,
+		LeaderElectionID:              leaseName,
+		LeaderElectionNamespace:       v1alpha1.OperatorNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 new(leadership.Duration),
+		RenewDeadline:                 new(leadership.RenewDeadline),
+		RetryPeriod:                   new(leadership.RetryPeriod),
+	}
+	if lease != nil {
+		managerOptions.LeaderElectionResourceLockInterface = lease
+	}
+	mgr, err := ctrl.NewManager(config, managerOptions)
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, err
+	}
+	return mgr, mgr.AddReadyzCheck("ping", healthz.Ping)
+}
+
+// clientsOfLeader returns a configuration, and a client that reads from the cache, with which nothing is written while
+// another replica may be the leader. A nil lease means that there is no leader election.
+func clientsOfLeader(mgr ctrl.Manager, lease *leadership.Lease) (*rest.Config, client.Client, error) {
+	if lease == nil {
+		return mgr.GetConfig(), mgr.GetClient(), nil
+	}
+	guarded := rest.CopyConfig(mgr.GetConfig())
+	guarded.Wrap(lease.Guard)
+	leader, err := client.New(guarded, client.Options{
+		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		Cache: &client.CacheOptions{Reader: mgr.GetCache(), Unstructured: true},
+	})
+	return guarded, leader, err
 }
 
 // addHints adds the server of push hints to a manager.

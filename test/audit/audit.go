@@ -3,6 +3,7 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -90,13 +91,18 @@ func (a *Log) Now() (int, error) {
 	return len(requests), err
 }
 
-// WritesSince returns the operator's write requests after a position of the log. It omits Events, leases and requests
-// that store nothing.
+// WritesSince is WritesOf for the operator.
 func (a *Log) WritesSince(point int, counted func(Request) bool) ([]Request, error) {
+	return a.WritesOf(v1alpha1.OperatorUser, point, counted)
+}
+
+// WritesOf returns a user's write requests after a position of the log. It omits Events, leases and requests that store
+// nothing.
+func (a *Log) WritesOf(user string, point int, counted func(Request) bool) ([]Request, error) {
 	requests, err := a.Read()
 	var writes []Request
 	for _, r := range requests[min(point, len(requests)):] {
-		if r.Stage == "RequestReceived" && r.User.Username == v1alpha1.OperatorUser && !r.storesNothing() &&
+		if r.Stage == "RequestReceived" && r.User.Username == user && !r.storesNothing() &&
 			counted(r) {
 			writes = append(writes, r)
 		}
@@ -127,17 +133,19 @@ func (r Request) storesNothing() bool {
 
 // CheckDeletions fails if the operator deleted an object that it had not created, and whose deletion is not expected.
 func (a *Log) CheckDeletions(expected func(Request) bool) error {
-	return a.CheckDeletionsSince(0, expected)
+	return a.CheckDeletionsOf(v1alpha1.OperatorUser, 0, expected)
 }
 
-// CheckDeletionsSince is CheckDeletions for objects that were created and deleted after a position of the log.
-func (a *Log) CheckDeletionsSince(point int, expected func(Request) bool) error {
+// CheckDeletionsOf is CheckDeletions for a user, and for objects that were created and deleted after a position of the
+// log.
+func (a *Log) CheckDeletionsOf(user string, point int, expected func(Request) bool) error {
 	requests, err := a.Read()
 	if err != nil {
 		return err
 	}
 	type object struct{ group, resource, namespace, name string }
 	creators := map[object]string{}
+	former := map[object]string{} // a deletion may be repeated while the object is being deleted
 	var errs []error
 	for _, r := range requests[min(point, len(requests)):] {
 		if r.ObjectRef.Subresource != "" || r.storesNothing() {
@@ -150,10 +158,11 @@ func (a *Log) CheckDeletionsSince(point int, expected func(Request) bool) error 
 		case done && r.ResponseStatus.Code == 201:
 			creators[about] = r.User.Username
 		case done && r.Verb == "delete" && r.ResponseStatus.Code == 200:
-			if r.User.Username == v1alpha1.OperatorUser && creators[about] != v1alpha1.OperatorUser && !expected(r) {
-				errs = append(errs,
-					fmt.Errorf("the operator deleted %+v, which %q had created", about, creators[about]))
+			if r.User.Username == user && cmp.Or(creators[about], former[about]) != user &&
+				!expected(r) {
+				errs = append(errs, fmt.Errorf("%s deleted %+v, which %q had created", user, about, creators[about]))
 			}
+			former[about] = cmp.Or(creators[about], former[about])
 			delete(creators, about)
 		}
 	}

@@ -20,35 +20,35 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilwait "k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/audit"
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/gittest"
 	"nstpl.dev/nstpl/test/operator"
 	"nstpl.dev/nstpl/test/process"
 )
 
-// testCluster is a control plane with replicas of the operator, each behind its own proxy. Replicas that end are
-// started again, like by a Deployment.
+// testCluster is a control plane with replicas of the operator and of nstpl-sync, each behind its own proxy. Replicas
+// that end are started again, like by a Deployment. nstpl-sync runs from the first trial that needs it.
 type testCluster struct {
 	cluster *controlplane.Cluster
 	client  client.Client // has the permissions of an administrator
 	audit   *audit.Log
 	dir     string
-	binary  string
 	service *operator.Service
 	// address is the address of the service in front of the webhooks.
 	address  string
-	replicas []*replica
+	operator *replicaSet
+	sync     *replicaSet
+	git      *gittest.HTTPSServer // nil before the first trial of nstpl-sync
+	gitFails atomic.Bool
 
 	ctx context.Context // ends when the cluster is stopped
 	end context.CancelFunc
@@ -56,6 +56,8 @@ type testCluster struct {
 	restarts sync.WaitGroup
 	// crashes ensures that one program crashes at a time.
 	crashes sync.Mutex
+	// crashesBegun and crashesOver count the crashes and, of those, the ones after which the API server is ready again.
+	crashesBegun, crashesOver atomic.Int64
 
 	mu         sync.Mutex
 	complaints []error
@@ -63,9 +65,9 @@ type testCluster struct {
 	backends   map[*replica]string // host:port of the webhooks
 }
 
-// newTestCluster starts a control plane and replicas, and returns when namespaces are populated.
-func newTestCluster(ctx context.Context, binary string, replicas int) (c *testCluster, err error) {
-	c = &testCluster{binary: binary, backends: map[*replica]string{}}
+// newTestCluster starts a control plane and replicas of the operator, and returns when namespaces are populated.
+func newTestCluster(ctx context.Context, p programs, replicas int) (c *testCluster, err error) {
+	c = &testCluster{backends: map[*replica]string{}}
 	c.ctx, c.end = context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
@@ -81,24 +83,14 @@ func newTestCluster(ctx context.Context, binary string, replicas int) (c *testCl
 	if err := c.install(); err != nil {
 		return nil, err
 	}
-	certificate, authority, err := selfSigned()
-	if err != nil {
+	if c.operator, err = c.newReplicaSet(theOperator(p.operator), replicas); err != nil {
 		return nil, err
 	}
-	for i := range replicas {
-		r, err := c.newReplica(i, certificate, authority)
-		if err != nil {
-			return nil, err
-		}
-		c.replicas = append(c.replicas, r)
+	if c.sync, err = c.newReplicaSet(nstplSync(p.sync), replicas); err != nil {
+		return nil, err
 	}
-	for _, r := range c.replicas {
-		if err := r.start(); err != nil {
-			return nil, err
-		}
-		if err := r.current().AwaitReady(ctx); err != nil {
-			return nil, err
-		}
+	if err := c.operator.startAll(ctx); err != nil {
+		return nil, err
 	}
 	return c, c.runFirstTrial()
 }
@@ -137,11 +129,15 @@ func (c *testCluster) install() error {
 	if err != nil {
 		return err
 	}
-	if err := c.kubectl("apply", "--kustomize", filepath.Join(root, folder)); err != nil {
-		return err
-	}
-	if err := c.kubectl("wait", "--for=condition=Established", "crd", "--all"); err != nil {
-		return err
+	for _, args := range [][]string{
+		{"apply", "--kustomize", filepath.Join(root, folder)},
+		{"apply", "--filename", filepath.Join(root, "manifests/components/sync/rbac.yaml")},
+		{"create", "serviceaccount", syncAccount, "--namespace", v1alpha1.OperatorNamespace},
+		{"wait", "--for=condition=Established", "crd", "--all"},
+	} {
+		if err := c.kubectl(args...); err != nil {
+			return err
+		}
 	}
 	addresses, err := process.FreeAddresses(1)
 	if err != nil {
@@ -167,12 +163,20 @@ func moduleRoot() (string, error) {
 	return "", err
 }
 
-// buildOperator compiles the operator.
-func buildOperator(ctx context.Context, path string) error {
-	out, err := exec.CommandContext(ctx, "go", "build", "-o", path,
-		"nstpl.dev/nstpl/cmd/nstpl-operator").CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("build the operator: %w\n%s", err, out)
+// programs are the paths of the binaries.
+type programs struct{ operator, sync string }
+
+// build compiles the programs that have no path into a folder.
+func (p *programs) build(ctx context.Context, dir string) error {
+	for name, path := range map[string]*string{v1alpha1.OperatorLease: &p.operator, syncAccount: &p.sync} {
+		if *path != "" {
+			continue
+		}
+		*path = filepath.Join(dir, name)
+		out, err := exec.CommandContext(ctx, "go", "build", "-o", *path, "nstpl.dev/nstpl/cmd/"+name).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("build %s: %w\n%s", name, err, out)
+		}
 	}
 	return nil
 }
@@ -195,13 +199,18 @@ func (c *testCluster) runFirstTrial() error {
 	return nil
 }
 
-// stop stops all programs and removes their files. It fails if an operator panicked.
+// stop stops all programs and removes their files. It fails if a replica panicked.
 func (c *testCluster) stop() error {
 	c.end()
 	c.restarts.Wait()
 	var errs []error
-	for _, r := range c.replicas {
-		errs = append(errs, r.close())
+	for _, set := range []*replicaSet{c.sync, c.operator} {
+		if set != nil {
+			errs = append(errs, set.close())
+		}
+	}
+	if c.git != nil {
+		c.git.Close()
 	}
 	if c.service != nil {
 		errs = append(errs, c.service.Close())
@@ -231,127 +240,13 @@ func (c *testCluster) drainProblems() []error {
 	return all
 }
 
-// leader returns the replica that wrote the lease last, and the other one, if there is one.
-func (c *testCluster) leader() (leader, standby *replica) {
-	leader = c.replicas[0]
-	for _, r := range c.replicas[1:] {
-		if r.proxy.leaseWritten.Load() > leader.proxy.leaseWritten.Load() {
-			leader, standby = r, leader
-		} else {
-			standby = r
-		}
-	}
-	return leader, standby
-}
-
-// arm begins a fault for the replicas that it concerns.
-func (c *testCluster) arm(f fault, seed uint64) {
-	leader, standby := c.leader()
-	for i, r := range c.replicas {
-		own := f
-		if f.standby && r != standby || f.do != nothing && r != leader {
-			own = fault{}
-		}
-		r.proxy.arm(own, seed+uint64(i))
-		if own.cut || own.cutWatches > 0 {
-			r.proxy.cutConnections()
-		}
-	}
-}
-
-func (c *testCluster) disarm() {
-	for _, r := range c.replicas {
-		r.proxy.disarm()
-	}
-}
-
-// hasWritesInFlight reports whether writes of replicas have not arrived yet.
-func (c *testCluster) hasWritesInFlight() bool {
-	return slices.ContainsFunc(c.replicas, func(r *replica) bool { return r.proxy.inFlight.Load() > 0 })
-}
-
-// counted returns the number of writes since arm, and the number of injected faults.
-func (c *testCluster) counted() (writes, injected int) {
-	for _, r := range c.replicas {
-		more, faults := r.proxy.counted()
-		writes, injected = writes+more, injected+faults
-	}
-	return writes, injected
-}
-
-// replica is one of the operators: its current process, and what remains when that ends.
-type replica struct {
-	cluster    *testCluster
-	proxy      *proxy
-	kubeconfig string
-
-	mu      sync.Mutex
-	process *operator.Process
-	// startPrevented prevents that the operator is started again.
-	startPrevented bool
-}
-
-func (c *testCluster) newReplica(number int, certificate tls.Certificate, authority []byte) (*replica, error) {
-	p, err := newProxy(certificate, c.cluster.RESTConfig(), newInjector())
-	if err != nil {
-		return nil, err
-	}
-	r := &replica{cluster: c, proxy: p, kubeconfig: filepath.Join(c.dir, fmt.Sprintf("replica-%d.kubeconfig", number))}
-	p.actions = map[action]func(){
-		kill:           r.kill,
-		suspend:        func() { c.noteProblem(r.current().Signal(syscall.SIGSTOP)) },
-		crashAPIServer: func() { c.crash("kube-apiserver") },
-		crashEtcd:      func() { c.crash("etcd") },
-	}
-	return r, operator.WriteKubeconfig(c.ctx, c.cluster, r.kubeconfig, func(c *clientcmdapi.Cluster) {
-		c.Server, c.CertificateAuthorityData = "https://"+p.address, authority
-	})
-}
-
-func (r *replica) current() *operator.Process {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.process
-}
-
-// start starts the operator, unless it runs or must not be started, and starts it again whenever it ends.
-func (r *replica) start() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.startPrevented || r.cluster.ctx.Err() != nil || r.process != nil && r.process.Runs() {
-		return nil
-	}
-	var err error
-	r.process, err = operator.Start(operator.Options{
-		Binary: r.cluster.binary, Dir: r.cluster.dir, Kubeconfig: r.kubeconfig, Service: r.cluster.address,
-		Flags: []string{"--leader-elect=true"},
-	})
-	if err != nil {
-		return err
-	}
-	started := r.process
-	r.cluster.restarts.Go(func() {
-		if started.AwaitReady(r.cluster.ctx) == nil {
-			r.cluster.serve(r, started)
-		}
-	})
-	r.cluster.restarts.Go(func() {
-		select {
-		case <-started.Exited:
-			r.cluster.serve(r, started)
-			r.cluster.noteProblem(started.Kill()) // it has ended: Kill checks its log
-			r.release()
-			r.cluster.noteProblem(r.start())
-		case <-r.cluster.ctx.Done():
-		}
-	})
-	return nil
-}
-
 // serve adds a replica's process to the service when it is ready, and removes it when it has ended.
 func (c *testCluster) serve(r *replica, p *operator.Process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !r.set.hasWebhooks {
+		return
+	}
 	delete(c.backends, r)
 	if p.Runs() {
 		c.backends[r] = p.Webhooks
@@ -359,72 +254,15 @@ func (c *testCluster) serve(r *replica, p *operator.Process) {
 	c.service.Use(slices.Sorted(maps.Values(c.backends))...)
 }
 
-// kill kills the operator, and returns when it has ended.
-func (r *replica) kill() {
-	p := r.current()
-	r.cluster.noteProblem(p.Signal(syscall.SIGKILL))
-	<-p.Exited
-}
-
-// preventStart kills the operator, and prevents that it is started again until allowStart is called.
-func (r *replica) preventStart() {
-	r.keepStopped()
-	r.kill()
-}
-
-// stop is like preventStart, but stops the operator as Kubernetes would.
-func (r *replica) stop() error {
-	r.keepStopped()
-	return r.current().Stop()
-}
-
-func (r *replica) keepStopped() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.startPrevented = true
-}
-
-func (r *replica) allowStart() error {
-	r.mu.Lock()
-	r.startPrevented = false
-	r.mu.Unlock()
-	return r.start()
-}
-
-// release releases the lease of a dead operator, which would otherwise be valid for up to 15 seconds.
-func (r *replica) release() {
-	lease := &coordinationv1.Lease{}
-	key := client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.OperatorLease}
-	_ = utilwait.PollUntilContextTimeout(r.cluster.ctx, 20*time.Millisecond, 20*time.Second, true,
-		func(ctx context.Context) (bool, error) {
-			if leader, _ := r.cluster.leader(); leader != r {
-				return true, nil // another replica has acquired it
-			}
-			if err := r.cluster.client.Get(ctx, key, lease); err != nil {
-				return client.IgnoreNotFound(err) == nil, nil
-			}
-			nobody, soon := "", int32(1)
-			lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &nobody, &soon
-			return r.cluster.client.Update(ctx, lease) == nil, nil
-		})
-}
-
 // crash kills a program of the control plane, and starts it again.
 func (c *testCluster) crash(program string) {
 	c.restarts.Go(func() {
 		c.crashes.Lock()
 		defer c.crashes.Unlock()
+		c.crashesBegun.Add(1)
 		c.noteProblem(c.cluster.Restart(c.ctx, program))
+		c.crashesOver.Add(1)
 	})
-}
-
-func (r *replica) close() error {
-	var errs []error
-	if r.process != nil {
-		_ = r.process.Signal(syscall.SIGCONT) // it may be suspended
-		errs = append(errs, r.process.Kill())
-	}
-	return errors.Join(append(errs, r.proxy.close())...)
 }
 
 // selfSigned returns a certificate for 127.0.0.1, and its CA certificate as PEM.

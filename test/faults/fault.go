@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// fault is what goes wrong between the operator and the API server. The zero value changes nothing.
+// fault is what goes wrong between the replicas of a program and the API server. The zero value changes nothing.
 type fault struct {
 	name string
 
@@ -54,12 +54,12 @@ type fault struct {
 	during event
 }
 
-// action is what happens to the operator or the control plane at a write.
+// action is what happens to the program or the control plane at a write.
 type action int
 
 const (
 	nothing action = iota
-	// kill kills the operator. suspend suspends it until another replica leads.
+	// kill kills the program. suspend suspends it until another replica leads.
 	kill
 	suspend
 	// crashAPIServer and crashEtcd kill a program of the control plane, and start it again.
@@ -70,16 +70,18 @@ const (
 // reset stands for an answer that is never sent, because the connection is reset.
 const reset = -1
 
-// event is something that happens to the operators apart from the proxy's faults.
+// event is something that happens to the replicas apart from the proxy's faults.
 type event string
 
 const (
-	// down stops all operators while the scenario acts.
+	// down stops all replicas while the scenario acts.
 	down event = "down"
-	// restarted kills all operators when the fault has begun.
+	// restarted kills all replicas when the fault has begun.
 	restarted event = "restarted"
 	// handover stops the leader as Kubernetes would, when it has nothing left to do.
 	handover event = "handover"
+	// gitFails has the Git server answer 503.
+	gitFails event = "git fails"
 )
 
 // decision is what happens to one request.

@@ -11,8 +11,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,7 +35,7 @@ type plan struct {
 	policies   []string
 	namespaces int
 	idle       time.Duration
-	operator   string // path
+	programs   programs
 }
 
 func main() {
@@ -68,7 +68,8 @@ func read(arguments []string) (plan, error) {
 	policies := flags.String("policy", "Correct,Report", "drift policies of templates")
 	flags.IntVar(&p.namespaces, "namespaces", 3, "number of namespaces in a trial")
 	flags.DurationVar(&p.idle, "idle", 2*time.Second, "time after each trial in which nothing may be written")
-	flags.StringVar(&p.operator, "operator", "", "path of the operator's binary; empty builds it")
+	flags.StringVar(&p.programs.operator, "operator", "", "path of the operator's binary; empty builds it")
+	flags.StringVar(&p.programs.sync, "sync", "", "path of nstpl-sync's binary; empty builds it")
 	if err := flags.Parse(arguments); err != nil {
 		return p, err
 	}
@@ -99,16 +100,13 @@ func (p plan) run(out io.Writer) (err error) {
 		ctx, end = context.WithTimeout(ctx, p.limit+5*time.Minute)
 		defer end()
 	}
-	if p.operator == "" {
-		dir, err := os.MkdirTemp("", "nstpl-faults-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir)
-		p.operator = filepath.Join(dir, "nstpl-operator")
-		if err := buildOperator(ctx, p.operator); err != nil {
-			return err
-		}
+	dir, err := os.MkdirTemp("", "nstpl-faults-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := p.programs.build(ctx, dir); err != nil {
+		return err
 	}
 	results, known := newTable(out), newBaselines()
 	errs := make([]error, len(p.replicas))
@@ -154,7 +152,7 @@ func (p plan) campaign(ctx context.Context, replicas int, known *baselines, resu
 }
 
 func (p plan) withCluster(ctx context.Context, replicas int, do func(*testCluster)) error {
-	c, err := newTestCluster(ctx, p.operator, replicas)
+	c, err := newTestCluster(ctx, p.programs, replicas)
 	if err != nil {
 		return err
 	}
@@ -201,8 +199,10 @@ func everything(replicas int) []trial {
 				all = append(all, trial{scenario: s, fault: f})
 			}
 		}
-		for _, f := range s.own {
-			all = append(all, trial{scenario: s, fault: f})
+		for _, f := range slices.Concat(s.own, s.more) {
+			if replicas > 1 || f.do != suspend {
+				all = append(all, trial{scenario: s, fault: f})
+			}
 		}
 	}
 	return all

@@ -49,7 +49,8 @@ func (r *run) watchAccess() (gaps func() []string) {
 	}
 }
 
-// mayRead reports whether the user may list ConfigMaps in a namespace, and whether the API server answered.
+// mayRead reports whether the user may list ConfigMaps in a namespace, and whether the API server knows that. While it
+// starts, it does not know all RoleBindings.
 func (r *run) mayRead(ctx context.Context, namespace string) (allowed, known bool) {
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: r.user(),
@@ -57,6 +58,7 @@ func (r *run) mayRead(ctx context.Context, namespace string) (allowed, known boo
 			Namespace: namespace, Verb: "list", Resource: "configmaps",
 		},
 	}}
+	over := r.crashesOver.Load()
 	err := r.client.Create(ctx, review)
-	return review.Status.Allowed, err == nil
+	return review.Status.Allowed, err == nil && (review.Status.Allowed || r.crashesBegun.Load() == over)
 }

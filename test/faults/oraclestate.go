@@ -47,6 +47,7 @@ func (r *run) problems(ctx context.Context, want state) []string {
 	for i := range namespaces.Items {
 		all = append(all, r.namespaceProblems(&namespaces.Items[i], populated[namespaces.Items[i].Name])...)
 	}
+	all = append(all, r.syncProblems(ctx, namespaces.Items)...)
 	if len(all) > 0 {
 		return all
 	}
@@ -149,11 +150,11 @@ func (r *run) missingObjects(found state, template *v1alpha1.NamespaceTemplate, 
 // isOfRun reports whether a request is about an object of this run.
 func (r *run) isOfRun(request audit.Request) bool {
 	return strings.HasPrefix(request.ObjectRef.Namespace+"/", r.id+"-") ||
-		strings.HasPrefix(request.ObjectRef.Name, r.id+"-")
+		strings.HasPrefix(strings.TrimPrefix(request.ObjectRef.Name, syncAccount+"-"), r.id+"-")
 }
 
-// writesWhenIdle returns the writes of the operator after it has become idle, which begins with a moment without
-// writes.
+// writesWhenIdle returns the writes of the operator and of nstpl-sync after they have become idle, which begins with a
+// moment without writes.
 func (r *run) writesWhenIdle() []string {
 	if r.err != nil {
 		return nil
@@ -166,7 +167,7 @@ func (r *run) writesWhenIdle() []string {
 			since, quiet = now, time.Now()
 		}
 		if time.Since(begin) > 30*time.Second {
-			return []string{"the operator keeps writing although the state is as expected: " + r.lastWrites(5)}
+			return []string{"writes continue although the state is as expected: " + r.lastWrites(5)}
 		}
 	}
 	pause(r.ctx, window-time.Second)
@@ -176,19 +177,34 @@ func (r *run) writesWhenIdle() []string {
 	return nil
 }
 
-// writes returns the number of the operator's writes for this run.
+// writes returns the number of writes of the operator and of nstpl-sync for this run.
 func (r *run) writes() int {
-	writes, err := r.audit.WritesSince(r.from, r.isOfRun)
-	r.noteProblem(err)
-	return len(writes)
+	total := 0
+	for _, account := range r.accounts() {
+		total += len(r.writesOf(account, r.isOfRun))
+	}
+	return total
 }
 
-func (r *run) lastWrites(n int) string {
-	writes, err := r.audit.WritesSince(r.from, r.isOfRun)
+// accounts returns the user names of the operator and of nstpl-sync.
+func (r *run) accounts() []string {
+	return []string{r.testCluster.operator.account(), r.testCluster.sync.account()}
+}
+
+func (r *run) writesOf(account string, counted func(audit.Request) bool) []audit.Request {
+	writes, err := r.audit.WritesOf(account, r.from, counted)
 	r.noteProblem(err)
+	return writes
+}
+
+// lastWrites describes the last writes of the operator, and of nstpl-sync.
+func (r *run) lastWrites(n int) string {
 	var text []string
-	for _, write := range writes[max(0, len(writes)-n):] {
-		text = append(text, write.Verb+" "+write.RequestURI)
+	for _, account := range r.accounts() {
+		writes := r.writesOf(account, r.isOfRun)
+		for _, write := range writes[max(0, len(writes)-n):] {
+			text = append(text, write.Verb+" "+write.RequestURI)
+		}
 	}
 	return strings.Join(text, ", ")
 }
@@ -212,11 +228,19 @@ const (
 	rebound    = "rebound"
 )
 
-// forbiddenDeletions returns the objects that the operator deleted although it had not created them, or although a
-// template declares them.
+// forbiddenDeletions returns the objects that the operator or nstpl-sync deleted although it had not created them, or
+// although a template or the tree declares them.
 func (r *run) forbiddenDeletions() []string {
 	var all []string
-	err := r.audit.CheckDeletionsSince(r.from, func(request audit.Request) bool {
+	for _, account := range r.accounts() {
+		all = append(all, r.forbiddenDeletionsOf(account)...)
+	}
+	return all
+}
+
+func (r *run) forbiddenDeletionsOf(account string) []string {
+	var all []string
+	err := r.audit.CheckDeletionsOf(account, r.from, func(request audit.Request) bool {
 		name := request.ObjectRef.Name
 		return !r.isOfRun(request) || strings.Contains(name, undeclared) || strings.Contains(name, rebound) ||
 			name == v1alpha1.QuotaName
@@ -224,15 +248,14 @@ func (r *run) forbiddenDeletions() []string {
 	if err != nil {
 		all = strings.Split(err.Error(), "\n")
 	}
-	deleted, err := r.audit.WritesSince(r.from, func(request audit.Request) bool {
+	deleted := r.writesOf(account, func(request audit.Request) bool {
 		name := request.ObjectRef.Name
 		return r.isOfRun(request) && request.Verb == "delete" && name != v1alpha1.QuotaName &&
 			request.ObjectRef.Resource != "controllerrevisions" && // see missingRevisions
 			!slices.ContainsFunc(r.deletes, func(part string) bool { return strings.Contains(name, part) })
 	})
-	r.noteProblem(err)
 	for _, request := range deleted {
-		all = append(all, "the operator deleted a declared object: "+request.RequestURI)
+		all = append(all, account+" deleted a declared object: "+request.RequestURI)
 	}
 	return all
 }

@@ -20,6 +20,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/test/gittest"
 )
 
 // settleTimeout is the longest time for the state to become correct once all faults are over.
@@ -29,6 +30,8 @@ const settleTimeout = 60 * time.Second
 // names begin with its id, except those in its namespaces. After a failure, its methods do nothing: see err.
 type run struct {
 	*testCluster
+	// replicaSet are the replicas to which the fault happens.
+	*replicaSet
 	trial
 	id  string
 	err error
@@ -39,6 +42,12 @@ type run struct {
 	begin time.Time
 	// templates has the declared objects of each template by its short name.
 	templates map[string][]*unstructured.Unstructured
+	// repository is the Git repository that nstpl-sync follows, or nil. commits are the hashes of its commits, and
+	// committed the files of the last one by their paths.
+	repository *gittest.Repository
+	commits    []string
+	committed  map[string]string
+	isFollowed bool
 	// suspendedWrites are the forbidden writes of a suspended leader.
 	suspendedWrites []string
 	// lastWrong is the result of the last check.
@@ -184,10 +193,7 @@ func (r *run) deleteTemplate(short string) {
 // parseDeclared parses the documents of a YAML text, in which RUN stands for the run's id, and records them as the
 // template's declared objects.
 func (r *run) parseDeclared(short, text string) []runtime.RawExtension {
-	objects, err := decode(strings.ReplaceAll(text, "RUN", r.id))
-	if err != nil {
-		r.fail(err)
-	}
+	objects := r.decode(text)
 	r.templates[short] = objects
 	var raw []runtime.RawExtension
 	for _, object := range objects {
@@ -198,6 +204,15 @@ func (r *run) parseDeclared(short, text string) []runtime.RawExtension {
 		raw = append(raw, runtime.RawExtension{Raw: data})
 	}
 	return raw
+}
+
+// decode parses the documents of a YAML text, in which RUN stands for the run's id.
+func (r *run) decode(text string) []*unstructured.Unstructured {
+	objects, err := decode(strings.ReplaceAll(text, "RUN", r.id))
+	if err != nil {
+		r.fail(err)
+	}
+	return objects
 }
 
 func decode(text string) ([]*unstructured.Unstructured, error) {
@@ -220,17 +235,16 @@ func decode(text string) ([]*unstructured.Unstructured, error) {
 
 // createForeignObjects creates the objects of a YAML text in each namespace, as a client other than the operator.
 func (r *run) createForeignObjects(text string) {
-	objects, err := decode(strings.ReplaceAll(text, "RUN", r.id))
-	if err != nil {
-		r.fail(err)
-		return
-	}
 	for _, name := range r.namespaceNames() {
-		for _, object := range objects {
-			own := object.DeepCopy()
-			own.SetNamespace(name)
-			r.create(own)
-		}
+		r.createIn(name, text)
+	}
+}
+
+// createIn creates the objects of a YAML text in a namespace.
+func (r *run) createIn(namespace, text string) {
+	for _, object := range r.decode(text) {
+		object.SetNamespace(namespace)
+		r.create(object)
 	}
 }
 

@@ -16,14 +16,13 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// scenarios returns all scenarios. Every new feature of the operator gets one here. Those of nstpl-sync are in
-// test/sync, which ends it before and after each of its writes.
+// scenarios returns all scenarios. Every new feature of the operator or of nstpl-sync gets one here.
 func scenarios() []scenario {
-	return []scenario{
+	return append([]scenario{
 		populate(), edit(), redeclare(), remove(), relabel(), leave(), adopt(), authoritative(), recreate(), churn(),
 		drift(), broken(), rollout(), stopped(),
 		move(), moveAbove(), rename(), uids(), quota(), memory(),
-	}
+	}, syncScenarios()...)
 }
 
 const configMap = `

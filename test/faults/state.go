@@ -70,6 +70,11 @@ func (r *run) state(ctx context.Context) (state, error) {
 	for i := range spaces.Items {
 		r.note(s, "policyspace "+spaces.Items[i].Name, &spaces.Items[i])
 	}
+	if r.isFollowed {
+		if err := r.noteSync(ctx, s); err != nil {
+			return nil, err
+		}
+	}
 	return s, nil
 }
 
@@ -87,7 +92,20 @@ func (r *run) note(s state, what string, object client.Object) {
 	if err != nil {
 		panic(err)
 	}
-	s[strings.ReplaceAll(what, r.id, "RUN")] = strings.ReplaceAll(string(text), r.id, "RUN")
+	s[strings.ReplaceAll(what, r.id, "RUN")] = r.withoutNames(string(text))
+}
+
+// withoutNames returns a text without the run's id and the hashes of its commits.
+func (r *run) withoutNames(text string) string {
+	pairs := []string{r.id, "RUN"}
+	for _, hash := range r.commits {
+		name := "EARLIER"
+		if hash == r.commits[len(r.commits)-1] {
+			name = "LAST"
+		}
+		pairs = append(pairs, hash, name, hash[:7], name)
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
 }
 
 // normalize removes content that differs between runs with the same result.

@@ -2,7 +2,7 @@ package main
 
 import (
 	"os"
-	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,7 +22,7 @@ const (
 func trialsOf(t *testing.T, s scenario, policy v1alpha1.DriftPolicy, namespaces int, names ...string) []trial {
 	t.Helper()
 	known := map[string]fault{}
-	for _, f := range append(append(append(faults(), faultsOfTwo()...), killed(12)...), s.own...) {
+	for _, f := range append(append(append(faults(), faultsOfTwo()...), killed(12)...), slices.Concat(s.own, s.more)...) {
 		known[f.name] = f
 	}
 	var trials []trial
@@ -31,6 +31,15 @@ func trialsOf(t *testing.T, s scenario, policy v1alpha1.DriftPolicy, namespaces 
 		trials = append(trials, trial{scenario: s, fault: known[name], policy: policy, namespaces: namespaces, seed: 1})
 	}
 	return trials
+}
+
+// syncScenario returns a scenario of nstpl-sync.
+func syncScenario(t *testing.T, name string) scenario {
+	t.Helper()
+	all := syncScenarios()
+	at := slices.IndexFunc(all, func(s scenario) bool { return s.name == name })
+	require.GreaterOrEqual(t, at, 0)
+	return all[at]
 }
 
 // trialsOfEveryWrite returns trials that kill the operator before and after each of its first writes.
@@ -72,6 +81,10 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 			trialsOfEveryWrite(edit(), report, 5),
 			trialsOf(t, rollout(), correct, 3, "restarted", "killed after write 3", "killed after write 6"),
 			trialsOf(t, stopped(), correct, 3, "killed after write 4"),
+			trialsOf(t, syncScenario(t, "sync churn"), correct, 2, "writes late and the sender killed"),
+			trialsOf(t, syncScenario(t, "sync rename"), correct, 3, "killed after write 4", "NamespaceTemplates not applied"),
+			trialsOf(t, syncScenario(t, "sync first"), correct, 2, "killed after write 3"),
+			trialsOf(t, syncScenario(t, "sync edit"), correct, 2, "500 after writes"),
 		)
 	}
 	return join(
@@ -87,23 +100,22 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 		trialsOf(t, redeclare(), correct, 2, "watches cut"),
 		trialsOf(t, rollout(), report, 3, "the leader is suspended"),
 		trialsOfEveryWrite(relabel(), correct, 2),
+		trialsOf(t, syncScenario(t, "sync delete"), correct, 2, "the leader is suspended at once"),
+		trialsOf(t, syncScenario(t, "sync confirm"), correct, 2, "killed before write 2"),
 	)
 }
 
 // The final state is correct under faults. make faults runs a longer campaign.
 func TestSweep(t *testing.T) {
 	ctrl.SetLogger(zap.New()) // controller-runtime complains if clients have no logger
-	binary := os.Getenv("NSTPL_TEST_OPERATOR")
-	if binary == "" {
-		binary = filepath.Join(t.TempDir(), "nstpl-operator")
-		require.NoError(t, buildOperator(t.Context(), binary))
-	}
+	tested := programs{operator: os.Getenv("NSTPL_TEST_OPERATOR"), sync: os.Getenv("NSTPL_TEST_SYNC")}
+	require.NoError(t, tested.build(t.Context(), t.TempDir()))
 	known := newBaselines()
 	for replicas, name := range map[int]string{1: "one replica", 2: "two replicas"} {
 		trials := sweepTrials(t, replicas)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, err := newTestCluster(t.Context(), binary, replicas)
+			c, err := newTestCluster(t.Context(), tested, replicas)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, c.stop()) })
 			for _, one := range trials {

@@ -33,8 +33,13 @@ type scenario struct {
 	unlike bool
 	// slow scenarios are tried only without a fault.
 	slow bool
-	// own are the only faults that the scenario is tried under; nil means all.
-	own []fault
+	// leaderless is what administrators do besides, after the leader is stopped or suspended and before another replica
+	// takes over.
+	leaderless func(*run)
+	// own are the only faults that the scenario is tried under; nil means all, and more.
+	own, more []fault
+	// ofSync means that the faults happen to nstpl-sync, and not to the operator.
+	ofSync bool
 }
 
 // trial is a scenario under a fault.
@@ -115,8 +120,12 @@ func (c *testCluster) newRun(t trial) *run {
 	defer c.mu.Unlock()
 	c.runs++
 	from, err := c.audit.Now()
+	set := c.operator
+	if t.ofSync {
+		set = c.sync
+	}
 	return &run{
-		testCluster: c, trial: t, id: fmt.Sprintf("r%04d", c.runs), from: from, err: err,
+		testCluster: c, replicaSet: set, trial: t, id: fmt.Sprintf("r%04d", c.runs), from: from, err: err,
 		templates: map[string][]*unstructured.Unstructured{},
 	}
 }
@@ -225,9 +234,16 @@ func (r *run) waitAction(leader *replica) {
 		}
 	}
 	if r.fault.do == suspend && leader.proxy.pendingAction() == nothing {
+		r.actLeaderless()
 		r.waitOtherLeader(leader)
 		pause(r.ctx, r.fault.lasts)
 		r.resume(leader)
+	}
+}
+
+func (r *run) actLeaderless() {
+	if r.leaderless != nil {
+		r.leaderless(r)
 	}
 }
 
@@ -283,9 +299,13 @@ func (r *run) start(e event) (end func()) {
 			r.settle("before the leader ends", nil)
 			leader, _ := r.leader()
 			r.noteProblem(leader.stop())
+			r.actLeaderless()
 			r.waitOtherLeader(leader)
 			r.noteProblem(leader.allowStart())
 		}
+	case gitFails:
+		r.gitFails.Store(true)
+		return func() { r.gitFails.Store(false) }
 	case "":
 	}
 	return func() {}

@@ -4,6 +4,7 @@ package gittest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -26,10 +27,19 @@ type Repository struct {
 // Init creates an empty bare repository with a name, such as policies.git, in a directory.
 func Init(t testing.TB, root, name string) *Repository {
 	t.Helper()
-	r := &Repository{Dir: filepath.Join(root, name)}
-	require.NoError(t, os.MkdirAll(r.Dir, 0o755))
-	r.Git(t, "init", "--quiet", "--bare", "--initial-branch=main")
+	r, err := Create(t.Context(), root, name)
+	require.NoError(t, err)
 	return r
+}
+
+// Create is Init for programs that are not tests.
+func Create(ctx context.Context, root, name string) (*Repository, error) {
+	r := &Repository{Dir: filepath.Join(root, name)}
+	if err := os.MkdirAll(r.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	_, err := r.run(ctx, "", "init", "--quiet", "--bare", "--initial-branch=main")
+	return r, err
 }
 
 // Git runs git in the repository and returns its output, without the last line feed.
@@ -41,15 +51,23 @@ func (r *Repository) Git(t testing.TB, args ...string) string {
 // GitWithInput is Git with a standard input.
 func (r *Repository) GitWithInput(t testing.TB, input string, args ...string) string {
 	t.Helper()
-	git := exec.CommandContext(t.Context(), "git", args...)
+	out, err := r.run(t.Context(), input, args...)
+	require.NoError(t, err)
+	return out
+}
+
+func (r *Repository) run(ctx context.Context, input string, args ...string) (string, error) {
+	git := exec.CommandContext(ctx, "git", args...)
 	git.Dir = r.Dir
 	git.Env = append(os.Environ(), environment...)
 	git.Stdin = strings.NewReader(input)
 	var stderr bytes.Buffer
 	git.Stderr = &stderr
 	out, err := git.Output()
-	require.NoError(t, err, "git %s: %s", strings.Join(args, " "), stderr.String())
-	return strings.TrimSuffix(string(out), "\n")
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return strings.TrimSuffix(string(out), "\n"), nil
 }
 
 // environment makes git independent of the user and the machine.
@@ -84,6 +102,13 @@ type Commit struct {
 // deleted.
 func (r *Repository) Commit(t testing.TB, c Commit) string {
 	t.Helper()
+	hash, err := r.Add(t.Context(), c)
+	require.NoError(t, err)
+	return hash
+}
+
+// Add is Commit for programs that are not tests.
+func (r *Repository) Add(ctx context.Context, c Commit) (string, error) {
 	if c.Branch == "" {
 		c.Branch = "main"
 	}
@@ -101,7 +126,11 @@ func (r *Repository) Commit(t testing.TB, c Commit) string {
 	fmt.Fprintf(&in, "commit %s\nauthor Ada <ada@example.com> %d +0000\ncommitter Ada <ada@example.com> %d +0000\n",
 		ref, c.Time.Unix(), c.Time.Unix())
 	writeData(&in, c.Message)
-	if !c.Orphan && r.Git(t, "for-each-ref", ref) != "" {
+	tip, err := r.run(ctx, "", "for-each-ref", ref)
+	if err != nil {
+		return "", err
+	}
+	if !c.Orphan && tip != "" {
 		fmt.Fprintf(&in, "from %s^0\n", ref)
 	}
 	in.WriteString("deleteall\n")
@@ -117,8 +146,10 @@ func (r *Repository) Commit(t testing.TB, c Commit) string {
 		fmt.Fprintf(&in, "M 160000 %s %s\n", c.Submodules[path], path)
 	}
 	in.WriteString("done\n")
-	r.GitWithInput(t, in.String(), "fast-import", "--quiet", "--force", "--done")
-	return r.Git(t, "rev-parse", ref)
+	if _, err := r.run(ctx, in.String(), "fast-import", "--quiet", "--force", "--done"); err != nil {
+		return "", err
+	}
+	return r.run(ctx, "", "rev-parse", ref)
 }
 
 func writeData(in *strings.Builder, content string) {

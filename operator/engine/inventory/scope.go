@@ -13,13 +13,19 @@ type Scope struct {
 	Tree string
 	// Declared are the objects that the tree declares.
 	Declared map[ID]*unstructured.Unstructured
-	// Created are the UIDs of the objects that were created for the tree.
+	// Created are the UIDs of the objects that were created for the tree, and Pending the objects that may still be
+	// created for an earlier commit of it.
 	Created map[types.UID]bool
+	Pending map[ID]bool
 }
 
 // NewScope returns the scope of a tree.
-func NewScope(tree string, declared []*unstructured.Unstructured, created map[types.UID]bool) Scope {
-	s := Scope{Tree: tree, Declared: make(map[ID]*unstructured.Unstructured, len(declared)), Created: created}
+func NewScope(
+	tree string, declared []*unstructured.Unstructured, created map[types.UID]bool, pending map[ID]bool,
+) Scope {
+	s := Scope{
+		Tree: tree, Declared: make(map[ID]*unstructured.Unstructured, len(declared)), Created: created, Pending: pending,
+	}
 	for _, object := range declared {
 		s.Declared[IDOf(object)] = object
 	}
@@ -46,5 +52,6 @@ func (s Scope) Concerns(before, after *unstructured.Unstructured) bool {
 
 // has reports whether an object belongs to the tree or should.
 func (s Scope) has(object *unstructured.Unstructured) bool {
-	return s.Declared[IDOf(object)] != nil || s.Created[object.GetUID()] || isAdoptedBy(object, s.Tree)
+	id := IDOf(object)
+	return s.Declared[id] != nil || s.Created[object.GetUID()] || s.Pending[id] || isAdoptedBy(object, s.Tree)
 }

@@ -33,7 +33,8 @@ func TestScopeConcerns(t *testing.T) {
 			o.SetLabels(labels)
 		}
 	}
-	scope := NewScope("t", declared, map[types.UID]bool{"created": true})
+	scope := NewScope("t", declared, map[types.UID]bool{"created": true},
+		map[ID]bool{IDOf(role("late")): true})
 	for name, test := range map[string]struct {
 		before, after *unstructured.Unstructured
 		want          bool
@@ -49,11 +50,12 @@ func TestScopeConcerns(t *testing.T) {
 		"a declared namespace may be adopted": {
 			teamA, with(teamA, annotated(v1alpha1.AdoptAnnotation, "true")), true,
 		},
-		"an object without a tree is created":   {nil, role("other"), false},
-		"an object without a tree is deleted":   {role("other"), nil, false},
-		"an object without a tree changes":      {role("other"), role("other", annotated("a", "b")), false},
-		"an object of another tree changes":     {role("other", ofTree("o")), role("other", ofTree("p")), false},
-		"an object that was created is deleted": {role("old", uid("created")), nil, true},
+		"an object without a tree is created":            {nil, role("other"), false},
+		"an object without a tree is deleted":            {role("other"), nil, false},
+		"an object without a tree changes":               {role("other"), role("other", annotated("a", "b")), false},
+		"an object of another tree changes":              {role("other", ofTree("o")), role("other", ofTree("p")), false},
+		"an object whose creation is pending is created": {nil, role("late"), true},
+		"an object that was created is deleted":          {role("old", uid("created")), nil, true},
 		"an object that was created is edited": {
 			role("old", uid("created")), role("old", uid("created"), annotated("a", "b")), false,
 		},

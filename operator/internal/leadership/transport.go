@@ -11,8 +11,13 @@ func (l *Lease) Client(shared *http.Client) *http.Client {
 		return shared
 	}
 	client := *shared
-	client.Transport = transport{lease: l, next: shared.Transport}
+	client.Transport = l.Guard(shared.Transport)
 	return &client
+}
+
+// Guard returns a transport that rejects writes while another replica may be the leader.
+func (l *Lease) Guard(next http.RoundTripper) http.RoundTripper {
+	return transport{lease: l, next: next}
 }
 
 // transport rejects writes unless the lease is held.

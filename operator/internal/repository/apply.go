@@ -2,6 +2,7 @@ package repository
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -93,14 +94,15 @@ func (r *Repositories) apply(
 	if err != nil {
 		return outcome{}, err
 	}
-	if err := r.resolvePending(ctx, rec, tree.root); err != nil {
-		return outcome{}, err
-	}
 	r.scopes.set(repository.Name, tree, rec) // before the objects are read: a later event is compared with this tree
 	live, err := r.Cluster.live(ctx)
 	if err != nil {
 		return outcome{}, err
 	}
+	if err := r.resolvePending(ctx, repository.UID, rec, tree.root, live); err != nil {
+		return outcome{}, err
+	}
+	unanswered := maps.Clone(rec.pending)
 	o := outcome{Plan: inventory.NewPlan(tree.declared, inventory.State{Live: live, Created: rec.created},
 		inventory.Options{
 			Tree: tree.root, Adopt: repository.Spec.ExistingNamespaces == v1alpha1.ExistingAdopt,
@@ -110,8 +112,9 @@ func (r *Repositories) apply(
 	o.limit()
 	rec.forgetGone(live)
 	for _, change := range o.Applies {
-		if change.Live == nil {
-			rec.pending[inventory.IDOf(change.Declared)] = true
+		if id := inventory.IDOf(change.Declared); change.Live == nil {
+			rec.pending[id] = true
+			r.unanswered.forget(repository.UID, id)
 		}
 	}
 	if err := rec.write(ctx, r.Client, repository); err != nil {
@@ -120,7 +123,9 @@ func (r *Repositories) apply(
 	created := applyAll(ctx, to, &o, measure)
 	for _, object := range created {
 		rec.created[object.GetUID()] = true
-		delete(rec.pending, inventory.IDOf(object))
+		if id := inventory.IDOf(object); !unanswered[id] {
+			delete(rec.pending, id)
+		}
 	}
 	if err := rec.write(ctx, r.Client, repository); err != nil {
 		return o, err
@@ -134,17 +139,28 @@ func (r *Repositories) apply(
 	return o, nil
 }
 
-// resolvePending records the objects that an earlier pass may have created, if it has.
-func (r *Repositories) resolvePending(ctx context.Context, rec *record, tree string) error {
+// resolvePending records the objects that an earlier pass may have created, if it has. A request that was not answered
+// may be executed later, even after this pass has created the object and another one has deleted it. So an object stays
+// pending as long as that can happen, unless another client has created it.
+func (r *Repositories) resolvePending(
+	ctx context.Context, repository types.UID, rec *record, tree string, live map[inventory.ID]*unstructured.Unstructured,
+) error {
 	for id := range rec.pending {
-		uid, err := r.Cluster.createdBySync(ctx, id, tree)
+		isOver := r.unanswered.areOver(repository, id, time.Now())
+		if object := live[id]; !isOver && object != nil && rec.created[object.GetUID()] {
+			continue
+		}
+		uid, exists, err := r.Cluster.createdBySync(ctx, id, tree)
 		if err != nil {
 			return err
 		}
 		if uid != "" {
 			rec.created[uid] = true
 		}
-		delete(rec.pending, id)
+		if isOver || exists && uid == "" {
+			delete(rec.pending, id)
+			r.unanswered.forget(repository, id)
+		}
 	}
 	return nil
 }

@@ -223,6 +223,44 @@ func tryToEnd(
 	return len(commits) == 0
 }
 
+// A request that a process has sent before it ended may be executed after its successor has applied another commit: even
+// then, what it creates is deleted.
+func TestACreationThatArrivesLateIsUndone(t *testing.T) {
+	t.Parallel()
+	cluster, admin := newCluster(t)
+	for root, between := range map[string][]string{"at-once": nil, "after-both": {"first"}} {
+		repository := createRepository(t, admin, root)
+		trees := map[string]*vetted{
+			"first":  treeOf(t, root, "one", map[string]string{"a.yaml": roleFile(root + "-a")}),
+			"second": treeOf(t, root, "two", map[string]string{"b.yaml": roleFile(root + "-b")}),
+		}
+		const creation = 2 // after that of the record
+		process := newRepositories(t, cluster.RESTConfig(), &ending{at: creation})
+		o, err := process.force(t.Context(), repository, trees["first"])
+		require.NoError(t, err)
+		require.ErrorIs(t, o.failures[0].err, errEnded)
+		successor := newRepositories(t, cluster.RESTConfig(), nil)
+		force := func(name string) {
+			o, err := successor.force(t.Context(), repository, trees[name])
+			require.NoError(t, err)
+			require.True(t, o.isComplete())
+		}
+		for _, name := range append(between, "second") {
+			force(name)
+		}
+		late, err := newRepositories(t, cluster.RESTConfig(), nil).Cluster.as("")
+		require.NoError(t, err)
+		created, err := late.apply(t.Context(), inventory.Apply{Declared: trees["first"].declared[0]})
+		require.NoError(t, err)
+		require.Equal(t, root+"-a", created.GetName())
+		require.Equal(t, []string{root}, successor.scopes.concernedBy(nil, created))
+		force("second")
+		require.Equal(t, []string{
+			"ClusterRole " + root + "-b", "NamespaceTemplate " + root, "PolicySpace " + root,
+		}, liveOf(t, admin, root))
+	}
+}
+
 // liveOf returns the objects whose names begin with a prefix.
 func liveOf(t *testing.T, admin *Repositories, prefix string) []string {
 	t.Helper()

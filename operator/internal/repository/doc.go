@@ -16,7 +16,11 @@
 //
 // A record in the namespace of the operator holds the UIDs of the objects that were created for the tree. Labels would
 // not do, because users may set them. Before objects are created, their names are recorded; after that, their UIDs. So
-// if the process ends in between, its successor knows which objects it has created.
+// if the process ends in between, its successor knows which objects it has created. A request that was not answered may
+// be executed late. The name stays recorded until that cannot happen any more.
+//
+// Only the leader writes, and only while no other replica can be the leader. A new leader begins when its caches have
+// everything that the former one has created: see package leadership.
 //
 // The record belongs to one PolicyRepository. When that is deleted, so is the record, and all objects stay.
 //

@@ -39,6 +39,13 @@ func newObject(kind schema.GroupVersionKind) *unstructured.Unstructured {
 	return object
 }
 
+// newList returns an empty list of objects of a kind.
+func newList(kind schema.GroupVersionKind) *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	return list
+}
+
 // Cluster reads and writes the objects of trees.
 type Cluster struct {
 	// Cached reads from the cache.
@@ -57,8 +64,7 @@ type Cluster struct {
 func (c *Cluster) live(ctx context.Context) (map[inventory.ID]*unstructured.Unstructured, error) {
 	all := map[inventory.ID]*unstructured.Unstructured{}
 	for kind := range resources {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		list := newList(kind)
 		if err := c.Cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("list the objects of the kind %s: %w", kind.Kind, err)
 		}
@@ -104,35 +110,39 @@ func (c *Cluster) wrote(object *unstructured.Unstructured) {
 	c.written[inventory.IDOf(object)] = object
 }
 
-// createdBySync returns the UID of an object that nstpl-sync created for a tree, as its managedFields say, or "".
-// Every user can write managedFields, so it is asked only about objects whose creation was recorded beforehand.
-func (c *Cluster) createdBySync(ctx context.Context, id inventory.ID, tree string) (types.UID, error) {
+// createdBySync returns the UID of an object that nstpl-sync created for a tree, as its managedFields say, or "", and
+// whether the object exists. Every user can write managedFields, so it is asked only about objects whose creation was
+// recorded beforehand.
+func (c *Cluster) createdBySync(
+	ctx context.Context, id inventory.ID, tree string,
+) (created types.UID, exists bool, err error) {
 	for kind := range resources {
 		if kind.GroupKind() != id.GroupKind {
 			continue
 		}
 		to, err := c.as("")
 		if err != nil {
-			return "", err
+			return "", false, err
 		}
 		objects, err := to.resource(kind)
 		if err != nil {
-			return "", err
+			return "", false, err
 		}
 		object, err := objects.Get(ctx, id.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return "", nil
+			return "", false, nil
 		}
 		if err != nil {
-			return "", fmt.Errorf("read %s: %w", id, err)
+			return "", false, fmt.Errorf("read %s: %w", id, err)
 		}
 		for _, entry := range object.GetManagedFields() {
 			if entry.Manager == fieldManager && entry.Operation == metav1.ManagedFieldsOperationApply &&
 				object.GetLabels()[v1alpha1.TreeLabel] == tree &&
 				object.GetAnnotations()[v1alpha1.AdoptAnnotation] == "" {
-				return object.GetUID(), nil
+				return object.GetUID(), true, nil
 			}
 		}
+		return "", true, nil
 	}
-	return "", nil
+	return "", false, nil
 }

@@ -30,6 +30,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/repository/artifact"
 	"nstpl.dev/nstpl/operator/internal/watch"
@@ -46,9 +47,10 @@ type Repositories struct {
 	// Dir is the directory for fetched commits.
 	Dir string
 
-	followers followers
-	sources   *sources
-	scopes    scopes
+	followers  followers
+	sources    *sources
+	scopes     scopes
+	unanswered unanswered
 	// answered gets the names of PolicyRepositories about which a follower has an answer.
 	answered chan event.GenericEvent
 }
@@ -90,7 +92,18 @@ func (r *Repositories) SetupWithManager(mgr ctrl.Manager) error {
 			},
 		})
 	}
-	return b.Complete(r)
+	caches := leadership.NewCaches(mgr.GetClient(), mgr.GetAPIReader(), lists()...)
+	return b.Complete(caches.Before(r))
+}
+
+// lists returns empty lists of the kinds on which plans depend. A leader that has not seen what the former one created
+// would not delete it later.
+func lists() []client.ObjectList {
+	all := []client.ObjectList{&v1alpha1.PolicyRepositoryList{}}
+	for kind := range resources {
+		all = append(all, newList(kind))
+	}
+	return all
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -257,6 +270,7 @@ func (r *Repositories) forgetDeleted(ctx context.Context) error {
 		exists[list.Items[i].Name] = true
 	}
 	r.followers.keep(uids)
+	r.unanswered.keep(uids)
 	r.scopes.forget(exists)
 	return nil
 }

@@ -18,7 +18,7 @@ type scopes struct {
 
 // set sets the scope of a PolicyRepository.
 func (s *scopes) set(repository string, tree *vetted, rec *record) {
-	scope := inventory.NewScope(tree.root, tree.declared, maps.Clone(rec.created))
+	scope := inventory.NewScope(tree.root, tree.declared, maps.Clone(rec.created), maps.Clone(rec.pending))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all == nil {
