@@ -31,6 +31,7 @@ const (
 	FindingDrifted           = "Drifted"
 	FindingUndeclaredDeleted = "UndeclaredDeleted"
 	FindingDriftCorrected    = "DriftCorrected"
+	FindingProtected         = "Protected"
 )
 
 // Finding is something that a user should know about a namespace or one of its objects.
@@ -119,10 +120,13 @@ func outcomeFindings(outcome Outcome) []Finding {
 	return []Finding{finding}
 }
 
-// differenceFinding returns the finding about an object that differs from the templates and is not changed.
+// differenceFinding returns the finding about an object that differs from the templates, or is protected from deletion,
+// and is not changed.
 func differenceFinding(change Change) (finding Finding, differs bool) {
 	finding = Finding{Object: change.ID(), Template: change.Template, Severity: Warning}
 	switch {
+	case change.Protected:
+		finding.Reason, finding.Message = FindingProtected, change.Reason
 	case change.Action != LeaveAlone || !change.Differs():
 		return finding, false
 	case change.Undeclared:

@@ -133,6 +133,8 @@ func reportedItem(namespace string, finding populate.Reported, object *metav1.Pa
 		i.Template, i.Fields = object.Labels[v1alpha1.TemplateNameLabel], writtenFields(object)
 	}
 	switch {
+	case strings.HasPrefix(finding.Message, "is kept, because it is protected"):
+		i.Action = actionKeep
 	case strings.HasPrefix(finding.Message, "left out: "):
 		i.Different = false
 	case finding.Template != "" && object == nil:
