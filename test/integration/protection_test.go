@@ -82,7 +82,8 @@ func TestProtectedNamespaceIsNotDeleted(t *testing.T) {
 	// A manager that applied the annotation cannot give it up either.
 	apply := func(annotations string) error {
 		_, err := user.CoreV1().Namespaces().Patch(t.Context(), s.name("applied"), types.ApplyPatchType,
-			[]byte(`{"apiVersion": "v1", "kind": "Namespace", "metadata": {"annotations": {`+annotations+`}}}`),
+			[]byte(`{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "`+s.name("applied")+`", "annotations": {`+
+				annotations+`}}}`),
 			metav1.PatchOptions{FieldManager: "gitops"})
 		return err
 	}
@@ -190,6 +191,7 @@ func TestUserCannotKeepARoleBindingByProtectingIt(t *testing.T) {
 	template := s.createTemplate("defaults", documents(binding, configMap("settings", "v")))
 	ns := s.createPopulatedNamespace("a")
 	s.grant(s.name("bindings"), userSubject(s.name("olga")), policyRule("get patch delete", rbacv1.GroupName, "rolebindings"))
+	s.grant(s.name("bind"), userSubject(s.name("olga")), policyRule("bind", rbacv1.GroupName, "clusterroles", "edit"))
 	user, err := s.newUserClient(s.name("olga"))
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, s.patchLike(user, ns, binding, protects)) })

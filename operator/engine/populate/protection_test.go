@@ -43,8 +43,8 @@ func TestProtectedObjectsAreKeptIfTheirTemplateProtectsThem(t *testing.T) {
 		"with another value": {action: Prune, observed: with(applied(t, object), func(o *metav1.PartialObjectMetadata) {
 			o.Annotations[v1alpha1.DeletionProtectionAnnotation] = "false"
 		})},
-		"not pruned anyway":                    {observed: applied(t, object), action: LeaveAlone},
-		"being deleted, but it grants rights":  {observed: applied(t, object), action: Empty},
+		"not pruned anyway":                     {observed: applied(t, object), action: LeaveAlone},
+		"being deleted, but it grants rights":   {observed: applied(t, object), action: Empty},
 		"withheld, since its Role is another's": {declared: withheld, observed: applied(t, object), action: Prune},
 	}
 	for name, test := range tests {
