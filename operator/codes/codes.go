@@ -44,6 +44,9 @@ const (
 	OperatorRole     Code = "operator-role"
 	TrialNamespace   Code = "trial-namespace"
 
+	DeletionProtected  Code = "deletion-protected"
+	DeletionProtection Code = "deletion-protection"
+
 	InvalidObject Code = "invalid-object"
 	SelectorsFull Code = "selectors-full"
 	Busy          Code = "busy"

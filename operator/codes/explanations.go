@@ -240,6 +240,22 @@ var explanations = []Explanation{
 		Administrator: "Nothing: this holds for every user.",
 	},
 	{
+		Code: DeletionProtected,
+		Meaning: "The annotation policy.nstpl.dev/deletion-protection protects the namespace, or the object of a template, " +
+			"from deletion.",
+		DecidedBy:     "the ValidatingAdmissionPolicy nstpl-namespace-protection or nstpl-object-protection",
+		User:          "Keep the object, or ask a user with the verb unprotect on it to remove the annotation.",
+		Administrator: "Remove the annotation, and then delete the object. This holds for every user.",
+	},
+	{
+		Code: DeletionProtection,
+		Meaning: "The annotation policy.nstpl.dev/deletion-protection is true or false, and only users with the verb " +
+			"unprotect remove it, or add it to an existing namespace.",
+		DecidedBy:     byNamespacePolicy + " or nstpl-object-guard",
+		User:          "Leave the annotation as it is, or ask for the verb unprotect.",
+		Administrator: grantNamedVerb,
+	},
+	{
 		Code:          InvalidObject,
 		Meaning:       "An object of nstpl has a field of the wrong type.",
 		DecidedBy:     "the operator's webhook for this kind",

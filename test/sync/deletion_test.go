@@ -2,12 +2,14 @@ package sync_test
 
 import (
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -167,6 +169,60 @@ func TestPolicySpacesStayWhileNamespacesAreInThem(t *testing.T) {
 	x.waitGone(space("stay-team"))
 	x.waitGone(space("stay-above"))
 	x.waitApplied(fewer)
+}
+
+// A namespace that is protected from deletion stays when a commit no longer declares it, also after a confirmation, and
+// so do the policyspaces that it is in. The protection is declared in the tree, and a commit may remove it.
+func TestProtectedNamespacesAreKept(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "guarded")
+	protectedFile := func(name string) string {
+		return strings.Replace(namespaceFile(name), "name: "+name,
+			"name: "+name+"\n  annotations: {"+v1alpha1.DeletionProtectionAnnotation+": \"true\"}", 1)
+	}
+	files := map[string]string{
+		"guarded-left/namespace.yaml":                      namespaceFile("guarded-left"),
+		"guarded-above/guarded-team/guarded-one/ns.yaml":   protectedFile("guarded-one"),
+		"guarded-above/guarded-team/guarded-two/ns.yaml":   namespaceFile("guarded-two"),
+		"guarded-above/guarded-team/guarded-three/ns.yaml": protectedFile("guarded-three"),
+	}
+	x.commit(files)
+	x.follow()
+	x.waitExists(namespace("guarded-one"))
+	x.waitExists(namespace("guarded-three"))
+
+	// A commit removes the protection of one namespace.
+	files["guarded-above/guarded-team/guarded-three/ns.yaml"] = namespaceFile("guarded-three")
+	x.waitApplied(x.commit(files))
+	unprotected := namespace("guarded-three")
+	x.mustExist(unprotected)
+	require.NotContains(t, unprotected.Annotations, v1alpha1.DeletionProtectionAnnotation)
+
+	fewer := x.commit(map[string]string{"guarded-left/namespace.yaml": namespaceFile("guarded-left")})
+	x.waitReason("DeletionsPending", fewer)
+	x.annotate(v1alpha1.ConfirmedCommitAnnotation, fewer)
+	x.waitGone(namespace("guarded-two"))
+	x.waitGone(namespace("guarded-three"))
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		ready := conditionReady(status)
+		assert.Equal(c, "Synced", ready.Reason)
+		assert.Contains(c, ready.Message, "kept, because protected from deletion: 1 namespace that the tree no longer "+
+			"declares, the first is guarded-one: to have it deleted, a user with the verb unprotect")
+		assert.Contains(c, ready.Message, "2 policyspaces are no longer declared and stay")
+	})
+	kept := namespace("guarded-one")
+	x.mustExist(kept)
+	x.mustExist(space("guarded-team"))
+
+	// Once a person removes the protection, the namespace and its policyspaces are deleted.
+	x.waitApplied(fewer)
+	patch := client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata": {"annotations": {"policy.nstpl.dev/deletion-protection": null}}}`))
+	require.NoError(t, cluster.client.Patch(t.Context(), kept, patch))
+	x.waitReason("Synced", fewer)
+	x.waitGone(namespace("guarded-one"))
+	x.waitGone(space("guarded-team"))
+	x.waitGone(space("guarded-above"))
 }
 
 // Of two PolicyRepositories with trees of the same name, the older is followed.

@@ -33,6 +33,11 @@ const (
 	// object if a change cannot be made in place. RBAC bindings are replaced without it.
 	ReplaceAnnotation = "policy/replace"
 
+	// DeletionProtectionAnnotation set to "true" on a Namespace or on a populated object protects it from deletion by
+	// every client, also by nstpl, until a user with the verb unprotect removes the annotation. The only other value is
+	// "false". The operator takes it off a populated object that a template prunes and did not declare with it.
+	DeletionProtectionAnnotation = "policy.nstpl.dev/deletion-protection"
+
 	// HashAnnotation on a populated object holds the hash of the declaration that was applied. The operator compares it
 	// and managedFields to find differences without reading whole objects.
 	HashAnnotation = "policy.nstpl.dev/applied-hash"
@@ -143,6 +148,9 @@ const (
 	VerbUse = "use"
 	// VerbOptOut on namespacetemplates allows a user to opt namespaces out and in.
 	VerbOptOut = "optout"
+	// VerbUnprotect on an object allows a user to remove DeletionProtectionAnnotation from it, and on a Namespace also to
+	// add it.
+	VerbUnprotect = "unprotect"
 	// VerbInitialize on a Namespace allows writes into it while it is being initialized, and the removal of pending
 	// initializers.
 	VerbInitialize = "initialize"

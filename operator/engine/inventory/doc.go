@@ -12,6 +12,7 @@
 //   - An object of another tree is not changed.
 //   - After a phase with an object that cannot be applied, no later phase begins: its objects may depend on that one.
 //   - Nothing is deleted while an object could not be applied, because it may replace what would be deleted.
+//   - A namespace that is protected from deletion is kept, also if a person has confirmed the commit.
 //   - A policyspace is not deleted while a namespace is in or below it that is not deleted as well.
 //   - Namespaces are deleted only within a limit, and never the last one, unless a person has confirmed the commit.
 package inventory

@@ -75,6 +75,8 @@ type Plan struct {
 	Releases []*unstructured.Unstructured
 	// Waiting are the names of the namespaces whose deletion needs a confirmation.
 	Waiting []string
+	// Protected are the names of the namespaces that are not deleted because they are protected from deletion.
+	Protected []string
 	// Used are the names of the policyspaces that are not deleted yet, because namespaces are in or below them.
 	Used []string
 	// Unmanaged are the names of declared namespaces that exist and are not adopted.
@@ -119,6 +121,11 @@ func NewPlan(declared []*unstructured.Unstructured, state State, options Options
 }
 
 func byName(a, b *unstructured.Unstructured) int { return strings.Compare(a.GetName(), b.GetName()) }
+
+// isProtected reports whether a namespace is protected from deletion.
+func isProtected(ns *unstructured.Unstructured) bool {
+	return ns.GetAnnotations()[v1alpha1.DeletionProtectionAnnotation] == "true"
+}
 
 func isBeingDeleted(object *unstructured.Unstructured) bool {
 	return object.GetDeletionTimestamp() != nil
@@ -208,7 +215,13 @@ func (p *Plan) deleteNamespaces(undeclared []*unstructured.Unstructured, state S
 			total++
 		}
 	}
-	undeclared = slices.DeleteFunc(undeclared, isBeingDeleted)
+	undeclared = slices.DeleteFunc(undeclared, func(ns *unstructured.Unstructured) bool {
+		protected := isProtected(ns) && !isBeingDeleted(ns)
+		if protected {
+			p.Protected = append(p.Protected, ns.GetName())
+		}
+		return protected || isBeingDeleted(ns)
+	})
 	if !options.Confirmed && (len(undeclared) > Allowed(options.Limit, total) || len(undeclared) == total) {
 		for _, ns := range undeclared {
 			p.Waiting = append(p.Waiting, ns.GetName())

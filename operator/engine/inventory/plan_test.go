@@ -70,6 +70,10 @@ func annotated(key, value string) change {
 	return func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{key: value}) }
 }
 
+func protected(o *unstructured.Unstructured) {
+	o.SetAnnotations(map[string]string{v1alpha1.DeletionProtectionAnnotation: "true"})
+}
+
 func deleting(o *unstructured.Unstructured) {
 	o.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
 }
@@ -90,7 +94,7 @@ func stateOf(created []string, live ...*unstructured.Unstructured) State {
 }
 
 // summary returns the plan in short: + for applies, = for replacements, - for deletions, ~ for releases, ? for waiting
-// deletions, u for policyspaces in use, ! for unmanaged namespaces and x for conflicts.
+// deletions, p for protected namespaces, u for policyspaces in use, ! for unmanaged namespaces and x for conflicts.
 func summary(p Plan) []string {
 	var lines []string
 	for _, apply := range p.Applies {
@@ -108,6 +112,9 @@ func summary(p Plan) []string {
 	}
 	for _, name := range p.Waiting {
 		lines = append(lines, "?"+name)
+	}
+	for _, name := range p.Protected {
+		lines = append(lines, "p"+name)
 	}
 	for _, name := range p.Used {
 		lines = append(lines, "u"+name)
@@ -297,6 +304,23 @@ func TestPlan(t *testing.T) {
 			declared: []*unstructured.Unstructured{},
 			state:    stateOf([]string{"1", "2"}, space("s", uid("1")), namespace("last", uid("2"), inSpace("s"))),
 			want:     []string{"?last", "us"},
+		},
+		"a protected namespace stays, also after a confirmation, and so do the policyspaces that it is in": {
+			declared: []*unstructured.Unstructured{},
+			state: stateOf([]string{"1", "2", "3", "4"}, space("root", uid("1")), space("s", uid("2"), below("root")),
+				namespace("kept", uid("3"), inSpace("s"), protected), namespace("gone", uid("4"), inSpace("s"))),
+			options: Options{Confirmed: true},
+			want:    []string{"-namespace/gone", "pkept", "uroot", "us"},
+		},
+		"a protected namespace does not count as one that would be deleted": {
+			declared: []*unstructured.Unstructured{},
+			state:    stateOf([]string{"1", "2"}, namespace("kept", uid("1"), protected), namespace("gone", uid("2"))),
+			want:     []string{"-namespace/gone", "pkept"},
+		},
+		"a protected namespace of others, and one that is being deleted, are not mentioned": {
+			declared: []*unstructured.Unstructured{},
+			state: stateOf([]string{"2"}, namespace("other", uid("1"), protected),
+				namespace("going", uid("2"), protected, deleting)),
 		},
 		"a policyspace is deleted with its namespaces": {
 			declared: []*unstructured.Unstructured{},

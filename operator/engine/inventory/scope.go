@@ -44,7 +44,8 @@ func (s Scope) Concerns(before, after *unstructured.Unstructured) bool {
 	}
 	declared := s.Declared[IDOf(after)]
 	if declared == nil {
-		return isAdoptedBy(before, s.Tree) != isAdoptedBy(after, s.Tree)
+		return isAdoptedBy(before, s.Tree) != isAdoptedBy(after, s.Tree) ||
+			s.Created[after.GetUID()] && isProtected(before) != isProtected(after)
 	}
 	return !IsInForce(declared, after) || consents(before) != consents(after) ||
 		before.GetLabels()[v1alpha1.TreeLabel] != after.GetLabels()[v1alpha1.TreeLabel]

@@ -59,6 +59,12 @@ func TestScopeConcerns(t *testing.T) {
 		"an object that was created is edited": {
 			role("old", uid("created")), role("old", uid("created"), annotated("a", "b")), false,
 		},
+		"a namespace that is kept loses its protection": {
+			namespace("old", uid("created"), protected), namespace("old", uid("created")), true,
+		},
+		"a namespace of others loses its protection": {
+			namespace("other", protected), namespace("other"), false,
+		},
 		"a namespace that waits is being deleted": {
 			namespace("old", uid("created")), namespace("old", uid("created"), deleting), true,
 		},

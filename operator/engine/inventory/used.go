@@ -9,8 +9,8 @@ import (
 )
 
 // keepUsedSpaces moves the policyspaces that would be deleted although namespaces remain in or below them from Deletes
-// to Used. Such a namespace waits for a confirmation of its deletion, or was created by others. A later plan deletes
-// the policyspaces.
+// to Used. Such a namespace waits for a confirmation of its deletion, is protected from deletion, or was created by
+// others. A later plan deletes the policyspaces.
 func (p *Plan) keepUsedSpaces(declared map[ID]*unstructured.Unstructured, state State) {
 	leaving := map[ID]bool{}
 	for _, object := range slices.Concat(p.Deletes, p.Releases) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -389,7 +390,7 @@ func (p *pass) prune(ctx context.Context, change Change) Outcome {
 	case err != nil:
 	case change.Action == Empty:
 		_, err = empty(ctx, objects, change)
-	case change.Revoked || isRBAC(change.Kind.GroupKind()) && hasFinalizers(change.Observed):
+	case change.Revoked || isRBAC(change.Kind.GroupKind()) && mayResist(change.Observed):
 		err = revoke(ctx, objects, change)
 	default:
 		err = remove(ctx, objects, change.Observed)
@@ -417,6 +418,12 @@ func revoke(ctx context.Context, objects metadata.ResourceInterface, change Chan
 	return remove(ctx, objects, emptied)
 }
 
+// mayResist reports whether the deletion of an object may leave it in place: it has finalizers, or a user protects it
+// from deletion and may do so again.
+func mayResist(object *metav1.PartialObjectMetadata) bool {
+	return hasFinalizers(object) || isProtected(object)
+}
+
 // empty removes the subjects of a RoleBinding or the rules of a Role.
 func empty(
 	ctx context.Context, objects metadata.ResourceInterface, change Change,
@@ -425,16 +432,29 @@ func empty(
 	if change.Kind.GroupKind() == roleKind {
 		grants = "rules"
 	}
-	return asObserved(ctx, objects, change.Observed, func(version string) (*metav1.PartialObjectMetadata, error) {
-		metadata := map[string]any{"uid": change.Observed.UID}
+	return patchObserved(ctx, objects, change.Observed, map[string]any{grants: nil})
+}
+
+// patchObserved sets fields of the object that was observed, and removes its protection from deletion.
+func patchObserved(
+	ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata,
+	fields map[string]any,
+) (*metav1.PartialObjectMetadata, error) {
+	return asObserved(ctx, objects, observed, func(version string) (*metav1.PartialObjectMetadata, error) {
+		metadata := map[string]any{"uid": observed.UID}
 		if version != "" {
 			metadata["resourceVersion"] = version
 		}
-		body, err := json.Marshal(map[string]any{"metadata": metadata, grants: nil})
+		if isProtected(observed) {
+			metadata["annotations"] = map[string]any{v1alpha1.DeletionProtectionAnnotation: nil}
+		}
+		body := maps.Clone(fields)
+		body["metadata"] = metadata
+		data, err := json.Marshal(body)
 		if err != nil {
 			return nil, err
 		}
-		return objects.Patch(ctx, change.Name, types.MergePatchType, body,
+		return objects.Patch(ctx, observed.Name, types.MergePatchType, data,
 			metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
 	})
 }
@@ -446,10 +466,15 @@ func finalizerFailure(change Change) *Failure {
 			strings.Join(change.Observed.Finalizers, ", "))}
 }
 
-// remove deletes the object that was observed. It does not delete another object that has the name by now.
+// remove deletes the object that was observed. It does not delete another object that has the name by now. It removes
+// the protection from deletion before: the caller has decided that the protection does not hold.
 func remove(ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata) error {
+	observed, err := unprotect(ctx, objects, observed)
+	if err != nil {
+		return err
+	}
 	background := metav1.DeletePropagationBackground
-	_, err := asObserved(ctx, objects, observed, func(version string) (struct{}, error) {
+	_, err = asObserved(ctx, objects, observed, func(version string) (struct{}, error) {
 		preconditions := &metav1.Preconditions{UID: &observed.UID}
 		if version != "" {
 			preconditions.ResourceVersion = &version

@@ -72,6 +72,7 @@
 //   - plan.go: NewPlan, and the decision about each object.
 //   - authoritative.go: decisions about undeclared objects of kinds for which a template is authoritative.
 //   - bindings.go: the order of Roles and RoleBindings.
+//   - protection.go: objects that are protected from deletion.
 //   - ownership.go: which objects nstpl created, and which declared fields lost their owner.
 //   - observe.go: reading metadata without a cache, for the plugin.
 //   - apply.go, replace.go: carrying out a plan; recreating objects that cannot be changed in place.

@@ -33,6 +33,7 @@ const (
 	FindingDrifted           = "Drifted"
 	FindingUndeclaredDeleted = "UndeclaredDeleted"
 	FindingDriftCorrected    = "DriftCorrected"
+	FindingProtected         = "Protected"
 )
 
 // Finding is something that a user should know about a namespace or one of its objects.
@@ -58,6 +59,7 @@ const (
 	messageLeftOut       = "left out: "
 	messageUndeclared    = "no template declares it"
 	messageDeclaredTwice = "declared by templates "
+	messageProtected     = "is kept, because it is protected from deletion"
 )
 
 // String returns the finding as a sentence that names the object, and for an error also the template.
@@ -131,10 +133,13 @@ func outcomeFindings(outcome Outcome) []Finding {
 	return []Finding{finding}
 }
 
-// differenceFinding returns the finding about an object that differs from the templates and is not changed.
+// differenceFinding returns the finding about an object that differs from the templates, or is protected from deletion,
+// and is not changed.
 func differenceFinding(change Change) (finding Finding, differs bool) {
 	finding = Finding{Object: change.ID(), Template: change.Template, Severity: Warning}
 	switch {
+	case change.Protected:
+		finding.Reason, finding.Message = FindingProtected, change.Reason
 	case change.Action != LeaveAlone || !change.Differs():
 		return finding, false
 	case change.Undeclared:

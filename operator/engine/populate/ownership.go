@@ -41,9 +41,10 @@ func Ours(object metav1.Object) bool {
 }
 
 // SameRecord reports whether two states are of the same object, with the same label, annotations and creator as far as
-// nstpl records them.
+// nstpl records them, and the same protection from deletion.
 func SameRecord(a, b *metav1.PartialObjectMetadata) bool {
 	return a.UID == b.UID && labelOf(a) == labelOf(b) && recordOf(a) == recordOf(b) && Ours(a) == Ours(b) &&
+		isProtected(a) == isProtected(b) &&
 		a.Annotations[v1alpha1.HashAnnotation] == b.Annotations[v1alpha1.HashAnnotation]
 }
 

@@ -74,6 +74,8 @@ type Change struct {
 	Observed *metav1.PartialObjectMetadata
 	// Lost is the object's last known metadata before another client deleted it or removed its label; nil if unknown.
 	Lost *metav1.PartialObjectMetadata
+	// Protected says that the object would be deleted if the last applied declaration did not protect it from deletion.
+	Protected bool
 	// Revoked says that the RoleBinding is deleted before any Role changes.
 	Revoked bool
 	// Err is why the object cannot be applied; nil unless Action is Unknown.
@@ -162,7 +164,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	}
 	for _, object := range observed.Objects {
 		if labelled[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] == object {
-			plan.Changes = append(plan.Changes, undeclared(declared, index, object))
+			plan.Changes = append(plan.Changes, keepProtected(declared, undeclared(declared, index, object)))
 		}
 	}
 	for _, object := range observed.Others {

@@ -29,6 +29,7 @@ type Reduced struct {
 // others is metadata that few objects have.
 type others struct {
 	adopted, unowned  string
+	isProtected       bool
 	deletionTimestamp *metav1.Time
 	finalizers        []string
 }
@@ -55,6 +56,9 @@ func (r *Reduced) Metadata(kind metav1.TypeMeta) *metav1.PartialObjectMetadata {
 	}
 	if r.others.unowned != "" {
 		object.Annotations[v1alpha1.UnownedAnnotation] = r.others.unowned
+	}
+	if r.others.isProtected {
+		object.Annotations[v1alpha1.DeletionProtectionAnnotation] = "true"
 	}
 	return object
 }
@@ -88,10 +92,11 @@ func (r *Reducer) Reduce(full *metav1.PartialObjectMetadata) *Reduced {
 	rest := others{
 		adopted:           full.Annotations[v1alpha1.AdoptedAnnotation],
 		unowned:           full.Annotations[v1alpha1.UnownedAnnotation],
+		isProtected:       isProtected(full),
 		deletionTimestamp: full.DeletionTimestamp,
 		finalizers:        full.Finalizers,
 	}
-	if rest.adopted != "" || rest.unowned != "" || rest.deletionTimestamp != nil || len(rest.finalizers) > 0 {
+	if rest.adopted != "" || rest.unowned != "" || rest.isProtected || rest.deletionTimestamp != nil || len(rest.finalizers) > 0 {
 		reduced.others = &rest
 	}
 	return reduced

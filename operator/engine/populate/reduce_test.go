@@ -34,7 +34,7 @@ func TestReducedMetadataHasWhatPlansRead(t *testing.T) {
 				Labels: map[string]string{v1alpha1.TemplateNameLabel: "e", "f": "g"},
 				Annotations: map[string]string{
 					v1alpha1.HashAnnotation: "h", v1alpha1.AdoptedAnnotation: "true", v1alpha1.UnownedAnnotation: "i",
-					"large": "j",
+					v1alpha1.DeletionProtectionAnnotation: "true", "large": "j",
 				},
 				ManagedFields: entries,
 			}}

@@ -85,5 +85,5 @@ func MayReplace(change Change, existing metav1.Object) error {
 	case !Ours(existing) && !change.Occupied:
 		return errors.New("it existed before nstpl managed it: delete it yourself")
 	}
-	return nil
+	return mayReplaceProtected(change)
 }

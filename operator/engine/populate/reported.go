@@ -67,6 +67,8 @@ func newReported(condition *corev1.NamespaceCondition, object, template, message
 		reported.Reason = FindingUndeclared
 	case strings.HasPrefix(message, messageLeftOut):
 		reported.Reason = FindingLeftOut
+	case strings.HasPrefix(message, messageProtected):
+		reported.Reason = FindingProtected
 	case strings.HasPrefix(message, messageDeclaredTwice):
 		reported.Reason = FindingDeclaredTwice
 	case object == "":

@@ -159,7 +159,7 @@ func CheckLabels(labels map[string]string) []Problem {
 }
 
 // CheckAnnotations returns a problem for each of the annotations that is reserved for nstpl or for kustomize, which
-// would omit or rename objects because of them.
+// would omit or rename objects because of them, and for an invalid value of DeletionProtectionAnnotation.
 func CheckAnnotations(annotations map[string]string) []Problem {
 	own := append([]string{konfig.IgnoredByKustomizeAnnotation, originAnnotation, transformationsAnnotation},
 		resource.BuildAnnotations...)
@@ -167,6 +167,9 @@ func CheckAnnotations(annotations map[string]string) []Problem {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		var owner string
 		switch {
+		case key == v1alpha1.DeletionProtectionAnnotation:
+			problems = append(problems, checkProtection(annotations[key])...)
+			continue
 		case isReservedKey(key) && key != v1alpha1.ReplaceAnnotation && key != v1alpha1.RequiredSCCAnnotation:
 			owner = "nstpl"
 		case slices.Contains(own, key):
@@ -180,6 +183,18 @@ func CheckAnnotations(annotations map[string]string) []Problem {
 		})
 	}
 	return problems
+}
+
+// checkProtection returns a problem for a value of DeletionProtectionAnnotation that admission denies, such as a token.
+func checkProtection(value string) []Problem {
+	if value == "true" || value == "false" {
+		return nil
+	}
+	return []Problem{{
+		Rule: ruleSchema, Path: "annotations[" + v1alpha1.DeletionProtectionAnnotation + "]",
+		Message: fmt.Sprintf("%q is neither \"true\" nor \"false\"", value),
+		Remedy:  "write \"true\" to protect the object from deletion, or remove the annotation",
+	}}
 }
 
 // Annotations that kustomize removes, and whose names it does not export.

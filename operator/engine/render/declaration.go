@@ -2,6 +2,7 @@ package render
 
 import (
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -15,6 +16,8 @@ type Declaration struct {
 	Name string
 	// Binds is the name of the Role that a RoleBinding refers to, or "".
 	Binds string
+	// MayBeProtected reports whether the object may have DeletionProtectionAnnotation, by itself or by an overlay.
+	MayBeProtected bool
 	// Raw is the object as JSON.
 	Raw []byte
 }
@@ -28,12 +31,14 @@ func (d Declaration) Same(other Declaration) bool {
 // else of them. Declarations omits objects that are not valid JSON, which Compile rejects.
 func Declarations(template *v1alpha1.NamespaceTemplate) []Declaration {
 	declarations := make([]Declaration, 0, len(template.Spec.Templates))
+	overlaysProtect := slices.ContainsFunc(template.Spec.Overlays, protects)
 	for _, raw := range template.Spec.Templates {
 		var object struct {
 			APIVersion string `json:"apiVersion"`
 			Kind       string `json:"kind"`
 			Metadata   struct {
-				Name string `json:"name"`
+				Name        string         `json:"name"`
+				Annotations map[string]any `json:"annotations"`
 			} `json:"metadata"`
 			RoleRef any `json:"roleRef"`
 		}
@@ -42,7 +47,8 @@ func Declarations(template *v1alpha1.NamespaceTemplate) []Declaration {
 		}
 		declaration := Declaration{
 			GroupVersionKind: schema.FromAPIVersionAndKind(object.APIVersion, object.Kind), Name: object.Metadata.Name,
-			Raw: raw.Raw,
+			MayBeProtected: overlaysProtect || object.Metadata.Annotations[v1alpha1.DeletionProtectionAnnotation] == "true",
+			Raw:            raw.Raw,
 		}
 		if ref, ok := object.RoleRef.(map[string]any); ok && declaration.GroupKind() == roleBindingKind &&
 			ref["kind"] == "Role" {
@@ -51,6 +57,14 @@ func Declarations(template *v1alpha1.NamespaceTemplate) []Declaration {
 		declarations = append(declarations, declaration)
 	}
 	return declarations
+}
+
+// protects reports whether an overlay may protect objects from deletion.
+func protects(overlay v1alpha1.Overlay) bool {
+	return overlay.Annotations[v1alpha1.DeletionProtectionAnnotation] == "true" ||
+		slices.ContainsFunc(overlay.Patches, func(patch v1alpha1.Patch) bool {
+			return strings.Contains(patch.Patch, "deletion-protection")
+		})
 }
 
 var roleBindingKind = schema.GroupKind{Group: rbacGroup, Kind: "RoleBinding"}

@@ -2,6 +2,7 @@ package population
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
 // finalize adds the finalizer to a template with deletionPolicy Delete, so that the template remains until its objects
@@ -47,8 +49,8 @@ func (r *Templates) release(
 		return reconcile.Result{}, nil
 	}
 	if !uninstalling && template.Spec.DeletionPolicy == v1alpha1.DeletionDelete {
-		left, err := r.toPrune(ctx, template)
-		if err != nil || left {
+		left, isKnown, err := r.toPrune(ctx, template)
+		if err != nil || !isKnown || len(left) > 0 {
 			return reconcile.Result{RequeueAfter: statusDelay}, err
 		}
 	}
@@ -58,14 +60,16 @@ func (r *Templates) release(
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
-// toPrune reports whether a template has objects in namespaces that it populates, or may have some of a kind that
-// cannot be listed.
-func (r *Templates) toPrune(ctx context.Context, template *v1alpha1.NamespaceTemplate) (bool, error) {
+// toPrune returns the objects of a template in namespaces that it populates, which the operator deletes before the
+// template. isKnown is false if there may be some of a kind that cannot be listed.
+func (r *Templates) toPrune(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate,
+) (left []*metav1.PartialObjectMetadata, isKnown bool, err error) {
 	for _, kind := range template.Status.Kinds {
 		if err := r.Objects.Unlisted(schema.GroupKind(kind)); err != nil {
 			ctrl.LoggerFrom(ctx).Info("the template is kept until its objects are known", "kind",
 				schema.GroupKind(kind).String(), "reason", err.Error())
-			return true, nil
+			return nil, false, nil
 		}
 	}
 	for namespace, there := range r.Objects.Populated(template.Name) {
@@ -75,12 +79,44 @@ func (r *Templates) toPrune(ctx context.Context, template *v1alpha1.NamespaceTem
 			continue
 		}
 		if err != nil {
-			return false, err
+			return nil, false, err
 		}
-		if match.UnpopulatedReason(ns, r.Exclude...) == "" && !match.OptedOutOf(ns, template.Name) &&
-			slices.ContainsFunc(there, func(o *metav1.PartialObjectMetadata) bool { return populate.Ours(o) }) {
-			return true, nil
+		if match.UnpopulatedReason(ns, r.Exclude...) != "" || match.OptedOutOf(ns, template.Name) {
+			continue
+		}
+		for _, object := range there {
+			if populate.Ours(object) {
+				left = append(left, object)
+			}
 		}
 	}
-	return false, nil
+	return left, true, nil
+}
+
+// reportProtected reports in the status of a template that is being deleted which of its objects delay that, because
+// they are protected from deletion.
+func (r *Templates) reportProtected(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
+) error {
+	if template.DeletionTimestamp == nil || template.Spec.DeletionPolicy != v1alpha1.DeletionDelete {
+		return nil
+	}
+	left, _, err := r.toPrune(ctx, template)
+	if err != nil {
+		return err
+	}
+	var protected []string
+	for _, object := range left {
+		if populate.IsProtectedByTemplate(object) {
+			id := populate.ObjectID{GroupKind: object.GroupVersionKind().GroupKind(), Name: object.Name}
+			protected = append(protected, fmt.Sprintf("%s in namespace %s", id, object.Namespace))
+		}
+	}
+	if len(protected) > 0 {
+		reporting.SetKstatus(&status.Conditions, template.Generation, reporting.Failed, populate.FindingProtected,
+			fmt.Sprintf("the template remains until %d objects are deleted that are protected from deletion, the first is "+
+				"%s: a user with the verb unprotect on them must remove their annotation %s", len(protected),
+				slices.Min(protected), v1alpha1.DeletionProtectionAnnotation))
+	}
+	return nil
 }

@@ -39,12 +39,13 @@ type Report struct {
 func reportOf(plan populate.Plan, result populate.Result, findings []populate.Finding) Report {
 	report := Report{Depths: hierarchy.OwnDepthLabels(plan.Namespace), InTree: hierarchy.InTree(plan.Namespace)}
 	isPopulated := !slices.ContainsFunc(findings, func(f populate.Finding) bool { return f.Severity == populate.Error })
-	if len(plan.Templates) == 0 && isPopulated {
+	isProtected := func(f populate.Finding) bool { return f.Reason == populate.FindingProtected }
+	if len(plan.Templates) == 0 && isPopulated && !slices.ContainsFunc(findings, isProtected) {
 		return report
 	}
 	report.Status, report.Reason = corev1.ConditionTrue, populate.ConditionPopulated
 	var parts []string
-	if isPopulated {
+	if isPopulated && len(plan.Templates) > 0 {
 		parts = append(parts, fmt.Sprintf("%d objects of %s", len(plan.Objects), templateNames(plan.Templates)))
 	}
 	for _, finding := range findings {

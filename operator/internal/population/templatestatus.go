@@ -38,6 +38,9 @@ func (r *Templates) completeStatus(
 	r.countForRollout(template, status)
 	status.ObservedGeneration = template.Generation
 	setReady(status, template.Generation)
+	if err := r.reportProtected(ctx, template, status); err != nil {
+		return err
+	}
 	if isObserved || template.DeletionTimestamp != nil || !r.Results.Complete(template.Name) ||
 		r.Results.Any(template.Name) {
 		return nil

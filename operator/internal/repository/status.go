@@ -129,6 +129,11 @@ func conditionOf(known answer, applied string, o *outcome) condition {
 			"set existingNamespaces to Adopt, or annotate them with %s=true", n, o.Unmanaged[0],
 			v1alpha1.AdoptAnnotation)
 	}
+	if n := len(o.Protected); n > 0 {
+		message += fmt.Sprintf("; kept, because protected from deletion: %s that the tree no longer declares, the first is "+
+			"%s: to have it deleted, a user with the verb unprotect on it must remove its annotation %s",
+			countNamespaces(n), o.Protected[0], v1alpha1.DeletionProtectionAnnotation)
+	}
 	if n := len(o.Used); n > 0 {
 		message += fmt.Sprintf("; %d policyspaces are no longer declared and stay while namespaces are in them, the "+
 			"first is %s: delete the namespaces, or move them to another policyspace", n, o.Used[0])

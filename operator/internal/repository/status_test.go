@@ -25,6 +25,7 @@ func TestConditionOf(t *testing.T) {
 		{ID: id, Reason: "goes", Passes: true}, {ID: id, Reason: "taken"},
 	}}}
 	failed := &outcome{failures: []failure{{id, errors.New("denied")}}}
+	kept := &outcome{Plan: inventory.Plan{Protected: []string{"a", "b"}}}
 	waiting := &outcome{Plan: inventory.Plan{Waiting: []string{"a"}}}
 	for name, test := range map[string]struct {
 		known   answer
@@ -38,6 +39,12 @@ func TestConditionOf(t *testing.T) {
 		"in force": {
 			known: answer{tree: tree}, outcome: &outcome{},
 			want: condition{reporting.Current, reasonSynced, "commit 0123456 is in force"},
+		},
+		"protected namespaces are kept": {
+			known: answer{tree: tree}, outcome: kept,
+			want: condition{reporting.Current, reasonSynced, "commit 0123456 is in force; kept, because protected from " +
+				"deletion: 2 namespaces that the tree no longer declares, the first is a: to have it deleted, a user with " +
+				"the verb unprotect on it must remove its annotation policy.nstpl.dev/deletion-protection"},
 		},
 		"objects remain": {known: answer{tree: tree}, outcome: remaining, want: condition{
 			reporting.InProgress, reasonProgressing, "commit 0123456 is being applied: 2 objects remain",

@@ -11,7 +11,8 @@
 //  1. whether the cluster serves the declared kinds, and the author may write and delete them (kinds.go, author.go)
 //  2. whether the template overrides objects of other templates (outline.go, deletions.go)
 //  3. whether the template can be compiled with every combination of its overlays (package render)
-//  4. whether the author may delete what may be pruned, dropped or replaced (deletions.go)
+//  4. whether the author may delete what may be pruned, dropped or replaced (deletions.go), and unprotect what may lose
+//     its protection from deletion (protection.go)
 //  5. whether the author may grant what the template's Roles and RoleBindings grant (grants.go, escalation.go)
 //  6. whether the author may set and remove the protected attributes (attributes.go)
 //  7. whether the operator may populate the kinds (ownrights.go)

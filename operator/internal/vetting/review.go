@@ -227,8 +227,8 @@ func (v *review) combinations(ctx context.Context) ([]render.Variant, error) {
 	return v.combined, err
 }
 
-// judgeVariants returns a problem for each object that the author could not prune, each grant that the author could not
-// make, and each protected attribute that the author may not change. ungrantable are the problems of invalid RBAC
+// judgeVariants returns a problem for each object that the author could not prune or unprotect, each grant that the
+// author could not make, and each protected attribute that the author may not change. ungrantable are the problems of invalid RBAC
 // objects. The variants are the template without overlays and with each overlay alone.
 func (v *review) judgeVariants(
 	ctx context.Context, kinds []resolvedKind, variants []render.Variant,
@@ -248,6 +248,10 @@ func (v *review) judgeVariants(
 	if !v.unlimited {
 		more, err := v.judgeDeletions(ctx, variants, complete)
 		if err != nil {
+			return nil, nil, err
+		}
+		problems = append(problems, more...)
+		if more, err = v.judgeProtection(ctx, variants, complete); err != nil {
 			return nil, nil, err
 		}
 		problems = append(problems, more...)

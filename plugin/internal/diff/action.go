@@ -30,6 +30,8 @@ const (
 	actionDeleteIfAdopted action = "DeleteIfAdopted"
 	// actionEmpty removes the rules of a Role, or the subjects of a RoleBinding, that is being deleted.
 	actionEmpty action = "Empty"
+	// actionKeep does not prune or delete an object, because it is protected from deletion.
+	actionKeep action = "Keep"
 	// actionLeaveAlone changes nothing, and the reason says why.
 	actionLeaveAlone action = "LeaveAlone"
 	// actionUnknown says that the object could not be compared.
@@ -42,7 +44,7 @@ var actions = []struct {
 	done string
 }{
 	{actionConfigure, "configured"}, {actionCreate, "created"}, {actionAdopt, "adopted"}, {actionReplace, "replaced"},
-	{actionPrune, "pruned"}, {actionDelete, "deleted"}, {actionEmpty, "emptied"}, {actionLeaveAlone, "left alone"},
+	{actionPrune, "pruned"}, {actionDelete, "deleted"}, {actionEmpty, "emptied"}, {actionKeep, "kept"}, {actionLeaveAlone, "left alone"},
 	{actionUnknown, "unknown"},
 }
 
@@ -64,6 +66,9 @@ func actionOf(change populate.Change) action {
 	case populate.Empty:
 		return actionEmpty
 	case populate.LeaveAlone, populate.Unchanged:
+		if change.Protected {
+			return actionKeep
+		}
 		return actionLeaveAlone
 	case populate.Unknown:
 	}

@@ -81,10 +81,10 @@ func (live liveObjects) apply(root string, declared []*unstructured.Unstructured
 func applyKind[T any](
 	live liveObjects, kind schema.GroupVersionKind, root string, declared []*unstructured.Unstructured,
 ) ([]*T, error) {
-	all := map[string]*unstructured.Unstructured{}
+	all, kept := map[string]*unstructured.Unstructured{}, live.kept(root, declared)
 	for name, object := range live[kind] {
 		switch isOfTree := object.GetLabels()[v1alpha1.TreeLabel] == root; {
-		case !isOfTree:
+		case !isOfTree || kept[object.GetUID()] != "":
 			all[name] = object
 		case kind == templateKind:
 			now := metav1.Now()

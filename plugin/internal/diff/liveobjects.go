@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
 
@@ -135,18 +136,45 @@ func compareObject(
 	return change
 }
 
-// undeclared returns the deletions of the objects of a kind that have the label of a tree and are not declared.
+// kept returns, by UID, why objects stay although a tree no longer declares them: namespaces that are protected from
+// deletion, and the policyspaces that they are in.
+func (live liveObjects) kept(tree string, declared []*unstructured.Unstructured) map[types.UID]string {
+	kept := map[types.UID]string{}
+	isDeclared := ofKind(declared, namespaceKind)
+	for name, ns := range live[namespaceKind] {
+		if ns.GetLabels()[v1alpha1.TreeLabel] != tree || isDeclared[name] != nil || ns.GetDeletionTimestamp() != nil ||
+			ns.GetAnnotations()[v1alpha1.DeletionProtectionAnnotation] != "true" {
+			continue
+		}
+		kept[ns.GetUID()] = "is no longer in the tree, and stays because it is protected from deletion: to have it " +
+			"deleted, a user with the verb unprotect on it must remove its annotation " +
+			v1alpha1.DeletionProtectionAnnotation
+		space := live[policySpaceKind][ns.GetLabels()[v1alpha1.PolicySpaceLabel]]
+		for space != nil && kept[space.GetUID()] == "" {
+			kept[space.GetUID()] = "is no longer in the tree, and stays while protected namespaces are in it, such as " + name
+			parent, _, _ := unstructured.NestedString(space.Object, "spec", "parent") // "" if it is not a string
+			space = live[policySpaceKind][parent]
+		}
+	}
+	return kept
+}
+
+// undeclared returns the deletions of the objects of a kind that have the label of a tree and are not declared, and
+// those of these objects that are kept.
 func (live liveObjects) undeclared(
 	kind schema.GroupVersionKind, tree string, declared []*unstructured.Unstructured,
 ) []treeChange {
 	var changes []treeChange
-	isDeclared := ofKind(declared, kind)
+	isDeclared, kept := ofKind(declared, kind), live.kept(tree, declared)
 	for _, name := range slices.Sorted(maps.Keys(live[kind])) {
 		object := live[kind][name]
 		if object.GetLabels()[v1alpha1.TreeLabel] == tree && isDeclared[name] == nil &&
 			object.GetDeletionTimestamp() == nil {
-			changes = append(changes,
-				treeChange{Action: actionDelete, sides: survey.Sides{Live: object}, kind: kind, name: name})
+			change := treeChange{Action: actionDelete, sides: survey.Sides{Live: object}, kind: kind, name: name}
+			if note := kept[object.GetUID()]; note != "" {
+				change.Action, change.Note, change.sides = actionKeep, note, survey.Sides{}
+			}
+			changes = append(changes, change)
 		}
 	}
 	return changes

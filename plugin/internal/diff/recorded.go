@@ -135,6 +135,8 @@ func reportedItem(namespace string, finding populate.Reported, object *metav1.Pa
 		i.Template, i.Fields = object.Labels[v1alpha1.TemplateNameLabel], writtenFields(object)
 	}
 	switch {
+	case finding.Reason == populate.FindingProtected:
+		i.Action = actionKeep
 	case finding.Severity == populate.Error && object == nil:
 		i.Action, i.Fails = actionCreate, finding.Message
 	case finding.Severity == populate.Error:

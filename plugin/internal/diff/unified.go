@@ -80,8 +80,11 @@ func (d *diff) writeFiles(
 	return errors.Join(errs...)
 }
 
-// writeItem writes the files of an object. It returns a note if the user may not read the object.
+// writeItem writes the files of an object that changes. It returns a note if the user may not read the object.
 func writeItem(ctx context.Context, c *cluster.Cluster, differ *kubectldiff.Differ, i *item) (note string, err error) {
+	if i.Action == actionKeep {
+		return "", nil
+	}
 	sides := i.sides
 	if i.change.Declared == nil {
 		if sides, err = survey.DryRun(ctx, c, i.Namespace, i.change); apierrors.IsForbidden(err) {

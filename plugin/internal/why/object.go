@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -128,7 +129,7 @@ func addDeclaration(a *answer, change *populate.Change, index *match.Index) {
 		a.add(labelDeclaredBy, text+", which no longer exists")
 		return
 	}
-	if change.Declared == nil && change.Deletes() {
+	if change.Declared == nil && (change.Deletes() || change.Protected) {
 		a.add(labelDeclaredBy, text+" declared it earlier")
 		return
 	}
@@ -159,6 +160,16 @@ func (e *explainer) explainChange(
 		"'kubectl nstpl opt-out %s --template %[1]s'.", template, a.Namespace)
 	if change.Declared != nil && change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport {
 		edit += " The operator reverts other changes of declared fields."
+	}
+	if live != nil && live.GetAnnotations()[v1alpha1.DeletionProtectionAnnotation] == "true" {
+		a.add(labelState, "protected from deletion, until a user with the verb unprotect on it removes its annotation "+
+			v1alpha1.DeletionProtectionAnnotation)
+	}
+	if change.Protected {
+		a.Summary, a.Codes = a.where()+" "+change.Reason, []codes.Code{codes.DeletionProtected}
+		a.add(labelRemedy, fmt.Sprintf("To have it deleted, remove the protection with 'kubectl annotate %s -n %s %s-'.",
+			a.Subject, a.Namespace, v1alpha1.DeletionProtectionAnnotation))
+		return
 	}
 	switch change.Action {
 	case populate.Unchanged:

@@ -1,0 +1,73 @@
+package populate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/metadata"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// An object with DeletionProtectionAnnotation is not deleted: an admission policy denies that to every client. Every
+// user who may update an object may protect it. If the operator respected that, a user could keep a RoleBinding that a
+// template takes away. So the operator distinguishes two cases by the owner of the annotation:
+//
+//   - The last applied declaration has the annotation. The object is kept, until a user with the verb unprotect
+//     removes the annotation.
+//   - Another client set it. The operator removes the annotation and then deletes the object.
+
+// isProtected reports whether an object is protected from deletion.
+func isProtected(object metav1.Object) bool {
+	return object.GetAnnotations()[v1alpha1.DeletionProtectionAnnotation] == "true"
+}
+
+// IsProtectedByTemplate reports whether the declaration that nstpl applied last protects an object from deletion.
+func IsProtectedByTemplate(object metav1.Object) bool {
+	entry := ownEntry(object)
+	if entry == nil || !isProtected(object) {
+		return false
+	}
+	owned, err := ownedFields(entry)
+	return err == nil && len(owned.lostOf(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.DeletionProtectionAnnotation: "true"}},
+	})) == 0
+}
+
+// keepProtected replaces the pruning of an object that its template protects by leaving it alone. A withheld RoleBinding
+// is pruned all the same: it could grant more than the author of its template was admitted with.
+func keepProtected(declared Declared, change Change) Change {
+	isWithheld := slices.ContainsFunc(declared.Withheld, func(w Withheld) bool { return w.Object.ID() == change.ID() })
+	if change.Action != Prune || isWithheld || !IsProtectedByTemplate(change.Observed) {
+		return change
+	}
+	change.Action, change.Undeclared, change.Protected = LeaveAlone, false, true
+	change.Reason = fmt.Sprintf(messageProtected+" (%s): to have it deleted, "+
+		"a user with the verb unprotect on it must remove its annotation %s", change.Reason,
+		v1alpha1.DeletionProtectionAnnotation)
+	return change
+}
+
+// mayReplaceProtected returns why an object must not be deleted and recreated because its declaration protects it, or
+// nil. RoleBindings are replaced all the same: otherwise a grant that the template changed would remain.
+func mayReplaceProtected(change Change) error {
+	if change.Kind.Group == rbacv1.GroupName || !isProtected(change.Declared) {
+		return nil
+	}
+	return fmt.Errorf("its declaration protects it from deletion: remove the annotation %s from the template first",
+		v1alpha1.DeletionProtectionAnnotation)
+}
+
+// unprotect removes the annotation that protects an object from deletion, if it has one. It returns the object's
+// metadata after that.
+func unprotect(
+	ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata,
+) (*metav1.PartialObjectMetadata, error) {
+	if !isProtected(observed) {
+		return observed, nil
+	}
+	return patchObserved(ctx, objects, observed, map[string]any{})
+}
