@@ -179,10 +179,11 @@ func syncEdit() scenario {
 func syncRename() scenario {
 	return scenario{
 		name: "sync rename", observe: (*run).watchAccess,
-		deletes: []string{undeclared, "-old", "-new", ".of-b", "edited"},
-		before:  (*run).followFirstTree,
-		do:      func(r *run) { r.commit(r.renamedTree()) },
-		then:    func(r *run) { r.commit(r.firstTree()) },
+		deletes:    []string{undeclared, "-old", "-new", ".of-b", "edited"},
+		before:     (*run).followFirstTree,
+		do:         func(r *run) { r.commit(r.renamedTree()) },
+		leaderless: func(r *run) { r.commit(r.firstTree()) },
+		then:       func(r *run) { r.commit(r.firstTree()) },
 	}
 }
 

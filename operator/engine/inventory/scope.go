@@ -24,7 +24,8 @@ func NewScope(
 	tree string, declared []*unstructured.Unstructured, created map[types.UID]bool, pending map[ID]bool,
 ) Scope {
 	s := Scope{
-		Tree: tree, Declared: make(map[ID]*unstructured.Unstructured, len(declared)), Created: created, Pending: pending,
+		Tree: tree, Declared: make(map[ID]*unstructured.Unstructured, len(declared)), Created: created,
+		Pending: pending,
 	}
 	for _, object := range declared {
 		s.Declared[IDOf(object)] = object

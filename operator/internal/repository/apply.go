@@ -143,7 +143,8 @@ func (r *Repositories) apply(
 // may be executed later, even after this pass has created the object and another one has deleted it. So an object stays
 // pending as long as that can happen, unless another client has created it.
 func (r *Repositories) resolvePending(
-	ctx context.Context, repository types.UID, rec *record, tree string, live map[inventory.ID]*unstructured.Unstructured,
+	ctx context.Context, repository types.UID, rec *record, tree string,
+	live map[inventory.ID]*unstructured.Unstructured,
 ) error {
 	for id := range rec.pending {
 		isOver := r.unanswered.areOver(repository, id, time.Now())

@@ -261,6 +261,33 @@ func TestACreationThatArrivesLateIsUndone(t *testing.T) {
 	}
 }
 
+// While a creation is pending, an object of the same name that another client has created is not deleted, even if a user
+// who may only change it makes it look like one of the tree later.
+func TestAnObjectOfOthersIsNotTakenForAPendingOne(t *testing.T) {
+	t.Parallel()
+	cluster, admin := newCluster(t)
+	const root = "taken"
+	repository := createRepository(t, admin, root)
+	first := treeOf(t, root, "one", map[string]string{"a.yaml": roleFile(root + "-a")})
+	second := treeOf(t, root, "two", map[string]string{"b.yaml": roleFile(root + "-b")})
+	_, err := newRepositories(t, cluster.RESTConfig(), &ending{at: 2}).force(t.Context(), repository, first)
+	require.NoError(t, err)
+	successor := newRepositories(t, cluster.RESTConfig(), nil)
+	foreign := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: root + "-a"}}
+	require.NoError(t, admin.Client.Create(t.Context(), foreign))
+	for range 2 {
+		_, err := successor.force(t.Context(), repository, second)
+		require.NoError(t, err)
+		require.NoError(t, admin.Live.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
+		looksLike := first.declared[0].DeepCopy()
+		looksLike.SetUID(foreign.UID)
+		objects, err := admin.Cluster.as("")
+		require.NoError(t, err)
+		_, err = objects.apply(t.Context(), inventory.Apply{Declared: first.declared[0], Live: looksLike})
+		require.NoError(t, err)
+	}
+}
+
 // liveOf returns the objects whose names begin with a prefix.
 func liveOf(t *testing.T, admin *Repositories, prefix string) []string {
 	t.Helper()

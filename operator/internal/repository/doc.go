@@ -19,8 +19,8 @@
 // if the process ends in between, its successor knows which objects it has created. A request that was not answered may
 // be executed late. The name stays recorded until that cannot happen any more.
 //
-// Only the leader writes, and only while no other replica can be the leader. A new leader begins when its caches have
-// everything that the former one has created: see package leadership.
+// Only the leader writes, and only while no other replica can be the leader: see package leadership. The caches of the
+// objects of trees begin with the leadership, so that they have everything that the former leader has created.
 //
 // The record belongs to one PolicyRepository. When that is deleted, so is the record, and all objects stay.
 //

@@ -39,13 +39,6 @@ func newObject(kind schema.GroupVersionKind) *unstructured.Unstructured {
 	return object
 }
 
-// newList returns an empty list of objects of a kind.
-func newList(kind schema.GroupVersionKind) *unstructured.UnstructuredList {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	return list
-}
-
 // Cluster reads and writes the objects of trees.
 type Cluster struct {
 	// Cached reads from the cache.
@@ -64,7 +57,8 @@ type Cluster struct {
 func (c *Cluster) live(ctx context.Context) (map[inventory.ID]*unstructured.Unstructured, error) {
 	all := map[inventory.ID]*unstructured.Unstructured{}
 	for kind := range resources {
-		list := newList(kind)
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 		if err := c.Cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("list the objects of the kind %s: %w", kind.Kind, err)
 		}

@@ -30,7 +30,6 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
-	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/repository/artifact"
 	"nstpl.dev/nstpl/operator/internal/watch"
@@ -92,18 +91,7 @@ func (r *Repositories) SetupWithManager(mgr ctrl.Manager) error {
 			},
 		})
 	}
-	caches := leadership.NewCaches(mgr.GetClient(), mgr.GetAPIReader(), lists()...)
-	return b.Complete(caches.Before(r))
-}
-
-// lists returns empty lists of the kinds on which plans depend. A leader that has not seen what the former one created
-// would not delete it later.
-func lists() []client.ObjectList {
-	all := []client.ObjectList{&v1alpha1.PolicyRepositoryList{}}
-	for kind := range resources {
-		all = append(all, newList(kind))
-	}
-	return all
+	return b.Complete(r)
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
