@@ -56,10 +56,12 @@ func TestReportedFindingsHaveTheirReasons(t *testing.T) {
 	template.Spec.FailurePolicy = v1alpha1.FailureIgnore
 	kind := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 	change := Change{Action: LeaveAlone, Kind: kind, Name: "settings"}
-	drifted, undeclared := change, change
+	drifted, undeclared, protected := change, change, change
 	drifted.Drifted, drifted.Reason = true, "data.a changed"
 	undeclared.Undeclared, undeclared.Reason = true, messageUndeclared+"; authoritativePolicy is Report"
+	protected.Protected, protected.Reason = true, messageProtected+" (template a does not select the namespace)"
 	for reason, declared := range map[string]Plan{
+		FindingProtected:  {Changes: []Change{protected}},
 		FindingDrifted:    {Changes: []Change{drifted}},
 		FindingUndeclared: {Changes: []Change{undeclared}},
 		FindingLeftOut: {Declared: Declared{
