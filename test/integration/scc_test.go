@@ -120,6 +120,7 @@ func newPodAuthors(t *testing.T) podAuthors {
 
 // withT returns the authors for a subtest.
 func (s podAuthors) withT(t *testing.T) podAuthors {
+	t.Helper()
 	s.testScope = s.testScope.withT(t)
 	return s
 }

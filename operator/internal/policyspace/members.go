@@ -15,9 +15,9 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
-// policySpaceIndex is the cache index of namespaces by policy space. A namespace has the value insideSpace plus the name
-// for each policy space that its depth labels name, and the value labelledSpace plus the name of the policy space in its
-// own label.
+// policySpaceIndex is the cache index of namespaces by policy space. A namespace has the value insideSpace plus the
+// name for each policy space that its depth labels name, and the value labelledSpace plus the name of the policy space
+// in its own label.
 const (
 	policySpaceIndex = "policyspace"
 	insideSpace      = "inside/"
