@@ -92,7 +92,9 @@ var attributeLocations = []attributeLocation{
 }
 
 // newObject returns an object with an attribute in this place, or without it if the value is valueNone.
-func (p attributeLocation) newObject(t *testing.T, namespace, name, field, key, value string) *unstructured.Unstructured {
+func (p attributeLocation) newObject(
+	t *testing.T, namespace, name, field, key, value string,
+) *unstructured.Unstructured {
 	t.Helper()
 	object := parseYAML(t, p.text)[0]
 	object.SetNamespace(namespace)

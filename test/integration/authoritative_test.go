@@ -116,8 +116,8 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	})
 }
 
-// requireOccupiedBindingReplaced checks that the operator replaces a RoleBinding of another client that has the name of a
-// declared one.
+// requireOccupiedBindingReplaced checks that the operator replaces a RoleBinding of another client that has the name of
+// a declared one.
 func (s *testScope) requireOccupiedBindingReplaced(ns *corev1.Namespace, declared string) {
 	for _, first := range []func() error{
 		func() error { return s.client.Delete(s.t.Context(), clusterAdminBinding(ns.Name, occupiedName)) },
@@ -138,8 +138,8 @@ func (s *testScope) requireOccupiedBindingReplaced(ns *corev1.Namespace, declare
 	}
 }
 
-// requireKeptWhileATemplateIsBroken checks that undeclared objects stay until all templates can be rendered: a broken one
-// may declare them.
+// requireKeptWhileATemplateIsBroken checks that undeclared objects stay until all templates can be rendered: a broken
+// one may declare them.
 func (s *testScope) requireKeptWhileATemplateIsBroken(ns *corev1.Namespace) {
 	require.NoError(s.t, s.operator.Kill())
 	s.disableVetting()

@@ -120,6 +120,7 @@ func newPodAuthors(t *testing.T) podAuthors {
 
 // withT returns the authors for a subtest.
 func (s podAuthors) withT(t *testing.T) podAuthors {
+	t.Helper()
 	s.testScope = s.testScope.withT(t)
 	return s
 }
@@ -256,9 +257,9 @@ func (s podAuthors) checkExec() {
 		require.NoError(s.t, err)
 		clients, err := kubernetes.NewForConfig(config)
 		require.NoError(s.t, err)
-		return clients.CoreV1().RESTClient().Post().Namespace(s.namespace).Resource("pods").Name(p.Name).SubResource(verb).
-			VersionedParams(&corev1.PodExecOptions{Command: []string{"sh"}, Stdout: true},
-				clientgoscheme.ParameterCodec).Do(s.t.Context()).Error()
+		return clients.CoreV1().RESTClient().Post().Namespace(s.namespace).Resource("pods").Name(p.Name).
+			SubResource(verb).VersionedParams(&corev1.PodExecOptions{Command: []string{"sh"}, Stdout: true},
+			clientgoscheme.ParameterCodec).Do(s.t.Context()).Error()
 	}
 	for _, verb := range []string{"exec", "attach"} {
 		err := enter("jane", verb, s.sudo)

@@ -136,7 +136,8 @@ func TestFindNamesReportsDeclaredNames(t *testing.T) {
 func TestWordsOfIdentifiers(t *testing.T) {
 	t.Parallel()
 	for identifier, want := range map[string]string{
-		"": "", "a": "a", "listByUID": "list by uid", "UIDOf": "uid of", "HTTPServer": "http server", "is_sure": "is sure",
+		"": "", "a": "a", "listByUID": "list by uid", "UIDOf": "uid of", "HTTPServer": "http server",
+		"is_sure": "is sure",
 	} {
 		require.Equal(t, want, words(identifier))
 	}

@@ -53,7 +53,8 @@ type Overridden struct {
 func (o Overridden) Finding() Finding {
 	return Finding{
 		Object: o.Object, Template: o.Template, Severity: Warning, Reason: FindingDeclaredTwice,
-		Message: fmt.Sprintf(messageDeclaredTwice+"%s and %s: the declaration of %s is applied", o.Template, o.By, o.By),
+		Message: fmt.Sprintf(messageDeclaredTwice+"%s and %s: the declaration of %s is applied", o.Template, o.By,
+			o.By),
 	}
 }
 

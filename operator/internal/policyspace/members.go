@@ -15,9 +15,9 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
-// policySpaceIndex is the cache index of namespaces by policy space. A namespace has the value insideSpace plus the name for each
-// policy space that its depth labels name, and the value labelledSpace plus the name of the policy space in its own
-// label.
+// policySpaceIndex is the cache index of namespaces by policy space. A namespace has the value insideSpace plus the
+// name for each policy space that its depth labels name, and the value labelledSpace plus the name of the policy space
+// in its own label.
 const (
 	policySpaceIndex = "policyspace"
 	insideSpace      = "inside/"
@@ -41,7 +41,8 @@ func indexPolicySpaces(object client.Object) []string {
 	return values
 }
 
-// listByPolicySpace returns the cached namespaces with a value in the policySpaceIndex. The caller must not change them.
+// listByPolicySpace returns the cached namespaces with a value in the policySpaceIndex. The caller must not change
+// them.
 func listByPolicySpace(ctx context.Context, cached client.Reader, value string) ([]*corev1.Namespace, error) {
 	list := &corev1.NamespaceList{}
 	if err := cached.List(ctx, list, client.MatchingFields{policySpaceIndex: value},

@@ -66,7 +66,8 @@ type freshness struct {
 // SetupWithManager starts the controller. It reconciles a policy space when its spec changes, and when the usage, the
 // number or the place of the namespaces in it changes.
 func (r *Spaces) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Namespace{}, policySpaceIndex, indexPolicySpaces); err != nil {
+	err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Namespace{}, policySpaceIndex, indexPolicySpaces)
+	if err != nil {
 		return err
 	}
 	r.requests = r.Queues.NewRetrying("policyspace", backoff.FirstRetry)
