@@ -148,8 +148,8 @@ const (
 	VerbUse = "use"
 	// VerbOptOut on namespacetemplates allows a user to opt namespaces out and in.
 	VerbOptOut = "optout"
-	// VerbUnprotect on an object allows a user to remove DeletionProtectionAnnotation from it, and on a Namespace also to
-	// add it.
+	// VerbUnprotect on an object allows a user to remove DeletionProtectionAnnotation from it, and on a Namespace also
+	// to add it.
 	VerbUnprotect = "unprotect"
 	// VerbInitialize on a Namespace allows writes into it while it is being initialized, and the removal of pending
 	// initializers.

@@ -37,8 +37,8 @@ func IsProtectedByTemplate(object metav1.Object) bool {
 	})) == 0
 }
 
-// keepProtected replaces the pruning of an object that its template protects by leaving it alone. A withheld RoleBinding
-// is pruned all the same: it could grant more than the author of its template was admitted with.
+// keepProtected replaces the pruning of an object that its template protects by leaving it alone. A withheld
+// RoleBinding is pruned all the same: it could grant more than the author of its template was admitted with.
 func keepProtected(declared Declared, change Change) Change {
 	isWithheld := slices.ContainsFunc(declared.Withheld, func(w Withheld) bool { return w.Object.ID() == change.ID() })
 	if change.Action != Prune || isWithheld || !IsProtectedByTemplate(change.Observed) {

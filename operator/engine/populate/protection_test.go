@@ -70,7 +70,8 @@ func TestProtectedObjectsAreKeptIfTheirTemplateProtectsThem(t *testing.T) {
 	}
 }
 
-// An object whose declaration protects it is not deleted to be recreated. A RoleBinding is: its old grant must not stay.
+// An object whose declaration protects it is not deleted to be recreated. A RoleBinding is, so that its old grant does
+// not stay.
 func TestProtectedObjectsAreNotReplaced(t *testing.T) {
 	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	object := protectedConfigMap(template)

@@ -96,7 +96,8 @@ func (r *Reducer) Reduce(full *metav1.PartialObjectMetadata) *Reduced {
 		deletionTimestamp: full.DeletionTimestamp,
 		finalizers:        full.Finalizers,
 	}
-	if rest.adopted != "" || rest.unowned != "" || rest.isProtected || rest.deletionTimestamp != nil || len(rest.finalizers) > 0 {
+	if rest.adopted != "" || rest.unowned != "" || rest.isProtected || rest.deletionTimestamp != nil ||
+		len(rest.finalizers) > 0 {
 		reduced.others = &rest
 	}
 	return reduced

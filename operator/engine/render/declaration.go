@@ -47,8 +47,9 @@ func Declarations(template *v1alpha1.NamespaceTemplate) []Declaration {
 		}
 		declaration := Declaration{
 			GroupVersionKind: schema.FromAPIVersionAndKind(object.APIVersion, object.Kind), Name: object.Metadata.Name,
-			MayBeProtected: overlaysProtect || object.Metadata.Annotations[v1alpha1.DeletionProtectionAnnotation] == "true",
-			Raw:            raw.Raw,
+			MayBeProtected: overlaysProtect ||
+				object.Metadata.Annotations[v1alpha1.DeletionProtectionAnnotation] == "true",
+			Raw: raw.Raw,
 		}
 		if ref, ok := object.RoleRef.(map[string]any); ok && declaration.GroupKind() == roleBindingKind &&
 			ref["kind"] == "Role" {

@@ -63,7 +63,8 @@ func (v *review) overriddenProtection(variants []render.Variant, complete bool) 
 	var kinds []schema.GroupVersionKind
 	for _, own := range render.Declarations(v.updated) {
 		protects := func(other render.Declaration) bool {
-			return other.MayBeProtected && other.GroupKind() == own.GroupKind() && render.MayCoincide(other.Name, own.Name)
+			return other.MayBeProtected && other.GroupKind() == own.GroupKind() &&
+				render.MayCoincide(other.Name, own.Name)
 		}
 		isProtected := slices.ContainsFunc(v.others, func(other *outline) bool {
 			return other.name < v.name() && slices.ContainsFunc(other.objects, protects) &&

@@ -228,8 +228,8 @@ func (v *review) combinations(ctx context.Context) ([]render.Variant, error) {
 }
 
 // judgeVariants returns a problem for each object that the author could not prune or unprotect, each grant that the
-// author could not make, and each protected attribute that the author may not change. ungrantable are the problems of invalid RBAC
-// objects. The variants are the template without overlays and with each overlay alone.
+// author could not make, and each protected attribute that the author may not change. ungrantable are the problems of
+// invalid RBAC objects. The variants are the template without overlays and with each overlay alone.
 func (v *review) judgeVariants(
 	ctx context.Context, kinds []resolvedKind, variants []render.Variant,
 ) (problems, ungrantable []error, err error) {

@@ -44,8 +44,8 @@ var actions = []struct {
 	done string
 }{
 	{actionConfigure, "configured"}, {actionCreate, "created"}, {actionAdopt, "adopted"}, {actionReplace, "replaced"},
-	{actionPrune, "pruned"}, {actionDelete, "deleted"}, {actionEmpty, "emptied"}, {actionKeep, "kept"}, {actionLeaveAlone, "left alone"},
-	{actionUnknown, "unknown"},
+	{actionPrune, "pruned"}, {actionDelete, "deleted"}, {actionEmpty, "emptied"}, {actionKeep, "kept"},
+	{actionLeaveAlone, "left alone"}, {actionUnknown, "unknown"},
 }
 
 // actionOf returns the action of a change before its dry run.

@@ -105,8 +105,8 @@ func New(s cli.Session) *cobra.Command {
 			Its action is Create, Adopt (the object exists and is not managed by nstpl yet), Configure, Replace (the
 			object cannot be updated in place), Prune (it is no longer declared), Delete (no template declares it, and a
 			template is authoritative for its kind), Empty (it is being deleted and must not grant rights), Keep
-			(it is no longer declared, and is protected from deletion), LeaveAlone or Unknown. With --tree, the output is a TreeDiffReport, and the action of an object can also be
-			DeleteIfAdopted.
+			(it is no longer declared, and is protected from deletion), LeaveAlone or Unknown. With --tree, the output
+			is a TreeDiffReport, and the action of an object can also be DeleteIfAdopted.
 
 			Exit status:
 			 0

@@ -69,8 +69,8 @@ func namespacesOf(items []*item) string {
 }
 
 // lines returns a line for each field of a change in several namespaces: "in 108 namespaces (a, b, c and 105 more):
-// resourcequota/budget spec.hard.pods 50 -> 60". It returns none for a change in one namespace, which is shown in full, unless
-// the object is kept.
+// resourcequota/budget spec.hard.pods 50 -> 60". It returns none for a change in one namespace, which is shown in full,
+// unless the object is kept.
 func (g *group) lines() []string {
 	if len(g.items) == 1 && g.items[0].Action != actionKeep {
 		return nil
