@@ -236,12 +236,12 @@ func TestACreationThatArrivesLateIsUndone(t *testing.T) {
 		}
 		const creation = 2 // after that of the record
 		process := newRepositories(t, cluster.RESTConfig(), &ending{at: creation})
-		o, err := process.force(t.Context(), repository, trees["first"])
+		o, err := process.apply(t.Context(), repository, trees["first"])
 		require.NoError(t, err)
 		require.ErrorIs(t, o.failures[0].err, errEnded)
 		successor := newRepositories(t, cluster.RESTConfig(), nil)
 		force := func(name string) {
-			o, err := successor.force(t.Context(), repository, trees[name])
+			o, err := successor.apply(t.Context(), repository, trees[name])
 			require.NoError(t, err)
 			require.True(t, o.isComplete())
 		}
@@ -270,13 +270,13 @@ func TestAnObjectOfOthersIsNotTakenForAPendingOne(t *testing.T) {
 	repository := createRepository(t, admin, root)
 	first := treeOf(t, root, "one", map[string]string{"a.yaml": roleFile(root + "-a")})
 	second := treeOf(t, root, "two", map[string]string{"b.yaml": roleFile(root + "-b")})
-	_, err := newRepositories(t, cluster.RESTConfig(), &ending{at: 2}).force(t.Context(), repository, first)
+	_, err := newRepositories(t, cluster.RESTConfig(), &ending{at: 2}).apply(t.Context(), repository, first)
 	require.NoError(t, err)
 	successor := newRepositories(t, cluster.RESTConfig(), nil)
 	foreign := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: root + "-a"}}
 	require.NoError(t, admin.Client.Create(t.Context(), foreign))
 	for range 2 {
-		_, err := successor.force(t.Context(), repository, second)
+		_, err := successor.apply(t.Context(), repository, second)
 		require.NoError(t, err)
 		require.NoError(t, admin.Live.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
 		looksLike := first.declared[0].DeepCopy()
