@@ -68,6 +68,9 @@ func (r *Templates) toPrune(ctx context.Context, template *v1alpha1.NamespaceTem
 			return true, nil
 		}
 	}
+	if names, err := r.withMetadataOf(ctx, template); err != nil || len(names) > 0 {
+		return len(names) > 0, err
+	}
 	for namespace, there := range r.Objects.Populated(template.Name) {
 		ns := &corev1.Namespace{}
 		err := r.Client.Get(ctx, client.ObjectKey{Name: namespace}, ns)
@@ -83,4 +86,24 @@ func (r *Templates) toPrune(ctx context.Context, template *v1alpha1.NamespaceTem
 		}
 	}
 	return false, nil
+}
+
+// withMetadataOf returns the namespaces with labels or annotations that the operator removes once the template is gone.
+func (r *Templates) withMetadataOf(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]string, error) {
+	if !template.Status.NamespaceMetadata {
+		return nil, nil
+	}
+	list := &corev1.NamespaceList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range list.Items {
+		ns := &list.Items[i]
+		if match.UnpopulatedReason(ns, r.Exclude...) == "" && !match.OptedOutOf(ns, template.Name) &&
+			populate.MayPruneMetadata(ns, template.Name, template.UID) {
+			names = append(names, ns.Name)
+		}
+	}
+	return names, nil
 }
