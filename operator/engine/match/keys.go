@@ -60,7 +60,8 @@ func addKeys(keys map[string]struct{}, selector *metav1.LabelSelector) {
 // isOwnKey reports whether a label is one of nstpl, such as one of policy spaces.
 func isOwnKey(key string) bool {
 	prefix, _, found := strings.Cut(key, "/")
-	return found && (prefix == v1alpha1.GroupVersion.Group || strings.HasSuffix(prefix, "."+v1alpha1.GroupVersion.Group))
+	group := v1alpha1.GroupVersion.Group
+	return found && (prefix == group || strings.HasSuffix(prefix, "."+group))
 }
 
 // keysOf returns the keys by which a template selects namespaces, as it is stored and in all of its revisions.

@@ -18,8 +18,8 @@ import (
 
 // ApplyMetadata writes the labels and annotations of the plan's namespace by one merge patch, which also writes their
 // record. It decides by the record alone, and not by managedFields: every user who may change the namespace can write
-// these, and with server-side apply any such user could keep a value by applying it, too. It returns nil if the plan needs no such write. The caller carries out the rest of the plan with Apply,
-// and opens the namespace after that.
+// these, and with server-side apply any such user could keep a value by applying it, too. It returns nil if the plan
+// needs no such write. The caller carries out the rest of the plan with Apply, and opens the namespace after that.
 func (a *Applier) ApplyMetadata(ctx context.Context, plan Plan) *Outcome {
 	i := slices.IndexFunc(plan.Changes, func(c Change) bool {
 		return c.Metadata != nil && (c.Action == Create || c.Action == Configure)
@@ -76,5 +76,6 @@ func samePlanOf(a, b *metav1.PartialObjectMetadata) bool {
 		})
 		return values
 	}
-	return a.UID == b.UID && b.DeletionTimestamp == nil && maps.Equal(others(a.Labels), others(b.Labels)) && maps.Equal(others(a.Annotations), others(b.Annotations))
+	return a.UID == b.UID && b.DeletionTimestamp == nil && maps.Equal(others(a.Labels), others(b.Labels)) &&
+		maps.Equal(others(a.Annotations), others(b.Annotations))
 }

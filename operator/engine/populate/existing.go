@@ -45,7 +45,8 @@ func ExistingObjects(plan Plan, result Result) string {
 	after := existing{}
 	add := func(change Change) {
 		// The labels and annotations of the namespace have a record of their own.
-		if change.Declared != nil && change.Metadata == nil && change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
+		if change.Declared != nil && change.Metadata == nil &&
+			change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
 			after.add(change.Template, change.ID())
 		}
 	}

@@ -76,7 +76,8 @@ func (d *Declared) addMetadata(template *v1alpha1.NamespaceTemplate, values map[
 			continue
 		}
 		d.Overridden = append(d.Overridden, Overridden{
-			Object: namespaceID(d.Namespace), Field: key.String(), Template: d.Metadata[i].Template.Name, By: template.Name,
+			Object: namespaceID(d.Namespace), Field: key.String(),
+			Template: d.Metadata[i].Template.Name, By: template.Name,
 		})
 		d.Metadata[i] = declared
 	}
@@ -357,8 +358,8 @@ func valueIn(ns *corev1.Namespace, key render.MetadataKey) (value string, exists
 	return value, exists
 }
 
-// metadataFindings returns the findings about labels and annotations of the namespace. The failure is that of the write,
-// or nil. isWritten says whether there was one.
+// metadataFindings returns the findings about labels and annotations of the namespace. The failure is that of the
+// write, or nil. isWritten says whether there was one.
 func metadataFindings(change Change, failure *Failure, isWritten bool) []Finding {
 	var findings []Finding
 	failed := map[string]bool{}

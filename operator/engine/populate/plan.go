@@ -205,7 +205,8 @@ func (p Plan) keepMetadata(keep func(render.MetadataKey) bool, reason string) {
 // rollout has not reached the namespace. An object that moves from one template to another would otherwise be missing
 // for a while.
 func (p Plan) Keeping(cache *render.Cache, coming []*v1alpha1.NamespaceTemplate) Plan {
-	if len(coming) == 0 || !slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Deletes() || c.Metadata != nil }) {
+	mayKeep := func(c Change) bool { return c.Deletes() || c.Metadata != nil }
+	if len(coming) == 0 || !slices.ContainsFunc(p.Changes, mayKeep) {
 		return p
 	}
 	next := Declare(cache, p.Namespace, coming)

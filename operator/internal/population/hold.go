@@ -139,8 +139,8 @@ func isOpen(ns *corev1.Namespace) bool {
 	return ns.DeletionTimestamp != nil || !initialize.Initializing(ns)
 }
 
-// mustRepeat reports whether a write that the API server asks about must be repeated once the namespace is open. The API
-// server has judged the write by the namespace as it was during the initialization. If templates have given the
+// mustRepeat reports whether a write that the API server asks about must be repeated once the namespace is open. The
+// API server has judged the write by the namespace as it was during the initialization. If templates have given the
 // namespace labels since, such as those of Pod Security Admission, only a new request is judged by them.
 func mustRepeat(ns *corev1.Namespace) bool {
 	return ns.DeletionTimestamp == nil && populate.HasMetadata(ns)

@@ -30,7 +30,8 @@ func labelsSetBy(template *v1alpha1.NamespaceTemplate) []string {
 // was an object of its own.
 func declarationsOf(template *v1alpha1.NamespaceTemplate) []render.Declaration {
 	declarations := render.Declarations(template)
-	for _, key := range slices.SortedFunc(maps.Keys(render.DeclaredMetadata(&template.Spec)), render.MetadataKey.Compare) {
+	declared := render.DeclaredMetadata(&template.Spec)
+	for _, key := range slices.SortedFunc(maps.Keys(declared), render.MetadataKey.Compare) {
 		declarations = append(declarations,
 			render.Declaration{GroupVersionKind: render.NamespaceKind, Name: key.String()})
 	}

@@ -42,7 +42,8 @@ func (i *item) groupKey() string {
 		changed = []byte(i.Namespace)
 	}
 	isExact := fmt.Sprint(i.Estimate == "")
-	return strings.Join([]string{i.sharedObject(), i.Template, string(i.Action), i.Fails, isExact, string(changed)}, "\x00")
+	parts := []string{i.sharedObject(), i.Template, string(i.Action), i.Fails, isExact, string(changed)}
+	return strings.Join(parts, "\x00")
 }
 
 // sharedObject returns the object as it is named for several namespaces.
