@@ -48,8 +48,8 @@
 //     them is missing, another client deleted it. An object is removed from the list before nstpl deletes it.
 //   - NamespaceMetadataAnnotation on a namespace lists the labels and annotations that templates set on the namespace
 //     itself: for each the template, a digest of the value, and whether it existed before. Only a value that is
-//     recorded, has this digest and did not exist before is removed. managedFields do not matter for these, because users who may
-//     change a namespace can write them, and can apply a value that they want to keep.
+//     recorded, has this digest and did not exist before is removed. managedFields do not matter for these, because
+//     users who may change a namespace can write them, and can apply a value that they want to keep.
 //   - The status of a template lists the kinds that it applied. Objects of other kinds are not pruned because of it.
 //
 // # Remaining races
