@@ -53,6 +53,10 @@ const (
 	// the operator knows that an object was deleted if it is missing later.
 	ExistingAnnotation = "policy.nstpl.dev/reported-objects"
 
+	// NamespaceMetadataAnnotation on a Namespace records the labels and annotations that templates set on it: for each,
+	// the template, a digest of the value, and whether it existed before. What is not recorded is never removed.
+	NamespaceMetadataAnnotation = "policy.nstpl.dev/namespace-metadata"
+
 	// PolicySpaceLabel on a Namespace names the PolicySpace that it is in. Setting it needs the verb use on that space.
 	PolicySpaceLabel = "policy.nstpl.dev/policyspace"
 
@@ -123,6 +127,10 @@ const (
 const (
 	// FieldManager is the field manager with which the operator applies populated objects.
 	FieldManager = "nstpl"
+
+	// NamespaceFieldManager is the field manager with which the operator writes the labels and annotations of
+	// Namespaces that templates declare.
+	NamespaceFieldManager = FieldManager + "-namespace"
 
 	// QuotaName is the name of the ResourceQuota by which the API server counts usage for the quotas of policy spaces,
 	// in each namespace that such a quota limits.

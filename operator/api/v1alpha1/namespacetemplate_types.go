@@ -121,6 +121,15 @@ type NamespaceTemplateSpec struct {
 	// +kubebuilder:validation:items:XPreserveUnknownFields
 	Templates []runtime.RawExtension `json:"templates,omitempty"`
 
+	// namespaceMetadata are labels and annotations of the selected Namespaces themselves, for example {labels:
+	// {pod-security.kubernetes.io/enforce: baseline}}. They are set before the namespace can be used. The tokens
+	// $(NAMESPACE) and $(CREATOR) are replaced in values. A value that another client sets is drift, also one from
+	// before the template. What nstpl added is removed when it is no longer declared. An author needs the right to
+	// patch all namespaces, and the roles of protected attributes. A label by which any template selects namespaces
+	// cannot be set, and neither can the labels and annotations of nstpl.
+	// +optional
+	NamespaceMetadata *NamespaceMetadata `json:"namespaceMetadata,omitempty"`
+
 	// overlays are kustomize layers that change the objects in some of the namespaces. They are applied in this order,
 	// so a later overlay wins.
 	// +optional
@@ -233,6 +242,19 @@ type NamespaceSelector struct {
 	LabelSelector *metav1.LabelSelector `json:"labelSelector"`
 }
 
+// NamespaceMetadata are labels and annotations of Namespaces.
+type NamespaceMetadata struct {
+	// labels are set on the Namespace, for example {pod-security.kubernetes.io/enforce: restricted}.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// annotations are set on the Namespace, for example {example.com/contact: $(CREATOR)}.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
 // Overlay is a kustomize layer that changes a template's objects in the namespaces that it selects.
 type Overlay struct {
 	// name identifies the overlay in its template, for example production.
@@ -264,6 +286,12 @@ type Overlay struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Annotations map[string]string `json:"annotations,omitempty"`
+
+	// namespaceMetadata are labels and annotations of the Namespaces that the overlay selects, in addition to those of
+	// the template. A value here replaces that of the template, for example {labels:
+	// {pod-security.kubernetes.io/enforce: restricted}}.
+	// +optional
+	NamespaceMetadata *NamespaceMetadata `json:"namespaceMetadata,omitempty"`
 
 	// images replaces names, tags or digests of container images.
 	// +optional
@@ -436,6 +464,11 @@ type NamespaceTemplateStatus struct {
 	// +optional
 	// +listType=atomic
 	Kinds []GroupKind `json:"kinds,omitempty"`
+
+	// namespaceMetadata is true once the template declared labels or annotations of Namespaces. The operator looks for
+	// those to remove.
+	// +optional
+	NamespaceMetadata bool `json:"namespaceMetadata,omitempty"`
 
 	// failures lists the first ten reasons why objects could not be applied, each once.
 	// +optional

@@ -23,6 +23,8 @@ type Index struct {
 	byLabel   map[label]map[string]struct{}
 	// scanned are the templates that require no label. Match tries each of them.
 	scanned map[string]struct{}
+	// byKey are the names of the templates that select by a label, by the key of the label.
+	byKey map[string]map[string]struct{}
 }
 
 // label is a label that a selector requires.
@@ -41,6 +43,8 @@ type indexed struct {
 	// Admission checks the permission by this selector, so a namespace must match it whichever revision it has.
 	guard    labels.Selector
 	required []label
+	// keys are those of the labels by which the template selects.
+	keys []string
 }
 
 // NewIndex returns an index of templates whose spec is in force in every namespace.
@@ -49,6 +53,7 @@ func NewIndex(templates ...*v1alpha1.NamespaceTemplate) *Index {
 		templates: map[string]indexed{},
 		byLabel:   map[label]map[string]struct{}{},
 		scanned:   map[string]struct{}{},
+		byKey:     map[string]map[string]struct{}{},
 	}
 	for _, template := range templates {
 		index.Set(template)
@@ -67,7 +72,13 @@ func (x *Index) SetLayers(template *v1alpha1.NamespaceTemplate, layers rollout.L
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.remove(template.Name)
-	entry := indexed{template: template, layers: layers}
+	entry := indexed{template: template, layers: layers, keys: keysOf(template, layers)}
+	for _, key := range entry.keys {
+		if x.byKey[key] == nil {
+			x.byKey[key] = map[string]struct{}{}
+		}
+		x.byKey[key][template.Name] = struct{}{}
+	}
 	if RequiresPermission(template) {
 		entry.guard = labels.Nothing()
 		if stored, err := Selector(template.Spec.Namespaces); err == nil {
@@ -116,6 +127,12 @@ func (x *Index) remove(name string) {
 		delete(x.byLabel[required], name)
 		if len(x.byLabel[required]) == 0 {
 			delete(x.byLabel, required)
+		}
+	}
+	for _, key := range entry.keys {
+		delete(x.byKey[key], name)
+		if len(x.byKey[key]) == 0 {
+			delete(x.byKey, key)
 		}
 	}
 }

@@ -56,6 +56,13 @@ type Result struct {
 	Outcomes []Outcome
 }
 
+// wrote reports whether a change needed a write.
+func (r Result) wrote(change Change) bool {
+	return slices.ContainsFunc(r.Outcomes, func(o Outcome) bool {
+		return o.ID() == change.ID() && (o.Metadata != nil) == (change.Metadata != nil)
+	})
+}
+
 // NamespaceGone reports whether the namespace was deleted or is being deleted, so that failures do not matter.
 func (r Result) NamespaceGone() bool {
 	for _, outcome := range r.Outcomes {
@@ -84,6 +91,9 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 	var revoked, first, waiting, prunes []Change
 	roles := rolesOf(plan)
 	for _, change := range plan.Changes {
+		if change.Metadata != nil {
+			continue // see ApplyMetadata
+		}
 		switch change.Action {
 		case Create, Configure, Unknown:
 			if roles.mustWait(change) {

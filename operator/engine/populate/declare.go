@@ -24,6 +24,8 @@ type Declared struct {
 	Templates []*v1alpha1.NamespaceTemplate
 	// Objects are the declared objects, each once. If several templates declare an object, the last one wins.
 	Objects []Object
+	// Metadata are the labels and annotations of the namespace itself, each once and in the order of their keys.
+	Metadata []DeclaredValue
 	// Omitted objects are declared but cannot be rendered for this namespace yet.
 	Omitted []render.Omission
 	// Overridden are the declarations that are not applied, because a later template declares the same object.
@@ -45,17 +47,28 @@ type Object struct {
 // Overridden is a declaration of an object that a later template declares, too.
 type Overridden struct {
 	Object ObjectID
+	// Field is the label or the annotation of the namespace that both declare, such as "label tier"; empty for objects.
+	Field string
 	// The declaration in By is applied, and not the one in Template, because By comes later.
 	Template, By string
 }
 
 // Finding returns the finding about the earlier template's object.
 func (o Overridden) Finding() Finding {
+	field := ""
+	if o.Field != "" {
+		field = " (" + o.Field + ")"
+	}
 	return Finding{
 		Object: o.Object, Template: o.Template, Severity: Warning, Reason: FindingDeclaredTwice,
-		Message: fmt.Sprintf(messageDeclaredTwice+"%s and %s: the declaration of %s is applied", o.Template, o.By,
-			o.By),
+		Message: fmt.Sprintf(messageDeclaredTwice+"%s and %s%s: the declaration of %s is applied", o.Template, o.By,
+			field, o.By),
 	}
+}
+
+// reason returns why the earlier template's object is left alone.
+func (o Overridden) reason() string {
+	return strings.TrimSpace(fmt.Sprintf("%s is overridden by template %s, which also declares it", o.Field, o.By))
 }
 
 // Broken is a template that can't be rendered, and why.
@@ -86,12 +99,13 @@ func Declare(cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.Na
 	values := render.Values{Namespace: ns.Name, Creator: ns.Annotations[v1alpha1.CreatorAnnotation]}
 	position := map[ObjectID]int{}
 	for _, template := range templates {
-		objects, omitted, err := stamp(cache, template, ns, values)
+		objects, metadata, omitted, err := stamp(cache, template, ns, values)
 		if err != nil {
 			declared.Broken = append(declared.Broken, Broken{template, err})
 			continue
 		}
 		declared.Omitted = append(declared.Omitted, omitted...)
+		declared.addMetadata(template, metadata)
 		for _, object := range objects {
 			id := object.ID()
 			earlier, isDeclared := position[id]
@@ -111,24 +125,25 @@ func Declare(cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.Na
 
 func stamp(
 	cache *render.Cache, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace, values render.Values,
-) ([]Object, []render.Omission, error) {
+) ([]Object, map[render.MetadataKey]string, []render.Omission, error) {
 	compiled, err := cache.Compile(template, match.Overlays(template, ns))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	stamped, omitted, err := compiled.Stamp(values)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	objects := make([]Object, 0, len(stamped))
 	for _, object := range stamped {
 		hash, err := hashOf(object)
 		if err != nil {
-			return nil, nil, fmt.Errorf("template %s: %w", template.Name, err)
+			return nil, nil, nil, fmt.Errorf("template %s: %w", template.Name, err)
 		}
 		objects = append(objects, Object{Unstructured: object, Template: template, Hash: hash})
 	}
-	return objects, omitted, nil
+	metadata, unknown := compiled.StampMetadata(values)
+	return objects, metadata, append(omitted, unknown...), nil
 }
 
 // hashOf returns a hash of the object's JSON, in which Go sorts keys. It omits the namespace, so that equal objects in

@@ -20,6 +20,7 @@
 //     existed before is adopted, and not pruned. Three rules delete other objects, too: a template that is
 //     authoritative for a kind deletes undeclared objects of that kind, it replaces an object of another client that is
 //     in the way of a declared one, and an adopted RoleBinding is recreated if its roleRef must change.
+//   - No label by which a template selects namespaces is set, so templates cannot select in circles.
 //   - Every fact is stored by one write. The write that applies the fields also records their hash and whether the
 //     object was adopted, so there is no moment at which an adopted object looks like one that nstpl created.
 //   - Missing knowledge deletes nothing. If a kind cannot be listed, its declared objects have the action Unknown, and
@@ -45,6 +46,10 @@
 //   - AdoptedAnnotation on an object says that the object existed before, so that nstpl does not prune it.
 //   - ExistingAnnotation on a namespace lists the objects of templates with driftPolicy Report that existed. If one of
 //     them is missing, another client deleted it. An object is removed from the list before nstpl deletes it.
+//   - NamespaceMetadataAnnotation on a namespace lists the labels and annotations that templates set on the namespace
+//     itself: for each the template, a digest of the value, and whether it existed before. Only a value that is
+//     recorded, has this digest and did not exist before is removed. managedFields do not matter for these, because
+//     users who may change a namespace can write them, and can apply a value that they want to keep.
 //   - The status of a template lists the kinds that it applied. Objects of other kinds are not pruned because of it.
 //
 // # Remaining races
@@ -63,6 +68,9 @@
 //     object again instead of reporting the deletion. The namespace is as declared.
 //   - If the second write that corrects UnownedAnnotation is lost, the fields that it would have added look like drift
 //     until the object is applied again. Most objects need no second write.
+//   - The API server may judge a write into a new namespace by the labels that the namespace had a moment ago, and look
+//     up only after that whether the namespace is held. The labels are written before all objects, and the namespace is
+//     opened after them, so that the API server would have to miss both writes in one request.
 //   - A client that writes managedFields under the name of nstpl can hide drift. The operator notices such a write
 //     while it watches (see Observed.Tampered), but not one that was made while no operator ran.
 //
@@ -71,6 +79,7 @@
 //   - declare.go: Declare, and the objects that templates declare.
 //   - plan.go: NewPlan, and the decision about each object.
 //   - authoritative.go: decisions about undeclared objects of kinds for which a template is authoritative.
+//   - metadata.go, metadatarecord.go, applymetadata.go: labels and annotations of the namespace itself.
 //   - bindings.go: the order of Roles and RoleBindings.
 //   - protection.go: objects that are protected from deletion.
 //   - ownership.go: which objects nstpl created, and which declared fields lost their owner.

@@ -44,7 +44,9 @@ func (e existing) remove(template string, id ObjectID) bool {
 func ExistingObjects(plan Plan, result Result) string {
 	after := existing{}
 	add := func(change Change) {
-		if change.Declared != nil && change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
+		// The labels and annotations of the namespace have a record of their own.
+		if change.Declared != nil && change.Metadata == nil &&
+			change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
 			after.add(change.Template, change.ID())
 		}
 	}

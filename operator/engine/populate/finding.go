@@ -29,6 +29,7 @@ const (
 	FindingCreatorUnknown    = "CreatorUnknown"
 	FindingRoleOverridden    = "RoleOverridden"
 	FindingDeclaredTwice     = "DeclaredTwice"
+	FindingSelects           = "LabelSelects"
 	FindingUndeclared        = "Undeclared"
 	FindingDrifted           = "Drifted"
 	FindingUndeclaredDeleted = "UndeclaredDeleted"
@@ -88,6 +89,10 @@ func Findings(plan Plan, result Result) []Finding {
 		})
 	}
 	for _, change := range plan.Changes {
+		if change.Metadata != nil && !result.wrote(change) {
+			findings = append(findings, metadataFindings(change, nil, false)...)
+			continue
+		}
 		if finding, differs := differenceFinding(change); differs {
 			findings = append(findings, finding)
 		}
@@ -112,6 +117,9 @@ func Findings(plan Plan, result Result) []Finding {
 
 // outcomeFindings returns the findings about a write: that it failed, or that it reverted a change of another client.
 func outcomeFindings(outcome Outcome) []Finding {
+	if outcome.Metadata != nil {
+		return metadataFindings(outcome.Change, outcome.Failure, true)
+	}
 	finding := Finding{Object: outcome.ID(), Template: outcome.Template, Severity: Info, Message: outcome.Reason}
 	switch {
 	case outcome.Failure != nil:

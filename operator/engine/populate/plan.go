@@ -80,6 +80,9 @@ type Change struct {
 	Revoked bool
 	// Err is why the object cannot be applied; nil unless Action is Unknown.
 	Err error
+	// Metadata are the changes of the namespace's own labels and annotations; nil for all other objects. Template then
+	// has the names of all their templates, separated by commas.
+	Metadata *MetadataChange
 }
 
 // ID returns the ID of the object.
@@ -93,6 +96,11 @@ func (c Change) Deletes() bool { return c.Action == Prune || c.Action == Empty }
 // Differs reports whether another client made the object differ from the templates. The plan may correct or only report
 // the difference.
 func (c Change) Differs() bool { return c.Drifted || c.Undeclared }
+
+// IsOf reports whether the change is about an object of a template.
+func (c Change) IsOf(template string) bool {
+	return slices.Contains(strings.Split(c.Template, ","), template)
+}
 
 // MayDelete reports whether Apply may delete the object: to prune it, to replace it, or because the Role of a
 // RoleBinding is not as declared.
@@ -120,6 +128,9 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			others[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] = object
 		}
 	}
+	if change, isPlanned := planMetadata(declared, index); isPlanned {
+		plan.Changes = append(plan.Changes, change)
+	}
 	recorded := existingIn(plan)
 	for i := range declared.Objects {
 		object := &declared.Objects[i]
@@ -145,7 +156,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		plan.Changes = append(plan.Changes, Change{
 			Action: LeaveAlone, Kind: overridden.Object.GroupKind.WithVersion(""), Name: overridden.Object.Name,
 			Template: overridden.Template,
-			Reason:   fmt.Sprintf("is overridden by template %s, which also declares it", overridden.By),
+			Reason:   overridden.reason(),
 		})
 	}
 	for _, w := range declared.Withheld {
@@ -179,23 +190,38 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 // WithoutDeletions returns the plan without the changes that delete objects.
 func (p Plan) WithoutDeletions() Plan {
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), Change.Deletes)
+	p.keepMetadata(func(render.MetadataKey) bool { return true }, "remains until the namespace's place is known")
 	return p
+}
+
+// keepMetadata leaves out the removal of some labels and annotations of the namespace. It changes the changes.
+func (p Plan) keepMetadata(keep func(render.MetadataKey) bool, reason string) {
+	for i := range p.Changes {
+		if metadata := p.Changes[i].Metadata; metadata != nil {
+			p.Changes[i] = metadata.keeping(keep, reason)
+		}
+	}
 }
 
 // Keeping returns the plan without the deletion of objects that are declared elsewhere: by revisions of templates whose
 // rollout has not reached the namespace. An object that moves from one template to another would otherwise be missing
 // for a while.
 func (p Plan) Keeping(cache *render.Cache, coming []*v1alpha1.NamespaceTemplate) Plan {
-	if len(coming) == 0 || !slices.ContainsFunc(p.Changes, Change.Deletes) {
+	mayKeep := func(c Change) bool { return c.Deletes() || c.Metadata != nil }
+	if len(coming) == 0 || !slices.ContainsFunc(p.Changes, mayKeep) {
 		return p
 	}
+	next := Declare(cache, p.Namespace, coming)
 	declared := map[ObjectID]bool{}
-	for _, object := range Declare(cache, p.Namespace, coming).Objects {
+	for _, object := range next.Objects {
 		declared[object.ID()] = true
 	}
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool {
 		return c.Deletes() && declared[c.ID()]
 	})
+	p.keepMetadata(func(key render.MetadataKey) bool {
+		return slices.ContainsFunc(next.Metadata, func(v DeclaredValue) bool { return v.MetadataKey == key })
+	}, "remains, because a revision declares it that has not reached the namespace")
 	return p
 }
 
@@ -254,15 +280,19 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, exist
 	return change
 }
 
-// Drift plans a declared object that another client made differ from its declaration, for a reason. The template's
-// driftPolicy decides whether nstpl applies the object again.
+// Drift plans a declared object that another client made differ from its declaration, for a reason.
 func Drift(change Change, reason string) Change {
-	change.Action, change.Drifted, change.Reason = Configure, true, reason
-	if change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
-		change.Action = LeaveAlone
-		change.Reason += "; driftPolicy is Report"
-	}
+	change.Drifted = true
+	change.Action, change.Reason = driftAction(change.Declared.Template, reason)
 	return change
+}
+
+// driftAction returns what nstpl does about drift, which the driftPolicy of the template decides, and the reason.
+func driftAction(template *v1alpha1.NamespaceTemplate, reason string) (Action, string) {
+	if template.Spec.DriftPolicy == v1alpha1.DriftReport {
+		return LeaveAlone, reason + "; driftPolicy is Report"
+	}
+	return Configure, reason
 }
 
 // without returns the lost fields except those that are recorded as never having an owner.

@@ -43,13 +43,18 @@ func compile(canceled canceledFunc, template *v1alpha1.NamespaceTemplate, overla
 			return nil, err
 		}
 	}
-	return finish(canceled, template, objects)
+	compiled, err := finish(canceled, template, objects)
+	if err != nil {
+		return nil, err
+	}
+	compiled.metadata = metadataOf(template, overlays)
+	return compiled, nil
 }
 
 // parseTemplate returns the objects of a template without overlays.
 func parseTemplate(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstructured, error) {
 	objects, problems := parseObjects(template)
-	return objects, join(slices.Concat(checkSelectors(template), problems))
+	return objects, join(slices.Concat(checkSelectors(template), checkNamespaceMetadata(template), problems))
 }
 
 // finish adds the label and the namespace, which no overlay may change, and returns the compiled template. It changes

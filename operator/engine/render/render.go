@@ -32,6 +32,8 @@ type Compiled struct {
 	// Template is the name of the NamespaceTemplate.
 	Template string
 	objects  []compiledObject
+	// metadata are labels and annotations of the namespace itself. Values may contain tokens.
+	metadata map[MetadataKey]string
 }
 
 type compiledObject struct {

@@ -12,7 +12,7 @@ import (
 // neither valid names of objects nor valid labels, and two names with tokens may become equal. It also returns text
 // that resembles a token.
 func Warnings(template *v1alpha1.NamespaceTemplate) []string {
-	warnings := nearTokens(template)
+	warnings := append(nearTokens(template), metadataWarnings(template)...)
 	var seen []identity
 	for i, raw := range template.Spec.Templates {
 		object, problems := parseObject(raw)

@@ -49,8 +49,8 @@ func (r *Templates) release(
 		return reconcile.Result{}, nil
 	}
 	if !uninstalling && template.Spec.DeletionPolicy == v1alpha1.DeletionDelete {
-		left, isKnown, err := r.toPrune(ctx, template)
-		if err != nil || !isKnown || len(left) > 0 {
+		isPruned, err := r.isPruned(ctx, template)
+		if err != nil || !isPruned {
 			return reconcile.Result{RequeueAfter: statusDelay}, err
 		}
 	}
@@ -58,6 +58,17 @@ func (r *Templates) release(
 	controllerutil.RemoveFinalizer(changed, v1alpha1.DeletionFinalizer)
 	err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(template, client.MergeFromWithOptimisticLock{}))
 	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+// isPruned reports whether a template has no objects, labels or annotations left that the operator removes before the
+// template is gone.
+func (r *Templates) isPruned(ctx context.Context, template *v1alpha1.NamespaceTemplate) (bool, error) {
+	left, isKnown, err := r.toPrune(ctx, template)
+	if err != nil || !isKnown || len(left) > 0 {
+		return false, err
+	}
+	names, err := r.withMetadataOf(ctx, template)
+	return len(names) == 0, err
 }
 
 // toPrune returns the objects of a template in namespaces that it populates, which the operator deletes before the
@@ -119,4 +130,24 @@ func (r *Templates) reportProtected(
 				slices.Min(protected), v1alpha1.DeletionProtectionAnnotation))
 	}
 	return nil
+}
+
+// withMetadataOf returns the namespaces with labels or annotations that the operator removes once the template is gone.
+func (r *Templates) withMetadataOf(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]string, error) {
+	if !template.Status.NamespaceMetadata {
+		return nil, nil
+	}
+	list := &corev1.NamespaceList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range list.Items {
+		ns := &list.Items[i]
+		if match.UnpopulatedReason(ns, r.Exclude...) == "" && !match.OptedOutOf(ns, template.Name) &&
+			populate.MayPruneMetadata(ns, template.Name, template.UID) {
+			names = append(names, ns.Name)
+		}
+	}
+	return names, nil
 }

@@ -95,7 +95,7 @@ func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, h.patience)
 	defer cancel()
 	ns, err := h.get(ctx, request.Namespace)
-	if err != nil || ns != nil && isOpen(ns) || h.isInitializer(ctx, request) {
+	if err != nil || ns != nil && isOpen(ns) && !mustRepeat(ns) || h.isInitializer(ctx, request) {
 		return err
 	}
 	for {
@@ -104,6 +104,10 @@ func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 		switch {
 		case err != nil:
 			return err
+		case found != nil && isOpen(found) && mustRepeat(found):
+			return webhook.Defer(codes.Held, fmt.Sprintf(
+				"namespace %s got labels or annotations from templates while it was initialized: try again",
+				request.Namespace), webhook.RetryAfter)
 		case found == nil && ns != nil, found != nil && isOpen(found):
 			return nil // if it is gone, the API server knows best
 		}
@@ -133,6 +137,13 @@ func (h *Hold) get(ctx context.Context, name string) (*corev1.Namespace, error) 
 // deleted.
 func isOpen(ns *corev1.Namespace) bool {
 	return ns.DeletionTimestamp != nil || !initialize.Initializing(ns)
+}
+
+// mustRepeat reports whether a write that the API server asks about must be repeated once the namespace is open. The
+// API server has judged the write by the namespace as it was during the initialization. If templates have given the
+// namespace labels since, such as those of Pod Security Admission, only a new request is judged by them.
+func mustRepeat(ns *corev1.Namespace) bool {
+	return ns.DeletionTimestamp == nil && populate.HasMetadata(ns)
 }
 
 // isInitializer reports whether the requester may initialize the namespace. If the API server cannot answer that, the

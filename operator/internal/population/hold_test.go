@@ -75,6 +75,9 @@ func TestHold(t *testing.T) {
 		})
 		return ns
 	}
+	labeled := open.DeepCopy()
+	labeled.Annotations = map[string]string{v1alpha1.NamespaceMetadataAnnotation: "{}"}
+	const repeat = "namespace n got labels or annotations from templates while it was initialized: try again"
 	failed := withCondition(corev1.ConditionFalse, "ObjectsFailed", "x: no")
 	retrying := withCondition(corev1.ConditionFalse, "Retrying", "x: not yet")
 	onlyOthersPending := failed.DeepCopy()
@@ -103,6 +106,15 @@ func TestHold(t *testing.T) {
 		"a namespace that opens":               {namespace: closed, later: open, wait: time.Second},
 		"a namespace that is deleted":          {namespace: closed, isGone: true, wait: time.Second},
 		"a namespace that the cache learns of": {later: open, wait: time.Second},
+		"a namespace that opens with labels of templates": {
+			namespace: closed, later: labeled, wait: time.Second, message: repeat,
+		},
+		"a namespace with labels of templates that opened before the cache of the API server knows": {
+			namespace: labeled, message: repeat,
+		},
+		"an initializer of a namespace with labels of templates": {
+			namespace: labeled, reviews: accessReviews{isInitializer: true},
+		},
 		"a namespace that stays closed": {
 			namespace: closed, wait: patience,
 			message: "namespace n is being initialized: it waits for a, namespace-template",

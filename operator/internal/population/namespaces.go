@@ -287,7 +287,8 @@ func (r *Namespaces) withoutDoubtfulDeletions(ctx context.Context, plan populate
 	return plan.Keeping(r.Templates.Cache, r.Templates.Index.Ahead(plan.Namespace)), nil
 }
 
-// apply carries out a plan. It returns the namespace as it is stored afterwards.
+// apply carries out a plan: first the labels and annotations of the namespace itself, then its objects. It returns the
+// namespace as it is stored afterwards.
 func (r *Namespaces) apply(
 	ctx context.Context, ns *corev1.Namespace, plan populate.Plan,
 ) (*corev1.Namespace, populate.Result) {
@@ -296,14 +297,30 @@ func (r *Namespaces) apply(
 		applier = r.Urgent
 		defer r.Yield.Urgent()()
 	}
+	metadata := applier.ApplyMetadata(ctx, plan)
+	if metadata != nil && metadata.Written != nil {
+		ns = withMetadata(ns, metadata.Written)
+		r.Results.Written(ns)
+	}
 	r.Objects.Expect(plan)
 	result := applier.Apply(ctx, plan, func(ctx context.Context, existing string) (err error) {
 		ns, err = r.writeExisting(ctx, ns, existing)
 		return err
 	})
 	r.Objects.Record(plan, result)
+	if metadata != nil {
+		result.Outcomes = slices.Insert(result.Outcomes, 0, *metadata)
+	}
 	r.Metrics.countWrites(result)
 	return ns, result
+}
+
+// withMetadata returns a namespace with the metadata that the API server returned after a write of nothing else.
+func withMetadata(ns *corev1.Namespace, written *metav1.PartialObjectMetadata) *corev1.Namespace {
+	after := *ns
+	after.ObjectMeta = written.ObjectMeta
+	after.ManagedFields = nil
+	return &after
 }
 
 // writeExisting records in the namespace which objects existed, and returns the namespace as it is stored afterwards.

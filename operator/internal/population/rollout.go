@@ -87,6 +87,13 @@ func (r *Templates) queueChanged(
 		for namespace := range r.Objects.Populated(template.Name) {
 			affected[namespace] = struct{}{}
 		}
+		names, err := r.withMetadataOf(ctx, template)
+		if err != nil {
+			return err
+		}
+		for _, namespace := range names {
+			affected[namespace] = struct{}{}
+		}
 	}
 	for generation, names := range pending {
 		r.Results.SetPending(template.Name, generation, names)

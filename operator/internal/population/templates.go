@@ -428,6 +428,7 @@ func (r *Templates) compile(
 			reporting.Shorten(err.Error())
 		return accepted
 	}
+	status.NamespaceMetadata = status.NamespaceMetadata || len(render.DeclaredMetadata(&template.Spec)) > 0
 	for _, kind := range compiled.Kinds() {
 		addKinds(status, []v1alpha1.GroupKind{{Group: kind.Group, Kind: kind.Kind}})
 	}

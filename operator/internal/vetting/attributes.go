@@ -60,6 +60,9 @@ func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 			judge(nameOf(object), attributes.Change{New: object.Object})
 		}
 	}
+	for _, change := range v.namespaceChanges(rules) {
+		judge("Namespaces", change)
+	}
 	if v.old != nil {
 		isProtected := func(object *unstructured.Unstructured) bool {
 			return len(rules.Judge(attributes.Change{Old: object.Object, New: map[string]any{}},

@@ -9,12 +9,13 @@
 // pruned. A request is compared with the stored template (edit), and checked in this order, the cheapest first:
 //
 //  1. whether the cluster serves the declared kinds, and the author may write and delete them (kinds.go, author.go)
-//  2. whether the template overrides objects of other templates (outline.go, deletions.go)
+//  2. whether the template overrides objects of other templates (outline.go, deletions.go), and whether it sets labels
+//     of namespaces by which templates or initializers select, or selects by labels that templates set (namespaces.go)
 //  3. whether the template can be compiled with every combination of its overlays (package render)
 //  4. whether the author may delete what may be pruned, dropped or replaced (deletions.go), and unprotect what may lose
 //     its protection from deletion (protection.go)
 //  5. whether the author may grant what the template's Roles and RoleBindings grant (grants.go, escalation.go)
-//  6. whether the author may set and remove the protected attributes (attributes.go)
+//  6. whether the author may set and remove the protected attributes (attributes.go, namespaces.go)
 //  7. whether the operator may populate the kinds (ownrights.go)
 //  8. whether the API server accepts the objects of each variant (trial.go, answer.go): the operator applies them in
 //     the namespace nstpl-trial by dry runs, with values of the tokens that stand for all namespaces
@@ -47,5 +48,7 @@
 //     the rules of a role when a binding is created.
 //   - The check for other templates that bind or declare the same Role uses a cache. Two templates that are written at
 //     the same moment may miss each other here. Package populate therefore withholds a RoleBinding from each namespace
-//     in which another template declares its Role.
+//     in which another template declares its Role. In the same way, two templates of which one selects by a label that
+//     the other sets may miss each other here. Package populate therefore never sets a label by which a stored template
+//     selects, so that templates cannot select in circles.
 package vetting

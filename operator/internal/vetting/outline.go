@@ -32,12 +32,15 @@ type outline struct {
 	objects    []render.Declaration
 	// bindsAny is true if an overlay may change the Role to which a RoleBinding refers.
 	bindsAny bool
+	// selects are the labels by which the template selects namespaces, and sets those that it sets on them.
+	selects, sets []string
 }
 
 func outlineOf(template *v1alpha1.NamespaceTemplate) *outline {
 	o := &outline{
 		name: template.Name, uid: template.UID, generation: template.Generation,
-		namespaces: requirementsOf(template.Spec.Namespaces), objects: render.Declarations(template),
+		namespaces: requirementsOf(template.Spec.Namespaces), objects: declarationsOf(template),
+		selects: match.SelectorKeys(&template.Spec), sets: labelsSetBy(template),
 	}
 	o.bindsAny = patches(template) && slices.ContainsFunc(o.objects, isBinding)
 	return o
@@ -177,7 +180,7 @@ type overlap struct {
 
 // overlaps returns, for each other template that may declare an object of this one, the first such object.
 func overlaps(template *v1alpha1.NamespaceTemplate, others []*outline) []overlap {
-	own, selects := namesOf(render.Declarations(template)), requirementsOf(template.Spec.Namespaces)
+	own, selects := namesOf(declarationsOf(template)), requirementsOf(template.Spec.Namespaces)
 	var all []overlap
 	for _, other := range others {
 		i := slices.IndexFunc(other.objects, func(object render.Declaration) bool {

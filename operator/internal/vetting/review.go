@@ -55,6 +55,9 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 	if v.others, err = v.outlines.except(ctx, v.name()); err != nil {
 		return nil, err
 	}
+	if problems, err = v.judgeSelectors(ctx); err != nil || len(problems) > 0 {
+		return slices.Concat(errorsOf(unserved), problems), err
+	}
 	if problems, err = v.judgeOverlaps(ctx); err != nil || len(problems) > 0 {
 		return slices.Concat(errorsOf(unserved), problems), err
 	}
@@ -170,6 +173,9 @@ func (v *review) judgeKinds(
 			writes = append(writes, kind.right("delete"))
 		}
 		kinds = slices.Concat(declared, emptied)
+	}
+	if v.changesNamespaces() {
+		writes = append(writes, right{verb: "patch", resource: "namespaces"})
 	}
 	everything := right{verb: "*", group: "*", resource: "*"}
 	missing, err := v.author.missing(ctx, []right{everything})

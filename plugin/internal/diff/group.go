@@ -42,7 +42,16 @@ func (i *item) groupKey() string {
 		changed = []byte(i.Namespace)
 	}
 	isExact := fmt.Sprint(i.Estimate == "")
-	return strings.Join([]string{i.Object, i.Template, string(i.Action), i.Fails, isExact, string(changed)}, "\x00")
+	parts := []string{i.sharedObject(), i.Template, string(i.Action), i.Fails, isExact, string(changed)}
+	return strings.Join(parts, "\x00")
+}
+
+// sharedObject returns the object as it is named for several namespaces.
+func (i *item) sharedObject() string {
+	if i.change.Metadata != nil {
+		return "namespace"
+	}
+	return i.Object
 }
 
 // example returns the item that is shown in full: one whose dry run was sent in its own namespace, if there is any.
@@ -76,7 +85,8 @@ func (g *group) lines() []string {
 		return nil
 	}
 	first := g.example()
-	prefix := fmt.Sprintf("in %s (%s): %s ", output.Count(len(g.items), "namespace"), g.namespaces(), first.Object)
+	prefix := fmt.Sprintf("in %s (%s): %s ", output.Count(len(g.items), "namespace"), g.namespaces(),
+		first.sharedObject())
 	suffix := ""
 	switch {
 	case first.Fails != "":

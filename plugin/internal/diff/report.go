@@ -152,6 +152,9 @@ func newItem(namespace string, change populate.Change) *item {
 	if i.Action != actionLeaveAlone && i.Action != actionUnknown {
 		i.Different = true
 	}
+	if change.Metadata != nil {
+		i.Ref = output.NewObjectRef(change.Kind, "", change.Name)
+	}
 	return i
 }
 

@@ -126,7 +126,7 @@ func contentHash(object *unstructured.Unstructured) string {
 
 // run sends the dry run, and stores its result in the items.
 func (t *trial) run(ctx context.Context, c *cluster.Cluster) error {
-	if t.sent.change.Declared == nil {
+	if t.sent.change.Declared == nil && t.sent.change.Metadata == nil {
 		return nil
 	}
 	sides, err := survey.DryRunOn(ctx, c, t.sent.Namespace, t.sent.change, t.live)

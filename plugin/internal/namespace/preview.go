@@ -160,6 +160,11 @@ func describeVerdict(verdict match.Verdict) string {
 
 func (p *preview) write(ctx context.Context, predicted prediction) error {
 	var objects []*unstructured.Unstructured
+	for _, change := range predicted.Changes {
+		if change.Metadata != nil && change.Declared != nil {
+			objects = append(objects, change.Declared.Unstructured)
+		}
+	}
 	for _, object := range predicted.Objects {
 		objects = append(objects, object.Unstructured)
 	}

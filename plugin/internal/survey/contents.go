@@ -31,6 +31,10 @@ func (s *Survey) ReadLive(
 ) {
 	byKind := map[schema.GroupVersionKind][]int{}
 	for i, target := range targets {
+		if target.Metadata != nil {
+			use(i, metadataSides(target.Change).Live, nil) // namespaces were read before
+			continue
+		}
 		byKind[target.Kind] = append(byKind[target.Kind], i)
 	}
 	var single []int

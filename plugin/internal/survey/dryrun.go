@@ -14,6 +14,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
@@ -32,6 +33,9 @@ type Sides struct {
 // DryRun reads the object of a change in a namespace, and sends a dry run to get the object that the API server would
 // store.
 func DryRun(ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change) (Sides, error) {
+	if change.Metadata != nil {
+		return metadataSides(change), nil
+	}
 	objects, err := c.Objects(change.Kind, namespace)
 	if err == nil {
 		var live *unstructured.Unstructured
@@ -49,6 +53,9 @@ func DryRun(ctx context.Context, c *cluster.Cluster, namespace string, change po
 func DryRunOn(
 	ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change, live *unstructured.Unstructured,
 ) (Sides, error) {
+	if change.Metadata != nil {
+		return metadataSides(change), nil
+	}
 	if change.Declared == nil {
 		return Sides{Live: live}, nil
 	}
@@ -60,6 +67,27 @@ func DryRunOn(
 		return Sides{}, err
 	}
 	return dryRunApply(ctx, objects, change, live)
+}
+
+// metadataSides returns the labels and annotations of a namespace before and after a change. That needs no dry run.
+func metadataSides(change populate.Change) Sides {
+	labels, annotations := change.Metadata.After()
+	stored := namespaceWith(change.Name, labels, annotations)
+	if change.Observed == nil {
+		return Sides{Stored: stored}
+	}
+	live := namespaceWith(change.Name, change.Observed.Labels, change.Observed.Annotations)
+	live.SetManagedFields(change.Observed.ManagedFields)
+	return Sides{Live: live, Stored: stored}
+}
+
+func namespaceWith(name string, labels, annotations map[string]string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object.SetGroupVersionKind(render.NamespaceKind)
+	object.SetName(name)
+	object.SetLabels(labels)
+	object.SetAnnotations(annotations)
+	return object
 }
 
 // readLive returns an object, or nil if it does not exist.

@@ -252,7 +252,7 @@ func (s Scope) limitChanges(changes []populate.Change) []populate.Change {
 	if s.Template == "" {
 		return changes
 	}
-	return slices.DeleteFunc(changes, func(c populate.Change) bool { return c.Template != s.Template })
+	return slices.DeleteFunc(changes, func(c populate.Change) bool { return !c.IsOf(s.Template) })
 }
 
 // listRequest is a request for the objects of a kind in a namespace, or in all namespaces if namespace is empty.

@@ -43,7 +43,7 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 	}
 	var unchanged []int
 	for i, change := range ns.Changes {
-		if change.Action == populate.Unchanged {
+		if change.Action == populate.Unchanged && change.Metadata == nil {
 			unchanged = append(unchanged, i)
 		}
 	}

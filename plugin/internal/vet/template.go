@@ -98,7 +98,7 @@ func decodeTemplate(object source.Object) (template *v1alpha1.NamespaceTemplate,
 	for name, into := range map[string][]any{
 		"namespaces": {&template.Spec.Namespaces, &selected}, "templates": {&template.Spec.Templates},
 		"overlays": {&template.Spec.Overlays, &overlays}, "authoritative": {&template.Spec.Authoritative},
-		"rollout": {&rollout},
+		"namespaceMetadata": {&template.Spec.NamespaceMetadata}, "rollout": {&rollout},
 	} {
 		for _, value := range into {
 			if data := raw.Spec[name]; data != nil {
@@ -133,8 +133,9 @@ func compilable(
 	reduced = template.DeepCopy()
 	everything := v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{}}
 	reduced.Spec.Namespaces = everything
+	reduced.Spec.NamespaceMetadata = nil
 	for i := range reduced.Spec.Overlays {
-		reduced.Spec.Overlays[i].Namespaces = everything
+		reduced.Spec.Overlays[i].Namespaces, reduced.Spec.Overlays[i].NamespaceMetadata = everything, nil
 	}
 	reduced.Spec.Templates = nil
 	for i, raw := range template.Spec.Templates {

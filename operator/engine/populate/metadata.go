@@ -1,0 +1,401 @@
+package populate
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// DeclaredValue is the value of a label or an annotation of the namespace, as a template declares it.
+type DeclaredValue struct {
+	render.MetadataKey
+	Value    string
+	Template *v1alpha1.NamespaceTemplate
+}
+
+// ValueChange is what a plan does with a label or an annotation of the namespace, and why.
+type ValueChange struct {
+	render.MetadataKey
+	// Action is Create, Configure, Unchanged, Prune or LeaveAlone.
+	Action Action
+	// Template is the name of the template that declares the value, or that declared it before.
+	Template string
+	// Declared is the declaration; nil if there is none.
+	Declared *DeclaredValue
+	Reason   string
+	// Drifted says that another client set or removed the value.
+	Drifted bool
+	// Selects says that a template selects by the label, so no template may set it.
+	Selects bool
+	// isInPlace says that the namespace has the declared value.
+	isInPlace bool
+}
+
+// writes reports whether the change needs a write.
+func (c ValueChange) writes() bool {
+	return c.Action == Create || c.Action == Configure || c.Action == Prune
+}
+
+// String returns the reason with the name of the label or annotation.
+func (c ValueChange) String() string { return c.MetadataKey.String() + " " + c.Reason }
+
+// MetadataChange is what a plan does with the labels and annotations of the namespace. One write carries it out.
+type MetadataChange struct {
+	// Values are the changes of single labels and annotations, in the order of their keys.
+	Values []ValueChange
+	// namespace is the namespace as it was observed.
+	namespace *corev1.Namespace
+}
+
+// namespaceID returns the ID of a namespace, as findings about its labels and annotations have it.
+func namespaceID(ns *corev1.Namespace) ObjectID {
+	return ObjectID{render.NamespaceKind.GroupKind(), ns.Name}
+}
+
+// addMetadata adds the labels and annotations that a template declares. If several templates declare one, the last one
+// wins.
+func (d *Declared) addMetadata(template *v1alpha1.NamespaceTemplate, values map[render.MetadataKey]string) {
+	for _, key := range slices.SortedFunc(maps.Keys(values), render.MetadataKey.Compare) {
+		declared := DeclaredValue{key, values[key], template}
+		i, isDeclared := slices.BinarySearchFunc(d.Metadata, key, func(v DeclaredValue, k render.MetadataKey) int {
+			return v.MetadataKey.Compare(k)
+		})
+		if !isDeclared {
+			d.Metadata = slices.Insert(d.Metadata, i, declared)
+			continue
+		}
+		d.Overridden = append(d.Overridden, Overridden{
+			Object: namespaceID(d.Namespace), Field: key.String(),
+			Template: d.Metadata[i].Template.Name, By: template.Name,
+		})
+		d.Metadata[i] = declared
+	}
+}
+
+// planMetadata plans the labels and annotations of the namespace. It reports false if there is nothing to plan: no
+// template declares any, and none is recorded.
+func planMetadata(declared Declared, index *match.Index) (Change, bool) {
+	ns := declared.Namespace
+	record := recordedMetadata(ns)
+	if len(declared.Metadata) == 0 && len(record) == 0 {
+		return Change{}, false
+	}
+	planned := &MetadataChange{namespace: ns}
+	isDeclared := map[render.MetadataKey]bool{}
+	for i := range declared.Metadata {
+		value := &declared.Metadata[i]
+		isDeclared[value.MetadataKey] = true
+		planned.Values = append(planned.Values, planValue(value, ns, record, index))
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(record), render.MetadataKey.Compare) {
+		if _, exists := valueIn(ns, key); exists && !isDeclared[key] {
+			planned.Values = append(planned.Values, undeclaredValue(declared, index, key, record[key]))
+		}
+	}
+	slices.SortStableFunc(planned.Values, func(a, b ValueChange) int { return a.MetadataKey.Compare(b.MetadataKey) })
+	if len(planned.Values) == 0 {
+		return Change{}, false
+	}
+	return planned.change(), true
+}
+
+// planValue plans a declared value.
+func planValue(
+	declared *DeclaredValue, ns *corev1.Namespace, record metadataRecord, index *match.Index,
+) ValueChange {
+	change := ValueChange{
+		MetadataKey: declared.MetadataKey, Template: declared.Template.Name, Declared: declared, Action: Configure,
+	}
+	value, exists := valueIn(ns, change.MetadataKey)
+	recorded, isRecorded := record[change.MetadataKey]
+	isDeclared, isOurs := exists && value == declared.Value, exists && isRecorded && recorded.Value == digest(value)
+	change.isInPlace = isDeclared
+	if selecting := index.SelectedBy(change.Key); selecting != "" && change.Field == render.Labels {
+		change.Action, change.Selects = LeaveAlone, true
+		change.Reason = fmt.Sprintf("is not managed, because template %s selects by it: "+
+			"remove it from namespaceMetadata, or select by another label", selecting)
+		return change
+	}
+	switch {
+	case isDeclared && isOurs && recorded.isOf(declared.Template):
+		change.Action, change.Reason = Unchanged, "is as declared"
+	case isDeclared && isOurs:
+		change.Reason = "is not recorded for the template yet"
+	case isDeclared:
+		change.Reason = "exists but is not managed by nstpl yet"
+	case isOurs:
+		change.Reason = "its declaration changed"
+	case exists:
+		change = driftedValue(change, fmt.Sprintf("was set to %q by another client", value))
+	case isRecorded:
+		change = driftedValue(change, "was removed by another client")
+	default:
+		change.Action, change.Reason = Create, "does not exist"
+	}
+	return change
+}
+
+// driftedValue plans a value that differs from its declaration.
+func driftedValue(change ValueChange, reason string) ValueChange {
+	change.Drifted = true
+	change.Action, change.Reason = driftAction(change.Declared.Template, reason)
+	return change
+}
+
+// undeclaredValue plans a recorded value that no template declares. It is removed under the conditions under which an
+// object is pruned.
+func undeclaredValue(
+	declared Declared, index *match.Index, key render.MetadataKey, recorded recordedValue,
+) ValueChange {
+	change := ValueChange{MetadataKey: key, Action: LeaveAlone, Template: recorded.Template}
+	template := index.Get(recorded.Template)
+	value, _ := valueIn(declared.Namespace, key)
+	hasName := func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == recorded.Template }
+	switch {
+	case recorded.Existed:
+		change.Reason = "existed before nstpl managed it"
+	case recorded.Value != digest(value):
+		change.Reason = "was set by another client"
+	case template == nil || template.UID != recorded.UID:
+		change.Reason = fmt.Sprintf("remains, because template %s does not exist", recorded.Template)
+	case match.OptedOutOf(declared.Namespace, recorded.Template):
+		change.Reason = "remains: " + unmatched(template, declared)
+	case slices.ContainsFunc(declared.Broken, func(b Broken) bool { return hasName(b.Template) }):
+		change.Reason = fmt.Sprintf("remains, because template %s can't be rendered", recorded.Template)
+	case omits(declared, recorded.Template, render.NamespaceKind.GroupKind()):
+		change.Reason = fmt.Sprintf("remains, because template %s may declare it once the namespace's creator is known",
+			recorded.Template)
+	case slices.ContainsFunc(declared.Templates, hasName):
+		change.Action = Prune
+		change.Reason = fmt.Sprintf("is removed: template %s no longer declares it", recorded.Template)
+	case template.Spec.DeletionPolicy == v1alpha1.DeletionDelete:
+		change.Action, change.Reason = Prune, "is removed: "+unmatched(template, declared)
+	default:
+		change.Reason = "remains: " + unmatched(template, declared) + "; deletionPolicy is Orphan"
+	}
+	return change
+}
+
+// change returns the change of the namespace that consists of the changes of its labels and annotations.
+func (m *MetadataChange) change() Change {
+	ns := m.namespace
+	change := Change{
+		Action: LeaveAlone, Kind: render.NamespaceKind, Name: ns.Name, Template: m.templates(), Metadata: m,
+		Observed: &metav1.PartialObjectMetadata{ObjectMeta: *ns.ObjectMeta.DeepCopy()},
+		Reason:   m.reason(),
+	}
+	change.Observed.SetGroupVersionKind(render.NamespaceKind)
+	if ns.UID == "" {
+		change.Observed = nil
+	}
+	for _, value := range m.Values {
+		change.Drifted = change.Drifted || value.Drifted
+		switch {
+		case value.writes():
+			change.Action = Configure
+		case value.Action == Unchanged && change.Action == LeaveAlone:
+			change.Action = Unchanged
+		}
+	}
+	if change.Action == Configure && ns.UID == "" {
+		change.Action = Create
+	}
+	change.Declared = m.declared()
+	return change
+}
+
+// templates returns the names of the templates whose values are changed or left alone, separated by commas.
+func (m *MetadataChange) templates() string {
+	var names []string
+	for _, value := range m.Values {
+		if !slices.Contains(names, value.Template) {
+			names = append(names, value.Template)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ",")
+}
+
+// reason returns why the labels and annotations are written, or else why they are not.
+func (m *MetadataChange) reason() string {
+	var parts []string
+	for _, value := range m.Values {
+		if value.Action != Unchanged {
+			parts = append(parts, value.String())
+		}
+	}
+	if len(parts) == 0 {
+		return "its labels and annotations are as declared"
+	}
+	const most = 3
+	if more := len(parts) - most; more > 0 {
+		parts = append(parts[:most], fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// declared returns the declared labels and annotations as an object, or nil if there are none.
+func (m *MetadataChange) declared() *Object {
+	object := newNamespace(m.namespace.Name)
+	var template *v1alpha1.NamespaceTemplate
+	for _, value := range m.Values {
+		if value.Declared != nil && !value.Selects {
+			setValue(object, value.MetadataKey, value.Declared.Value)
+			template = value.Declared.Template
+		}
+	}
+	hash, err := hashOf(object)
+	if template == nil || err != nil {
+		return nil
+	}
+	return &Object{Unstructured: object, Template: template, Hash: hash}
+}
+
+// keeping returns the change without the removal of some values.
+func (m *MetadataChange) keeping(keep func(render.MetadataKey) bool, reason string) Change {
+	values := slices.Clone(m.Values)
+	for i := range values {
+		if values[i].Action == Prune && keep(values[i].MetadataKey) {
+			values[i].Action, values[i].Reason = LeaveAlone, reason
+		}
+	}
+	return (&MetadataChange{Values: values, namespace: m.namespace}).change()
+}
+
+// After returns the labels and annotations of the namespace if all declared values were set.
+func (m *MetadataChange) After() (labels, annotations map[string]string) {
+	values := map[string]map[string]string{
+		render.Labels: maps.Clone(m.namespace.Labels), render.Annotations: maps.Clone(m.namespace.Annotations),
+	}
+	for _, change := range m.Values {
+		switch {
+		case change.Action == Prune:
+			delete(values[change.Field], change.Key)
+		case change.Declared != nil && !change.Selects:
+			if values[change.Field] == nil {
+				values[change.Field] = map[string]string{}
+			}
+			values[change.Field][change.Key] = change.Declared.Value
+		}
+	}
+	return values[render.Labels], values[render.Annotations]
+}
+
+// patch returns the labels and annotations to write, as the metadata of a merge patch: those to set, null for those to
+// remove, and the new record.
+func (m *MetadataChange) patch() map[string]map[string]any {
+	patch := map[string]map[string]any{render.Labels: {}, render.Annotations: {}}
+	before, after := recordedMetadata(m.namespace), metadataRecord{}
+	for key, recorded := range before {
+		if _, exists := valueIn(m.namespace, key); exists {
+			after[key] = recorded
+		}
+	}
+	for _, change := range m.Values {
+		key := change.MetadataKey
+		recorded, isRecorded := before[key]
+		_, exists := valueIn(m.namespace, key)
+		switch {
+		case change.Action == Prune:
+			patch[key.Field][key.Key] = nil
+			delete(after, key)
+		case change.Action == Create || change.Action == Configure:
+			patch[key.Field][key.Key] = change.Declared.Value
+			after[key] = recordedValue{
+				Template: change.Template, UID: change.Declared.Template.UID, Value: digest(change.Declared.Value),
+				Existed: isRecorded && recorded.Existed || !isRecorded && exists,
+			}
+		case isRecorded && change.Declared != nil:
+			after[key] = recorded // also of a value that another client removed
+		}
+	}
+	patch[recordKey.Field][recordKey.Key] = nil
+	if len(after) > 0 {
+		patch[recordKey.Field][recordKey.Key] = after.String()
+	}
+	return patch
+}
+
+func newNamespace(name string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name}}}
+	object.SetGroupVersionKind(render.NamespaceKind)
+	return object
+}
+
+// setValue sets a label or an annotation of an object that newNamespace returned.
+func setValue(object *unstructured.Unstructured, key render.MetadataKey, value string) {
+	metadata := object.Object["metadata"].(map[string]any)
+	values, ok := metadata[key.Field].(map[string]any)
+	if !ok {
+		values = map[string]any{}
+		metadata[key.Field] = values
+	}
+	values[key.Key] = value
+}
+
+// valueIn returns the value of a label or an annotation of a namespace.
+func valueIn(ns *corev1.Namespace, key render.MetadataKey) (value string, exists bool) {
+	values := ns.Annotations
+	if key.Field == render.Labels {
+		values = ns.Labels
+	}
+	value, exists = values[key.Key]
+	return value, exists
+}
+
+// metadataFindings returns the findings about labels and annotations of the namespace. The failure is that of the
+// write, or nil. isWritten says whether there was one.
+func metadataFindings(change Change, failure *Failure, isWritten bool) []Finding {
+	var findings []Finding
+	failed := map[string]bool{}
+	for _, value := range change.Metadata.Values {
+		finding := Finding{Object: change.ID(), Template: value.Template, Severity: Warning, Message: value.String()}
+		switch {
+		case value.Selects:
+			finding.Reason = FindingSelects
+			if !value.isInPlace {
+				finding.Severity = severity(value.Declared.Template)
+			}
+		case value.writes() && failure != nil && !failed[value.Template]:
+			failed[value.Template] = true
+			finding.Reason, finding.Message, finding.MayPass = FindingFailed, failure.Error(), failure.MayPass()
+			if value.Declared != nil {
+				finding.Severity = severity(value.Declared.Template)
+			}
+		case value.writes() && failure != nil:
+			continue
+		case value.Drifted && value.Action == LeaveAlone:
+			finding.Reason, finding.Message = FindingDrifted, messageDrifted+value.String()
+		case value.Drifted && isWritten:
+			finding.Severity, finding.Reason = Info, FindingDriftCorrected
+		default:
+			continue
+		}
+		findings = append(findings, finding)
+	}
+	slices.SortStableFunc(findings, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	return findings
+}
+
+// MayPruneMetadata reports whether labels or annotations of a namespace remain to be removed once a template is gone.
+func MayPruneMetadata(ns *corev1.Namespace, template string, uid types.UID) bool {
+	for key, recorded := range recordedMetadata(ns) {
+		value, exists := valueIn(ns, key)
+		if exists && recorded.Template == template && recorded.UID == uid && !recorded.Existed &&
+			recorded.Value == digest(value) {
+			return true
+		}
+	}
+	return false
+}

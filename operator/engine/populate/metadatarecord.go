@@ -1,0 +1,82 @@
+package populate
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// recordKey is the annotation with the record.
+var recordKey = render.MetadataKey{Field: render.Annotations, Key: v1alpha1.NamespaceMetadataAnnotation}
+
+// metadataRecord records which labels and annotations of a namespace templates have set. The write that sets them also
+// writes the record, into NamespaceMetadataAnnotation, which admission protects.
+type metadataRecord map[render.MetadataKey]recordedValue
+
+// recordedValue is a label or an annotation in the record.
+type recordedValue struct {
+	// Template and UID are those of the template that declared the value.
+	Template string    `json:"template"`
+	UID      types.UID `json:"uid,omitempty"`
+	// Value is a digest of the value that was set. A value with another digest was set by another client.
+	Value string `json:"value"`
+	// Existed is true if the label or the annotation existed before, so that it is never removed.
+	Existed bool `json:"existed,omitempty"`
+}
+
+func (r recordedValue) isOf(template *v1alpha1.NamespaceTemplate) bool {
+	return r.Template == template.Name && r.UID == template.UID
+}
+
+// storedRecord is the record as JSON: the values by field, and then by key.
+type storedRecord map[string]map[string]recordedValue
+
+// String returns the record as recordedMetadata reads it. Go sorts the keys.
+func (r metadataRecord) String() string {
+	stored := storedRecord{}
+	for key, value := range r {
+		if stored[key.Field] == nil {
+			stored[key.Field] = map[string]recordedValue{}
+		}
+		stored[key.Field][key.Key] = value
+	}
+	data, err := json.Marshal(stored)
+	if err != nil {
+		return "" // cannot happen: there are only strings in it
+	}
+	return string(data)
+}
+
+// recordedMetadata returns the record of a namespace. It is empty if the annotation is missing or invalid: then all
+// values count as those of other clients.
+func recordedMetadata(ns *corev1.Namespace) metadataRecord {
+	text := ns.Annotations[v1alpha1.NamespaceMetadataAnnotation]
+	stored := storedRecord{}
+	if text == "" || json.Unmarshal([]byte(text), &stored) != nil {
+		return nil
+	}
+	record := metadataRecord{}
+	for _, field := range []string{render.Labels, render.Annotations} {
+		for key, value := range stored[field] {
+			record[render.MetadataKey{Field: field, Key: key}] = value
+		}
+	}
+	return record
+}
+
+// HasMetadata reports whether templates have set labels or annotations of a namespace.
+func HasMetadata(ns *corev1.Namespace) bool {
+	return ns.Annotations[v1alpha1.NamespaceMetadataAnnotation] != ""
+}
+
+// digest returns a digest of a value. 64 bits suffice to tell whether another client changed the value.
+func digest(value string) string {
+	sum := sha256.Sum256([]byte(value))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,147 @@
+package vetting
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// labelsSetBy returns the labels of namespaces that a template sets, by itself or in an overlay, in ascending order.
+func labelsSetBy(template *v1alpha1.NamespaceTemplate) []string {
+	var labels []string
+	for key := range render.DeclaredMetadata(&template.Spec) {
+		if key.Field == render.Labels {
+			labels = append(labels, key.Key)
+		}
+	}
+	slices.Sort(labels)
+	return labels
+}
+
+// declarationsOf returns what a template declares: its objects, and each label and annotation of namespaces as if that
+// was an object of its own.
+func declarationsOf(template *v1alpha1.NamespaceTemplate) []render.Declaration {
+	declarations := render.Declarations(template)
+	declared := render.DeclaredMetadata(&template.Spec)
+	for _, key := range slices.SortedFunc(maps.Keys(declared), render.MetadataKey.Compare) {
+		declarations = append(declarations,
+			render.Declaration{GroupVersionKind: render.NamespaceKind, Name: key.String()})
+	}
+	return declarations
+}
+
+// changesNamespaces reports whether an edit may make the operator set or remove labels or annotations of namespaces.
+func (e edit) changesNamespaces() bool {
+	declares := func(template *v1alpha1.NamespaceTemplate) bool {
+		return template != nil && len(render.DeclaredMetadata(&template.Spec)) > 0
+	}
+	if declares(e.updated) && e.widens() {
+		return true
+	}
+	return e.old != nil && (declares(e.old) || e.old.Status.NamespaceMetadata) && (e.widens() || e.prunesAll())
+}
+
+// judgeSelectors returns a problem for each label that one template sets on namespaces and by which another one, or an
+// initializer, selects them. Otherwise templates could select in circles, and users who may only write templates could
+// move namespaces into the reach of other templates.
+func (v *review) judgeSelectors(ctx context.Context) ([]error, error) {
+	var problems []error
+	sets, selects := labelsSetBy(v.updated), match.SelectorKeys(&v.updated.Spec)
+	for _, other := range v.others {
+		for _, label := range sets {
+			if slices.Contains(other.selects, label) {
+				problems = append(problems, fmt.Errorf("it sets the label %s of namespaces, by which template %s selects: "+
+					"no template can set a label by which a template selects namespaces, overlays or waves: "+
+					"remove it from namespaceMetadata", label, other.name))
+			}
+		}
+		for _, label := range selects {
+			if slices.Contains(other.sets, label) {
+				problems = append(problems, fmt.Errorf("it selects by the label %s, which template %s sets "+
+					"(namespaceMetadata): no template can select by a label that a template sets: select by another label",
+					label, other.name))
+			}
+		}
+	}
+	if len(sets) == 0 {
+		return problems, nil
+	}
+	initializers := &v1alpha1.NamespaceInitializationConfigurationList{}
+	if err := v.live.List(ctx, initializers); err != nil {
+		return nil, fmt.Errorf("list the initializers of namespaces: %w", err)
+	}
+	for i := range initializers.Items {
+		for _, initializer := range initializers.Items[i].Initializers {
+			for _, label := range match.KeysOf(initializer.NamespaceSelector) {
+				if slices.Contains(sets, label) {
+					problems = append(problems, fmt.Errorf("it sets the label %s of namespaces, by which "+
+						"NamespaceInitializationConfiguration %s selects: remove it from namespaceMetadata", label,
+						initializers.Items[i].Name))
+				}
+			}
+		}
+	}
+	return problems, nil
+}
+
+// namespaceChanges returns the changes of protected labels and annotations that an edit may make on namespaces. A
+// namespace may have any value before, which the operator replaces unless driftPolicy is Report. So the author must be
+// allowed to remove all other protected values as well.
+func (e edit) namespaceChanges(rules *attributes.Rules) []attributes.Change {
+	var changes []attributes.Change
+	after := map[render.MetadataKey][]string{}
+	if e.updated != nil {
+		after = render.DeclaredMetadata(&e.updated.Spec)
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(after), render.MetadataKey.Compare) {
+		for _, value := range after[key] {
+			changes = append(changes, attributes.Change{New: namespaceWith(key, value)})
+		}
+		if e.updated.Spec.DriftPolicy == v1alpha1.DriftReport {
+			continue
+		}
+		for _, rule := range rules.Of(attributeOf(key), "") {
+			for _, value := range rule.ProtectedValues {
+				changes = append(changes, attributes.Change{Old: namespaceWith(key, value), New: map[string]any{}})
+			}
+		}
+	}
+	if e.old == nil {
+		return changes
+	}
+	before := render.DeclaredMetadata(&e.old.Spec)
+	if e.updated != nil && !e.prunesAll() && !e.changesSelector() && equality.Semantic.DeepEqual(before, after) &&
+		equality.Semantic.DeepEqual(e.old.Spec.Overlays, e.updated.Spec.Overlays) {
+		return changes
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(before), render.MetadataKey.Compare) {
+		for _, value := range before[key] {
+			changes = append(changes, attributes.Change{Old: namespaceWith(key, value), New: map[string]any{}})
+		}
+	}
+	return changes
+}
+
+// namespaceWith returns a Namespace with one label or annotation.
+func namespaceWith(key render.MetadataKey, value string) map[string]any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{key.Field: map[string]any{key.Key: value}},
+	}
+}
+
+func attributeOf(key render.MetadataKey) attributes.Attribute {
+	kind := v1alpha1.LabelAttribute
+	if key.Field == render.Annotations {
+		kind = v1alpha1.AnnotationAttribute
+	}
+	return attributes.Attribute{Kind: kind, Name: key.Key}
+}

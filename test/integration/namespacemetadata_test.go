@@ -1,0 +1,436 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// The label of Pod Security Admission that sets what pods may do.
+const enforceLabel = "pod-security.kubernetes.io/enforce"
+
+// labelsNamespaces has a template set labels of namespaces, given as keys and values.
+func labelsNamespaces(pairs ...string) func(*v1alpha1.NamespaceTemplate) {
+	return func(template *v1alpha1.NamespaceTemplate) {
+		labels := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			labels[pairs[i]] = pairs[i+1]
+		}
+		template.Spec.NamespaceMetadata = &v1alpha1.NamespaceMetadata{Labels: labels}
+	}
+}
+
+// waitLabels waits until the labels of a namespace have some values. An empty value means that the label is missing.
+func (s *testScope) waitLabels(ns *corev1.Namespace, pairs ...string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		found := &corev1.Namespace{}
+		if !assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found)) {
+			return
+		}
+		for i := 0; i < len(pairs); i += 2 {
+			value, exists := found.Labels[pairs[i]]
+			assert.Equal(c, pairs[i+1], value, pairs[i])
+			assert.Equal(c, pairs[i+1] != "", exists, pairs[i])
+		}
+	})
+}
+
+// patchLabel sets a label of a namespace as an administrator, or removes it if the value is empty.
+func (s *testScope) patchLabel(ns *corev1.Namespace, key, value string) {
+	s.t.Helper()
+	var label any
+	if value != "" {
+		label = value
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: label}}})
+	require.NoError(s.t, err)
+	s.patchNamespace(ns, string(body))
+}
+
+// waitUntouched waits until the operator has reconciled a namespace again: a change of the template probe reaches it.
+func (s *testScope) waitUntouched(ns *corev1.Namespace, probe *v1alpha1.NamespaceTemplate, round string) {
+	s.t.Helper()
+	s.updateTemplate(probe, withObjects(s.t, configMap("probe", round)))
+	s.waitPresent(ns, configMap("probe", round))
+}
+
+func TestNamespaceMetadataIsSetWithTokensBeforeTheNamespaceOpens(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	s.createTemplate("psa", configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.NamespaceMetadata = &v1alpha1.NamespaceMetadata{
+			Labels:      map[string]string{enforceLabel: "baseline", s.name("of"): "$(NAMESPACE)"},
+			Annotations: map[string]string{"example.com/contact": "$(CREATOR)"},
+		}
+		template.Spec.Overlays = []v1alpha1.Overlay{{
+			Name: "strict", Namespaces: selectLabel("tier", s.name("strict")),
+			NamespaceMetadata: &v1alpha1.NamespaceMetadata{Labels: map[string]string{enforceLabel: "restricted"}},
+		}}
+	})
+	position := s.auditPosition()
+	ns := s.createPopulatedNamespace("a", withCreator("jane@example.com"))
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+	require.Equal(t, "baseline", ns.Labels[enforceLabel])
+	require.Equal(t, ns.Name, ns.Labels[s.name("of")])
+	require.Equal(t, "jane@example.com", ns.Annotations["example.com/contact"])
+	strict := s.createPopulatedNamespace("b", withLabel("tier", s.name("strict")))
+	s.waitLabels(strict, enforceLabel, "restricted")
+	require.Len(t, s.writesSince(position, func(r request) bool {
+		return r.User.Username == operatorUser && r.ObjectRef.Resource == "namespaces" &&
+			r.ObjectRef.Name == ns.Name && r.ObjectRef.Subresource == ""
+	}), 1, "one write more than without namespaceMetadata")
+}
+
+// A pod that was created before the namespace had the label of Pod Security Admission, and was held since, is judged
+// with the label.
+func TestHeldWritesAreJudgedByTheLabelsOfTemplates(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", configMap("a", "v"))
+	s.createInitializers(3600, v1alpha1.FailureFail, "network")
+	s.waitPendingOnCreation(s.name("network"), v1alpha1.TemplateInitializer)
+	user := s.impersonate(t, s.name("jane"))
+	s.bindClusterRole(s.name("jane"), "edit")
+	ns := s.createNamespace("a")
+	s.waitPopulated(ns)
+	s.eventually(func(c *assert.CollectT) { // until the API server knows the user's permissions
+		_, err := user.CoreV1().Pods(ns.Name).List(t.Context(), metav1.ListOptions{})
+		assert.NoError(c, err)
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "default"},
+			&corev1.ServiceAccount{}))
+	})
+	done := make(chan error, 1)
+	go func() {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "host"}, Spec: corev1.PodSpec{
+			HostNetwork: true, Containers: []corev1.Container{{Name: "a", Image: "a"}},
+		}}
+		_, err := user.CoreV1().Pods(ns.Name).Create(t.Context(), pod, metav1.CreateOptions{})
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		require.Fail(t, "the pod was not held", "%v", err)
+	case <-time.After(time.Second): // it was judged before the label exists
+	}
+	s.createTemplate("psa", "", labelsNamespaces(enforceLabel, "baseline"))
+	s.waitLabels(ns, enforceLabel, "baseline")
+	s.finishInitialization(ns)
+	expectForbidden(t, <-done, "violates PodSecurity")
+}
+
+func TestNamespaceMetadataIsCorrectedOrReported(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	corrected, reported := s.name("corrected"), s.name("reported")
+	s.createTemplate("correct", "", labelsNamespaces(corrected, "x"))
+	reports := s.createTemplate("report", "", labelsNamespaces(reported, "x"), reportsDrift)
+	ns := s.createPopulatedNamespace("a")
+	s.waitLabels(ns, corrected, "x", reported, "x")
+	for _, value := range []string{"other", ""} {
+		s.patchLabel(ns, corrected, value)
+		s.patchLabel(ns, reported, value)
+		s.waitLabels(ns, corrected, "x", reported, value)
+		s.waitDriftedNamespaces(reports, 1)
+	}
+	s.waitEvent(ns, corev1.EventTypeNormal, "DriftCorrected", "label "+corrected+` was set to "other"`)
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Contains(c, condition.Message,
+			"namespace/"+ns.Name+": drifted: label "+reported+" was removed by another client; driftPolicy is Report")
+	})
+	s.updateTemplate(reports, labelsNamespaces(reported, "y"))
+	s.patchLabel(ns, reported, "y")
+	s.waitDriftedNamespaces(reports, 0)
+	s.updateTemplate(reports, labelsNamespaces(reported, "z"))
+	s.waitLabels(ns, reported, "z") // a changed declaration is not drift
+
+	// A value from before is replaced, or reported, as it is in an object that is adopted.
+	older := s.createPopulatedNamespace("b", withLabel(corrected, "mine"), withLabel(reported, "mine"))
+	s.waitLabels(older, corrected, "x", reported, "mine")
+	s.waitDriftedNamespaces(reports, 1)
+}
+
+func TestNamespaceMetadataIsRemovedOnlyIfNstplAddedIt(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*testScope, *v1alpha1.NamespaceTemplate){
+		"no longer declared": func(s *testScope, template *v1alpha1.NamespaceTemplate) {
+			s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+				template.Spec.NamespaceMetadata = nil
+			})
+		},
+		"no longer selected": func(s *testScope, template *v1alpha1.NamespaceTemplate) {
+			s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+				template.Spec.Namespaces = selectLabel(testLabel, "none")
+			})
+		},
+		"deleted": func(s *testScope, template *v1alpha1.NamespaceTemplate) {
+			s.delete(template)
+			s.waitDeleted(template)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScope(t, sharedCluster)
+			added, before, changed := s.name("added"), s.name("before"), s.name("changed")
+			template := s.createTemplate("t", "", labelsNamespaces(added, "x", before, "x", changed, "x"), deletesObjects,
+				func(template *v1alpha1.NamespaceTemplate) { template.Spec.DriftPolicy = v1alpha1.DriftReport })
+			probe := s.createTemplate("z-probe", configMap("probe", "0"))
+			ns := s.createPopulatedNamespace("a", withLabel(before, "x"))
+			s.waitLabels(ns, added, "x", before, "x", changed, "x")
+			s.patchLabel(ns, changed, "theirs")
+			s.waitUntouched(ns, probe, "1")
+			change(s, template)
+			s.waitLabels(ns, added, "")
+			s.waitUntouched(ns, probe, "2")
+			s.waitLabels(ns, before, "x", changed, "theirs")
+		})
+	}
+}
+
+func TestNamespaceMetadataStaysAfterOptOutAndWithOrphan(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	label := s.name("label")
+	template := s.createTemplate("t", "", labelsNamespaces(label, "x"))
+	probe := s.createTemplate("z-probe", configMap("probe", "0"))
+	out, orphaned := s.createPopulatedNamespace("out"), s.createPopulatedNamespace("orphaned")
+	s.patchNamespace(out, `{"metadata": {"annotations": {"`+v1alpha1.OptOutAnnotation+`": "`+template.Name+`"}}}`)
+	s.waitUntouched(out, probe, "1")
+	s.waitLabels(out, label, "x")
+	s.patchLabel(out, label, "theirs")
+	s.waitUntouched(out, probe, "2")
+	s.waitLabels(out, label, "theirs")
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces = selectLabel(testLabel, "none")
+	})
+	s.waitUntouched(orphaned, probe, "3")
+	s.waitLabels(orphaned, label, "x")
+}
+
+func TestTheLaterTemplateDecidesAboutNamespaceMetadata(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	label := s.name("label")
+	s.createTemplate("a", "", labelsNamespaces(label, "a"))
+	later := s.createTemplate("b", "", labelsNamespaces(label, "b"))
+	ns := s.createPopulatedNamespace("n")
+	s.waitLabels(ns, label, "b")
+	s.waitTemplateStatus(later, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Contains(c, templateCondition(status, v1alpha1.TemplatePopulated).Message, fmt.Sprintf(
+			"declared by templates %s and %s (label %s): the declaration of %[2]s is applied", s.name("a"), s.name("b"), label))
+	})
+	s.delete(later)
+	s.waitLabels(ns, label, "a") // it never was missing: the earlier template declares it
+}
+
+func TestNamespaceMetadataIsRolledOut(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	label := s.name("label")
+	template := s.createTemplate("t", "", labelsNamespaces(label, "x"))
+	first := s.createPopulatedNamespace("first", withLabel("wave", s.name("first")))
+	second := s.createPopulatedNamespace("second")
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		labelsNamespaces(label, "y")(template)
+		template.Spec.Rollout = &v1alpha1.Rollout{Waves: []v1alpha1.Wave{{
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"wave": s.name("first")}},
+			PauseSeconds: 3600,
+		}}}
+	})
+	s.waitLabels(first, label, "y")
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		if assert.NotEmpty(c, status.Revisions) {
+			assert.Equal(c, v1alpha1.RolloutWaiting, status.Revisions[0].State)
+		}
+	})
+	s.waitLabels(second, label, "x")
+}
+
+func TestAdmissionOfNamespaceMetadata(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	label, selecting := s.name("label"), s.name("selecting")
+	author := s.newTemplateAuthor("author", policyRule("create patch", "", "configmaps"))
+	expectForbidden(t, author.Create(t.Context(), s.newTemplate("t", "", labelsNamespaces(label, "x"))),
+		"may not patch namespaces in all namespaces")
+	s.grant(s.name("patch"), userSubject(s.name("author")), policyRule("patch", "", "namespaces"))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, author.Create(t.Context(), s.newTemplate("t", "", labelsNamespaces(label, "x")), client.DryRunAll))
+	})
+	selects := func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces = selectLabel(selecting, "x")
+	}
+	s.createTemplate("selects", "", selects, disablesTemplate)
+	s.createTemplate("sets", "", labelsNamespaces(label, "x"))
+	for name, test := range map[string]struct {
+		template *v1alpha1.NamespaceTemplate
+		want     string
+	}{
+		"selected by another template": {
+			s.newTemplate("t", "", labelsNamespaces(selecting, "y")), "by which template " + s.name("selects") + " selects",
+		},
+		"selects by what another sets": {
+			s.newTemplate("t", "", func(template *v1alpha1.NamespaceTemplate) {
+				template.Spec.Overlays = []v1alpha1.Overlay{{Name: "o", Namespaces: selectLabel(label, "x")}}
+			}), "which template " + s.name("sets") + " sets (namespaceMetadata)",
+		},
+		"selected by itself": {
+			s.newTemplate("t", "", labelsNamespaces(s.name("own"), "y"), func(template *v1alpha1.NamespaceTemplate) {
+				template.Spec.Namespaces = selectLabel(s.name("own"), "x")
+			}), "the template itself selects namespaces",
+		},
+		"own label":    {s.newTemplate("t", "", labelsNamespaces(v1alpha1.PolicySpaceLabel, "y")), "is reserved for nstpl"},
+		"initializing": {s.newTemplate("t", "", labelsNamespaces(v1alpha1.InitializingLabel, "y")), "is reserved for nstpl"},
+		"depth": {
+			s.newTemplate("t", "", labelsNamespaces("a"+v1alpha1.DepthLabelSuffix, "1")), "is reserved for nstpl",
+		},
+		"name": {
+			s.newTemplate("t", "", labelsNamespaces(corev1.LabelMetadataName, "y")), "is reserved for Kubernetes",
+		},
+		"pod security": {
+			s.newTemplate("t", "", labelsNamespaces(enforceLabel, "strict")),
+			`spec.namespaceMetadata.labels[` + enforceLabel + `]: "strict" is not a Pod Security Standard`,
+		},
+	} {
+		err := s.client.Create(t.Context(), test.template, client.DryRunAll)
+		require.ErrorContains(t, err, test.want, name)
+	}
+	s.createInitializers(3600, v1alpha1.FailureIgnore, "network")
+	require.ErrorContains(t, s.client.Create(t.Context(), s.newTemplate("t", "", labelsNamespaces(testLabel, "y"),
+		func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Namespaces = selectLabel(s.name("own"), "x")
+		}), client.DryRunAll), "by which NamespaceInitializationConfiguration "+s.name("network")+" selects")
+}
+
+// A user who may patch namespaces, but does not hold the role of a protected label, can neither set it through a
+// template, nor replace or remove it.
+func TestNamespaceMetadataRequiresRolesOfProtectedAttributes(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	env := s.name("env")
+	before := s.createTemplate("before", "", labelsNamespaces(env, "prod"))
+	role, other := s.createAttributeRole("", "prod"), s.createAttributeRole("", "staging")
+	s.protectAttribute("", "prod", s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, role, "prod"))
+	s.protectAttribute("", "staging",
+		s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind, other, "staging"))
+	author := s.newTemplateAuthor("author", policyRule("create patch", "", "configmaps"),
+		policyRule("patch", "", "namespaces"))
+	s.bindClusterRole(s.name("author"), other)
+	expectForbidden(t, author.Create(t.Context(), s.newTemplate("t", "", labelsNamespaces(env, "prod"))),
+		`may not set label `+env+` of Namespaces to "prod" in all namespaces`)
+	// Namespaces that have the value prod would lose it.
+	expectForbidden(t, author.Create(t.Context(), s.newTemplate("t", "", labelsNamespaces(env, "staging"))),
+		`may not remove label `+env)
+	s.eventually(func(c *assert.CollectT) { // a template that only reports changes no value
+		assert.NoError(c, author.Create(t.Context(),
+			s.newTemplate("t", "", labelsNamespaces(env, "staging"), reportsDrift), client.DryRunAll))
+	})
+	expectForbidden(t, author.Patch(t.Context(), before, mergePatch(`{"spec": {"namespaceMetadata": null}}`)),
+		`may not remove label `+env)
+}
+
+// A user who may change namespaces cannot make the operator remove or keep a label by what they write into the
+// namespace's metadata.
+func TestNamespaceMetadataCannotBeForged(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	added, foreign := s.name("added"), s.name("foreign")
+	template := s.createTemplate("t", "", labelsNamespaces(added, "x"), deletesObjects)
+	probe := s.createTemplate("z-probe", configMap("probe", "0"))
+	ns := s.createPopulatedNamespace("a", withLabel(foreign, "x"))
+	s.waitLabels(ns, added, "x")
+	user := s.newUserWithRules("user", policyRule("get patch update", "", "namespaces"),
+		policyRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates"))
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+	for _, record := range []string{
+		`null`, `"{}"`, fmt.Sprintf("%q", `{"labels":{"`+foreign+`":{"template":"`+template.Name+`","uid":"`+
+			string(template.UID)+`","value":"2d711642b726b044"}}}`),
+	} {
+		expectForbidden(t, user.Patch(t.Context(), ns.DeepCopy(), mergePatch(
+			`{"metadata": {"annotations": {"`+v1alpha1.NamespaceMetadataAnnotation+`": `+record+`}}}`)),
+			"are managed by the operator")
+	}
+	forged := ns.DeepCopy()
+	forged.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: v1alpha1.NamespaceFieldManager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: "v1",
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:` + foreign + `":{}}}}`),
+		Time: &ns.CreationTimestamp,
+	}}
+	s.eventually(func(c *assert.CollectT) {
+		latest := &corev1.Namespace{}
+		assert.NoError(c, user.Get(t.Context(), client.ObjectKeyFromObject(ns), latest))
+		latest.ManagedFields = forged.ManagedFields
+		assert.NoError(c, user.Update(t.Context(), latest))
+	})
+	s.updateTemplate(template, labelsNamespaces(s.name("next"), "x"))
+	s.waitLabels(ns, added, "", s.name("next"), "x")
+	s.waitUntouched(ns, probe, "1")
+	s.waitLabels(ns, foreign, "x")
+}
+
+// Templates that are stored without vetting, of which each selects by the label that the one before sets, select in
+// circles nowhere: no label is set by which a template selects.
+func TestTemplatesDoNotSelectInCircles(t *testing.T) {
+	t.Parallel()
+	cluster := newTestCluster(t)
+	for _, ring := range []int{2, 3} {
+		s := newScope(t, cluster)
+		s.id = fmt.Sprint(s.id, ring)
+		require.NoError(t, cluster.operator.Kill())
+		s.disableVetting()
+		ns := s.newNamespace("a")
+		require.NoError(t, s.client.Create(t.Context(), ns))
+		var templates []*v1alpha1.NamespaceTemplate
+		for i := range ring {
+			template := s.newTemplate(fmt.Sprint("t", i), "", deletesObjects,
+				labelsNamespaces(s.name(fmt.Sprint("label", i)), "x"), func(template *v1alpha1.NamespaceTemplate) {
+					before := metav1.LabelSelectorRequirement{
+						Key: s.name(fmt.Sprint("label", (i+ring-1)%ring)), Operator: metav1.LabelSelectorOpExists,
+					}
+					if i == 0 {
+						before.Operator = metav1.LabelSelectorOpDoesNotExist
+					}
+					template.Spec.Namespaces.LabelSelector.MatchExpressions =
+						[]metav1.LabelSelectorRequirement{before}
+				})
+			require.NoError(t, s.client.Create(t.Context(), template))
+			templates = append(templates, template)
+		}
+		require.NoError(t, cluster.startOperator(t.Context()))
+		s.waitNotPopulated(ns, fmt.Sprintf("label %s is not managed, because template %s selects by it",
+			s.name("label0"), templates[1%ring].Name))
+		for i := range ring {
+			s.waitLabels(ns, s.name(fmt.Sprint("label", i)), "")
+		}
+		s.waitTemplateStatus(templates[0], func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			assert.EqualValues(c, 1, status.Namespaces.Failed)
+		})
+	}
+}
+
+func TestARestartWritesNoNamespaceMetadata(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newTestCluster(t))
+	label := s.name("label")
+	template := s.createTemplate("t", configMap("a", "v"), labelsNamespaces(label, "x"))
+	ns := s.createPopulatedNamespace("a")
+	s.waitLabels(ns, label, "x")
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.EqualValues(c, 1, status.Namespaces.Populated)
+		assert.Equal(c, metav1.ConditionTrue, templateCondition(status, v1alpha1.ConditionReady).Status)
+	})
+	s.expectRestartWritesNothing("namespace")
+	require.NoError(t, s.operator.Kill())
+	s.patchLabel(ns, label, "other")
+	require.NoError(t, s.startOperator(t.Context()))
+	s.waitLabels(ns, label, "x")
+}
