@@ -38,8 +38,8 @@ type ValueChange struct {
 	Drifted bool
 	// Selects says that a template selects by the label, so no template may set it.
 	Selects bool
-	// isInPlace says that the namespace has the declared value.
-	isInPlace bool
+	// hasDeclaredValue says that the namespace has the declared value.
+	hasDeclaredValue bool
 }
 
 // writes reports whether the change needs a write.
@@ -120,7 +120,7 @@ func planValue(
 	value, exists := valueIn(ns, change.MetadataKey)
 	recorded, isRecorded := record[change.MetadataKey]
 	isDeclared, isOurs := exists && value == declared.Value, exists && isRecorded && recorded.Value == digest(value)
-	change.isInPlace = isDeclared
+	change.hasDeclaredValue = isDeclared
 	if selecting := index.SelectedBy(change.Key); selecting != "" && change.Field == render.Labels {
 		change.Action, change.Selects = LeaveAlone, true
 		change.Reason = fmt.Sprintf("is not managed, because template %s selects by it: "+
@@ -364,7 +364,7 @@ func metadataFindings(change Change, failure *Failure, isWritten bool) []Finding
 		switch {
 		case value.Selects:
 			finding.Reason = FindingSelects
-			if !value.isInPlace {
+			if !value.hasDeclaredValue {
 				finding.Severity = severity(value.Declared.Template)
 			}
 		case value.writes() && failure != nil && !failed[value.Template]:

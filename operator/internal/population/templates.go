@@ -316,7 +316,8 @@ func (r *Templates) WaitsForObjects(ns *corev1.Namespace) bool {
 		return false
 	}
 	// The index does not have a template that was changed while no operator was running.
-	return slices.ContainsFunc(append(r.Index.Match(ns), r.Stored.Match(ns)...), func(t *v1alpha1.NamespaceTemplate) bool {
+	selecting := slices.Concat(r.Index.Match(ns), r.Stored.Match(ns))
+	return slices.ContainsFunc(selecting, func(t *v1alpha1.NamespaceTemplate) bool {
 		_, isUnlisted := unlisted[t.Name]
 		return isUnlisted
 	})

@@ -263,7 +263,7 @@ func TestACreationThatArrivesLateIsUndone(t *testing.T) {
 
 // While a creation is pending, an object of the same name that another client has created is not deleted, even if a user
 // who may only change it makes it look like one of the tree later.
-func TestAnObjectOfOthersIsNotTakenForAPendingOne(t *testing.T) {
+func TestAnObjectOfOthersIsNotMistakenForAPendingOne(t *testing.T) {
 	t.Parallel()
 	cluster, admin := newCluster(t)
 	const root = "taken"
