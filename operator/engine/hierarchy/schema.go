@@ -96,12 +96,16 @@ func (l *loader) checkLimits(o Object) {
 	escaped, _ := render.Escaped(fields).(map[string]any)
 	object := &unstructured.Unstructured{Object: escaped}
 	problems := render.CheckLimits(object)
-	if slices.Contains([]string{kindRole, kindRoleBinding, kindResourceQuota}, o.kind) {
-		for _, problem := range slices.Concat(render.CheckLabels(object.GetLabels()),
-			render.CheckAnnotations(object.GetAnnotations())) {
-			problem.Path = "metadata." + problem.Path
-			problems = append(problems, problem)
-		}
+	var metadata []render.Problem
+	switch o.kind {
+	case kindRole, kindRoleBinding, kindResourceQuota:
+		metadata = slices.Concat(render.CheckLabels(object.GetLabels()), render.CheckAnnotations(object.GetAnnotations()))
+	case kindNamespace:
+		metadata = render.CheckProtection(object.GetAnnotations())
+	}
+	for _, problem := range metadata {
+		problem.Path = "metadata." + problem.Path
+		problems = append(problems, problem)
 	}
 	for _, problem := range problems {
 		at, message := "metadata", problem.Message

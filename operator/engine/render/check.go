@@ -168,7 +168,7 @@ func CheckAnnotations(annotations map[string]string) []Problem {
 		var owner string
 		switch {
 		case key == v1alpha1.DeletionProtectionAnnotation:
-			problems = append(problems, checkProtection(annotations[key])...)
+			problems = append(problems, CheckProtection(annotations)...)
 			continue
 		case isReservedKey(key) && key != v1alpha1.ReplaceAnnotation && key != v1alpha1.RequiredSCCAnnotation:
 			owner = "nstpl"
@@ -185,9 +185,10 @@ func CheckAnnotations(annotations map[string]string) []Problem {
 	return problems
 }
 
-// checkProtection returns a problem for a value of DeletionProtectionAnnotation that admission denies, such as a token.
-func checkProtection(value string) []Problem {
-	if value == "true" || value == "false" {
+// CheckProtection returns a problem for a value of DeletionProtectionAnnotation that admission denies, such as a token.
+func CheckProtection(annotations map[string]string) []Problem {
+	value, exists := annotations[v1alpha1.DeletionProtectionAnnotation]
+	if !exists || value == "true" || value == "false" {
 		return nil
 	}
 	return []Problem{{

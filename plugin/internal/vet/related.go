@@ -3,18 +3,27 @@ package vet
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/quota"
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
 // related are the objects that are checked together, after all files were read.
 type related struct {
+	templates  []namespaceTemplate
 	spaces     []policySpace
 	attributes []attributeRule
+}
+
+type namespaceTemplate struct {
+	*v1alpha1.NamespaceTemplate
+	source source.Object
 }
 
 type policySpace struct {
@@ -30,8 +39,46 @@ type attributeRule struct {
 
 // checkRelated checks the objects that depend on one another.
 func (c *checker) checkRelated() {
+	c.checkSetLabels()
 	c.checkForest()
 	c.checkAttributes()
+}
+
+// checkSetLabels reports the labels of namespaces that one template sets and by which another one selects. Templates
+// that select by their own labels are reported by package render.
+func (c *checker) checkSetLabels() {
+	selecting := map[string][]string{}
+	for _, template := range c.related.templates {
+		for _, label := range match.SelectorKeys(&template.Spec) {
+			selecting[label] = append(selecting[label], template.Name)
+		}
+	}
+	for _, template := range c.related.templates {
+		c.checkSetBy(template, "spec.namespaceMetadata", template.Spec.NamespaceMetadata, selecting)
+		for i := range template.Spec.Overlays {
+			c.checkSetBy(template, fmt.Sprintf("spec.overlays[%d].namespaceMetadata", i),
+				template.Spec.Overlays[i].NamespaceMetadata, selecting)
+		}
+	}
+}
+
+// checkSetBy checks the labels that a template or one of its overlays sets. The selecting templates are listed by label.
+func (c *checker) checkSetBy(
+	template namespaceTemplate, field string, set *v1alpha1.NamespaceMetadata, selecting map[string][]string,
+) {
+	if set == nil {
+		return
+	}
+	for _, label := range slices.Sorted(maps.Keys(set.Labels)) {
+		others := slices.DeleteFunc(slices.Clone(selecting[label]), func(name string) bool {
+			return name == template.Name
+		})
+		if len(others) > 0 {
+			c.violate(template.source, ruleSelector, field+".labels["+label+"]",
+				fmt.Sprintf("template %s selects namespaces, overlays or waves by the label %s", others[0], label),
+				"a template cannot set a label by which a template selects, or they could select in circles")
+		}
+	}
 }
 
 // checkForest checks the hierarchy of the policy spaces.

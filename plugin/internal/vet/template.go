@@ -24,6 +24,7 @@ import (
 // known schema.
 func (c *checker) checkTemplate(ctx context.Context, object source.Object) {
 	template, selectors := decodeTemplate(object)
+	c.related.templates = append(c.related.templates, namespaceTemplate{template, object})
 	for _, selector := range selectors {
 		c.checkSelector(object, selector.field, selector.data)
 	}
