@@ -99,7 +99,8 @@ func (l *loader) checkLimits(o Object) {
 	var metadata []render.Problem
 	switch o.kind {
 	case kindRole, kindRoleBinding, kindResourceQuota:
-		metadata = slices.Concat(render.CheckLabels(object.GetLabels()), render.CheckAnnotations(object.GetAnnotations()))
+		metadata = slices.Concat(render.CheckLabels(object.GetLabels()),
+			render.CheckAnnotations(object.GetAnnotations()))
 	case kindNamespace:
 		metadata = render.CheckProtection(object.GetAnnotations())
 	}

@@ -62,7 +62,8 @@ func (c *checker) checkSetLabels() {
 	}
 }
 
-// checkSetBy checks the labels that a template or one of its overlays sets. The selecting templates are listed by label.
+// checkSetBy checks the labels that a template or one of its overlays sets. selecting are the names of the templates
+// that select by a label.
 func (c *checker) checkSetBy(
 	template namespaceTemplate, field string, set *v1alpha1.NamespaceMetadata, selecting map[string][]string,
 ) {
