@@ -169,7 +169,7 @@ func TestNamespaceMetadataIsRemovedOnlyIfNstplAddedIt(t *testing.T) {
 		},
 		"no longer selected": func(s *testScope, template *v1alpha1.NamespaceTemplate) {
 			s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-				template.Spec.Namespaces = selectLabel(testLabel, "none")
+				template.Spec.Namespaces = selectLabel(testLabel, s.name("none"))
 			})
 		},
 		"deleted": func(s *testScope, template *v1alpha1.NamespaceTemplate) {
@@ -210,7 +210,7 @@ func TestNamespaceMetadataStaysAfterOptOutAndWithOrphan(t *testing.T) {
 	s.waitUntouched(out, probe, "2")
 	s.waitLabels(out, label, "theirs")
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Namespaces = selectLabel(testLabel, "none")
+		template.Spec.Namespaces = selectLabel(testLabel, s.name("none"))
 	})
 	s.waitUntouched(orphaned, probe, "3")
 	s.waitLabels(orphaned, label, "x")

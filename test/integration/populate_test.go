@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -316,7 +317,7 @@ func TestFailingObjectDoesNotBlockOthers(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
 			s := newScope(t, sharedCluster)
-			template := s.createTemplate("defaults", documents(append(good, failingObject)...),
+			template := s.createTemplate("defaults", documents(slices.Concat(good, []string{failingObject})...),
 				func(template *v1alpha1.NamespaceTemplate) {
 					template.Spec.FailurePolicy = policy
 				})

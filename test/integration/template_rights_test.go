@@ -63,7 +63,7 @@ func TestAdmissionOfTemplatesRequiresPatchOnOverriddenTemplates(t *testing.T) {
 			`namespacetemplates.policy.nstpl.dev "`+ours.Name+`"`)
 	}
 	elsewhere := s.newTemplate("z-elsewhere", raised, func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.Namespaces = selectLabel(testLabel, "none")
+		template.Spec.Namespaces = selectLabel(testLabel, s.name("none"))
 	})
 	require.NoError(t, limited.Create(t.Context(), elsewhere, client.DryRunAll))
 	s.grant(s.name("patch"), userSubject(s.name("limited")),

@@ -285,7 +285,13 @@ func TestNothingIsWrittenWithoutAChange(t *testing.T) {
 	commit := x.commit(files)
 	x.follow()
 	x.waitApplied(commit)
-	x.waitExists(binding("idle-a", "idle.short"))
+	for _, name := range []string{"idle", "idle-a"} { // the operator applies the objects in the namespace
+		template := &v1alpha1.NamespaceTemplate{}
+		x.eventually(func(c *assert.CollectT) {
+			assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKey{Name: name}, template))
+			assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Updated: 1, Populated: 1}, template.Status.Namespaces)
+		})
+	}
 	aggregated := role("idle-all")
 	x.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(aggregated), aggregated))
