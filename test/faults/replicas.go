@@ -271,8 +271,8 @@ func (r *replica) release() {
 			if err := r.cluster.client.Get(ctx, key, lease); err != nil {
 				return client.IgnoreNotFound(err) == nil, nil
 			}
-			nobody, soon := "", int32(1)
-			lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &nobody, &soon
+			noHolder, soon := "", int32(1)
+			lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &noHolder, &soon
 			return r.cluster.client.Update(ctx, lease) == nil, nil
 		})
 }

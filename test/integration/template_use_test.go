@@ -26,14 +26,14 @@ func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
 		func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Namespaces.LabelSelector.MatchLabels["class"] = "privileged"
 		})
-	nobody, one, all := s.newUser(s.name("nobody")), s.newUser(s.name("one")), s.newUser(s.name("all"))
+	unprivileged, one, all := s.newUser(s.name("unprivileged")), s.newUser(s.name("one")), s.newUser(s.name("all"))
 	on := func(verb string, names ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{
 			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{v1alpha1.NamespaceTemplates.Resource},
 			ResourceNames: names, Verbs: []string{verb},
 		}
 	}
-	for _, user := range []testUser{nobody, one, all} { // opting in and out needs another permission
+	for _, user := range []testUser{unprivileged, one, all} { // opting in and out needs another permission
 		s.grant("optout-"+user.name, userSubject(user.name), on("optout"))
 	}
 	s.grant(s.name("use-one"), userSubject(one.name), on("use", privileged.Name))
@@ -43,11 +43,11 @@ func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
 	optedOut := func(ns *corev1.Namespace) { ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"} }
 	out := s.createNamespace("out", optedOut)
 	s.eventually(func(c *assert.CollectT) { // until the API server knows the template and all permissions
-		_, err := nobody.createNamespace("never", map[string]string{"class": "privileged"}, nil)
+		_, err := unprivileged.createNamespace("never", map[string]string{"class": "privileged"}, nil)
 		assert.ErrorContains(c, err, "may not use NamespaceTemplate "+privileged.Name)
 		_, err = one.createNamespace("of-one", map[string]string{"class": "privileged"}, nil)
 		assert.NoError(c, client.IgnoreAlreadyExists(err))
-		for i, user := range []testUser{nobody, one, all} {
+		for i, user := range []testUser{unprivileged, one, all} {
 			_, err := user.createNamespace(fmt.Sprint("out-", i), nil,
 				map[string]string{v1alpha1.OptOutAnnotation: "true"})
 			assert.NoError(c, client.IgnoreAlreadyExists(err))
@@ -67,7 +67,7 @@ func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
 			require.ErrorContains(t, err, reason, "%s by %s through %s", test.what, user.name, subresource)
 		}
 		for _, subresource := range []string{"status", "finalize"} {
-			expect(nobody, subresource, test.without)
+			expect(unprivileged, subresource, test.without)
 			expect(one, subresource, test.without)
 			expect(all, subresource, test.with)
 		}

@@ -75,7 +75,7 @@ func HasMetadata(ns *corev1.Namespace) bool {
 	return ns.Annotations[v1alpha1.NamespaceMetadataAnnotation] != ""
 }
 
-// digest returns a digest of a value. 64 bits suffice to tell whether another client changed the value.
+// digest returns a digest of a value. 64 bits suffice to notice that another client changed the value.
 func digest(value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return hex.EncodeToString(sum[:8])
