@@ -17,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/population"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/selection"
+	"nstpl.dev/nstpl/operator/internal/selfservice"
 	"nstpl.dev/nstpl/operator/internal/vetting"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
@@ -58,6 +59,12 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 	if err != nil {
 		return nil, err
 	}
+	rules, err := selfservice.Setup(ctx, mgr, selfservice.Options{
+		Leader: leader, Clients: clients.set, Exempt: options.ExcludeNamespaces, Only: options.SelfServiceOnly,
+	})
+	if err != nil {
+		return nil, err
+	}
 	cached, err := population.NewStored(ctx, mgr)
 	if err != nil {
 		return nil, fmt.Errorf("watch the templates: %w", err)
@@ -90,6 +97,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		attribute.NewRuleAdmission(clients.set, attributes).Plugin(),
 		spaces.Hierarchy,
 		spaces.Placement,
+		rules,
 		attributes.Plugin(),
 		constraintMutator,
 		constraintValidator,

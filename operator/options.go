@@ -38,6 +38,9 @@ type Options struct {
 	SCCCallerGuardsExec bool
 	// OpenReports makes the leader write what it finds in namespaces to Reports of openreports.io.
 	OpenReports bool
+	// SelfServiceOnly makes users create namespaces only in policy spaces with spec.selfService, unless they may patch
+	// policyspaces.
+	SelfServiceOnly bool
 	// ShutdownDelay is how long the operator continues to answer after the signal to terminate, so that the API server
 	// can open its connections to other replicas.
 	ShutdownDelay time.Duration

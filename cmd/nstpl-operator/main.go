@@ -46,6 +46,9 @@ func main() {
 			"while clients are redirected to other replicas")
 	flag.BoolVar(&options.OpenReports, "open-reports", false,
 		"write what is wrong in each namespace to a Report of openreports.io")
+	flag.BoolVar(&options.SelfServiceOnly, "self-service-only", false,
+		"deny users to create namespaces outside of policyspaces with spec.selfService, "+
+			"unless they may patch policyspaces")
 	exclude := flag.String("exclude-namespaces", "",
 		"comma-separated namespaces that are never populated, "+
 			"in addition to kube-system, kube-public, kube-node-lease and the operator's own namespace")

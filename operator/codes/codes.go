@@ -30,6 +30,8 @@ const (
 	PolicySpaceNotFound Code = "policyspace-not-found"
 	PolicySpaceInUse    Code = "policyspace-in-use"
 	PolicySpaceInvalid  Code = "policyspace-invalid"
+	SelfService         Code = "self-service"
+	Expiry              Code = "expiry"
 
 	TemplateUse     Code = "template-use"
 	TemplateInvalid Code = "template-invalid"

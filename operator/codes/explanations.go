@@ -160,6 +160,22 @@ var explanations = []Explanation{
 		Administrator: "Nothing: this holds for every user.",
 	},
 	{
+		Code: SelfService,
+		Meaning: "The rules of a policy space for self-service do not allow a namespace with this name or these labels, " +
+			"or users may create namespaces only where such rules exist.",
+		DecidedBy:     "the operator's webhook for self-service",
+		User:          "Choose the name, the labels or the policy space that the message names.",
+		Administrator: "Change spec.selfService of the policy space, or create the namespace for the user.",
+	},
+	{
+		Code: Expiry,
+		Meaning: "The time at which a namespace expires is changed by administrators of policy spaces only, and consent " +
+			"to its deletion is given by users who may delete it.",
+		DecidedBy:     byNamespacePolicy,
+		User:          "Ask an administrator for more time before the namespace expires.",
+		Administrator: "Set the annotation policy.nstpl.dev/expires of the namespace to a later time, or to never.",
+	},
+	{
 		Code:          TemplateUse,
 		Meaning:       "A template that requires permission would select the namespace.",
 		DecidedBy:     "the ValidatingAdmissionPolicy nstpl-template-use or nstpl-namespace-guard",

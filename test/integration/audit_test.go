@@ -27,7 +27,8 @@ const reboundName = "rebound"
 // mayBeDeleted reports whether the operator may delete an object that it did not create.
 func mayBeDeleted(r request) bool {
 	name := r.ObjectRef.Name
-	return strings.Contains(name, undeclaredName) || strings.Contains(name, reboundName) || name == v1alpha1.QuotaName
+	return strings.Contains(name, undeclaredName) || strings.Contains(name, reboundName) || name == v1alpha1.QuotaName ||
+		r.ObjectRef.Resource == "namespaces" && strings.HasPrefix(name, "namespacesexpire-")
 }
 
 // countWrites returns the number of write requests of the operator in a namespace, by verb and resource.

@@ -25,6 +25,7 @@ func listOf(name string) map[string]any { return map[string]any{"type": "array",
 var descriptions = map[string]string{
 	"cert-manager": "cert-manager issues the webhooks' certificate. It must be installed.",
 	"grafana":      "A ConfigMap with a dashboard, which the sidecar of Grafana's chart finds.",
+	"expiry": "The operator may delete namespaces that have expired, if their users have consented.",
 	"network-policy": "Limits where the operator connects to: ports 443 and 6443, where API servers usually listen. " +
 		"Its NetworkPolicy for incoming connections is always installed.",
 	"openreports": "The operator writes a Report about each namespace with findings. The CustomResourceDefinition of " +
@@ -33,6 +34,7 @@ var descriptions = map[string]string{
 	"roles":      "ClusterRoles that you can bind to the users of nstpl.",
 	"security-context-constraints": "OpenShift's usual constraints. Enable them in an upgrade, because Helm needs the " +
 		"CustomResourceDefinitions first. From then on, one of them must admit each pod. Helm does not delete them again.",
+	"self-service-only": "Users may create namespaces only in policyspaces with spec.selfService.",
 	"sync": "nstpl-sync, by which the cluster follows trees of policies in Git. It has the permissions of a cluster " +
 		"administrator.",
 }

@@ -60,6 +60,15 @@ const (
 	// PolicySpaceLabel on a Namespace names the PolicySpace that it is in. Setting it needs the verb use on that space.
 	PolicySpaceLabel = "policy.nstpl.dev/policyspace"
 
+	// ExpiresAnnotation on a Namespace is the time at which it expires, in RFC 3339, or ExpiresNever. The operator sets
+	// it in policy spaces with spec.selfService.maxAge. Changing it needs the verb patch on policyspaces.
+	ExpiresAnnotation = "policy.nstpl.dev/expires"
+	ExpiresNever      = "never"
+
+	// DeleteWhenExpiredAnnotation set to "true" on a Namespace consents to its deletion when it expires. Setting it on
+	// an existing namespace needs the right to delete the namespace.
+	DeleteWhenExpiredAnnotation = "policy.nstpl.dev/delete-when-expired"
+
 	// DepthLabelSuffix ends the key of a label on a Namespace. The operator sets one for the namespace's space and for
 	// each space above it: the key begins with the name of the space, and the value is the distance, 1 for the nearest.
 	DepthLabelSuffix = ".tree.policy.nstpl.dev/depth"
@@ -203,3 +212,6 @@ const (
 // NamespacePopulated is the condition in the status of a Namespace that reports whether it has every object that
 // templates declare for it.
 const NamespacePopulated = "policy.nstpl.dev/Populated"
+
+// NamespaceExpired is the condition in the status of a Namespace that has expired, or soon will. Others lack it.
+const NamespaceExpired = "policy.nstpl.dev/Expired"

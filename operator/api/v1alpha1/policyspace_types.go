@@ -69,7 +69,44 @@ type PolicySpaceSpec struct {
 	// limited.
 	// +optional
 	Quota *PolicySpaceQuota `json:"quota,omitempty"`
+
+	// selfService is which namespaces users may create or put in this space and in the spaces below it, for example
+	// {namePattern: sandbox-*, maxAge: 720h}. They also need the verb use on the space of the namespace, and the right
+	// to create namespaces. The rules of all spaces above a namespace hold. They do not hold for users who may patch
+	// the space. By default users may choose every name.
+	// +optional
+	SelfService *SelfService `json:"selfService,omitempty"`
 }
+
+// SelfService is which namespaces users may create in a policy space, and how long these live.
+type SelfService struct {
+	// namePattern is what the name of a namespace must be, for example payments-*. A * stands for any number of
+	// characters.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?$`
+	NamePattern string `json:"namePattern"`
+
+	// labels are those that a namespace must have, for example {cost-center: "*", tier: dev}. In a value, a * stands
+	// for any number of characters. A namespace without the label is refused also if the value is *.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].matches('^[A-Za-z0-9*]([-A-Za-z0-9_.*]*[A-Za-z0-9*])?$'))",message="a value is a label value in which * stands for any number of characters, and is not empty"
+	Labels map[string]LabelPattern `json:"labels,omitempty"`
+
+	// maxAge is how long a namespace lives, for example 720h. The operator writes the end of that time to the
+	// annotation policy.nstpl.dev/expires of namespaces that lack it. Before and after that time, the condition
+	// policy.nstpl.dev/Expired of the namespace and Events say so. A namespace is deleted then only if it has the
+	// annotation policy.nstpl.dev/delete-when-expired: "true". By default namespaces do not expire.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(s|m|h))+$') && duration(self) >= duration('1m')",message="must be a duration of at least one minute, such as 720h"
+	MaxAge *metav1.Duration `json:"maxAge,omitempty"`
+}
+
+// LabelPattern is the value of a label, in which a * stands for any number of characters.
+// +kubebuilder:validation:MaxLength=63
+type LabelPattern string
 
 // PolicySpaceQuota limits the total usage of many namespaces.
 type PolicySpaceQuota struct {

@@ -1,0 +1,154 @@
+package selfservice
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/operator/internal/webhook"
+	"nstpl.dev/nstpl/operator/selfservice"
+)
+
+// Admission validates namespaces by the rules of the policy spaces that they are in.
+type Admission struct {
+	rules   *rules
+	live    client.Reader
+	reviews authorizationv1client.SubjectAccessReviewInterface
+	// only denies namespaces that no policy space has rules for.
+	only bool
+}
+
+// Plugin returns the row of the admission chain. While no policy space has rules, the API server sends nothing.
+func (a *Admission) Plugin() webhook.Plugin {
+	conditions := webhook.Every("labels-of-a-namespace",
+		"oldObject == null || object.metadata.?labels != oldObject.metadata.?labels",
+		"request.userInfo.username != '"+v1alpha1.OperatorUser+"'",
+		// Administrators also create namespaces while no replica answers.
+		"!authorizer.group('"+v1alpha1.PolicySpaces.Group+"').resource('"+v1alpha1.PolicySpaces.Resource+
+			"').check('patch').allowed()")
+	// Labels can be changed through the subresources, too.
+	rules := []admissionregistrationv1.RuleWithOperations{
+		webhook.Rule("", "v1", admissionregistrationv1.ClusterScope,
+			[]string{"namespaces", "namespaces/status", "namespaces/finalize"},
+			admissionregistrationv1.Create, admissionregistrationv1.Update),
+	}
+	plugin := webhook.Plugin{
+		Name: "self-service", Validator: a, Rules: rules, MatchConditions: conditions,
+		FailurePolicy:  admissionregistrationv1.Fail, // it is a permission check
+		TimeoutSeconds: 5,
+		Webhooks: func(context.Context) ([]webhook.Webhook, error) {
+			if !a.only && !a.rules.any() {
+				return nil, nil
+			}
+			return []webhook.Webhook{{Rules: rules, MatchConditions: conditions}}, nil
+		},
+		Changes: &a.rules.changes,
+	}
+	if !a.only {
+		plugin.ObjectSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: v1alpha1.PolicySpaceLabel, Operator: metav1.LabelSelectorOpExists},
+		}}
+	}
+	return plugin
+}
+
+// Validate implements webhook.Validator for Namespaces. It denies a new namespace, and a change of labels, that the
+// rules do not allow. What a namespace already violated, it may violate further. It warns of the end of a namespace.
+func (a *Admission) Validate(ctx context.Context, request *webhook.Request) error {
+	if request.Object == nil || request.UserInfo.Username == v1alpha1.OperatorUser {
+		return nil
+	}
+	name, labels := request.Object.GetName(), request.Object.GetLabels()
+	var before map[string]string
+	if request.OldObject != nil {
+		if before = request.OldObject.GetLabels(); maps.Equal(before, labels) {
+			return nil
+		}
+	}
+	lineage, err := lineageOf(ctx, a.live, labels[v1alpha1.PolicySpaceLabel])
+	if err != nil {
+		return err
+	}
+	if !hasRules(lineage) {
+		return a.checkElsewhere(ctx, request)
+	}
+	isMoved := request.OldObject == nil || before[v1alpha1.PolicySpaceLabel] != labels[v1alpha1.PolicySpaceLabel]
+	for _, space := range lineage {
+		violations := selfservice.Violations(space.Spec.SelfService, name, labels)
+		if !isMoved {
+			old := selfservice.Violations(space.Spec.SelfService, name, before)
+			violations = slices.DeleteFunc(violations, func(v string) bool { return slices.Contains(old, v) })
+		}
+		if len(violations) == 0 {
+			continue
+		}
+		if isAdministrator, err := a.mayPatch(ctx, request, space.Name); err != nil || isAdministrator {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		return webhook.Deny(codes.SelfService, fmt.Sprintf(
+			"the self-service of policyspace %s does not allow namespace %s: %s", space.Name, name,
+			strings.Join(violations, ", and ")))
+	}
+	if maxAge := selfservice.MaxAge(lineage); maxAge > 0 && request.OldObject == nil {
+		request.Warnings = append(request.Warnings, fmt.Sprintf(
+			"namespace %s expires %s after its creation: its annotation %s will have the time", name, maxAge,
+			v1alpha1.ExpiresAnnotation))
+	}
+	return nil
+}
+
+// checkElsewhere denies a new namespace, and one that leaves its policy space, where no rules are, if namespaces may be
+// created by rules only.
+func (a *Admission) checkElsewhere(ctx context.Context, request *webhook.Request) error {
+	if !a.only {
+		return nil
+	}
+	if request.OldObject != nil {
+		space := request.OldObject.GetLabels()[v1alpha1.PolicySpaceLabel]
+		if space == request.Object.GetLabels()[v1alpha1.PolicySpaceLabel] {
+			return nil
+		}
+		if before, err := lineageOf(ctx, a.live, space); err != nil || !hasRules(before) {
+			return err
+		}
+	}
+	if isAdministrator, err := a.mayPatch(ctx, request, ""); err != nil || isAdministrator {
+		return err
+	}
+	return webhook.Deny(codes.SelfService, fmt.Sprintf(
+		"namespace %s must be in a policyspace with self-service: set its label %s to one of those that you may use, "+
+			"or ask for the verb patch on policyspaces", request.Object.GetName(), v1alpha1.PolicySpaceLabel))
+}
+
+func hasRules(lineage []*v1alpha1.PolicySpace) bool {
+	return slices.ContainsFunc(lineage, func(space *v1alpha1.PolicySpace) bool { return space.Spec.SelfService != nil })
+}
+
+// mayPatch reports whether the requester may patch a policy space, or all of them if the name is empty: then they could
+// change the rules.
+func (a *Admission) mayPatch(ctx context.Context, request *webhook.Request, space string) (bool, error) {
+	review := webhook.ReviewOf(request.UserInfo)
+	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+		Verb: "patch", Group: v1alpha1.PolicySpaces.Group, Version: "*", Resource: v1alpha1.PolicySpaces.Resource,
+		Name: space,
+	}
+	answer, err := a.reviews.Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("review whether user %q may patch policyspace %s: %w", request.UserInfo.Username, space,
+			err)
+	}
+	return answer.Status.Allowed, nil
+}

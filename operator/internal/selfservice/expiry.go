@@ -1,0 +1,254 @@
+package selfservice
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/leadership"
+	"nstpl.dev/nstpl/operator/internal/patch"
+	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/selfservice"
+)
+
+// retryStale is when a namespace that changed before it could be written is reconciled again.
+const retryStale = 250 * time.Millisecond
+
+// retryDeletion is when the operator tries again to delete an expired namespace that it may not delete.
+const retryDeletion = 5 * time.Minute
+
+// Expiry is the controller that gives namespaces an end, announces it, and deletes those whose users have consented.
+type Expiry struct {
+	// Client reads from the cache.
+	Client   client.Client
+	Recorder events.EventRecorder
+	Metrics  *metrics
+	// Exempt lists the namespaces that never expire.
+	Exempt []string
+	// Caches delays the controller until the caches have caught up with the start of the leadership.
+	Caches *leadership.Caches
+	// Queues creates the queue of the controller.
+	Queues *backoff.Queues
+}
+
+// SetupWithManager adds a controller that reconciles a namespace when its annotations or its policy space change, and
+// all namespaces in policy spaces when rules change.
+func (r *Expiry) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("expiry").
+		Watches(&corev1.Namespace{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(e event.CreateEvent) bool { return mayExpire(e.Object) },
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				return mayExpire(e.ObjectOld) && mayExpire(e.ObjectNew) && inputsOf(e.ObjectOld) != inputsOf(e.ObjectNew) ||
+					mayExpire(e.ObjectOld) != mayExpire(e.ObjectNew)
+			},
+			DeleteFunc: func(e event.DeleteEvent) bool { return mayExpire(e.Object) },
+		})).
+		Watches(&v1alpha1.PolicySpace{}, handler.EnqueueRequestsFromMapFunc(r.namespacesInSpaces),
+			builder.WithPredicates(predicate.Funcs{
+				CreateFunc: func(e event.CreateEvent) bool { return maxAgeOf(e.Object) > 0 },
+				UpdateFunc: func(e event.UpdateEvent) bool {
+					return maxAgeOf(e.ObjectOld) != maxAgeOf(e.ObjectNew) || parentOf(e.ObjectOld) != parentOf(e.ObjectNew)
+				},
+				DeleteFunc: func(event.DeleteEvent) bool { return false },
+			})).
+		WithOptions(controller.Options{NewQueue: r.Queues.New}).
+		Complete(r.Caches.Before(r))
+}
+
+// mayExpire reports whether a namespace has an end, or may be given one.
+func mayExpire(ns client.Object) bool {
+	return ns.GetLabels()[v1alpha1.PolicySpaceLabel] != "" || ns.GetAnnotations()[v1alpha1.ExpiresAnnotation] != ""
+}
+
+// inputs are what the controller needs of a namespace.
+type inputs struct {
+	expires, consent, protection, space string
+	isDeleted                           bool
+}
+
+func inputsOf(ns client.Object) inputs {
+	annotations, labels := ns.GetAnnotations(), ns.GetLabels()
+	return inputs{
+		expires: annotations[v1alpha1.ExpiresAnnotation], consent: annotations[v1alpha1.DeleteWhenExpiredAnnotation],
+		protection: annotations[v1alpha1.DeletionProtectionAnnotation],
+		space:      labels[v1alpha1.PolicySpaceLabel], isDeleted: ns.GetDeletionTimestamp() != nil,
+	}
+}
+
+func maxAgeOf(object client.Object) time.Duration {
+	space, ok := object.(*v1alpha1.PolicySpace)
+	if !ok {
+		return 0
+	}
+	return selfservice.MaxAge([]*v1alpha1.PolicySpace{space})
+}
+
+func parentOf(object client.Object) string {
+	if space, ok := object.(*v1alpha1.PolicySpace); ok {
+		return space.Spec.Parent
+	}
+	return ""
+}
+
+// namespacesInSpaces returns requests for all namespaces that are in policy spaces and have no end yet.
+func (r *Expiry) namespacesInSpaces(ctx context.Context, _ client.Object) []reconcile.Request {
+	list := &corev1.NamespaceList{}
+	if err := r.Client.List(ctx, list, client.HasLabels{v1alpha1.PolicySpaceLabel}, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot list the namespaces in policyspaces")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		if list.Items[i].Annotations[v1alpha1.ExpiresAnnotation] == "" {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Name: list.Items[i].Name}})
+		}
+	}
+	return requests
+}
+
+// Reconcile gives a namespace an end, or does what is due at this time before and after its end.
+func (r *Expiry) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	ns := &corev1.Namespace{}
+	err := r.Client.Get(ctx, request.NamespacedName, ns)
+	if err != nil || ns.DeletionTimestamp != nil || slices.Contains(r.Exempt, ns.Name) || match.IsSystemNamespace(ns.Name) {
+		r.Metrics.forget(request.Name)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	now := time.Now()
+	annotation := ns.Annotations[v1alpha1.ExpiresAnnotation]
+	if annotation == "" {
+		r.Metrics.forget(ns.Name)
+		return r.begin(ctx, ns, now)
+	}
+	life := selfservice.LifeOf(annotation, ns.CreationTimestamp.Time, now)
+	r.Metrics.set(ns.Name, life.State)
+	consents := ns.Annotations[v1alpha1.DeleteWhenExpiredAnnotation] == "true"
+	message := life.Message(annotation, consents)
+	if life.State == selfservice.Expired {
+		isDeleted, why, err := r.delete(ctx, ns, consents)
+		if err != nil || isDeleted {
+			return reconcile.Result{}, err
+		}
+		message += why
+	}
+	if err := r.announce(ctx, ns, life.State, message); err != nil {
+		if apierrors.IsConflict(err) {
+			return reconcile.Result{RequeueAfter: retryStale}, nil
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	switch {
+	case life.State == selfservice.Expired && consents:
+		return reconcile.Result{RequeueAfter: retryDeletion}, nil
+	case life.Changes.IsZero():
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{RequeueAfter: time.Until(life.Changes)}, nil
+}
+
+// begin gives a namespace an end if its policy spaces limit its life.
+func (r *Expiry) begin(ctx context.Context, ns *corev1.Namespace, now time.Time) (reconcile.Result, error) {
+	lineage, err := lineageOf(ctx, r.Client, ns.Labels[v1alpha1.PolicySpaceLabel])
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	maxAge := selfservice.MaxAge(lineage)
+	if maxAge == 0 {
+		return reconcile.Result{}, r.announce(ctx, ns, selfservice.Lives, "")
+	}
+	set := patch.Tested{}.Test("/metadata/uid", ns.UID).SetIn("/metadata/annotations", ns.Annotations,
+		map[string]string{v1alpha1.ExpiresAnnotation: selfservice.EndOf(maxAge, now)})
+	err = r.Client.Status().Patch(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}, set)
+	switch {
+	case patch.IsStale(err):
+		return reconcile.Result{RequeueAfter: retryStale}, nil
+	case client.IgnoreNotFound(err) != nil:
+		return reconcile.Result{}, fmt.Errorf("write when namespace %s expires: %w", ns.Name, err)
+	}
+	return reconcile.Result{}, nil // the new annotation enqueues the namespace
+}
+
+// delete deletes an expired namespace if that is wanted. Otherwise it returns why the namespace stays. It deletes only
+// the version that was read: consent can be taken back until then.
+func (r *Expiry) delete(ctx context.Context, ns *corev1.Namespace, consents bool) (isDeleted bool, why string, err error) {
+	switch {
+	case ns.Annotations[v1alpha1.DeletionProtectionAnnotation] == "true":
+		return false, ", and stays because it is protected from deletion by the annotation " +
+			v1alpha1.DeletionProtectionAnnotation, nil
+	case !consents:
+		return false, ", and stays because its users did not consent to its deletion by the annotation " +
+			v1alpha1.DeleteWhenExpiredAnnotation, nil
+	}
+	err = r.Client.Delete(ctx, ns, client.Preconditions{UID: &ns.UID, ResourceVersion: &ns.ResourceVersion})
+	switch {
+	case apierrors.IsForbidden(err):
+		return false, ", and stays because the operator may not delete namespaces: apply manifests/components/expiry", nil
+	case apierrors.IsConflict(err):
+		return false, "", fmt.Errorf("delete namespace %s, which changed: %w", ns.Name, err) // and is tried again
+	case client.IgnoreNotFound(err) != nil:
+		return false, "", fmt.Errorf("delete the expired namespace %s: %w", ns.Name, err)
+	}
+	ctrl.LoggerFrom(ctx).Info("deleted an expired namespace")
+	r.Metrics.deleted.Inc()
+	r.Metrics.forget(ns.Name)
+	return true, "", nil
+}
+
+// announce writes the condition of a namespace, and records an Event when it changes. A namespace that lives lacks the
+// condition.
+func (r *Expiry) announce(ctx context.Context, ns *corev1.Namespace, state selfservice.State, message string) error {
+	i := slices.IndexFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool {
+		return c.Type == v1alpha1.NamespaceExpired
+	})
+	if i < 0 && message == "" || i >= 0 && message != "" && ns.Status.Conditions[i].Reason == string(state) &&
+		ns.Status.Conditions[i].Message == message {
+		return nil
+	}
+	condition := map[string]any{"type": v1alpha1.NamespaceExpired, "$patch": "delete"}
+	if message != "" {
+		status := corev1.ConditionFalse
+		if state == selfservice.Expired {
+			status = corev1.ConditionTrue
+		}
+		condition = map[string]any{
+			"type": v1alpha1.NamespaceExpired, "status": status, "reason": string(state), "message": message,
+			"lastTransitionTime": metav1.Now(),
+		}
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": ns.UID, "resourceVersion": ns.ResourceVersion},
+		"status":   map[string]any{"conditions": []any{condition}},
+	})
+	if err != nil {
+		return err
+	}
+	written := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
+	err = r.Client.Status().Patch(ctx, written, client.RawPatch(types.StrategicMergePatchType, body))
+	if err != nil {
+		return fmt.Errorf("write that namespace %s expires: %w", ns.Name, err)
+	}
+	if message != "" {
+		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, string(state), "Expire",
+			"namespace %s %s", ns.Name, message)
+	}
+	return nil
+}

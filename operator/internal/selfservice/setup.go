@@ -1,0 +1,50 @@
+// Package selfservice implements spec.selfService of policy spaces: which namespaces users may create there, and when
+// these expire. The decisions are those of package operator/selfservice.
+package selfservice
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/kubernetes"
+	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"nstpl.dev/nstpl/operator/internal/leadership"
+	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/webhook"
+)
+
+// Options are what Setup needs.
+type Options struct {
+	Leader *leadership.Leader
+	// Clients are those of a replica that may not lead. Admission asks with them.
+	Clients kubernetes.Interface
+	// Exempt lists the namespaces that never expire.
+	Exempt []string
+	// Only makes users create namespaces only where policy spaces have rules.
+	Only bool
+}
+
+// Setup adds the controller to a manager, and returns the row of the admission chain.
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (webhook.Plugin, error) {
+	rules, err := newRules(ctx, mgr.GetCache())
+	if err != nil {
+		return webhook.Plugin{}, fmt.Errorf("watch the policyspaces: %w", err)
+	}
+	metrics, err := newMetrics(ctrlmetrics.Registry)
+	if err != nil {
+		return webhook.Plugin{}, err
+	}
+	expiry := &Expiry{
+		Client: o.Leader.Client, Recorder: mgr.GetEventRecorder(reporting.Controller), Metrics: metrics, Exempt: o.Exempt,
+		Caches: o.Leader.Caches, Queues: o.Leader.Queues,
+	}
+	if err := expiry.SetupWithManager(mgr); err != nil {
+		return webhook.Plugin{}, fmt.Errorf("set up the controller of expiring namespaces: %w", err)
+	}
+	admission := &Admission{
+		rules: rules, live: mgr.GetAPIReader(), reviews: o.Clients.AuthorizationV1().SubjectAccessReviews(), only: o.Only,
+	}
+	return admission.Plugin(), nil
+}

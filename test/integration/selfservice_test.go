@@ -1,0 +1,345 @@
+package integration_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/selfservice"
+)
+
+// createSelfService creates a policyspace with rules for self-service.
+func (s *testScope) createSelfService(short, parent string, rules v1alpha1.SelfService) *v1alpha1.PolicySpace {
+	s.t.Helper()
+	space := s.newSpace(short, parent)
+	space.Spec.SelfService = &rules
+	require.NoError(s.t, s.client.Create(s.t.Context(), space))
+	return space
+}
+
+// hasSelfServiceWebhook reports whether the API server sends namespaces to the operator because of rules for
+// self-service.
+func (s *testScope) hasSelfServiceWebhook(c require.TestingT) bool {
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	key := client.ObjectKey{Name: v1alpha1.WebhookName}
+	require.NoError(c, s.client.Get(s.t.Context(), key, configuration))
+	for i := range configuration.Webhooks {
+		if configuration.Webhooks[i].Name == "self-service."+v1alpha1.GroupVersion.Group {
+			return true
+		}
+	}
+	return false
+}
+
+func (u testUser) createsNamespace(ns *corev1.Namespace) error {
+	_, err := u.CoreV1().Namespaces().Create(u.scope.t.Context(), ns, metav1.CreateOptions{})
+	return err
+}
+
+func (u testUser) patchesNamespace(name, patch string, subresources ...string) error {
+	_, err := u.CoreV1().Namespaces().Patch(u.scope.t.Context(), name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}, subresources...)
+	return err
+}
+
+func labelPatch(key, value string) string {
+	return fmt.Sprintf(`{"metadata": {"labels": {%q: %s}}}`, key, value)
+}
+
+func TestSelfService(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newTestCluster(t))
+	require.False(t, s.hasSelfServiceWebhook(t), "it costs nothing while no policyspace has rules")
+	space, other := s.createSpace("sandbox", ""), s.createSpace("other", "")
+	s.createSpace("below", "sandbox")
+	jane := s.newUser(s.name("jane"))
+	jane.grant("use", "policyspaces")
+	jane.grantUseOfAllTemplates() // otherwise no labels can be changed through subresources
+	older := s.createNamespace("older", s.inSpace("sandbox"))
+	withCost := withLabel("cost-center", "7")
+	valid := func(short, space string) *corev1.Namespace { return s.newNamespace(short, s.inSpace(space), withCost) }
+	s.eventually(func(c *assert.CollectT) {
+		err := jane.createsNamespace(s.newNamespace("by-jane", s.inSpace("other")))
+		assert.True(c, err == nil || apierrors.IsAlreadyExists(err), "%v", err)
+	})
+
+	require.NoError(t, s.client.Patch(t.Context(), space, mergePatch(`{"spec": {"selfService":
+		{"namePattern": "`+s.name("sb-*")+`", "labels": {"cost-center": "*"}}}}`)))
+	named := fmt.Sprintf("the self-service of policyspace %s does not allow namespace %s: its name must match %s",
+		space.Name, s.name("wrong"), s.name("sb-*"))
+	// Creations are also sent to the operator because of their label, and changes of other labels only because of rules.
+	s.eventually(func(c *assert.CollectT) {
+		_, err := jane.CoreV1().Namespaces().Patch(t.Context(), s.name("by-jane"), types.MergePatchType,
+			[]byte(labelPatch(v1alpha1.PolicySpaceLabel, `"`+space.Name+`"`)),
+			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status")
+		assert.True(c, apierrors.IsForbidden(err), "%v", err)
+	})
+
+	t.Run("a namespace that the rules allow", func(t *testing.T) {
+		require.NoError(t, jane.createsNamespace(valid("sb-a", "sandbox")))
+		require.NoError(t, jane.createsNamespace(valid("sb-b", "below")))
+		generated := valid("", "sandbox")
+		generated.Name, generated.GenerateName = "", s.name("sb-")
+		require.NoError(t, jane.createsNamespace(generated))
+	})
+
+	t.Run("a namespace that the rules do not allow", func(t *testing.T) {
+		require.ErrorContains(t, jane.createsNamespace(valid("wrong", "sandbox")), named)
+		require.ErrorContains(t, jane.createsNamespace(valid("wrong", "below")), named, "rules hold below, too")
+		require.ErrorContains(t, jane.createsNamespace(s.newNamespace("sb-c", s.inSpace("sandbox"))),
+			"it must have the label cost-center with a value that matches * (nstpl:self-service)")
+		generated := valid("", "sandbox")
+		generated.Name, generated.GenerateName = "", s.name("wrong-")
+		require.ErrorContains(t, jane.createsNamespace(generated), "its name must match")
+	})
+
+	t.Run("a namespace that moves there", func(t *testing.T) {
+		require.NoError(t, jane.createsNamespace(s.newNamespace("outside", withCost)))
+		err := jane.patchesNamespace(s.name("outside"), labelPatch(v1alpha1.PolicySpaceLabel, `"`+space.Name+`"`))
+		require.ErrorContains(t, err, "its name must match")
+		err = jane.patchesNamespace(s.name("by-jane"), labelPatch(v1alpha1.PolicySpaceLabel, `"`+space.Name+`"`))
+		require.ErrorContains(t, err, "its name must match")
+		err = jane.patchesNamespace(s.name("outside"), labelPatch(v1alpha1.PolicySpaceLabel, `"`+space.Name+`"`), "status")
+		require.ErrorContains(t, err, "its name must match")
+	})
+
+	t.Run("a label that is required is kept", func(t *testing.T) {
+		for _, subresource := range [][]string{nil, {"status"}} {
+			require.ErrorContains(t, jane.patchesNamespace(s.name("sb-a"), labelPatch("cost-center", "null"), subresource...),
+				"it must have the label cost-center")
+			require.ErrorContains(t, jane.patchesNamespace(s.name("sb-a"), labelPatch("cost-center", `""`), subresource...),
+				"it must have the label cost-center")
+		}
+		require.NoError(t, jane.patchesNamespace(s.name("sb-a"), labelPatch("cost-center", `"8"`)))
+		require.NoError(t, jane.patchesNamespace(s.name("sb-a"), labelPatch("team", `"x"`)))
+	})
+
+	t.Run("a namespace from before the rules can be changed", func(t *testing.T) {
+		require.NoError(t, jane.patchesNamespace(older.Name, labelPatch("team", `"x"`)))
+		require.NoError(t, jane.patchesNamespace(older.Name, labelPatch("cost-center", `"7"`)))
+		require.ErrorContains(t, jane.patchesNamespace(older.Name, labelPatch("cost-center", "null")), "cost-center")
+	})
+
+	t.Run("by users who may change the rules", func(t *testing.T) {
+		require.NoError(t, s.client.Create(t.Context(), s.newNamespace("by-admin", s.inSpace("sandbox"))))
+		s := s.withT(t)
+		lead := s.newUser(s.name("lead"))
+		s.grant(s.name("lead"), userSubject(lead.name),
+			policyRule("use patch", v1alpha1.GroupVersion.Group, "policyspaces", s.name("below")))
+		s.eventually(func(c *assert.CollectT) {
+			assert.ErrorContains(c, lead.createsNamespace(s.newNamespace("by-lead", s.inSpace("below"))),
+				"the self-service of policyspace "+space.Name, "who may patch a policyspace cannot avoid the rules above it")
+		})
+		s.grant(s.name("lead-2"), userSubject(lead.name),
+			policyRule("patch", v1alpha1.GroupVersion.Group, "policyspaces", space.Name))
+		s.eventually(func(c *assert.CollectT) {
+			assert.NoError(c, lead.createsNamespace(s.newNamespace("by-lead", s.inSpace("below"))))
+		})
+	})
+
+	t.Run("while the operator is down, it is denied there only", func(t *testing.T) {
+		s := s.withT(t)
+		require.NoError(t, s.operator.Kill())
+		require.Error(t, jane.createsNamespace(valid("sb-down", "sandbox")))
+		require.NoError(t, jane.createsNamespace(s.newNamespace("down")))
+		require.NoError(t, s.client.Create(t.Context(), s.newNamespace("admin-down", s.inSpace("sandbox"))))
+		require.NoError(t, s.startOperator(t.Context()))
+		require.NoError(t, jane.createsNamespace(valid("sb-down", "sandbox")))
+	})
+
+	require.NoError(t, s.client.Patch(t.Context(), space, mergePatch(`{"spec": {"selfService": null}}`)))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, client.IgnoreAlreadyExists(jane.createsNamespace(valid("free", "sandbox"))))
+		assert.False(c, s.hasSelfServiceWebhook(t))
+	})
+	require.NoError(t, jane.createsNamespace(s.newNamespace("free-too", s.inSpace("other"))))
+	require.NotEmpty(t, other.Name)
+}
+
+func TestSelfServiceOnly(t *testing.T) {
+	t.Parallel()
+	cluster := newClusterWithoutOperator(t)
+	require.NoError(t, cluster.startOperator(t.Context(), "--self-service-only"))
+	s := newScope(t, cluster)
+	s.createSpace("other", "")
+	space := s.createSelfService("sandbox", "", v1alpha1.SelfService{NamePattern: "*"})
+	jane := s.newUser(s.name("jane"))
+	jane.grant("use", "policyspaces")
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, client.IgnoreAlreadyExists(jane.createsNamespace(s.newNamespace("a", s.inSpace("sandbox")))))
+	})
+	elsewhere := "must be in a policyspace with self-service"
+	require.ErrorContains(t, jane.createsNamespace(s.newNamespace("b")), elsewhere)
+	require.ErrorContains(t, jane.createsNamespace(s.newNamespace("b", s.inSpace("other"))), elsewhere)
+	require.ErrorContains(t, jane.createsNamespace(s.newNamespace("b", s.inSpace("missing"))), "policyspace")
+	for _, to := range []string{"null", `"` + s.name("other") + `"`} {
+		require.ErrorContains(t, jane.patchesNamespace(s.name("a"), labelPatch(v1alpha1.PolicySpaceLabel, to)), elsewhere)
+	}
+	require.NoError(t, jane.patchesNamespace(s.name("a"), labelPatch("team", `"x"`)))
+	require.NoError(t, s.client.Create(t.Context(), s.newNamespace("by-admin")))
+	require.NoError(t, jane.patchesNamespace(s.name("by-admin"), labelPatch("team", `"x"`)))
+
+	require.NoError(t, s.operator.Kill())
+	require.Error(t, jane.createsNamespace(s.newNamespace("down", s.inSpace("sandbox"))))
+	require.NoError(t, s.client.Create(t.Context(), s.newNamespace("admin-down")), "the cluster goes on")
+	require.NotEmpty(t, space.Name)
+}
+
+// expires has a namespace expire after a time from now on.
+func (s *testScope) expires(ns *corev1.Namespace, after time.Duration) {
+	s.t.Helper()
+	s.annotate(ns, v1alpha1.ExpiresAnnotation, selfservice.EndOf(after, time.Now()))
+}
+
+func (s *testScope) annotate(ns *corev1.Namespace, key, value string) {
+	s.t.Helper()
+	s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, key, value))
+}
+
+// waitExpired waits until the condition v1alpha1.NamespaceExpired has a reason, or is missing if the reason is empty.
+func (s *testScope) waitExpired(ns *corev1.Namespace, reason, text string) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		stored := &corev1.Namespace{}
+		require.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), stored))
+		found := corev1.NamespaceCondition{}
+		for _, condition := range stored.Status.Conditions {
+			if condition.Type == v1alpha1.NamespaceExpired {
+				found = condition
+			}
+		}
+		assert.Equal(c, reason, found.Reason, found.Message)
+		assert.Contains(c, found.Message, text)
+	})
+}
+
+// waitTerminating waits until a namespace is deleted, or about to be.
+func (s *testScope) waitTerminating(ns *corev1.Namespace) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		stored := &corev1.Namespace{}
+		err := s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), stored)
+		assert.True(c, apierrors.IsNotFound(err) || err == nil && stored.DeletionTimestamp != nil, "%v", err)
+	})
+}
+
+func TestNamespacesExpire(t *testing.T) {
+	t.Parallel()
+	cluster := newTestCluster(t)
+	s := newScope(t, cluster)
+	s.createSelfService("sandbox", "", v1alpha1.SelfService{
+		NamePattern: "*", MaxAge: &metav1.Duration{Duration: 720 * time.Hour},
+	})
+	s.createSpace("below", "sandbox")
+	s.createSpace("other", "")
+	jane := s.newUser(s.name("jane"))
+	jane.grant("use", "policyspaces")
+	mary := s.name("mary") // she may change namespaces, but not delete them
+	s.grant(mary, userSubject(mary), policyRule("get list patch", "", "namespaces"))
+	maryClient, _ := s.newWarnedUser(mary)
+	consent := func(ns *corev1.Namespace) {
+		ns.Annotations = map[string]string{v1alpha1.DeleteWhenExpiredAnnotation: "true"}
+	}
+
+	// Without the component, the operator may not delete namespaces.
+	kept := s.createNamespace("kept", consent)
+	s.expires(kept, -time.Hour)
+	s.waitExpired(kept, "Expired", "the operator may not delete namespaces: apply manifests/components/expiry")
+	permissions, err := os.ReadFile("../../manifests/components/expiry/rbac.yaml")
+	require.NoError(t, err)
+	_, err = cluster.kubectl(t.Context(), string(permissions), "apply", "--filename", "-")
+	require.NoError(t, err)
+
+	t.Run("a namespace in the policyspace gets an end", func(t *testing.T) {
+		s := s.withT(t)
+		for short, space := range map[string]string{"a": "sandbox", "b": "below"} {
+			s.eventually(func(c *assert.CollectT) {
+				err := jane.createsNamespace(s.newNamespace(short, s.inSpace(space)))
+				assert.NoError(c, client.IgnoreAlreadyExists(err))
+			})
+			ns := s.newNamespace(short)
+			s.eventually(func(c *assert.CollectT) {
+				require.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+				end, err := time.Parse(time.RFC3339, ns.Annotations[v1alpha1.ExpiresAnnotation])
+				if assert.NoError(c, err) {
+					assert.InDelta(c, 720, end.Sub(ns.CreationTimestamp.Time).Hours(), 1)
+				}
+			})
+			s.waitExpired(ns, "", "")
+		}
+		ns := s.createNamespace("elsewhere", s.inSpace("other"))
+		s.waitInitialized(ns)
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+		require.NotContains(t, ns.Annotations, v1alpha1.ExpiresAnnotation)
+	})
+
+	t.Run("only administrators change it", func(t *testing.T) {
+		s := s.withT(t)
+		for _, value := range []string{`"never"`, `"2999-01-01T00:00:00Z"`, "null"} {
+			patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %s}}}`, v1alpha1.ExpiresAnnotation, value)
+			for _, subresource := range [][]string{nil, {"status"}} {
+				require.ErrorContains(t, jane.patchesNamespace(s.name("a"), patch, subresource...), "(nstpl:expiry)")
+			}
+		}
+		own := s.newNamespace("own", s.inSpace("sandbox"))
+		own.Annotations = map[string]string{v1alpha1.ExpiresAnnotation: v1alpha1.ExpiresNever}
+		require.ErrorContains(t, jane.createsNamespace(own), "(nstpl:expiry)")
+		s.annotate(s.newNamespace("b"), v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
+	})
+
+	t.Run("without consent, an expired namespace stays", func(t *testing.T) {
+		s := s.withT(t)
+		ns := s.newNamespace("a")
+		s.expires(ns, -time.Minute)
+		s.waitExpired(ns, "Expired", "did not consent")
+		s.waitEvent(ns, corev1.EventTypeWarning, "Expired", "did not consent")
+		s.annotate(ns, v1alpha1.ExpiresAnnotation, "tomorrow")
+		s.waitExpired(ns, "InvalidTime", `the value "tomorrow"`)
+		s.annotate(ns, v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
+		s.waitExpired(ns, "", "")
+	})
+
+	t.Run("consent needs the right to delete the namespace", func(t *testing.T) {
+		s := s.withT(t)
+		patch := mergePatch(fmt.Sprintf(`{"metadata": {"annotations": {%q: "true"}}}`, v1alpha1.DeleteWhenExpiredAnnotation))
+		ns := s.newNamespace("a")
+		require.ErrorContains(t, maryClient.Patch(t.Context(), ns, patch), "may not consent to the deletion")
+		s.expires(ns, -time.Minute)
+		s.waitExpired(ns, "Expired", "did not consent")
+		require.NoError(t, jane.patchesNamespace(ns.Name, fmt.Sprintf(`{"metadata": {"annotations": {%q: "true"}}}`,
+			v1alpha1.DeleteWhenExpiredAnnotation)))
+		s.waitTerminating(ns)
+	})
+
+	t.Run("a protected namespace stays", func(t *testing.T) {
+		s := s.withT(t)
+		ns := s.createNamespace("protected", consent)
+		s.annotate(ns, v1alpha1.DeletionProtectionAnnotation, "true")
+		s.expires(ns, -time.Minute)
+		s.waitExpired(ns, "Expired", "protected from deletion")
+		s.annotate(ns, v1alpha1.DeletionProtectionAnnotation, "false")
+		s.waitTerminating(ns)
+	})
+
+	t.Run("a namespace that expires while the operator is down", func(t *testing.T) {
+		s := s.withT(t)
+		ns := s.createNamespace("down", consent)
+		s.waitInitialized(ns)
+		require.NoError(t, s.operator.Kill())
+		s.expires(ns, -time.Minute)
+		require.NoError(t, s.startOperator(t.Context()))
+		s.waitTerminating(ns)
+		s.waitTerminating(kept)
+	})
+}
