@@ -10,6 +10,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -104,8 +105,8 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	}
 	if maxAge := selfservice.MaxAge(lineage); maxAge > 0 && request.OldObject == nil {
 		request.Warnings = append(request.Warnings, fmt.Sprintf(
-			"namespace %s expires %s after its creation: its annotation %s will have the time", name, maxAge,
-			v1alpha1.ExpiresAnnotation))
+			"namespace %s expires %s after its creation: the operator writes the time to its annotation %s", name,
+			duration.HumanDuration(maxAge), v1alpha1.ExpiresAnnotation))
 	}
 	return nil
 }
