@@ -18,7 +18,7 @@ const (
 	ExpiresSoon State = "ExpiresSoon"
 	// Expired is the state after the end.
 	Expired State = "Expired"
-	// Invalid is the state of a namespace whose annotation is no time. It does not expire.
+	// Invalid is the state of a namespace whose annotation is not a time. It does not expire.
 	Invalid State = "InvalidTime"
 )
 
@@ -71,7 +71,7 @@ func (l Life) Message(annotation string, isDeleted bool) string {
 	case Expired:
 		return fmt.Sprintf("expired at %s", l.End.Format(time.RFC3339))
 	case Invalid:
-		return fmt.Sprintf("the annotation %s has the value %q, which is no time such as 2026-01-31T12:00:00Z, and not %s",
+		return fmt.Sprintf("the annotation %s has the value %q, which is not a time such as 2026-01-31T12:00:00Z, and not %s",
 			v1alpha1.ExpiresAnnotation, annotation, v1alpha1.ExpiresNever)
 	case Lives:
 	}
