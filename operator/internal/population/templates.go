@@ -194,6 +194,9 @@ func (r *Templates) Load(ctx context.Context) error {
 	if r.loaded {
 		return nil
 	}
+	if err := r.loadExemptions(ctx); err != nil {
+		return err
+	}
 	namespaces := &corev1.NamespaceList{}
 	if err := r.Client.List(ctx, namespaces, client.UnsafeDisableDeepCopy); err != nil {
 		return err

@@ -30,7 +30,7 @@ func TestDefinitions(t *testing.T) {
 	}{
 		"of this version": {
 			func(*testing.T, *fact[*unstructured.Unstructured]) {}, OK,
-			"7 CustomResourceDefinitions of this plugin's version installed", "",
+			"8 CustomResourceDefinitions of this plugin's version installed", "",
 		},
 		"missing": {
 			func(_ *testing.T, stored *fact[*unstructured.Unstructured]) { stored.err = errNotFound }, Failure,
