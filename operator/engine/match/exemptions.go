@@ -97,6 +97,20 @@ func (x *Index) Exemptions(namespace string) Exemptions {
 	return x.exemptions[namespace]
 }
 
+// ExemptFrom returns the namespaces with exemptions from a template or from objects of it.
+func (x *Index) ExemptFrom(template string) []string {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	var names []string
+	for namespace, exemptions := range x.exemptions {
+		if exemptions.find(template, func(*v1alpha1.TemplateExemptionSpec) bool { return true }) != nil {
+			names = append(names, namespace)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 // CopyExemptions sets the exemptions of all namespaces to those of another index.
 func (x *Index) CopyExemptions(from *Index) {
 	from.mu.RLock()

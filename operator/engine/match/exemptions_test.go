@@ -78,6 +78,8 @@ func TestIndexLeavesOutExemptTemplates(t *testing.T) {
 
 	require.Equal(t, []*v1alpha1.NamespaceTemplate{b}, index.Match(ns))
 	require.Equal(t, []*v1alpha1.NamespaceTemplate{a}, index.OptedOut(ns))
+	require.Equal(t, []string{"team-a"}, index.ExemptFrom("a"))
+	require.Empty(t, index.ExemptFrom("b"))
 	require.True(t, index.IsOutside(ns, "a"))
 	require.False(t, index.IsOutside(ns, "b"))
 	verdict := index.Explain(a, ns)

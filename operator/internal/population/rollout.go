@@ -91,7 +91,7 @@ func (r *Templates) queueChanged(
 		if err != nil {
 			return err
 		}
-		for _, namespace := range names {
+		for _, namespace := range append(names, r.Index.ExemptFrom(template.Name)...) {
 			affected[namespace] = struct{}{}
 		}
 	}

@@ -470,4 +470,5 @@ func (r *Templates) drop(name string) {
 	delete(r.unlisted, name)
 	r.mu.Unlock()
 	r.Queue.AddBulk(r.Results.ForgetTemplate(name)...)
+	r.Queue.AddBulk(r.Index.ExemptFrom(name)...) // their statuses say that the template does not exist
 }
