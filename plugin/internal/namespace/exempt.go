@@ -54,7 +54,7 @@ func NewExempt(s cli.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "exempt NAMESPACE --template TEMPLATE [--object TYPE/NAME]... --reason TEXT [--for DURATION | --expires TIME] " +
 			"[--dry-run=none|client|server]",
-		Short: "Exempt a namespace from objects of a template, with a reason and an end",
+		Short: "Exempt a namespace from a template, or from objects of it",
 		Long: templates.LongDesc(`
 			Exempt a namespace from a template or, with --object, from some of its objects. The operator then leaves
 			these objects alone: it does not create, correct or delete them. The command writes a TemplateExemption
@@ -65,10 +65,10 @@ func NewExempt(s cli.Session) *cobra.Command {
 			end. "kubectl get templateexemptions -A" lists the exemptions of all namespaces.`),
 		Example: templates.Examples(`
 			# Let the users of a namespace change a quota for three days
-			kubectl nstpl exempt team-a --template budget --object resourcequota/compute --reason "load test" --for 72h
+			kubectl nstpl exempt team-a --template budget --object resourcequota/compute --reason load-test --for 72h
 
 			# Exempt a namespace from a whole template
-			kubectl nstpl exempt team-a --template network --reason "migration, OPS-123" --expires 2030-01-31T18:00:00Z
+			kubectl nstpl exempt team-a --template network --reason OPS-123 --expires 2030-01-31T18:00:00Z
 
 			# End an exemption early
 			kubectl delete templateexemption network -n team-a`),
