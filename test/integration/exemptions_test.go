@@ -74,8 +74,8 @@ func (s *testScope) setValue(ns *corev1.Namespace, name, value string) {
 	require.NoError(s.t, s.patchLike(s.client, ns, configMap(name, ""), `{"data": {"key": "`+value+`"}}`))
 }
 
-// waitPass changes a ConfigMap that is not exempt, and returns when the operator has corrected it. Everything that
-// changed before has been looked at then.
+// waitPass changes a ConfigMap that is not exempt, and returns when the operator has corrected it. The operator has
+// then reconciled everything that changed before.
 func (s *testScope) waitPass(ns *corev1.Namespace, declared string) {
 	s.t.Helper()
 	object := parseYAML(s.t, declared)[0]

@@ -4,9 +4,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TemplateExemption exempts its namespace from a NamespaceTemplate, or from some of the template's objects. The operator
-// leaves exempt objects alone: it does not create, correct, report or prune them. Writing a TemplateExemption requires
-// the verb exempt on the template. When it expires or is deleted, the operator creates and corrects the objects again.
+// TemplateExemption exempts its namespace from a NamespaceTemplate, or from some of the template's objects. The
+// operator leaves exempt objects alone: it does not create, correct, report or prune them. Writing a TemplateExemption
+// requires the verb exempt on the template. When it expires or is deleted, the operator creates and corrects the
+// objects again.
 //
 // Example:
 //

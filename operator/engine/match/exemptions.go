@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,15 +17,15 @@ import (
 type Exemptions []*v1alpha1.TemplateExemption
 
 // InForce returns those of the TemplateExemptions of a namespace that are in force at a time, and when the next of them
-// expires, or the zero time if none does.
-func InForce(all []*v1alpha1.TemplateExemption, now time.Time) (active Exemptions, next time.Time) {
+// expires, or nil if none does.
+func InForce(all []*v1alpha1.TemplateExemption, now metav1.Time) (active Exemptions, next *metav1.Time) {
 	for _, exemption := range all {
 		if !isInForce(exemption, now) {
 			continue
 		}
 		active = append(active, exemption)
-		if end := exemption.Spec.Expires; end != nil && (next.IsZero() || end.Time.Before(next)) {
-			next = end.Time
+		if end := exemption.Spec.Expires; end != nil && (next == nil || end.Before(next)) {
+			next = end
 		}
 	}
 	slices.SortFunc(active, func(a, b *v1alpha1.TemplateExemption) int { return strings.Compare(a.Name, b.Name) })
@@ -35,13 +34,13 @@ func InForce(all []*v1alpha1.TemplateExemption, now time.Time) (active Exemption
 
 // isInForce reports whether a TemplateExemption is in force at a time. One that is being deleted is not: a finalizer
 // must not prolong it.
-func isInForce(exemption *v1alpha1.TemplateExemption, now time.Time) bool {
+func isInForce(exemption *v1alpha1.TemplateExemption, now metav1.Time) bool {
 	return exemption.DeletionTimestamp == nil && !IsExpired(exemption, now)
 }
 
 // IsExpired reports whether a TemplateExemption has expired at a time.
-func IsExpired(exemption *v1alpha1.TemplateExemption, now time.Time) bool {
-	return exemption.Spec.Expires != nil && !now.Before(exemption.Spec.Expires.Time)
+func IsExpired(exemption *v1alpha1.TemplateExemption, now metav1.Time) bool {
+	return exemption.Spec.Expires != nil && !now.Before(exemption.Spec.Expires)
 }
 
 // OfTemplate returns the exemption from a whole template, or nil if there is none.
@@ -73,7 +72,7 @@ func (e Exemptions) find(
 func ExemptionReason(exemption *v1alpha1.TemplateExemption) string {
 	until := ""
 	if exemption.Spec.Expires != nil {
-		until = " until " + exemption.Spec.Expires.UTC().Format(time.RFC3339)
+		until = " until " + exemption.Spec.Expires.UTC().Format("2006-01-02T15:04:05Z07:00")
 	}
 	return fmt.Sprintf("is exempt%s (templateexemption/%s): %s", until, exemption.Name, exemption.Spec.Reason)
 }

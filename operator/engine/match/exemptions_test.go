@@ -11,7 +11,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-var exemptionsNow = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+var exemptionsNow = metav1.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func exemptionOf(name, template string, objects ...v1alpha1.ExemptObject) *v1alpha1.TemplateExemption {
 	return &v1alpha1.TemplateExemption{
@@ -20,32 +20,35 @@ func exemptionOf(name, template string, objects ...v1alpha1.ExemptObject) *v1alp
 	}
 }
 
-func until(exemption *v1alpha1.TemplateExemption, end time.Time) *v1alpha1.TemplateExemption {
-	exemption.Spec.Expires = &metav1.Time{Time: end}
+func until(exemption *v1alpha1.TemplateExemption, end metav1.Time) *v1alpha1.TemplateExemption {
+	exemption.Spec.Expires = &end
 	return exemption
 }
+
+// after returns the time after a duration.
+func after(duration time.Duration) metav1.Time { return metav1.NewTime(exemptionsNow.Add(duration)) }
 
 func TestInForce(t *testing.T) {
 	t.Parallel()
 	deleted := exemptionOf("deleted", "t")
-	deleted.DeletionTimestamp, deleted.Finalizers = &metav1.Time{Time: exemptionsNow}, []string{"example.com/keep"}
+	deleted.DeletionTimestamp, deleted.Finalizers = &exemptionsNow, []string{"example.com/keep"}
 	active, next := InForce([]*v1alpha1.TemplateExemption{
-		until(exemptionOf("later", "t"), exemptionsNow.Add(2*time.Hour)),
+		until(exemptionOf("later", "t"), after(2*time.Hour)),
 		until(exemptionOf("now", "t"), exemptionsNow),
-		until(exemptionOf("past", "t"), exemptionsNow.Add(-time.Second)),
+		until(exemptionOf("past", "t"), after(-time.Second)),
 		exemptionOf("forever", "t"), deleted,
-		until(exemptionOf("another", "t"), exemptionsNow.Add(time.Hour)),
+		until(exemptionOf("another", "t"), after(time.Hour)),
 	}, exemptionsNow)
 	names := []string{}
 	for _, exemption := range active {
 		names = append(names, exemption.Name)
 	}
 	require.Equal(t, []string{"another", "forever", "later"}, names)
-	require.Equal(t, exemptionsNow.Add(time.Hour), next)
+	require.Equal(t, after(time.Hour), *next)
 
 	active, next = InForce([]*v1alpha1.TemplateExemption{exemptionOf("forever", "t")}, exemptionsNow)
 	require.Len(t, active, 1)
-	require.True(t, next.IsZero())
+	require.Nil(t, next)
 }
 
 func TestExemptionsOfTemplatesAndObjects(t *testing.T) {
@@ -69,7 +72,7 @@ func TestExemptionsOfTemplatesAndObjects(t *testing.T) {
 		ExemptionReason(until(exemptions[0], exemptionsNow)))
 }
 
-func TestIndexLeavesOutExemptTemplates(t *testing.T) {
+func TestIndexOmitsExemptTemplates(t *testing.T) {
 	t.Parallel()
 	a, b := templateOf(t, "a", "{}"), templateOf(t, "b", "{}")
 	index := NewIndex(a, b)

@@ -78,8 +78,8 @@ func (f Finding) String() string {
 }
 
 // Findings returns what a user should know about a namespace after a plan was carried out: failures first, then broken
-// templates, drift, and declared objects that are not applied or exempt. With an empty result, it returns what is known from the
-// plan alone.
+// templates, drift, and declared objects that are not applied or exempt. With an empty result, it returns what is known
+// from the plan alone.
 func Findings(plan Plan, result Result) []Finding {
 	var findings []Finding
 	for _, outcome := range result.Outcomes {

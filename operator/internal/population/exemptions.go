@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,9 +32,9 @@ const longestWait = time.Hour
 type exemptions struct {
 	all    []*v1alpha1.TemplateExemption
 	active match.Exemptions
-	now    time.Time
-	// next is when the next of them expires, or zero.
-	next time.Time
+	now    metav1.Time
+	// next is when the next of them expires, or nil.
+	next *metav1.Time
 }
 
 // exemptionHandler queues the namespace of an exemption that changes. At the start, all namespaces are queued anyway.
@@ -64,7 +65,7 @@ func (r *Namespaces) readExemptions(ctx context.Context, ns *corev1.Namespace) (
 	if err != nil {
 		return exemptions{}, err
 	}
-	found := exemptions{now: time.Now()}
+	found := exemptions{now: metav1.Now()}
 	for i := range list.Items {
 		if !isOfEarlierNamespace(&list.Items[i], ns) {
 			found.all = append(found.all, &list.Items[i])
@@ -100,7 +101,7 @@ func (r *Templates) loadExemptions(ctx context.Context) error {
 		byNamespace[namespace] = append(byNamespace[namespace], &list.Items[i])
 	}
 	for namespace, all := range byNamespace {
-		active, _ := match.InForce(all, time.Now())
+		active, _ := match.InForce(all, metav1.Now())
 		r.setExemptions(namespace, active)
 	}
 	return nil
@@ -116,8 +117,8 @@ func (r *Templates) isExempt(namespace, template string, kind schema.GroupKind, 
 func (r *Namespaces) reportExemptions(
 	ctx context.Context, found exemptions, plan populate.Plan, unpopulated string,
 ) error {
-	if !found.next.IsZero() {
-		r.Queue.AddChangedLater(plan.Namespace.Name, min(time.Until(found.next), longestWait))
+	if found.next != nil {
+		r.Queue.AddChangedLater(plan.Namespace.Name, min(time.Until(found.next.Time), longestWait))
 	}
 	if plan.Namespace.DeletionTimestamp != nil {
 		return nil
@@ -162,7 +163,7 @@ func (r *Namespaces) writeExemption(
 
 // exemptionState returns whether an exemption has an effect, and why.
 func (r *Namespaces) exemptionState(
-	exemption *v1alpha1.TemplateExemption, now time.Time, plan populate.Plan, unpopulated string,
+	exemption *v1alpha1.TemplateExemption, now metav1.Time, plan populate.Plan, unpopulated string,
 ) (state reporting.Kstatus, reason, message string) {
 	template := exemption.Spec.Template
 	if match.IsExpired(exemption, now) {

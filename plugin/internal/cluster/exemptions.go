@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,20 +40,20 @@ func (c *Cluster) Exemptions(
 		}
 	}
 	type result struct {
-		found []*v1alpha1.TemplateExemption
-		err   error
+		exemptions []*v1alpha1.TemplateExemption
+		err        error
 	}
 	var all []*v1alpha1.TemplateExemption
 	var unread error
 	for _, r := range Each(in, func(namespace string) result {
-		found, err := List[v1alpha1.TemplateExemption](ctx, c, v1alpha1.TemplateExemptions, namespace,
+		listed, err := List[v1alpha1.TemplateExemption](ctx, c, v1alpha1.TemplateExemptions, namespace,
 			metav1.ListOptions{})
 		if apierrors.IsNotFound(err) {
 			err = nil // the cluster has an earlier version of nstpl
 		}
-		return result{found, err}
+		return result{listed, err}
 	}) {
-		all = append(all, r.found...)
+		all = append(all, r.exemptions...)
 		if r.err != nil {
 			unread = UnreadExemptionsError{r.err}
 		}
@@ -81,7 +80,7 @@ func SetExemptions(index *match.Index, all []*v1alpha1.TemplateExemption) {
 		byNamespace[exemption.Namespace] = append(byNamespace[exemption.Namespace], exemption)
 	}
 	for namespace, some := range byNamespace {
-		active, _ := match.InForce(some, time.Now())
+		active, _ := match.InForce(some, metav1.Now())
 		index.SetExemptions(namespace, active)
 	}
 }

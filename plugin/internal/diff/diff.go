@@ -292,17 +292,17 @@ func (d *diff) noteRollouts(index *match.Index, namespaces []*corev1.Namespace) 
 	}
 }
 
-// noteExemptions prints what the namespaces are exempt from. If they are many, it prints how many exemptions there are.
+// noteExemptions prints which namespaces are exempt from whole templates. If they are many, it prints how many. Exempt
+// objects are among those that are left alone.
 func (d *diff) noteExemptions(index *match.Index, namespaces []*corev1.Namespace) {
 	const most = 10
 	var notes []string
 	for _, ns := range namespaces {
 		for _, exemption := range index.Exemptions(ns.Name) {
-			what := "template " + exemption.Spec.Template
-			if len(exemption.Spec.Objects) > 0 {
-				what = match.ObjectList(&exemption.Spec) + " of " + what
+			if len(exemption.Spec.Objects) == 0 {
+				notes = append(notes, fmt.Sprintf("namespace/%s is not compared with template %s: it %s", ns.Name,
+					exemption.Spec.Template, match.ExemptionReason(exemption)))
 			}
-			notes = append(notes, fmt.Sprintf("%s of namespace/%s %s", what, ns.Name, match.ExemptionReason(exemption)))
 		}
 	}
 	for _, note := range notes[:min(len(notes), most)] {

@@ -174,11 +174,12 @@ func (o *exempt) declared(ctx context.Context, c *cluster.Cluster, ns *corev1.Na
 		return nil, false
 	}
 	index.SetExemptions(ns.Name, nil)
-	template := slices.IndexFunc(index.Match(ns), func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == o.template })
-	if template < 0 {
+	selecting := index.Match(ns)
+	i := slices.IndexFunc(selecting, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == o.template })
+	if i < 0 {
 		return nil, true
 	}
-	planned := survey.Declare(render.NewCache(), match.NewIndex(index.Match(ns)[template]), ns)
+	planned := survey.Declare(render.NewCache(), match.NewIndex(selecting[i]), ns)
 	ids := []populate.ObjectID{}
 	for _, object := range planned.Objects {
 		ids = append(ids, object.ID())
@@ -290,7 +291,8 @@ func (o *exempt) write(ctx context.Context, c *cluster.Cluster, wanted *v1alpha1
 	case apierrors.IsNotFound(err) && o.dryRun == cmdutil.DryRunClient:
 		return o.printResult(object, "created")
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
-		created, err := exemptions.Create(ctx, object, metav1.CreateOptions{FieldManager: cli.FieldManager, DryRun: dryRun})
+		created, err := exemptions.Create(ctx, object,
+			metav1.CreateOptions{FieldManager: cli.FieldManager, DryRun: dryRun})
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -68,7 +69,7 @@ func exemptions(all []*v1alpha1.TemplateExemption, now time.Time) []Exemption {
 		if ready := meta.FindStatusCondition(exemption.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 			row.State, row.Message = ready.Reason, ready.Message
 		}
-		if match.IsExpired(exemption, now) {
+		if match.IsExpired(exemption, metav1.NewTime(now)) {
 			row.State, row.Message = v1alpha1.ExemptionExpired, ""
 		}
 		rows = append(rows, row)

@@ -89,8 +89,8 @@ func (e *explainer) addTemplates(
 	}
 	for _, exemption := range index.Exemptions(ns.Name) {
 		if len(exemption.Spec.Objects) > 0 {
-			a.add(labelState, fmt.Sprintf("%s of template %s %s", match.ObjectList(&exemption.Spec), exemption.Spec.Template,
-				match.ExemptionReason(exemption)))
+			a.add(labelState, fmt.Sprintf("%s of template %s %s", match.ObjectList(&exemption.Spec),
+				exemption.Spec.Template, match.ExemptionReason(exemption)))
 		}
 	}
 	if others > 0 {
