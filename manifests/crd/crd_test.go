@@ -19,7 +19,7 @@ func TestAll(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"ClusterProtectedAttribute", "NamespaceInitializationConfiguration", "NamespaceTemplate", "PolicyRepository",
-		"PolicySpace", "ProtectedAttribute", "SecurityContextConstraints",
+		"PolicySpace", "ProtectedAttribute", "SecurityContextConstraints", "TemplateExemption",
 	}, kinds)
 	_, err = schema.New(definitions...)
 	require.NoError(t, err)

@@ -37,6 +37,7 @@ const (
 	TemplateInvalid Code = "template-invalid"
 	TemplateAuthor  Code = "template-author"
 	OptOut          Code = "opt-out"
+	Exemption       Code = "exemption"
 
 	Creator          Code = "creator"
 	Initialization   Code = "initialization"

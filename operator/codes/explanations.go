@@ -205,6 +205,13 @@ var explanations = []Explanation{
 		Administrator: grantNamedVerb,
 	},
 	{
+		Code:          Exemption,
+		Meaning:       "Exempting a namespace from a template, or from its objects, requires the verb exempt on the template.",
+		DecidedBy:     "the ValidatingAdmissionPolicy nstpl-exemption-guard",
+		User:          "Ask for the verb exempt on the namespacetemplates that the message names, or ask a user who has it.",
+		Administrator: grantNamedVerb,
+	},
+	{
 		Code:          Creator,
 		Meaning:       "The annotation authorization.k8s.io/creator names the user who created the namespace, and no other.",
 		DecidedBy:     byNamespacePolicy,

@@ -122,12 +122,12 @@ func TestRequests(t *testing.T) {
 	createScale(t, cluster, 3, 0, 10)
 	p := newProxy(t, cluster)
 	commands := map[string]int{
-		"status -A":    2, // templates, namespaces
+		"status -A":    3, // templates, namespaces, exemptions
 		"status -l a=": 2,
 		"tree":         5, // policy spaces, templates, namespaces, quotas, policy repositories
-		// Templates and namespaces; config maps and roles, with and without the label; a dry run for each object.
-		"diff -A":                     2 + 4 + 6,
-		"diff -A -o json":             2 + 4 + 6,
+		// Templates, namespaces and exemptions; config maps and roles, with and without the label; a dry run for each object.
+		"diff -A":                     3 + 4 + 6,
+		"diff -A -o json":             3 + 4 + 6,
 		"attributes -A":               4, // two kinds of rules, two of bindings
 		"__complete status s":         1,
 		"__complete preview scale-00": 1,
@@ -156,7 +156,7 @@ func TestRequests(t *testing.T) {
 			require.Equal(t, whole[command], out)
 		}
 		out, requests := p.run(t, "status", "-l", "scale=true", "-o", "json", "--chunk-size=10")
-		require.Equal(t, 1+4, requests, out)
+		require.Equal(t, 1+4+1, requests, out)
 	})
 	t.Run("a list that expires between chunks is repeated", func(t *testing.T) {
 		p.expire = true
@@ -166,6 +166,6 @@ func TestRequests(t *testing.T) {
 			require.Equal(t, whole[command], out)
 		}
 		_, requests := p.run(t, "status", "-l", "scale=true", "-o", "json", "--chunk-size=10")
-		require.Equal(t, 1+3, requests, "the first chunk, the second one, which expired, and all objects")
+		require.Equal(t, 1+3+1, requests, "the first chunk, the second one, which expired, all objects, and exemptions")
 	})
 }

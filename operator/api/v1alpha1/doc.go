@@ -23,6 +23,7 @@ var (
 	SecurityContextConstraintses          = GroupVersion.WithResource("securitycontextconstraints")
 	PolicySpaces                          = GroupVersion.WithResource("policyspaces")
 	PolicyRepositories                    = GroupVersion.WithResource("policyrepositories")
+	TemplateExemptions                    = GroupVersion.WithResource("templateexemptions")
 )
 
 // AddToScheme registers the kinds of this package.
@@ -34,7 +35,8 @@ func AddToScheme(scheme *runtime.Scheme) error {
 		&ClusterProtectedAttribute{}, &ClusterProtectedAttributeList{},
 		&SecurityContextConstraints{}, &SecurityContextConstraintsList{},
 		&PolicySpace{}, &PolicySpaceList{},
-		&PolicyRepository{}, &PolicyRepositoryList{})
+		&PolicyRepository{}, &PolicyRepositoryList{},
+		&TemplateExemption{}, &TemplateExemptionList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

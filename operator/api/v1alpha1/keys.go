@@ -165,6 +165,8 @@ const (
 	VerbUse = "use"
 	// VerbOptOut on namespacetemplates allows a user to opt namespaces out and in.
 	VerbOptOut = "optout"
+	// VerbExempt on a NamespaceTemplate allows a user to exempt namespaces from it, or from its objects.
+	VerbExempt = "exempt"
 	// VerbUnprotect on an object allows a user to remove DeletionProtectionAnnotation from it, and on a Namespace also
 	// to add it.
 	VerbUnprotect = "unprotect"

@@ -25,6 +25,8 @@ type Index struct {
 	scanned map[string]struct{}
 	// byKey are the names of the templates that select by a label, by the key of the label.
 	byKey map[string]map[string]struct{}
+	// exemptions are those of the namespaces that have some.
+	exemptions map[string]Exemptions
 }
 
 // label is a label that a selector requires.
@@ -54,6 +56,8 @@ func NewIndex(templates ...*v1alpha1.NamespaceTemplate) *Index {
 		byLabel:   map[label]map[string]struct{}{},
 		scanned:   map[string]struct{}{},
 		byKey:     map[string]map[string]struct{}{},
+
+		exemptions: map[string]Exemptions{},
 	}
 	for _, template := range templates {
 		index.Set(template)
@@ -162,16 +166,19 @@ func (x *Index) All() []*v1alpha1.NamespaceTemplate {
 	return all
 }
 
-// Match returns the templates that select a namespace and that it is not opted out of, in ascending order of names,
-// which is the order in which they apply. Each has the spec of the revision that the namespace has.
+// Match returns the templates that select a namespace and that it is neither opted out of nor exempt from, in ascending
+// order of names, which is the order in which they apply. Each has the spec of the revision that the namespace has.
 func (x *Index) Match(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
-	return without(OptedOutTemplates(ns), x.selecting(ns))
+	return without(x.outside(ns), x.selecting(ns))
 }
 
-// OptedOut returns the templates that would select a namespace if it was not opted out of them, in ascending order of
-// names. It returns none for a namespace that is opted out of all templates.
+// OptedOut returns the templates that would select a namespace if it was not opted out of them or exempt from them, in
+// ascending order of names. It returns none for a namespace that is opted out of all templates.
 func (x *Index) OptedOut(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
-	optedOut := OptedOutTemplates(ns)
+	if OptedOut(ns) {
+		return nil
+	}
+	optedOut := x.outside(ns)
 	if len(optedOut) == 0 {
 		return nil
 	}
@@ -201,9 +208,9 @@ func (x *Index) selecting(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
 }
 
 // Ahead returns the templates whose newest revision selects a namespace and has not reached it, with the spec of that
-// revision. It leaves out those that the namespace is opted out of.
+// revision. It leaves out those that the namespace is opted out of or exempt from.
 func (x *Index) Ahead(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
-	return without(OptedOutTemplates(ns), x.find(ns, func(entry indexed, set labels.Set) *v1alpha1.NamespaceTemplate {
+	return without(x.outside(ns), x.find(ns, func(entry indexed, set labels.Set) *v1alpha1.NamespaceTemplate {
 		newest := &entry.layers[0]
 		if entry.layers.For(ns) == newest || !entry.selects(newest, set) {
 			return nil

@@ -42,17 +42,24 @@ type Withheld struct {
 	Object   Object
 	Role     ObjectID
 	Template string
+	// exempt says that the namespace is exempt from the Role of the RoleBinding's template.
+	exempt bool
 }
 
 // Reason returns why the RoleBinding is withheld, and what to do about it.
 func (w Withheld) Reason() string {
+	if w.exempt {
+		return fmt.Sprintf("the namespace is exempt from %s of template %s, and template %s declares another Role of "+
+			"that name, which template %[2]s was not admitted with: make %[4]s exempt, too", w.Role,
+			w.Object.Template.Name, w.Template, w.Object.ID())
+	}
 	return fmt.Sprintf("template %s also declares %s and overrides it, "+
 		"but template %s was not admitted with that Role: rename the Role",
 		w.Template, w.Role, w.Object.Template.Name)
 }
 
 // withhold moves RoleBindings from declared.Objects to declared.Withheld if another template overrides the Role that
-// their own template declares.
+// their own template declares, and to declared.Exempt if the namespace is exempt from that Role and has no other.
 func withhold(declared *Declared) {
 	overridden := map[Overridden]bool{}
 	for _, o := range declared.Overridden {
@@ -64,10 +71,16 @@ func withhold(declared *Declared) {
 	}
 	declared.Objects = slices.DeleteFunc(declared.Objects, func(object Object) bool {
 		role, ok := boundRole(object.Unstructured)
-		if !ok || !overridden[Overridden{Object: role, Template: object.Template.Name}] {
+		exempt := declared.exemptRole(object)
+		switch {
+		case exempt != nil && winner[role] == "":
+			declared.exemptWith(*exempt, object)
+		case exempt != nil || ok && overridden[Overridden{Object: role, Template: object.Template.Name}]:
+			declared.Withheld = append(declared.Withheld,
+				Withheld{Object: object, Role: role, Template: winner[role], exempt: exempt != nil})
+		default:
 			return false
 		}
-		declared.Withheld = append(declared.Withheld, Withheld{Object: object, Role: role, Template: winner[role]})
 		return true
 	})
 }

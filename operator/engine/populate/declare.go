@@ -34,6 +34,10 @@ type Declared struct {
 	Withheld []Withheld
 	// Broken templates can't be rendered. The objects that they populated before are not pruned.
 	Broken []Broken
+	// Exempt are the declared objects that are left alone, because the namespace is exempt from them.
+	Exempt []ExemptObject
+
+	exemptions match.Exemptions
 }
 
 // Object is an object as templates declare it for its namespace.
@@ -93,9 +97,11 @@ func (o Object) ID() ObjectID {
 	return ObjectID{o.GroupVersionKind().GroupKind(), o.GetName()}
 }
 
-// Declare renders templates for a namespace. The templates must match ns, and be sorted by name.
-func Declare(cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate) Declared {
-	declared := Declared{Namespace: ns, Templates: templates}
+// Declare renders templates for a namespace that has exemptions. The templates must match ns, and be sorted by name.
+func Declare(
+	cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate, exemptions match.Exemptions,
+) Declared {
+	declared := Declared{Namespace: ns, Templates: templates, exemptions: exemptions}
 	values := render.Values{Namespace: ns.Name, Creator: ns.Annotations[v1alpha1.CreatorAnnotation]}
 	position := map[ObjectID]int{}
 	for _, template := range templates {
@@ -104,9 +110,11 @@ func Declare(cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.Na
 			declared.Broken = append(declared.Broken, Broken{template, err})
 			continue
 		}
-		declared.Omitted = append(declared.Omitted, omitted...)
-		declared.addMetadata(template, metadata)
-		for _, object := range objects {
+		declared.Omitted = append(declared.Omitted, declared.withoutExemptOmissions(omitted)...)
+		if len(metadata) > 0 && !declared.exempts(template.Name, render.NamespaceKind, ns.Name) {
+			declared.addMetadata(template, metadata)
+		}
+		for _, object := range declared.withoutExempt(template.Name, objects) {
 			id := object.ID()
 			earlier, isDeclared := position[id]
 			if !isDeclared {

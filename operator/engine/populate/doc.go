@@ -80,6 +80,7 @@
 //   - plan.go: NewPlan, and the decision about each object.
 //   - authoritative.go: decisions about undeclared objects of kinds for which a template is authoritative.
 //   - metadata.go, metadatarecord.go, applymetadata.go: labels and annotations of the namespace itself.
+//   - exempt.go: objects that the namespace is exempt from.
 //   - bindings.go: the order of Roles and RoleBindings.
 //   - protection.go: objects that are protected from deletion.
 //   - ownership.go: which objects nstpl created, and which declared fields lost their owner.

@@ -13,8 +13,10 @@ type Severity int
 
 // The severities.
 const (
+	// Exempt is for objects that the namespace is exempt from. They are not problems, and only audits list them.
+	Exempt Severity = iota - 1
 	// Info is for changes that the operator made. No user needs to act on them.
-	Info Severity = iota
+	Info
 	// Warning is for problems that do not keep the namespace from being populated.
 	Warning
 	// Error is for problems that keep the namespace from being populated.
@@ -35,6 +37,7 @@ const (
 	FindingUndeclaredDeleted = "UndeclaredDeleted"
 	FindingDriftCorrected    = "DriftCorrected"
 	FindingProtected         = "Protected"
+	FindingExempt            = "Exempt"
 )
 
 // Finding is something that a user should know about a namespace or one of its objects.
@@ -75,8 +78,8 @@ func (f Finding) String() string {
 }
 
 // Findings returns what a user should know about a namespace after a plan was carried out: failures first, then broken
-// templates, drift, and declared objects that are not applied. With an empty result, it returns what is known from the
-// plan alone.
+// templates, drift, and declared objects that are not applied or exempt. With an empty result, it returns what is known
+// from the plan alone.
 func Findings(plan Plan, result Result) []Finding {
 	var findings []Finding
 	for _, outcome := range result.Outcomes {
@@ -111,6 +114,9 @@ func Findings(plan Plan, result Result) []Finding {
 	}
 	for _, overridden := range plan.Overridden {
 		findings = append(findings, overridden.Finding())
+	}
+	for _, exempt := range plan.Exempt {
+		findings = append(findings, exempt.finding())
 	}
 	return findings
 }

@@ -169,8 +169,10 @@ func undeclaredValue(
 		change.Reason = "was set by another client"
 	case template == nil || template.UID != recorded.UID:
 		change.Reason = fmt.Sprintf("remains, because template %s does not exist", recorded.Template)
-	case match.OptedOutOf(declared.Namespace, recorded.Template):
+	case index.IsOutside(declared.Namespace, recorded.Template):
 		change.Reason = "remains: " + unmatched(template, declared)
+	case declared.exemptsMetadata(recorded.Template):
+		change.Reason = "remains, because the namespace is exempt from it"
 	case slices.ContainsFunc(declared.Broken, func(b Broken) bool { return hasName(b.Template) }):
 		change.Reason = fmt.Sprintf("remains, because template %s can't be rendered", recorded.Template)
 	case omits(declared, recorded.Template, render.NamespaceKind.GroupKind()):

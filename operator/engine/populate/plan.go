@@ -80,6 +80,8 @@ type Change struct {
 	Revoked bool
 	// Err is why the object cannot be applied; nil unless Action is Unknown.
 	Err error
+	// Exemption says why the object is left alone; nil unless the namespace is exempt from it.
+	Exemption *v1alpha1.TemplateExemption
 	// Metadata are the changes of the namespace's own labels and annotations; nil for all other objects. Template then
 	// has the names of all their templates, separated by commas.
 	Metadata *MetadataChange
@@ -167,6 +169,15 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			})
 		}
 	}
+	for _, exempt := range declared.Exempt {
+		if plan.has(exempt.ID()) {
+			plan.Changes = append(plan.Changes, exemptChange(exempt, nil))
+			continue
+		}
+		plan.Changes = append(plan.Changes,
+			exemptChange(exempt, cmp.Or(labelled[exempt.ID()], others[exempt.ID()])))
+		delete(labelled, exempt.ID())
+	}
 	for _, omission := range declared.Omitted {
 		plan.Changes = append(plan.Changes, Change{
 			Action: LeaveAlone, Kind: omission.Kind, Name: omission.Name, Template: omission.Template,
@@ -211,7 +222,7 @@ func (p Plan) Keeping(cache *render.Cache, coming []*v1alpha1.NamespaceTemplate)
 	if len(coming) == 0 || !slices.ContainsFunc(p.Changes, mayKeep) {
 		return p
 	}
-	next := Declare(cache, p.Namespace, coming)
+	next := Declare(cache, p.Namespace, coming, p.exemptions)
 	declared := map[ObjectID]bool{}
 	for _, object := range next.Objects {
 		declared[object.ID()] = true
@@ -335,6 +346,7 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 	name := labelOf(object)
 	change := Change{Action: LeaveAlone, Kind: kind, Name: object.Name, Template: name, Observed: object}
 	template := index.Get(name)
+	exemption := declared.exemptions.OfObject(name, kind.GroupKind(), object.Name)
 	switch {
 	case !Ours(object) && ownEntry(object) == nil:
 		change.Reason = "has a template's label, but nstpl did not create it"
@@ -345,8 +357,10 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 	case template == nil:
 		change.Reason = fmt.Sprintf("template %s does not exist", name)
 		return planUndeclared(declared, change)
-	case match.OptedOutOf(declared.Namespace, name):
+	case index.IsOutside(declared.Namespace, name):
 		change.Reason = unmatched(template, declared)
+	case exemption != nil:
+		change.Reason, change.Exemption = match.ExemptionReason(exemption), exemption
 	case !slices.Contains(template.Status.Kinds, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}):
 		// An earlier template of that name may have applied it, and was deleted.
 		change.Reason = fmt.Sprintf("template %s never applied a %s", name, kind.Kind)
@@ -402,5 +416,5 @@ func omits(declared Declared, template string, kind schema.GroupKind) bool {
 
 func unmatched(template *v1alpha1.NamespaceTemplate, declared Declared) string {
 	return fmt.Sprintf("template %s no longer matches: %s", template.Name,
-		match.Explain(template, declared.Namespace).Reason)
+		declared.exemptions.Apply(match.Explain(template, declared.Namespace)).Reason)
 }

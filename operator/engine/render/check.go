@@ -48,6 +48,12 @@ func checkObject(object *unstructured.Unstructured) []Problem {
 			Remedy: "a template holds objects of a namespace only",
 		})
 	}
+	if object.GroupVersionKind().GroupKind() == exemptionKind {
+		problems = append(problems, Problem{
+			Rule: ruleScope, Object: name, Message: "cannot be declared",
+			Remedy: "create it in the namespace that is exempt, as a user with the verb exempt on the template",
+		})
+	}
 	if key := unusableKey(object.Object); key != "" {
 		problems = append(problems, Problem{
 			Rule: ruleToken, Object: name, Message: fmt.Sprintf("has the key %q", key),
@@ -99,6 +105,10 @@ var clusterScoped = map[schema.GroupKind]bool{
 	{Group: v1alpha1.GroupVersion.Group, Kind: "NamespaceInitializationConfiguration"}: true,
 	{Group: v1alpha1.GroupVersion.Group, Kind: "NamespaceTemplate"}:                    true,
 }
+
+// exemptionKind is a kind of which no template may declare objects: the operator would write them with its own rights,
+// and a template could exempt namespaces from another one.
+var exemptionKind = schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "TemplateExemption"}
 
 func isClusterScoped(kind schema.GroupVersionKind) bool {
 	kustomizeLock.Lock()

@@ -37,10 +37,14 @@ func important(findings []populate.Finding) []populate.Finding {
 // newReport returns the Report on a namespace. The findings are not empty. The results have no times, so that the same
 // findings make the same Report.
 func newReport(namespace string, findings []populate.Finding) *unstructured.Unstructured {
-	failed, results := int64(0), []any{}
+	failed, skipped, results := int64(0), int64(0), []any{}
 	for i, finding := range findings {
-		if finding.Severity == populate.Error {
+		switch finding.Severity {
+		case populate.Error:
 			failed++
+		case populate.Exempt:
+			skipped++
+		case populate.Info, populate.Warning:
 		}
 		if i < maxResults {
 			results = append(results, newResult(namespace, finding))
@@ -53,7 +57,8 @@ func newReport(namespace string, findings []populate.Finding) *unstructured.Unst
 		},
 		"configuration": map[string]any{"limits": map[string]any{"maxResults": int64(maxResults)}},
 		"summary": map[string]any{
-			"pass": int64(0), "fail": failed, "warn": int64(len(findings)) - failed, "error": int64(0), "skip": int64(0),
+			"pass": int64(0), "fail": failed, "warn": int64(len(findings)) - failed - skipped, "error": int64(0),
+			"skip": skipped,
 		},
 		"results": results,
 	}}
@@ -72,8 +77,12 @@ func newResult(namespace string, finding populate.Finding) map[string]any {
 	if finding.Template == "" {
 		result["policy"] = Name
 	}
-	if finding.Severity == populate.Error {
+	switch finding.Severity {
+	case populate.Error:
 		result["result"], result["severity"] = "fail", "high"
+	case populate.Exempt:
+		result["result"], result["severity"] = "skip", "info"
+	case populate.Info, populate.Warning:
 	}
 	if finding.Object != (populate.ObjectID{}) {
 		result["resources"] = []any{map[string]any{

@@ -81,7 +81,7 @@ func (r *Templates) selectedByUnaccepted(ctx context.Context, ns *corev1.Namespa
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			return false, fmt.Errorf("get template %s, which may select namespace %s: %w", name, ns.Name, err)
-		case match.Explain(template, ns).Matches:
+		case r.Index.Explain(template, ns).Matches:
 			return true, nil
 		}
 	}

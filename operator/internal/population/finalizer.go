@@ -17,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
@@ -92,11 +93,12 @@ func (r *Templates) toPrune(
 		if err != nil {
 			return nil, false, err
 		}
-		if match.UnpopulatedReason(ns, r.Exclude...) != "" || match.OptedOutOf(ns, template.Name) {
+		if match.UnpopulatedReason(ns, r.Exclude...) != "" || r.Index.IsOutside(ns, template.Name) {
 			continue
 		}
 		for _, object := range there {
-			if populate.Ours(object) {
+			kind := object.GroupVersionKind().GroupKind()
+			if populate.Ours(object) && !r.isExempt(namespace, template.Name, kind, object.Name) {
 				left = append(left, object)
 			}
 		}
@@ -144,7 +146,8 @@ func (r *Templates) withMetadataOf(ctx context.Context, template *v1alpha1.Names
 	var names []string
 	for i := range list.Items {
 		ns := &list.Items[i]
-		if match.UnpopulatedReason(ns, r.Exclude...) == "" && !match.OptedOutOf(ns, template.Name) &&
+		if match.UnpopulatedReason(ns, r.Exclude...) == "" && !r.Index.IsOutside(ns, template.Name) &&
+			!r.isExempt(ns.Name, template.Name, render.NamespaceKind.GroupKind(), ns.Name) &&
 			populate.MayPruneMetadata(ns, template.Name, template.UID) {
 			names = append(names, ns.Name)
 		}

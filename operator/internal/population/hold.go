@@ -89,7 +89,7 @@ func (h *Hold) nextChange(namespace string) <-chan struct{} {
 
 // Validate allows a write once its namespace is initialized.
 func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
-	if request.Resource.Resource == "localsubjectaccessreviews" {
+	if request.Resource.Resource == "localsubjectaccessreviews" || isExemption(request) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.patience)
@@ -121,6 +121,13 @@ func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 			return webhook.Defer(codes.Held, waitsFor(request.Namespace, ns), webhook.RetryAfter)
 		}
 	}
+}
+
+// isExemption reports whether a request writes a TemplateExemption. It is not delayed: an exemption can be what opens a
+// namespace that cannot be populated, and admission checks the requester's right to it.
+func isExemption(request *webhook.Request) bool {
+	return request.Resource.Group == v1alpha1.GroupVersion.Group &&
+		request.Resource.Resource == v1alpha1.TemplateExemptions.Resource
 }
 
 // get returns a namespace, or nil if the cache does not have it, which may be behind.
@@ -220,6 +227,8 @@ func (h *Hold) Plugin() webhook.Plugin {
 		MatchConditions: webhook.Every("a-write-of-no-initializer",
 			"request.userInfo.username != '"+v1alpha1.OperatorUser+"'",
 			"request.resource.resource != 'localsubjectaccessreviews'",
+			"request.resource.group != '"+v1alpha1.GroupVersion.Group+"' || request.resource.resource != '"+
+				v1alpha1.TemplateExemptions.Resource+"'",
 			"!authorizer.group('').resource('namespaces').namespace(request.namespace)."+
 				"name(request.namespace).check('"+v1alpha1.VerbInitialize+"').allowed()"),
 		FailurePolicy:  admissionregistrationv1.Fail, // the namespace has no policies yet

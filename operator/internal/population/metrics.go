@@ -1,9 +1,13 @@
 package population
 
 import (
+	"slices"
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
@@ -16,6 +20,12 @@ type Metrics struct {
 	drifted    *prometheus.CounterVec
 	failures   *prometheus.CounterVec
 	rollouts   *prometheus.GaugeVec
+	exemptions *prometheus.GaugeVec
+	nextExpiry prometheus.Gauge
+
+	mu sync.Mutex
+	// exempted are the exemptions in force, by namespace.
+	exempted map[string]match.Exemptions
 }
 
 // NewMetrics returns metrics registered with registerer.
@@ -39,9 +49,18 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			Name: "nstpl_template_rollout",
 			Help: "1 for each template whose newest revision has not reached every namespace, by the state of its rollout.",
 		}, []string{"template", "state"}),
+		exemptions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "nstpl_template_exemptions", Help: "TemplateExemptions that are in force, by template.",
+		}, []string{"template"}),
+		nextExpiry: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "nstpl_exemption_next_expiry_timestamp_seconds",
+			Help: "Unix time at which the next TemplateExemption in force expires, or 0 if none does.",
+		}),
+		exempted: map[string]match.Exemptions{},
 	}
 	for _, collector := range []prometheus.Collector{
 		m.population, m.applied, m.pruned, m.drifted, m.failures, m.rollouts,
+		m.exemptions, m.nextExpiry,
 	} {
 		if err := registerer.Register(collector); err != nil {
 			return nil, err
@@ -82,6 +101,36 @@ func (m *Metrics) rollout(template *v1alpha1.NamespaceTemplate) {
 	if revisions := template.Status.Revisions; len(revisions) > 0 && revisions[0].State != v1alpha1.RolloutComplete {
 		m.rollouts.WithLabelValues(template.Name, string(revisions[0].State)).Set(1)
 	}
+}
+
+// exempt replaces the exemptions in force in a namespace.
+func (m *Metrics) exempt(namespace string, active match.Exemptions) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.exempted[namespace]
+	if slices.EqualFunc(before, active, func(a, b *v1alpha1.TemplateExemption) bool {
+		return a.UID == b.UID && a.Generation == b.Generation
+	}) {
+		return
+	}
+	for _, exemption := range before {
+		m.exemptions.WithLabelValues(exemption.Spec.Template).Dec()
+	}
+	for _, exemption := range active {
+		m.exemptions.WithLabelValues(exemption.Spec.Template).Inc()
+	}
+	if m.exempted[namespace] = active; len(active) == 0 {
+		delete(m.exempted, namespace)
+	}
+	next := int64(0)
+	for _, exemptions := range m.exempted {
+		for _, exemption := range exemptions {
+			if end := exemption.Spec.Expires; end != nil && (next == 0 || end.Unix() < next) {
+				next = end.Unix()
+			}
+		}
+	}
+	m.nextExpiry.Set(float64(next))
 }
 
 // forget drops the metrics of a deleted template.

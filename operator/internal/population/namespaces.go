@@ -67,6 +67,7 @@ const workers = 16
 func (r *Namespaces) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("namespace").
 		Watches(&corev1.Namespace{}, r.handler()).
+		Watches(&v1alpha1.TemplateExemption{}, r.exemptionHandler()).
 		WatchesRawSource(source.Func(r.start)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
@@ -177,12 +178,20 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil || ns == nil {
 		return reconcile.Result{}, err
 	}
+	exempt, err := r.readExemptions(ctx, ns)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	selected, err := r.selectTemplates(ctx, ns)
 	if err != nil || selected == nil {
 		return reconcile.Result{}, err
 	}
 	if selected.unpopulated != "" {
-		return reconcile.Result{}, r.reportUnpopulated(ctx, selected)
+		if err := r.reportUnpopulated(ctx, selected); err != nil {
+			return reconcile.Result{}, err
+		}
+		none := populate.Plan{Declared: populate.Declared{Namespace: ns}}
+		return reconcile.Result{}, r.reportExemptions(ctx, exempt, none, selected.unpopulated)
 	}
 	declared := r.render(selected)
 	plan, err := r.plan(ctx, selected, declared)
@@ -195,7 +204,11 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if result.NamespaceGone() {
 		return reconcile.Result{}, nil
 	}
-	return r.report(ctx, latest, plan, result, findings, selected.misplaced)
+	retry, err := r.report(ctx, latest, plan, result, findings, selected.misplaced)
+	if failed := r.reportExemptions(ctx, exempt, plan, ""); err == nil && failed != nil {
+		return reconcile.Result{}, failed
+	}
+	return retry, err
 }
 
 // read returns the namespace as it was stored last, or nil if it does not exist.
@@ -205,6 +218,7 @@ func (r *Namespaces) read(ctx context.Context, name string) (*corev1.Namespace, 
 	if apierrors.IsNotFound(err) {
 		r.Results.Forget(name)
 		r.Objects.Forget(name)
+		r.Templates.setExemptions(name, nil)
 		return nil, nil
 	}
 	if err != nil {
@@ -238,7 +252,8 @@ func (r *Namespaces) queueAgain(ns *corev1.Namespace) {
 }
 
 func (r *Namespaces) render(selected *selection) populate.Declared {
-	return populate.Declare(r.Templates.Cache, selected.placed, selected.templates)
+	return populate.Declare(r.Templates.Cache, selected.placed, selected.templates,
+		r.Templates.Index.Exemptions(selected.placed.Name))
 }
 
 // plan compares what is declared with what exists.

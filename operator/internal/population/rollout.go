@@ -91,7 +91,7 @@ func (r *Templates) queueChanged(
 		if err != nil {
 			return err
 		}
-		for _, namespace := range names {
+		for _, namespace := range append(names, r.Index.ExemptFrom(template.Name)...) {
 			affected[namespace] = struct{}{}
 		}
 	}
@@ -218,7 +218,7 @@ func (r *Templates) members(
 	newest := &layers[0]
 	members := make([]rollout.Member, 0, len(namespaces))
 	for _, ns := range namespaces {
-		if match.OptedOutOf(ns, template.Name) {
+		if r.Index.IsOutside(ns, template.Name) {
 			continue
 		}
 		member := rollout.Member{

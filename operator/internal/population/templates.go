@@ -194,6 +194,9 @@ func (r *Templates) Load(ctx context.Context) error {
 	if r.loaded {
 		return nil
 	}
+	if err := r.loadExemptions(ctx); err != nil {
+		return err
+	}
 	namespaces := &corev1.NamespaceList{}
 	if err := r.Client.List(ctx, namespaces, client.UnsafeDisableDeepCopy); err != nil {
 		return err
@@ -467,4 +470,5 @@ func (r *Templates) drop(name string) {
 	delete(r.unlisted, name)
 	r.mu.Unlock()
 	r.Queue.AddBulk(r.Results.ForgetTemplate(name)...)
+	r.Queue.AddBulk(r.Index.ExemptFrom(name)...) // their statuses say that the template does not exist
 }

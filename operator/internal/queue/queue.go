@@ -55,6 +55,9 @@ func (q *Queue) AddWaiting(namespace string, after time.Duration) {
 // AddChanged queues a namespace that itself changed.
 func (q *Queue) AddChanged(namespace string) { q.add(0, 0, namespace) }
 
+// AddChangedLater queues a namespace that is to change at a later time.
+func (q *Queue) AddChangedLater(namespace string, after time.Duration) { q.add(0, after, namespace) }
+
 // AddDrifted queues a namespace in which a populated object changed.
 func (q *Queue) AddDrifted(namespace string) {
 	var after time.Duration

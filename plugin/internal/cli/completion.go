@@ -81,17 +81,17 @@ func (s Session) CompleteTemplateFlag(cmd *cobra.Command, flag string) {
 
 // CompleteValues completes a flag with fixed values.
 func CompleteValues(cmd *cobra.Command, flag string, values ...string) {
-	completeFlag(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	CompleteFlag(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // CompleteConfigFlags completes the flags of Config with the names in the kubeconfig, and --namespace with the
 // namespaces of the cluster.
 func (s Session) CompleteConfigFlags(root *cobra.Command) {
-	completeFlag(root, "context", s.fromKubeconfig(contextNames))
-	completeFlag(root, "cluster", s.fromKubeconfig(func(c clientcmdapi.Config) []string {
+	CompleteFlag(root, "context", s.fromKubeconfig(contextNames))
+	CompleteFlag(root, "cluster", s.fromKubeconfig(func(c clientcmdapi.Config) []string {
 		return slices.Sorted(maps.Keys(c.Clusters))
 	}))
-	completeFlag(root, "user", s.fromKubeconfig(func(c clientcmdapi.Config) []string {
+	CompleteFlag(root, "user", s.fromKubeconfig(func(c clientcmdapi.Config) []string {
 		return slices.Sorted(maps.Keys(c.AuthInfos))
 	}))
 	s.completeObjectFlag(root, "namespace", corev1.SchemeGroupVersion.WithResource("namespaces"))
@@ -102,7 +102,7 @@ func contextNames(c clientcmdapi.Config) []string { return slices.Sorted(maps.Ke
 // CompleteContextList completes the last name in a flag whose value is a list of contexts, separated by commas.
 func (s Session) CompleteContextList(cmd *cobra.Command, flag string) {
 	names := s.fromKubeconfig(contextNames)
-	completeFlag(cmd, flag, func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	CompleteFlag(cmd, flag, func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		before := typed[:strings.LastIndex(typed, ",")+1]
 		contexts, directive := names(cmd, args, typed)
 		var completions []string
@@ -126,7 +126,7 @@ func (s Session) fromKubeconfig(keys func(clientcmdapi.Config) []string) cobra.C
 }
 
 func (s Session) completeObjectFlag(cmd *cobra.Command, flag string, resource schema.GroupVersionResource) {
-	completeFlag(cmd, flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	CompleteFlag(cmd, flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return s.objectNames(cmd.Context(), resource, typed), cobra.ShellCompDirectiveNoFileComp
 	})
 }
@@ -147,7 +147,7 @@ func (s Session) objectNames(ctx context.Context, resource schema.GroupVersionRe
 	return names
 }
 
-// completeFlag ignores the error, which only says that the command has no such flag: there is nothing to complete then.
-func completeFlag(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
+// CompleteFlag ignores the error, which only says that the command has no such flag: there is nothing to complete then.
+func CompleteFlag(cmd *cobra.Command, flag string, values cobra.CompletionFunc) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, values)
 }

@@ -29,9 +29,30 @@ func (e UnreadRevisionsError) Error() string {
 
 func (e UnreadRevisionsError) Unwrap() error { return e.Err }
 
-// Index returns an index of templates in which each of the namespaces has the revision that rollouts have given it. It
-// reads a revision only if one of the namespaces has it. The errors are UnreadRevisionsErrors.
+// Index returns an index of templates in which each of the namespaces has the revision that rollouts have given it, and
+// its exemptions. It reads a revision only if one of the namespaces has it. The errors are UnreadRevisionsErrors and
+// UnreadExemptionsErrors.
 func (c *Cluster) Index(
+	ctx context.Context, templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace,
+) (*match.Index, []error) {
+	index, unread := c.index(ctx, templates, namespaces)
+	if err := c.addExemptions(ctx, index, namespaces); err != nil {
+		unread = append(unread, err)
+	}
+	return index, unread
+}
+
+// Reindex returns an index of templates as Index does, with the exemptions of another index. The errors are
+// UnreadRevisionsErrors.
+func (c *Cluster) Reindex(
+	ctx context.Context, index *match.Index, templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace,
+) (*match.Index, []error) {
+	other, unread := c.index(ctx, templates, namespaces)
+	other.CopyExemptions(index)
+	return other, unread
+}
+
+func (c *Cluster) index(
 	ctx context.Context, templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace,
 ) (*match.Index, []error) {
 	index := match.NewIndex()

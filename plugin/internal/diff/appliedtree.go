@@ -122,6 +122,11 @@ func (t *appliedTree) deletions(
 	if len(t.namespaces) == 0 {
 		return nil, nil, nil
 	}
+	exempt, err := c.Exemptions(ctx, t.namespaces)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return nil, nil, err
+	}
+	cluster.SetExemptions(t.index, exempt)
 	compared, err := survey.Compare(ctx, c, t.index, t.namespaces, survey.Scope{AllNamespaces: true})
 	if err != nil {
 		return nil, nil, err

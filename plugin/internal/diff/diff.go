@@ -238,15 +238,22 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey,
 		return nil, nil, err
 	}
 	before, unread := c.Index(ctx, templates, namespaces)
-	readErrs = append(readErrs, unread...)
+	for _, err := range unread {
+		if _, isAboutExemptions := errors.AsType[cluster.UnreadExemptionsError](err); isAboutExemptions {
+			d.Note("%v", err) // all objects are compared
+			continue
+		}
+		readErrs = append(readErrs, err)
+	}
 	for _, name := range slices.Concat(d.deleted, d.disabled, []string{d.template}) {
 		if name != "" && before.Get(name) == nil {
 			return nil, nil, fmt.Errorf(
 				"namespacetemplates %q not found: run 'kubectl get namespacetemplates' to list them", name)
 		}
 	}
-	after, _ := c.Index(ctx, d.withoutRemoved(templates), namespaces)
+	after, _ := c.Reindex(ctx, before, d.withoutRemoved(templates), namespaces)
 	d.noteRollouts(after, namespaces)
+	d.noteExemptions(after, namespaces)
 	compared, err := survey.Compare(ctx, c, after, namespaces,
 		survey.Scope{
 			AllNamespaces: !d.namespaces.HasNames(), Template: d.template, OmitUnchanged: !d.verify && !d.removes(),
@@ -282,6 +289,27 @@ func (d *diff) noteRollouts(index *match.Index, namespaces []*corev1.Namespace) 
 	for _, name := range slices.Sorted(maps.Keys(ahead)) {
 		d.Note("revision %d of template %s has not reached %s yet: compared with what the rollout has left there",
 			index.Layers(name)[0].Revision, name, output.Count(ahead[name], "namespace"))
+	}
+}
+
+// noteExemptions prints which namespaces are exempt from whole templates. If they are many, it prints how many. Exempt
+// objects are among those that are left alone.
+func (d *diff) noteExemptions(index *match.Index, namespaces []*corev1.Namespace) {
+	const most = 10
+	var notes []string
+	for _, ns := range namespaces {
+		for _, exemption := range index.Exemptions(ns.Name) {
+			if len(exemption.Spec.Objects) == 0 {
+				notes = append(notes, fmt.Sprintf("namespace/%s is not compared with template %s: it %s", ns.Name,
+					exemption.Spec.Template, match.ExemptionReason(exemption)))
+			}
+		}
+	}
+	for _, note := range notes[:min(len(notes), most)] {
+		d.Note("%s", note)
+	}
+	if more := len(notes) - most; more > 0 {
+		d.Note("%d more exemptions: 'kubectl get templateexemptions -A' lists them", more)
 	}
 }
 

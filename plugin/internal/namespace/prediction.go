@@ -71,7 +71,7 @@ func (p *preview) predict(ctx context.Context, name string) (prediction, error) 
 		}
 	}
 	for _, template := range index.All() {
-		predicted.verdicts = append(predicted.verdicts, survey.Explain(template, index.Layers(template.Name), ns))
+		predicted.verdicts = append(predicted.verdicts, survey.Explain(index, template, ns))
 	}
 	return predicted, predicted.plan(ctx, index, ns)
 }

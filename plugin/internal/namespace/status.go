@@ -3,6 +3,7 @@ package namespace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -28,7 +29,7 @@ type status struct {
 	output     cli.ListFlags
 	watch      bool
 
-	// noted has the notes on rollouts that were printed, so that no step of a rollout repeats them.
+	// noted has the notes that were printed, so that no step of a rollout repeats them.
 	noted map[string]bool
 }
 
@@ -79,11 +80,33 @@ type namespaceStatus struct {
 	Templates []string `json:"templates"`
 	// OptedOut are the templates that the namespace is opted out of, if it is not opted out of all.
 	OptedOut []string `json:"optedOut,omitempty"`
-	Reason   string   `json:"reason,omitempty"`
-	Message  string   `json:"message,omitempty"`
+	// Exemptions are those in force.
+	Exemptions []exemption `json:"exemptions,omitempty"`
+	Reason     string      `json:"reason,omitempty"`
+	Message    string      `json:"message,omitempty"`
 	// Since is the last transition time of the condition, or nil if there is no condition.
 	Since   *time.Time `json:"since,omitempty"`
 	created time.Time
+}
+
+// exemption is a TemplateExemption in force. Objects are empty for a whole template.
+type exemption struct {
+	Name     string     `json:"name"`
+	Template string     `json:"template"`
+	Objects  []string   `json:"objects,omitempty"`
+	Reason   string     `json:"reason"`
+	Expires  *time.Time `json:"expires,omitempty"`
+}
+
+func newExemption(from *v1alpha1.TemplateExemption) exemption {
+	shown := exemption{Name: from.Name, Template: from.Spec.Template, Reason: from.Spec.Reason}
+	if len(from.Spec.Objects) > 0 {
+		shown.Objects = strings.Split(match.ObjectList(&from.Spec), ",")
+	}
+	if from.Spec.Expires != nil {
+		shown.Expires = &from.Spec.Expires.Time
+	}
+	return shown
 }
 
 // Values of namespaceStatus.Populated in addition to True and False, the values of the condition.
@@ -159,16 +182,18 @@ func (o *status) readCurrent(
 	return o.namespaces.Read(ctx, c)
 }
 
-// noteUnread prints an UnreadRevisionsError once.
-func (o *status) noteUnread(unread error) {
-	if o.noted[unread.Error()] {
+// noteUnread prints an UnreadRevisionsError or an UnreadExemptionsError once.
+func (o *status) noteUnread(unread error) { o.noteOnce(unread.Error()) }
+
+func (o *status) noteOnce(note string) {
+	if o.noted[note] {
 		return
 	}
 	if o.noted == nil {
 		o.noted = map[string]bool{}
 	}
-	o.noted[unread.Error()] = true
-	o.Note("%v", unread)
+	o.noted[note] = true
+	o.Note("%s", note)
 }
 
 func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatus {
@@ -183,6 +208,11 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 	} else if skipped == "" {
 		for _, template := range index.Match(ns) {
 			shown.Templates = append(shown.Templates, template.Name)
+		}
+	}
+	if index != nil {
+		for _, exemption := range index.Exemptions(ns.Name) {
+			shown.Exemptions = append(shown.Exemptions, newExemption(exemption))
 		}
 	}
 	switch {
@@ -206,11 +236,45 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 
 // write prints statuses. Further calls continue the output of the first.
 func (o *status) write(statuses []namespaceStatus, now time.Time) error {
-	return cli.PrintList(o.Session, &o.output, cli.Printed[namespaceStatus]{
+	err := cli.PrintList(o.Session, &o.output, cli.Printed[namespaceStatus]{
 		Kind: "NamespaceStatusList", Items: statuses, Empty: "No resources found",
 		Name:  func(s namespaceStatus) string { return "namespace/" + s.Namespace },
 		Table: func(statuses []namespaceStatus) output.Table { return statusTable(statuses, now) },
 	})
+	o.noteExemptions(statuses)
+	return err
+}
+
+// mostExemptions is the most exemptions that are printed one by one.
+const mostExemptions = 20
+
+// noteExemptions prints the exemptions of namespaces, each once.
+func (o *status) noteExemptions(statuses []namespaceStatus) {
+	count := 0
+	for _, shown := range statuses {
+		for _, exemption := range shown.Exemptions {
+			if count++; count <= mostExemptions {
+				o.noteOnce("namespace/" + shown.Namespace + " " + exemption.String())
+			}
+		}
+	}
+	if count > mostExemptions {
+		o.noteOnce(fmt.Sprintf("%d more exemptions: 'kubectl get templateexemptions -A' lists them",
+			count-mostExemptions))
+	}
+}
+
+// String describes an exemption after the name of its namespace.
+func (e exemption) String() string {
+	what := "template " + e.Template
+	if len(e.Objects) > 0 {
+		what = strings.Join(e.Objects, ", ") + " of " + what
+	}
+	until := ""
+	if e.Expires != nil {
+		until = " until " + e.Expires.UTC().Format(time.RFC3339)
+	}
+	return "is exempt from " + what + until + ": " + e.Reason
 }
 
 func statusTable(statuses []namespaceStatus, now time.Time) output.Table {

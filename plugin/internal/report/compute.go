@@ -18,7 +18,7 @@ func compute(x contents) Report {
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: Kind},
 		Time:     x.time, Cluster: x.cluster, User: x.user, Versions: x.versions, Selection: x.selection,
 		Notes: append([]string{}, x.notes...), Findings: []Finding{}, Templates: []Template{}, OptOuts: []OptOut{},
-		Rights: rights(x), PendingDeletions: pendingDeletions(x),
+		Exemptions: exemptions(x.exemptions, x.time), Rights: rights(x), PendingDeletions: pendingDeletions(x),
 	}
 	r.addNamespaces(x)
 	for _, t := range x.templates {

@@ -31,6 +31,7 @@ type contents struct {
 	hasTemplates bool
 	spaces       []*v1alpha1.PolicySpace
 	repositories []v1alpha1.PolicyRepository
+	exemptions   []*v1alpha1.TemplateExemption
 	clusterRules []v1alpha1.ClusterProtectedAttribute
 	rules        []v1alpha1.ProtectedAttribute
 	constraints  []*v1alpha1.SecurityContextConstraints
@@ -132,7 +133,7 @@ func (x *contents) readRevisions(ctx context.Context, c *cluster.Cluster) {
 	if !x.hasTemplates {
 		return
 	}
-	index, unread := c.Index(ctx, x.templates, x.namespaces)
+	index, unread := c.Reindex(ctx, exemptIndex(x.exemptions), x.templates, x.namespaces)
 	x.index = index
 	for _, err := range unread {
 		x.notes = append(x.notes, err.Error())

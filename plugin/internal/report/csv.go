@@ -12,7 +12,7 @@ import (
 // columns are the columns of the CSV format. New columns are added at the end.
 var columns = []string{
 	"namespace", "state", "severity", "template", "object", "reason", "message", "remedy", "since", "policySpace",
-	"templates", "optedOut",
+	"templates", "optedOut", "exemptions",
 }
 
 // writeCSV writes a row for each finding, and one for each namespace without findings.
@@ -29,6 +29,7 @@ func writeCSV(w io.Writer, r Report) error {
 	for _, out := range r.OptOuts {
 		optOuts[out.Namespace] = out.String()
 	}
+	exempt := byNamespace(r.Exemptions)
 	rows := append([]Namespace{{}}, r.Namespaces...) // the findings without a namespace come first
 	for _, ns := range rows {
 		found := findings[ns.Name]
@@ -36,7 +37,7 @@ func writeCSV(w io.Writer, r Report) error {
 			found = []Finding{{Reason: ns.Reason, Message: ns.Message, Since: ns.Since}}
 		}
 		for _, f := range found {
-			if err := table.Write(csvRow(ns, f, optOuts[ns.Name])); err != nil {
+			if err := table.Write(csvRow(ns, f, optOuts[ns.Name], exempt[ns.Name])); err != nil {
 				return err
 			}
 		}
@@ -45,7 +46,7 @@ func writeCSV(w io.Writer, r Report) error {
 	return table.Error()
 }
 
-func csvRow(ns Namespace, f Finding, optedOut string) []string {
+func csvRow(ns Namespace, f Finding, optedOut string, exempt []string) []string {
 	names := make([]string, 0, len(ns.Templates))
 	for _, cell := range ns.Templates {
 		names = append(names, cell.Template)
@@ -56,7 +57,7 @@ func csvRow(ns Namespace, f Finding, optedOut string) []string {
 	}
 	row := []string{
 		ns.Name, string(ns.State), string(f.Severity), f.Template, f.Object, f.Reason, f.Message, f.Remedy, since,
-		ns.PolicySpace, strings.Join(names, " "), optedOut,
+		ns.PolicySpace, strings.Join(names, " "), optedOut, strings.Join(exempt, "; "),
 	}
 	for i := range row {
 		row[i] = plainCell(row[i])

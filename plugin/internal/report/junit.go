@@ -31,6 +31,8 @@ type junitCase struct {
 	Name    string        `xml:"name,attr"`
 	Failure *junitMessage `xml:"failure"`
 	Skipped *junitMessage `xml:"skipped"`
+	// Exemptions are those of the namespace, a line for each.
+	Exemptions string `xml:"system-out,omitempty"`
 }
 
 type junitMessage struct {
@@ -55,8 +57,11 @@ func writeJUnit(w io.Writer, r Report) error {
 		}
 	}
 	suite.add(junitCase{Class: "cluster", Name: clusterCase, Failure: failureOf("Failed", findings[""])})
+	exempt := byNamespace(r.Exemptions)
 	for _, ns := range r.Namespaces {
-		suite.add(caseOf(ns, findings[ns.Name]))
+		c := caseOf(ns, findings[ns.Name])
+		c.Exemptions = strings.Join(escapeAll(exempt[ns.Name]), "\n")
+		suite.add(c)
 	}
 	if _, err := io.WriteString(w, xml.Header); err != nil {
 		return err

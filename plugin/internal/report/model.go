@@ -32,6 +32,7 @@ type Report struct {
 	Templates        []Template        `json:"templates"`
 	PolicySpaces     []PolicySpace     `json:"policySpaces"`
 	OptOuts          []OptOut          `json:"optOuts"`
+	Exemptions       []Exemption       `json:"exemptions"`
 	Rights           []Right           `json:"rights"`
 	PendingDeletions []PendingDeletion `json:"pendingDeletions"`
 }

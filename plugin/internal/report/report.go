@@ -162,6 +162,9 @@ func (o *command) read(ctx context.Context, c *cluster.Cluster) (x contents, for
 	if err := x.readPolicies(ctx, c, in); err != nil {
 		return x, nil, err
 	}
+	if err := x.readExemptions(ctx, c); err != nil {
+		return x, nil, err
+	}
 	x.readRevisions(ctx, c)
 	return x, forbidden, x.readOperator(ctx, c)
 }

@@ -11,7 +11,11 @@ import (
 )
 
 // Explain returns whether the revision of a template that a namespace has selects the namespace, and why.
-func Explain(template *v1alpha1.NamespaceTemplate, layers rollout.Layers, ns *corev1.Namespace) match.Verdict {
+func Explain(index *match.Index, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) match.Verdict {
+	return index.Exemptions(ns.Name).Apply(explain(template, index.Layers(template.Name), ns))
+}
+
+func explain(template *v1alpha1.NamespaceTemplate, layers rollout.Layers, ns *corev1.Namespace) match.Verdict {
 	stored := match.Explain(template, ns)
 	if layer := layers.For(ns); layer == nil {
 		stored.Matches, stored.Overlays = false, nil

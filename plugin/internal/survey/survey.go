@@ -114,7 +114,7 @@ func Declare(cache *render.Cache, index *match.Index, ns *corev1.Namespace) Name
 	if skipped != "" {
 		return Namespace{Declared: populate.Declared{Namespace: ns}, Skipped: skipped}
 	}
-	return Namespace{Declared: populate.Declare(cache, ns, templates)}
+	return Namespace{Declared: populate.Declare(cache, ns, templates, index.Exemptions(ns.Name))}
 }
 
 // Compare lists the objects of namespaces, to compare them with what templates declare. It lists only metadata, and
@@ -203,7 +203,7 @@ func (s *Survey) planned(ns *corev1.Namespace) Namespace {
 		planned.Unchanged = all - len(planned.Changes)
 		planned.Declared = populate.Declared{
 			Namespace: ns, Omitted: planned.Omitted, Overridden: planned.Overridden, Withheld: planned.Withheld,
-			Broken: planned.Broken,
+			Broken: planned.Broken, Exempt: planned.Exempt,
 		}
 	}
 	return planned

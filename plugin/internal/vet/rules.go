@@ -39,7 +39,7 @@ var rules = []rule{
 	},
 	{"overlay", "an overlay cannot be applied to the objects of its template", "correct the patch or its target"},
 	{"reserved-key", "an object uses a label or an annotation that nstpl or kustomize sets", "remove it"},
-	{"scope", "a template declares an object that is not in a namespace", "apply it without a template"},
+	{"scope", "a template declares an object that is not in a namespace, or a TemplateExemption", "apply it without a template"},
 	{
 		"server-metadata", "an object has fields that the API server sets, such as uid or status",
 		"remove what kubectl get prints but you did not write",

@@ -69,7 +69,7 @@ func (e *explainer) addTemplates(
 	var others int
 	for _, template := range index.All() {
 		layers := index.Layers(template.Name)
-		verdict := survey.Explain(template, layers, ns)
+		verdict := survey.Explain(index, template, ns)
 		switch {
 		case verdict.Matches:
 			selecting++
@@ -81,10 +81,16 @@ func (e *explainer) addTemplates(
 				text += fmt.Sprintf("; revision %d", layer.Revision)
 			}
 			a.add(labelTemplate, text)
-		case optedOut[template.Name]:
+		case optedOut[template.Name], index.Exemptions(ns.Name).OfTemplate(template.Name) != nil:
 			a.add(labelTemplate, template.Name+" does not select it: "+verdict.Reason)
 		default:
 			others++
+		}
+	}
+	for _, exemption := range index.Exemptions(ns.Name) {
+		if len(exemption.Spec.Objects) > 0 {
+			a.add(labelState, fmt.Sprintf("%s of template %s %s", match.ObjectList(&exemption.Spec),
+				exemption.Spec.Template, match.ExemptionReason(exemption)))
 		}
 	}
 	if others > 0 {

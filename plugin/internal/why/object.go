@@ -187,6 +187,10 @@ func (e *explainer) explainChange(
 		a.add(labelState, change.Reason)
 		a.add(labelRemedy, "To keep it, declare it in a template again, or create an object of another name.")
 	case populate.LeaveAlone:
+		if change.Exemption != nil {
+			explainExemption(a, change, live != nil)
+			break
+		}
 		a.Summary = a.where() + " is left alone by the operator: " + change.Reason
 		if live == nil {
 			a.Summary = fmt.Sprintf("%s does not exist, although template %s declares it: %s", a.where(), template,
@@ -204,6 +208,16 @@ func (e *explainer) explainChange(
 	if live != nil && live.GetAnnotations()[v1alpha1.AdoptedAnnotation] == "true" {
 		a.add(labelState, "adopted: it existed before nstpl managed it, so it is never deleted")
 	}
+}
+
+// explainExemption explains an object that the operator leaves alone because of an exemption.
+func explainExemption(a *answer, change *populate.Change, exists bool) {
+	a.Summary = fmt.Sprintf("%s is left alone by the operator: it %s", a.where(), change.Reason)
+	if !exists {
+		a.add(labelState, "it does not exist, and the operator does not create it")
+	}
+	a.add(labelRemedy, fmt.Sprintf("To put template %s into force for it again, delete the exemption with "+
+		"'kubectl delete templateexemption %s -n %s'.", change.Template, change.Exemption.Name, a.Namespace))
 }
 
 // explainMissing explains an object that templates declare and that does not exist, or that is not managed yet.

@@ -1,0 +1,86 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+)
+
+// fewNamespaces is the number of namespaces up to which exemptions are listed namespace by namespace, which needs
+// fewer permissions.
+const fewNamespaces = 3
+
+// UnreadExemptionsError says that the TemplateExemptions of some namespaces cannot be read.
+type UnreadExemptionsError struct {
+	Err error
+}
+
+func (e UnreadExemptionsError) Error() string {
+	return fmt.Sprintf("exemptions are unknown, so exempt objects are shown as if they were not exempt: %v", e.Err)
+}
+
+func (e UnreadExemptionsError) Unwrap() error { return e.Err }
+
+// Exemptions returns the TemplateExemptions of some namespaces, and maybe of others. It returns none if the API server
+// does not serve the kind. The error is an UnreadExemptionsError if some of them cannot be read.
+func (c *Cluster) Exemptions(
+	ctx context.Context, namespaces []*corev1.Namespace,
+) ([]*v1alpha1.TemplateExemption, error) {
+	in := []string{metav1.NamespaceAll}
+	if len(namespaces) <= fewNamespaces {
+		in = nil
+		for _, ns := range namespaces {
+			in = append(in, ns.Name)
+		}
+	}
+	type result struct {
+		exemptions []*v1alpha1.TemplateExemption
+		err        error
+	}
+	var all []*v1alpha1.TemplateExemption
+	var unread error
+	for _, r := range Each(in, func(namespace string) result {
+		listed, err := List[v1alpha1.TemplateExemption](ctx, c, v1alpha1.TemplateExemptions, namespace,
+			metav1.ListOptions{})
+		if apierrors.IsNotFound(err) {
+			err = nil // the cluster has an earlier version of nstpl
+		}
+		return result{listed, err}
+	}) {
+		all = append(all, r.exemptions...)
+		if r.err != nil {
+			unread = UnreadExemptionsError{r.err}
+		}
+	}
+	return all, unread
+}
+
+// ExemptionsIn returns the TemplateExemptions of a namespace, as Exemptions does.
+func (c *Cluster) ExemptionsIn(ctx context.Context, namespace string) ([]*v1alpha1.TemplateExemption, error) {
+	return c.Exemptions(ctx, []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: namespace}}})
+}
+
+// addExemptions adds the exemptions of namespaces that are in force to an index.
+func (c *Cluster) addExemptions(ctx context.Context, index *match.Index, namespaces []*corev1.Namespace) error {
+	all, err := c.Exemptions(ctx, namespaces)
+	SetExemptions(index, all)
+	return err
+}
+
+// SetExemptions adds the exemptions that are in force now to an index.
+func SetExemptions(index *match.Index, all []*v1alpha1.TemplateExemption) {
+	byNamespace := map[string][]*v1alpha1.TemplateExemption{}
+	for _, exemption := range all {
+		byNamespace[exemption.Namespace] = append(byNamespace[exemption.Namespace], exemption)
+	}
+	for namespace, some := range byNamespace {
+		active, _ := match.InForce(some, metav1.Now())
+		index.SetExemptions(namespace, active)
+	}
+}

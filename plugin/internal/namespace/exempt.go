@@ -1,0 +1,373 @@
+package namespace
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
+)
+
+type exempt struct {
+	cli.Session
+	print    *genericclioptions.PrintFlags
+	template string
+	// objects are those of the command line, as TYPE/NAME.
+	objects []string
+	reason  string
+	length  time.Duration
+	expires string
+	dryRun  cmdutil.DryRunStrategy
+	// end is when the exemption expires, or zero.
+	end time.Time
+}
+
+// NewExempt returns the command `kubectl nstpl exempt`.
+func NewExempt(s cli.Session) *cobra.Command {
+	o := &exempt{Session: s, print: cli.NewPrintFlags("")}
+	cmd := &cobra.Command{
+		Use: "exempt NAMESPACE --template TEMPLATE [--object TYPE/NAME]... --reason TEXT [--for DURATION | --expires TIME] " +
+			"[--dry-run=none|client|server]",
+		Short: "Exempt a namespace from a template, or from objects of it",
+		Long: templates.LongDesc(`
+			Exempt a namespace from a template or, with --object, from some of its objects. The operator then leaves
+			these objects alone: it does not create, correct or delete them. The command writes a TemplateExemption
+			into the namespace. You need the verb exempt on the template.
+
+			The exemption ends at the time of --expires, or after the duration of --for. Without these flags, it ends
+			when you delete it. If you use the command again for the same objects, it changes the reason and the
+			end. "kubectl get templateexemptions -A" lists the exemptions of all namespaces.`),
+		Example: templates.Examples(`
+			# Let the users of a namespace change a quota for three days
+			kubectl nstpl exempt team-a --template budget --object resourcequota/compute --reason load-test --for 72h
+
+			# Exempt a namespace from a whole template
+			kubectl nstpl exempt team-a --template network --reason OPS-123 --expires 2030-01-31T18:00:00Z
+
+			# End an exemption early
+			kubectl delete templateexemption network -n team-a`),
+		DisableFlagsInUseLine: true,
+		Args:                  cli.OneArg("NAMESPACE"),
+		ValidArgsFunction:     s.CompleteNamespaces(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := cli.NamespaceResource().Name(args[0])
+			if err == nil {
+				err = o.check(time.Now())
+			}
+			if err != nil {
+				return cli.UsageError(cmd, err)
+			}
+			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
+				return cli.UsageError(cmd, err)
+			}
+			return o.run(cmd.Context(), name)
+		},
+	}
+	o.print.AddFlags(cmd)
+	cmdutil.AddDryRunFlag(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&o.template, "template", "", "The template to exempt the namespace from.")
+	flags.StringArrayVar(&o.objects, "object", nil,
+		"An object of the template, as TYPE/NAME, instead of the whole template. Can be repeated.")
+	flags.StringVar(&o.reason, "reason", "", "Why the namespace is exempt, for those who audit the cluster.")
+	flags.DurationVar(&o.length, "for", 0, "How long the namespace is exempt, such as 72h.")
+	flags.StringVar(&o.expires, "expires", "", "When the exemption ends, such as 2030-01-31T18:00:00Z.")
+	s.CompleteTemplateFlag(cmd, "template")
+	cli.CompleteFlag(cmd, "object", o.completeObjects)
+	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
+	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
+	return cmd
+}
+
+// check checks the flags, and sets the end of the exemption.
+func (o *exempt) check(now time.Time) (err error) {
+	switch {
+	case o.template == "":
+		return errors.New("--template is required")
+	case strings.TrimSpace(o.reason) == "":
+		return errors.New("--reason is required: those who audit the cluster read it")
+	case o.expires != "" && o.length != 0:
+		return errors.New("--for and --expires cannot be combined")
+	case o.length < 0:
+		return errors.New("--for must be positive")
+	case o.length > 0:
+		o.end = now.Add(o.length)
+	case o.expires != "":
+		if o.end, err = time.Parse(time.RFC3339, o.expires); err != nil {
+			return fmt.Errorf("--expires: %q is not a time such as 2030-01-31T18:00:00Z", o.expires)
+		}
+		if !o.end.After(now) {
+			return fmt.Errorf("--expires: %s is in the past", o.expires)
+		}
+	}
+	if o.template, err = cli.TemplateResource("").Name(o.template); err != nil {
+		return fmt.Errorf("--template: %w", err)
+	}
+	return nil
+}
+
+func (o *exempt) run(ctx context.Context, namespace string) error {
+	c, err := o.Connect()
+	if err != nil {
+		return err
+	}
+	if err := c.CheckInstalled(ctx); err != nil {
+		return err
+	}
+	ns, err := c.Namespaces.Get(ctx, namespace, metav1.GetOptions{})
+	if err != nil && !apierrors.IsForbidden(err) {
+		return err
+	}
+	if _, err := c.Template(ctx, o.template); apierrors.IsNotFound(err) {
+		return err // the name may be misspelt
+	}
+	var declared []populate.ObjectID
+	isKnown := false
+	if err == nil {
+		declared, isKnown = o.declared(ctx, c, ns)
+	}
+	wanted, err := o.wanted(c, namespace, declared)
+	if err != nil {
+		return err
+	}
+	if isKnown {
+		o.noteUndeclared(namespace, wanted, declared)
+	}
+	return o.write(ctx, c, wanted)
+}
+
+// declared returns the objects that the template declares for a namespace, whether they are exempt or not. It reports
+// false if they are unknown.
+func (o *exempt) declared(ctx context.Context, c *cluster.Cluster, ns *corev1.Namespace) ([]populate.ObjectID, bool) {
+	all, err := c.Templates(ctx)
+	if err != nil {
+		return nil, false
+	}
+	index, unread := c.Index(ctx, all, []*corev1.Namespace{ns})
+	if len(unread) > 0 {
+		return nil, false
+	}
+	index.SetExemptions(ns.Name, nil)
+	selecting := index.Match(ns)
+	i := slices.IndexFunc(selecting, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == o.template })
+	if i < 0 {
+		return nil, true
+	}
+	planned := survey.Declare(render.NewCache(), match.NewIndex(selecting[i]), ns)
+	ids := []populate.ObjectID{}
+	for _, object := range planned.Objects {
+		ids = append(ids, object.ID())
+	}
+	if len(planned.Metadata) > 0 {
+		ids = append(ids, populate.ObjectID{GroupKind: render.NamespaceKind.GroupKind(), Name: ns.Name})
+	}
+	return ids, len(planned.Broken) == 0
+}
+
+// wanted returns the exemption that the command line describes.
+func (o *exempt) wanted(
+	c *cluster.Cluster, namespace string, declared []populate.ObjectID,
+) (*v1alpha1.TemplateExemption, error) {
+	wanted := &v1alpha1.TemplateExemption{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "TemplateExemption"},
+		ObjectMeta: metav1.ObjectMeta{Name: o.template, Namespace: namespace},
+		Spec:       v1alpha1.TemplateExemptionSpec{Template: o.template, Reason: o.reason},
+	}
+	if !o.end.IsZero() {
+		wanted.Spec.Expires = &metav1.Time{Time: o.end.UTC().Truncate(time.Second)}
+	}
+	for _, argument := range o.objects {
+		id, err := resolveObject(c, argument, declared)
+		if err != nil {
+			return nil, fmt.Errorf("--object: %w", err)
+		}
+		object := v1alpha1.ExemptObject{Group: id.Group, Kind: id.Kind, Name: id.Name}
+		if !slices.Contains(wanted.Spec.Objects, object) {
+			wanted.Spec.Objects = append(wanted.Spec.Objects, object)
+		}
+	}
+	slices.SortFunc(wanted.Spec.Objects, func(a, b v1alpha1.ExemptObject) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	if len(wanted.Spec.Objects) > 0 {
+		wanted.Name = exemptionName(&wanted.Spec)
+	}
+	return wanted, nil
+}
+
+// exemptionName returns the name of an exemption from objects of a template. It is the same for the same objects.
+func exemptionName(spec *v1alpha1.TemplateExemptionSpec) string {
+	const longest = 253 - len("-") - 8
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(match.ObjectList(spec)))
+	name := spec.Template[:min(len(spec.Template), longest)]
+	return fmt.Sprintf("%s-%08x", strings.TrimRight(name, ".-"), sum.Sum32())
+}
+
+// resolveObject returns the object that an argument names as TYPE/NAME. The type may be one that only a template has.
+func resolveObject(c *cluster.Cluster, argument string, declared []populate.ObjectID) (populate.ObjectID, error) {
+	resource, name, found := strings.Cut(argument, "/")
+	if !found || resource == "" || name == "" {
+		return populate.ObjectID{}, fmt.Errorf("%q is not an object as TYPE/NAME, such as limitrange/defaults", argument)
+	}
+	for _, id := range declared {
+		if strings.EqualFold(id.String(), argument) {
+			return id, nil
+		}
+	}
+	full, short := schema.ParseResourceArg(strings.ToLower(resource))
+	kind := schema.GroupVersionKind{}
+	var err error
+	if full != nil {
+		kind, _ = c.Mapper.KindFor(*full)
+	}
+	if kind.Empty() {
+		kind, err = c.Mapper.KindFor(short.WithVersion(""))
+	}
+	if err != nil {
+		return populate.ObjectID{}, fmt.Errorf("the server doesn't have a resource type %q", resource)
+	}
+	return populate.ObjectID{GroupKind: kind.GroupKind(), Name: name}, nil
+}
+
+// noteUndeclared prints which objects of the exemption the template does not declare for the namespace. The exemption
+// is written all the same: the template may be changed later.
+func (o *exempt) noteUndeclared(namespace string, wanted *v1alpha1.TemplateExemption, declared []populate.ObjectID) {
+	if len(declared) == 0 {
+		o.Note("template %s declares nothing for namespace/%s, so the exemption has no effect yet", o.template, namespace)
+		return
+	}
+	for _, object := range wanted.Spec.Objects {
+		id := populate.ObjectID{GroupKind: schema.GroupKind{Group: object.Group, Kind: object.Kind}, Name: object.Name}
+		if !slices.Contains(declared, id) {
+			o.Note("template %s does not declare %s for namespace/%s, so its exemption has no effect yet", o.template, id,
+				namespace)
+		}
+	}
+}
+
+// write creates the exemption, or changes the reason and the end of the one that exists.
+func (o *exempt) write(ctx context.Context, c *cluster.Cluster, wanted *v1alpha1.TemplateExemption) error {
+	exemptions := c.Dynamic.Resource(v1alpha1.TemplateExemptions).Namespace(wanted.Namespace)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(wanted)
+	if err != nil {
+		return err
+	}
+	object := &unstructured.Unstructured{Object: content}
+	unstructured.RemoveNestedField(object.Object, "status")
+	unstructured.RemoveNestedField(object.Object, "metadata", "creationTimestamp")
+	var dryRun []string
+	if o.dryRun == cmdutil.DryRunServer {
+		dryRun = []string{metav1.DryRunAll}
+	}
+	existing, err := exemptions.Get(ctx, wanted.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) && o.dryRun == cmdutil.DryRunClient:
+		return o.printResult(object, "created")
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		created, err := exemptions.Create(ctx, object,
+			metav1.CreateOptions{FieldManager: cli.FieldManager, DryRun: dryRun})
+		if err != nil {
+			return err
+		}
+		return o.printResult(created, "created")
+	case err != nil:
+		return err
+	}
+	spec, _, _ := unstructured.NestedMap(object.Object, "spec")
+	before, _, _ := unstructured.NestedMap(existing.Object, "spec")
+	switch {
+	case reflect.DeepEqual(spec, before):
+		return o.printResult(existing, "unchanged")
+	case o.dryRun == cmdutil.DryRunClient:
+		existing.Object["spec"] = spec
+		return o.printResult(existing, "configured")
+	}
+	for _, field := range []string{"expires", "objects"} {
+		if _, isSet := spec[field]; !isSet {
+			spec[field] = nil
+		}
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": existing.GetUID(), "resourceVersion": existing.GetResourceVersion()},
+		"spec":     spec,
+	})
+	if err != nil {
+		return err
+	}
+	changed, err := exemptions.Patch(ctx, wanted.Name, types.MergePatchType, body,
+		metav1.PatchOptions{FieldManager: cli.FieldManager, DryRun: dryRun})
+	if err != nil {
+		return err
+	}
+	return o.printResult(changed, "configured")
+}
+
+func (o *exempt) printResult(object *unstructured.Unstructured, operation string) error {
+	o.print.NamePrintFlags.Operation = operation
+	cmdutil.PrintFlagsWithDryRunStrategy(o.print, o.dryRun)
+	printer, err := o.print.ToPrinter()
+	if err != nil {
+		return err
+	}
+	return output.Print(o.Out, printer, *o.print.OutputFormat, object)
+}
+
+// completeObjects completes an object of the template of the command line.
+func (o *exempt) completeObjects(
+	cmd *cobra.Command, args []string, typed string,
+) ([]string, cobra.ShellCompDirective) {
+	const none = cobra.ShellCompDirectiveNoFileComp
+	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
+	defer cancel()
+	if len(args) != 1 || o.template == "" {
+		return nil, none
+	}
+	name, err := cli.NamespaceResource().Name(args[0])
+	if err != nil {
+		return nil, none
+	}
+	c, err := o.Connect()
+	if err != nil {
+		return nil, none
+	}
+	ns, err := c.Namespaces.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, none
+	}
+	declared, _ := o.declared(ctx, c, ns)
+	var completions []string
+	for _, id := range declared {
+		if strings.HasPrefix(id.String(), typed) {
+			completions = append(completions, id.String())
+		}
+	}
+	slices.Sort(completions)
+	return completions, none
+}
