@@ -59,7 +59,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		Config: config, Lease: lease, Queues: queues,
 		Lists: []client.ObjectList{
 			&corev1.NamespaceList{}, &v1alpha1.PolicySpaceList{}, &v1alpha1.NamespaceTemplateList{},
-			&v1alpha1.NamespaceInitializationConfigurationList{},
+			&v1alpha1.NamespaceInitializationConfigurationList{}, &v1alpha1.ClusterProtectedAttributeList{},
 		},
 	})
 	if err != nil {

@@ -211,7 +211,7 @@ func (p Plan) Keeping(cache *render.Cache, coming []*v1alpha1.NamespaceTemplate)
 	if len(coming) == 0 || !slices.ContainsFunc(p.Changes, mayKeep) {
 		return p
 	}
-	next := Declare(cache, p.Namespace, coming)
+	next := Declare(cache, p.Namespace, coming, unguarded)
 	declared := map[ObjectID]bool{}
 	for _, object := range next.Objects {
 		declared[object.ID()] = true

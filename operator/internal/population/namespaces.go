@@ -184,7 +184,7 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if selected.unpopulated != "" {
 		return reconcile.Result{}, r.reportUnpopulated(ctx, selected)
 	}
-	declared := r.render(selected)
+	declared := r.render(ctx, selected)
 	plan, err := r.plan(ctx, selected, declared)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -237,8 +237,8 @@ func (r *Namespaces) queueAgain(ns *corev1.Namespace) {
 	}
 }
 
-func (r *Namespaces) render(selected *selection) populate.Declared {
-	return populate.Declare(r.Templates.Cache, selected.placed, selected.templates)
+func (r *Namespaces) render(ctx context.Context, selected *selection) populate.Declared {
+	return populate.Declare(r.Templates.Cache, selected.placed, selected.templates, r.Templates.Sources.guard(ctx))
 }
 
 // plan compares what is declared with what exists.
