@@ -124,10 +124,10 @@ type NamespaceTemplateSpec struct {
 
 	// namespaceMetadata are labels and annotations of the selected Namespaces themselves, for example {labels:
 	// {pod-security.kubernetes.io/enforce: baseline}}. They are set before the namespace can be used. In values, the
-	// tokens of templates are replaced. A value that another client sets is drift, also one from
-	// before the template. What nstpl added is removed when it is no longer declared. An author needs the right to
-	// patch all namespaces, and the roles of protected attributes. A label by which any template selects namespaces
-	// cannot be set, and neither can the labels and annotations of nstpl.
+	// tokens of templates are replaced. A value that another client sets is drift, also one from before the template.
+	// What nstpl added is removed when it is no longer declared. An author needs the right to patch all namespaces, and
+	// the roles of protected attributes. A label by which any template selects namespaces cannot be set, and neither
+	// can the labels and annotations of nstpl.
 	// +optional
 	NamespaceMetadata *NamespaceMetadata `json:"namespaceMetadata,omitempty"`
 

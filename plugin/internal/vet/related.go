@@ -86,7 +86,8 @@ func (c *checker) checkSources() {
 					"the token %s cannot be used, since template %s sets the %s", key.Token(), others[0], key),
 					"write its value instead: a template cannot depend on what templates set")
 			}
-			if c.cluster == nil && !noted[key] && len(rules.Of(attributeOf(key), "")) == 0 {
+			if c.cluster == nil && !noted[key] && !c.isReported(template.source, reference.Path) &&
+				len(rules.Of(attributeOf(key), "")) == 0 {
 				noted[key] = true
 				c.skip(template.source, reference.Path, fmt.Sprintf("no ClusterProtectedAttribute in the files protects "+
 					"the %s, from which the template renders: add its file, or use --server", key))
