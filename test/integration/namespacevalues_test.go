@@ -345,7 +345,7 @@ func TestTemplatesCannotRenderWhatTemplatesSet(t *testing.T) {
 
 // Two or three templates of which each renders what the one before sets may be stored if they are written at the same
 // moment. The operator renders none of them.
-func TestRingsOfValuesNeverTurn(t *testing.T) {
+func TestTemplatesInRingsAreNotRendered(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
 	for _, ring := range []int{2, 3} {

@@ -16,7 +16,8 @@ const (
 	ConditionObjectsFailed = "ObjectsFailed"
 	// ConditionTemplateNotAccepted is the reason if a template cannot be rendered for the namespace.
 	ConditionTemplateNotAccepted = "TemplateNotAccepted"
-	// ConditionValueMissing is the reason if the namespace lacks a label or an annotation from which a template renders.
+	// ConditionValueMissing is the reason if the namespace lacks a label or an annotation from which a template
+	// renders.
 	ConditionValueMissing = "ValueMissing"
 	// ConditionPolicySpaceNotFound is the reason if the namespace's place in the hierarchy of policy spaces is unknown.
 	ConditionPolicySpaceNotFound = "PolicySpaceNotFound"

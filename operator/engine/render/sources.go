@@ -88,7 +88,8 @@ func (c *Compiled) checkSources(values Values) error {
 	for _, source := range c.sources {
 		value := values.valueOf(source.MetadataKey)
 		if value == "" {
-			missing = append(missing, fmt.Sprintf("no value of the %s, for %s in %s", source, source.Token(), source.in))
+			missing = append(missing,
+				fmt.Sprintf("no value of the %s, for %s in %s", source, source.Token(), source.in))
 		}
 		inserted += source.count * len(value)
 	}

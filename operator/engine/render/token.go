@@ -115,7 +115,8 @@ func tokenAt(s string) string {
 
 // isNotInKeys reports whether no key of a label or an annotation contains a character.
 func isNotInKeys(r rune) bool {
-	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("-_./", r))
+	isLetter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	return !isLetter && (r < '0' || r > '9') && !strings.ContainsRune("-_./", r)
 }
 
 // expand returns s with its tokens replaced.

@@ -92,7 +92,7 @@ var tokens = regexp.MustCompile(`\$?\$\((NAMESPACE|CREATOR|(LABEL|ANNOTATION):([
 func expandSlowly(v Values, s string) string {
 	return tokens.ReplaceAllStringFunc(s, func(token string) string {
 		parts := tokens.FindStringSubmatch(token)
-		value := ""
+		var value string
 		switch {
 		case strings.HasPrefix(token, "$$"):
 			return token[1:]
