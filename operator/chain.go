@@ -72,7 +72,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 	hold, err := population.Setup(ctx, mgr, population.Options{
 		Leader: leader, Clients: clients.set, Metadata: clients.metadata, Namespaces: namespaces,
 		Spaces: spaces.Spaces, UsageQuotas: spaces.UsageQuotas, Exclude: options.ExcludeNamespaces,
-		Stored: cached, OpenReports: options.OpenReports,
+		Stored: cached, Attributes: attributes, OpenReports: options.OpenReports,
 	})
 	if err != nil {
 		return nil, err

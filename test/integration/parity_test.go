@@ -102,7 +102,7 @@ func (s *testScope) expectStoredAsPreviewed(templates []*v1alpha1.NamespaceTempl
 	for _, ns := range namespaces {
 		templates, unpopulated := populate.Matching(index, ns)
 		require.Empty(s.t, unpopulated)
-		preview := populate.Declare(cache, ns, templates, nil)
+		preview := populate.Declare(cache, ns, templates, populate.Inputs{})
 		require.Empty(s.t, preview.Broken)
 		if ns.Annotations[v1alpha1.CreatorAnnotation] == "" {
 			s.applyLabels(ns)
@@ -170,7 +170,7 @@ func (s *testScope) expectEmptyPlan(ns *corev1.Namespace, cache *render.Cache, i
 	found := &corev1.Namespace{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found))
 	templates, _ := populate.Matching(index, found)
-	declared := populate.Declare(cache, found, templates, nil)
+	declared := populate.Declare(cache, found, templates, populate.Inputs{})
 	there := s.listPopulatedObjects(found, populate.KindsToObserve(index.All(), declared))
 	for _, change := range populate.NewPlan(declared, index, populate.Observed{Objects: there}).Changes {
 		require.Contains(s.t, []populate.Action{populate.Unchanged, populate.LeaveAlone}, change.Action,

@@ -113,8 +113,9 @@ type NamespaceTemplateSpec struct {
 
 	// templates are the objects to populate: namespaced objects of any kind, without metadata.namespace. In string
 	// values, the token $(NAMESPACE) stands for the name of the namespace, and $(CREATOR) for the user who created it.
-	// $$(NAMESPACE) stays as a literal $(NAMESPACE). An author needs the rights to create and patch these objects in
-	// all namespaces, and to grant what their roles grant.
+	// $(LABEL:key) and $(ANNOTATION:key) stand for a label and an annotation of the namespace, which a
+	// ClusterProtectedAttribute has to protect. $$(NAMESPACE) stays as a literal $(NAMESPACE). An author needs the
+	// rights to create and patch these objects in all namespaces, and to grant what their roles grant.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=512
@@ -122,11 +123,11 @@ type NamespaceTemplateSpec struct {
 	Templates []runtime.RawExtension `json:"templates,omitempty"`
 
 	// namespaceMetadata are labels and annotations of the selected Namespaces themselves, for example {labels:
-	// {pod-security.kubernetes.io/enforce: baseline}}. They are set before the namespace can be used. The tokens
-	// $(NAMESPACE) and $(CREATOR) are replaced in values. A value that another client sets is drift, also one from
-	// before the template. What nstpl added is removed when it is no longer declared. An author needs the right to
-	// patch all namespaces, and the roles of protected attributes. A label by which any template selects namespaces
-	// cannot be set, and neither can the labels and annotations of nstpl.
+	// {pod-security.kubernetes.io/enforce: baseline}}. They are set before the namespace can be used. In values, the
+	// tokens of templates are replaced. A value that another client sets is drift, also one from before the template.
+	// What nstpl added is removed when it is no longer declared. An author needs the right to patch all namespaces, and
+	// the roles of protected attributes. A label by which any template selects namespaces cannot be set, and neither
+	// can the labels and annotations of nstpl.
 	// +optional
 	NamespaceMetadata *NamespaceMetadata `json:"namespaceMetadata,omitempty"`
 
@@ -435,6 +436,9 @@ const (
 const (
 	// TemplateAccepted reports whether the operator can use the template.
 	TemplateAccepted = "Accepted"
+	// TemplateValueNotProtected is the reason of Accepted=False if a template renders from a label or an annotation of
+	// namespaces that no ClusterProtectedAttribute protects.
+	TemplateValueNotProtected = "ValueNotProtected"
 	// TemplatePopulated reports whether every selected namespace has the objects of the template.
 	TemplatePopulated = "Populated"
 )

@@ -16,6 +16,9 @@ const (
 	ConditionObjectsFailed = "ObjectsFailed"
 	// ConditionTemplateNotAccepted is the reason if a template cannot be rendered for the namespace.
 	ConditionTemplateNotAccepted = "TemplateNotAccepted"
+	// ConditionValueMissing is the reason if the namespace lacks a label or an annotation from which a template
+	// renders.
+	ConditionValueMissing = "ValueMissing"
 	// ConditionPolicySpaceNotFound is the reason if the namespace's place in the hierarchy of policy spaces is unknown.
 	ConditionPolicySpaceNotFound = "PolicySpaceNotFound"
 	// ConditionNotAdopted is the reason if the namespace existed before the tree of policies that claims it.

@@ -4,11 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -37,7 +39,7 @@ type Declared struct {
 	// Exempt are the declared objects that are left alone, because the namespace is exempt from them.
 	Exempt []ExemptObject
 
-	exemptions match.Exemptions
+	inputs Inputs
 }
 
 // Object is an object as templates declare it for its namespace.
@@ -97,15 +99,66 @@ func (o Object) ID() ObjectID {
 	return ObjectID{o.GroupVersionKind().GroupKind(), o.GetName()}
 }
 
-// Declare renders templates for a namespace that has exemptions. The templates must match ns, and be sorted by name.
+// Guard returns why a template must not render from some labels and annotations of namespaces, or nil. A rule must
+// protect each of them, or users who may label a namespace would choose what the template renders in it.
+type Guard func(template *v1alpha1.NamespaceTemplate, keys []render.MetadataKey) error
+
+// AsReported is the Guard of a client, which knows what the operator has reported in the status of the template.
+func AsReported(template *v1alpha1.NamespaceTemplate, keys []render.MetadataKey) error {
+	accepted := meta.FindStatusCondition(template.Status.Conditions, v1alpha1.TemplateAccepted)
+	if accepted == nil || accepted.Reason != v1alpha1.TemplateValueNotProtected {
+		return nil
+	}
+	for _, key := range keys { // an older revision may render from others
+		if strings.Contains(accepted.Message, key.Token()) {
+			return errors.New(accepted.Message)
+		}
+	}
+	return nil
+}
+
+// Inputs are what Declare needs to know beside the templates and the namespace.
+type Inputs struct {
+	// Exemptions are those of the namespace.
+	Exemptions match.Exemptions
+	// Guard decides from which labels and annotations templates render. AsReported is the default.
+	Guard Guard
+}
+
+// unguarded returns the inputs of a caller that does not apply what templates declare.
+func (i Inputs) unguarded() Inputs {
+	i.Guard = func(*v1alpha1.NamespaceTemplate, []render.MetadataKey) error { return nil }
+	return i
+}
+
+// Declare renders templates for a namespace. The templates must match ns, and be sorted by name.
 func Declare(
-	cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate, exemptions match.Exemptions,
+	cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate, inputs Inputs,
 ) Declared {
-	declared := Declared{Namespace: ns, Templates: templates, exemptions: exemptions}
-	values := render.Values{Namespace: ns.Name, Creator: ns.Annotations[v1alpha1.CreatorAnnotation]}
+	if inputs.Guard == nil {
+		inputs.Guard = AsReported
+	}
+	declared := Declared{Namespace: ns, Templates: templates, inputs: inputs}
+	values := render.Values{
+		Namespace: ns.Name, Creator: ns.Annotations[v1alpha1.CreatorAnnotation],
+		Labels: ns.Labels, Annotations: ns.Annotations,
+	}
 	position := map[ObjectID]int{}
-	for _, template := range templates {
-		objects, metadata, omitted, err := stamp(cache, template, ns, values)
+	compiled := make([]*render.Compiled, len(templates))
+	errs := make([]error, len(templates))
+	for i, template := range templates {
+		compiled[i], errs[i] = cache.Compile(template, match.Overlays(template, ns))
+	}
+	for i, template := range templates {
+		err := errs[i]
+		if err == nil {
+			err = checkValues(template, compiled[i], compiled, inputs.Guard)
+		}
+		if err != nil {
+			declared.Broken = append(declared.Broken, Broken{template, err})
+			continue
+		}
+		objects, metadata, omitted, err := stamp(compiled[i], template, values)
 		if err != nil {
 			declared.Broken = append(declared.Broken, Broken{template, err})
 			continue
@@ -131,13 +184,29 @@ func Declare(
 	return declared
 }
 
-func stamp(
-	cache *render.Cache, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace, values render.Values,
-) ([]Object, map[render.MetadataKey]string, []render.Omission, error) {
-	compiled, err := cache.Compile(template, match.Overlays(template, ns))
-	if err != nil {
-		return nil, nil, nil, err
+// checkValues returns why a template must not render from labels and annotations of the namespace: no rule protects
+// them, or one of the templates of the namespace, in all, sets them. Otherwise two templates could change what the
+// other one sets without end. Admission denies such templates, but may miss one of two that are written together.
+func checkValues(
+	template *v1alpha1.NamespaceTemplate, compiled *render.Compiled, all []*render.Compiled, guard Guard,
+) error {
+	keys := compiled.UsedKeys()
+	if len(keys) == 0 {
+		return nil
 	}
+	for _, key := range keys {
+		for _, other := range all {
+			if other != nil && other.Declares(key) {
+				return fmt.Errorf("template %s: %w", template.Name, render.NewDependencyError(key, other.Template))
+			}
+		}
+	}
+	return guard(template, keys)
+}
+
+func stamp(
+	compiled *render.Compiled, template *v1alpha1.NamespaceTemplate, values render.Values,
+) ([]Object, map[render.MetadataKey]string, []render.Omission, error) {
 	stamped, omitted, err := compiled.Stamp(values)
 	if err != nil {
 		return nil, nil, nil, err

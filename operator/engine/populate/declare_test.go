@@ -1,6 +1,7 @@
 package populate
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -37,7 +38,7 @@ func teamA() *corev1.Namespace {
 }
 
 func declare(ns *corev1.Namespace, templates ...*v1alpha1.NamespaceTemplate) Declared {
-	return Declare(render.NewCache(), ns, templates, nil)
+	return Declare(render.NewCache(), ns, templates, Inputs{})
 }
 
 const (
@@ -171,4 +172,101 @@ func TestMatchingReturnsNoTemplatesForExcludedNamespaces(t *testing.T) {
 	templates, reason = Matching(index, teamA(), "team-a")
 	require.Contains(t, reason, "--exclude-namespaces")
 	require.Empty(t, templates)
+}
+
+// settingAnnotations returns a template that sets annotations of namespaces, given as keys and values.
+func settingAnnotations(t *testing.T, name string, pairs ...string) *v1alpha1.NamespaceTemplate {
+	t.Helper()
+	template := templateOf(t, name)
+	template.Spec.NamespaceMetadata = &v1alpha1.NamespaceMetadata{Annotations: map[string]string{}}
+	for i := 0; i < len(pairs); i += 2 {
+		template.Spec.NamespaceMetadata.Annotations[pairs[i]] = pairs[i+1]
+	}
+	return template
+}
+
+// No template is rendered from what a template sets in the same namespace. So rings of templates change nothing, and
+// what is declared does not depend on earlier declarations.
+func TestDeclareRendersNothingThatTemplatesSet(t *testing.T) {
+	t.Parallel()
+	ns := teamA()
+	ns.Annotations["x"], ns.Annotations["y"], ns.Annotations["z"] = "1", "2", "3"
+	renders := templateOf(t, "renders", `{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {a: $(ANNOTATION:x)}}`)
+	for name, test := range map[string]struct {
+		templates []*v1alpha1.NamespaceTemplate
+		// broken are the templates that are not rendered, in their order.
+		broken []string
+	}{
+		"nothing sets it": {[]*v1alpha1.NamespaceTemplate{renders}, nil},
+		"a setter": {
+			[]*v1alpha1.NamespaceTemplate{renders, settingAnnotations(t, "sets", "x", "1")}, []string{"renders"},
+		},
+		"a setter of something else": {
+			[]*v1alpha1.NamespaceTemplate{renders, settingAnnotations(t, "sets", "y", "1")}, nil,
+		},
+		"a chain of values": {
+			[]*v1alpha1.NamespaceTemplate{renders, settingAnnotations(t, "sets", "y", "$(ANNOTATION:z)")}, nil,
+		},
+		"a ring of two": {[]*v1alpha1.NamespaceTemplate{
+			settingAnnotations(t, "a", "x", "$(ANNOTATION:y)+"), settingAnnotations(t, "b", "y", "$(ANNOTATION:x)+"),
+		}, []string{"a", "b"}},
+		"a ring of three": {[]*v1alpha1.NamespaceTemplate{
+			settingAnnotations(t, "a", "x", "$(ANNOTATION:y)+"), settingAnnotations(t, "b", "y", "$(ANNOTATION:z)+"),
+			settingAnnotations(t, "c", "z", "$(ANNOTATION:x)+"),
+		}, []string{"a", "b", "c"}},
+		"a setter that renders from another one": {[]*v1alpha1.NamespaceTemplate{
+			renders, settingAnnotations(t, "sets", "x", "$(ANNOTATION:y)"), settingAnnotations(t, "y", "y", "1"),
+		}, []string{"renders", "sets"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var broken []string
+			for _, b := range declare(ns, test.templates...).Broken {
+				broken = append(broken, b.Template.Name)
+			}
+			require.Equal(t, test.broken, broken)
+		})
+	}
+	broken := declare(ns, renders, settingAnnotations(t, "sets", "x", "1")).Broken
+	require.ErrorContains(t, broken[0].Err, "template renders: the token $(ANNOTATION:x) cannot be used, since template sets "+
+		"sets the annotation x (namespaceMetadata)")
+}
+
+func TestDeclareAsksItsGuardOnlyAboutValues(t *testing.T) {
+	t.Parallel()
+	ns := teamA()
+	ns.Labels = map[string]string{"tier": "gold"}
+	renders := templateOf(t, "renders", `{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {a: $(LABEL:tier)}}`)
+	refuse := func(_ *v1alpha1.NamespaceTemplate, keys []render.MetadataKey) error {
+		require.Equal(t, []render.MetadataKey{{Field: render.Labels, Key: "tier"}}, keys)
+		return errors.New("refused")
+	}
+	declared := Declare(render.NewCache(), ns, []*v1alpha1.NamespaceTemplate{renders, templateOf(t, "z", settings)},
+		Inputs{Guard: refuse})
+	require.Len(t, declared.Broken, 1)
+	require.EqualError(t, declared.Broken[0].Err, "refused")
+	require.Equal(t, []string{"z configmap/settings"}, idsOf(declared.Objects))
+
+	// A client knows from the status which keys are not protected.
+	require.Empty(t, declare(ns, renders).Broken)
+	renders.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.TemplateAccepted, Reason: v1alpha1.TemplateValueNotProtected, Message: "template renders: $(LABEL:tier)",
+	}}
+	require.EqualError(t, declare(ns, renders).Broken[0].Err, "template renders: $(LABEL:tier)")
+	renders.Status.Conditions[0].Message = "template renders: $(LABEL:other)"
+	require.Empty(t, declare(ns, renders).Broken)
+}
+
+// A namespace without the value keeps what was rendered before.
+func TestMissingValuesPruneNothing(t *testing.T) {
+	t.Parallel()
+	renders := templateOf(t, "renders", `{apiVersion: v1, kind: ConfigMap, metadata: {name: a-$(LABEL:tier)}}`)
+	declared := declare(teamA(), renders)
+	plan := NewPlan(declared, match.NewIndex(renders), Observed{})
+	findings := Findings(plan, Result{})
+	require.Len(t, findings, 1)
+	require.Equal(t, FindingValueMissing, findings[0].Reason)
+	require.Equal(t, Error, findings[0].Severity)
+	require.Equal(t, "template renders: the namespace has no value of the label tier, for $(LABEL:tier) in "+
+		"configmap/a-$(LABEL:tier): ask a user who may set it", findings[0].Message)
 }

@@ -27,7 +27,7 @@ func (e ExemptObject) ID() ObjectID { return ObjectID{e.Kind.GroupKind(), e.Name
 // exempts records that an object of a template is left alone if the namespace is exempt from it, and reports whether it
 // is.
 func (d *Declared) exempts(template string, kind schema.GroupVersionKind, name string) bool {
-	exemption := d.exemptions.OfObject(template, kind.GroupKind(), name)
+	exemption := d.inputs.Exemptions.OfObject(template, kind.GroupKind(), name)
 	if exemption != nil {
 		d.Exempt = append(d.Exempt, ExemptObject{kind, name, template, exemption, match.ExemptionReason(exemption)})
 	}
@@ -36,7 +36,7 @@ func (d *Declared) exempts(template string, kind schema.GroupVersionKind, name s
 
 // withoutExempt returns the objects of a template that are not exempt. It changes the list.
 func (d *Declared) withoutExempt(template string, objects []Object) []Object {
-	if len(d.exemptions) == 0 {
+	if len(d.inputs.Exemptions) == 0 {
 		return objects
 	}
 	return slices.DeleteFunc(objects, func(object Object) bool {
@@ -46,17 +46,17 @@ func (d *Declared) withoutExempt(template string, objects []Object) []Object {
 
 // withoutExemptOmissions returns the omissions about objects that are not exempt. It changes the list.
 func (d *Declared) withoutExemptOmissions(omitted []render.Omission) []render.Omission {
-	if len(d.exemptions) == 0 {
+	if len(d.inputs.Exemptions) == 0 {
 		return omitted
 	}
 	return slices.DeleteFunc(omitted, func(o render.Omission) bool {
-		return d.exemptions.OfObject(o.Template, o.Kind.GroupKind(), o.Name) != nil
+		return d.inputs.Exemptions.OfObject(o.Template, o.Kind.GroupKind(), o.Name) != nil
 	})
 }
 
 // exemptsMetadata reports whether the labels and annotations that a template declares for the namespace are exempt.
 func (d *Declared) exemptsMetadata(template string) bool {
-	return d.exemptions.OfObject(template, render.NamespaceKind.GroupKind(), d.Namespace.Name) != nil
+	return d.inputs.Exemptions.OfObject(template, render.NamespaceKind.GroupKind(), d.Namespace.Name) != nil
 }
 
 // exemptRole returns the exempt Role of the same template that a RoleBinding binds, or nil. The users of the namespace

@@ -39,7 +39,7 @@ func planExempt(
 ) Plan {
 	index := match.NewIndex(templates...)
 	index.SetExemptions("team-a", exemptions)
-	return NewPlan(Declare(render.NewCache(), teamA(), index.Match(teamA()), exemptions), index, observed)
+	return NewPlan(Declare(render.NewCache(), teamA(), index.Match(teamA()), Inputs{Exemptions: exemptions}), index, observed)
 }
 
 // changeOf returns the only change of a plan with an ID.
@@ -211,7 +211,7 @@ func TestExemptNamespaceMetadata(t *testing.T) {
 			ns := teamA()
 			ns.Labels = map[string]string{"tier": "gold"}
 			key := render.MetadataKey{Field: render.Labels, Key: "tier"}
-			declared := Declare(render.NewCache(), ns, index.Match(ns), exemptions)
+			declared := Declare(render.NewCache(), ns, index.Match(ns), Inputs{Exemptions: exemptions})
 			change := undeclaredValue(declared, index, key, recordedValue{Template: "a", Value: digest("gold")})
 			require.Equal(t, LeaveAlone, change.Action, change.Reason)
 		})

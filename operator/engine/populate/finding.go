@@ -1,11 +1,13 @@
 package populate
 
 import (
+	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // Severity says what a finding means for its namespace.
@@ -28,6 +30,7 @@ const (
 	FindingFailed            = "ObjectFailed"
 	FindingWaitsForRole      = "WaitsForRole"
 	FindingBrokenTemplate    = "TemplateNotAccepted"
+	FindingValueMissing      = "ValueMissing"
 	FindingCreatorUnknown    = "CreatorUnknown"
 	FindingRoleOverridden    = "RoleOverridden"
 	FindingDeclaredTwice     = "DeclaredTwice"
@@ -86,10 +89,14 @@ func Findings(plan Plan, result Result) []Finding {
 		findings = append(findings, outcomeFindings(outcome)...)
 	}
 	for _, broken := range plan.Broken {
-		findings = append(findings, Finding{
+		finding := Finding{
 			Template: broken.Template.Name, Severity: severity(broken.Template), Reason: FindingBrokenTemplate,
 			Message: broken.Err.Error(),
-		})
+		}
+		if _, isMissing := errors.AsType[*render.MissingError](broken.Err); isMissing {
+			finding.Reason = FindingValueMissing
+		}
+		findings = append(findings, finding)
 	}
 	for _, change := range plan.Changes {
 		if change.Metadata != nil && !result.wrote(change) {

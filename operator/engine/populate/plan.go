@@ -222,7 +222,7 @@ func (p Plan) Keeping(cache *render.Cache, coming []*v1alpha1.NamespaceTemplate)
 	if len(coming) == 0 || !slices.ContainsFunc(p.Changes, mayKeep) {
 		return p
 	}
-	next := Declare(cache, p.Namespace, coming, p.exemptions)
+	next := Declare(cache, p.Namespace, coming, p.inputs.unguarded())
 	declared := map[ObjectID]bool{}
 	for _, object := range next.Objects {
 		declared[object.ID()] = true
@@ -346,7 +346,7 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 	name := labelOf(object)
 	change := Change{Action: LeaveAlone, Kind: kind, Name: object.Name, Template: name, Observed: object}
 	template := index.Get(name)
-	exemption := declared.exemptions.OfObject(name, kind.GroupKind(), object.Name)
+	exemption := declared.inputs.Exemptions.OfObject(name, kind.GroupKind(), object.Name)
 	switch {
 	case !Ours(object) && ownEntry(object) == nil:
 		change.Reason = "has a template's label, but nstpl did not create it"
@@ -416,5 +416,5 @@ func omits(declared Declared, template string, kind schema.GroupKind) bool {
 
 func unmatched(template *v1alpha1.NamespaceTemplate, declared Declared) string {
 	return fmt.Sprintf("template %s no longer matches: %s", template.Name,
-		declared.exemptions.Apply(match.Explain(template, declared.Namespace)).Reason)
+		declared.inputs.Exemptions.Apply(match.Explain(template, declared.Namespace)).Reason)
 }

@@ -75,7 +75,7 @@ func checkIdentity(object *unstructured.Unstructured) []Problem {
 				Remedy: "write it in quotes"})
 		case value == "":
 			problems = append(problems, Problem{Rule: ruleSchema, Message: path + " is missing"})
-		case field[0] != "metadata" && (Values{}).expand(value) != value:
+		case field[0] != "metadata" && !isPlain(value):
 			problems = append(problems, Problem{Rule: ruleToken, Path: path,
 				Message: fmt.Sprintf("%q contains a token", value),
 				Remedy:  "apiVersion and kind must be the same in every namespace"})
@@ -87,6 +87,12 @@ func checkIdentity(object *unstructured.Unstructured) []Problem {
 			Remedy:  "write GROUP/VERSION, such as apps/v1, or v1"})
 	}
 	return problems
+}
+
+// isPlain reports whether a text contains no token and no escaped token.
+func isPlain(text string) bool {
+	literal, constant := Literal(text)
+	return constant && literal == text
 }
 
 // clusterScoped are cluster-scoped kinds that kustomize does not know, because its schema is of an older Kubernetes.
@@ -169,7 +175,8 @@ func CheckLabels(labels map[string]string) []Problem {
 }
 
 // CheckAnnotations returns a problem for each of the annotations that is reserved for nstpl or for kustomize, which
-// would omit or rename objects because of them, and for an invalid value of DeletionProtectionAnnotation.
+// would omit or rename objects because of them, and for an invalid value of DeletionProtectionAnnotation or
+// ReplaceAnnotation.
 func CheckAnnotations(annotations map[string]string) []Problem {
 	own := append([]string{konfig.IgnoredByKustomizeAnnotation, originAnnotation, transformationsAnnotation},
 		resource.BuildAnnotations...)
@@ -179,6 +186,12 @@ func CheckAnnotations(annotations map[string]string) []Problem {
 		switch {
 		case key == v1alpha1.DeletionProtectionAnnotation:
 			problems = append(problems, CheckProtection(annotations)...)
+			continue
+		case key == v1alpha1.ReplaceAnnotation && containsValue(annotations[key]):
+			problems = append(problems, Problem{
+				Rule: ruleToken, Path: "annotations[" + key + "]", Message: "depends on the namespace",
+				Remedy: "write \"true\", or remove it: only the author may allow that the object is replaced",
+			})
 			continue
 		case isReservedKey(key) && key != v1alpha1.ReplaceAnnotation && key != v1alpha1.RequiredSCCAnnotation:
 			owner = "nstpl"
@@ -220,7 +233,7 @@ func unusableKey(value any) string {
 	switch value := value.(type) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(value)) {
-			if containsToken(key, NamespaceToken) || containsToken(key, CreatorToken) || key == "<<" {
+			if _, constant := Literal(key); !constant || key == "<<" {
 				return key
 			}
 			if found := unusableKey(value[key]); found != "" {

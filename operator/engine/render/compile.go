@@ -48,13 +48,18 @@ func compile(canceled canceledFunc, template *v1alpha1.NamespaceTemplate, overla
 		return nil, err
 	}
 	compiled.metadata = metadataOf(template, overlays)
+	compiled.usedKeys = compiled.findUsedKeys()
+	if err := join(checkUsedKeys(template, compiled.usedKeys)); err != nil {
+		return nil, err
+	}
 	return compiled, nil
 }
 
 // parseTemplate returns the objects of a template without overlays.
 func parseTemplate(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstructured, error) {
 	objects, problems := parseObjects(template)
-	return objects, join(slices.Concat(checkSelectors(template), checkNamespaceMetadata(template), problems))
+	return objects, join(slices.Concat(checkSelectors(template), checkNamespaceMetadata(template),
+		checkReferences(template), problems))
 }
 
 // finish adds the label and the namespace, which no overlay may change, and returns the compiled template. It changes

@@ -16,7 +16,13 @@ import (
 
 // longestValues are the values of tokens for which limits are checked: the longest name of a namespace, and a creator
 // whose name is valid everywhere. Warnings reports what the names of other users can break.
-var longestValues = Values{Namespace: strings.Repeat("n", validation.DNS1123LabelMaxLength), Creator: "c"}
+var longestValues = Values{
+	Namespace: strings.Repeat("n", validation.DNS1123LabelMaxLength), Creator: "c", sample: SampleValue,
+}
+
+// SampleValue is the value of every label and annotation for which templates are checked. As a name, a label and a
+// quantity it is valid.
+const SampleValue = "1"
 
 // CheckLimits returns the reasons why the API server would reject an object: invalid names, labels and annotations, and
 // those that are too long in a namespace with a long name. The paths are those in the object.

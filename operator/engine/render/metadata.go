@@ -94,8 +94,8 @@ func metadataOf(template *v1alpha1.NamespaceTemplate, overlays []string) map[Met
 // DeclaresMetadata reports whether the template declares labels or annotations of namespaces.
 func (c *Compiled) DeclaresMetadata() bool { return len(c.metadata) > 0 }
 
-// StampMetadata returns the labels and annotations of one namespace. It omits values with the token of the creator if
-// the creator is unknown.
+// StampMetadata returns the labels and annotations of one namespace, for which Stamp returned no error. It omits values
+// with the token of the creator if the creator is unknown.
 func (c *Compiled) StampMetadata(values Values) (map[MetadataKey]string, []Omission) {
 	if len(c.metadata) == 0 {
 		return nil, nil
@@ -160,11 +160,16 @@ func checkMetadataOf(declared *v1alpha1.NamespaceMetadata, selects []string) []P
 	return problems
 }
 
+func isConstant(text string) bool {
+	_, constant := Literal(text)
+	return constant
+}
+
 // checkMetadataKey returns why no template may set a label or an annotation of namespaces, or nil.
 func checkMetadataKey(key MetadataKey) *Problem {
 	prefix, _, _ := strings.Cut(key.Key, "/")
 	switch {
-	case containsToken(key.Key, NamespaceToken) || containsToken(key.Key, CreatorToken):
+	case !isConstant(key.Key):
 		return &Problem{Rule: ruleToken, Message: "the key contains a token", Remedy: "use tokens in values only"}
 	case len(validation.IsQualifiedName(key.Key)) > 0:
 		return &Problem{Rule: ruleSchema, Message: fmt.Sprintf("the key is invalid: %s",
@@ -245,6 +250,10 @@ func metadataWarnings(template *v1alpha1.NamespaceTemplate) []string {
 			if key.Field == Labels && containsToken(value, CreatorToken) {
 				warnings = append(warnings, fmt.Sprintf("%s.%s: user names such as jane@example.com are not valid in "+
 					"labels: use an annotation, or the namespaces of such users are not populated", path, key.path()))
+			}
+			if key.Field == Labels && strings.Contains(value, annotationToken) && containsValue(value) {
+				warnings = append(warnings, fmt.Sprintf("%s.%s: an annotation may have a value that is not valid in "+
+					"labels: such namespaces are not populated", path, key.path()))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -16,12 +17,20 @@ import (
 // reference is text that may be meant as a token: $(NAME), $(NAME, ${NAME} or $NAME.
 var reference = regexp.MustCompile(`\$+(?:\(([A-Za-z_]+)\)?|\{([A-Za-z_]+)\}?|([A-Za-z_]+))`)
 
+// keyReference is text that may be meant as the token of a label or an annotation: $(NAME:KEY).
+var keyReference = regexp.MustCompile(`\$+\(([A-Za-z_]+):([^()\s]*)\)?`)
+
 // nearTokens returns warnings about text that resembles a token but is not replaced.
 func nearTokens(template *v1alpha1.NamespaceTemplate) []string {
 	var warnings []string
 	warn := func(at, text string, variables map[string]bool) {
 		for _, found := range reference.FindAllStringSubmatch(text, -1) {
 			if token := meantToken(found, variables); token != "" {
+				warnings = append(warnings, fmt.Sprintf("%s: %s is not a token: did you mean %s?", at, found[0], token))
+			}
+		}
+		for _, found := range keyReference.FindAllStringSubmatch(text, -1) {
+			if token := meantKey(found); token != "" {
 				warnings = append(warnings, fmt.Sprintf("%s: %s is not a token: did you mean %s?", at, found[0], token))
 			}
 		}
@@ -69,6 +78,26 @@ func meantToken(reference []string, variables map[string]bool) string {
 		case reference[1] == "" && name == wanted, reference[1] != "" && schema.Resembles(name, wanted):
 			return token
 		}
+	}
+	return ""
+}
+
+// meantKey returns the token of a label or an annotation that a keyReference resembles, or "".
+func meantKey(reference []string) string {
+	if strings.HasPrefix(reference[0], "$$") || tokenAt(reference[0]) != "" {
+		return ""
+	}
+	for field, begin := range map[string]string{Labels: labelToken, Annotations: annotationToken} {
+		if !schema.Resembles(reference[1], strings.Trim(begin, "$(:")) {
+			continue
+		}
+		key := strings.Map(func(r rune) rune {
+			if isNotInKeys(r) {
+				return -1
+			}
+			return r
+		}, reference[2])
+		return MetadataKey{field, cmp.Or(key, "KEY")}.Token()
 	}
 	return ""
 }

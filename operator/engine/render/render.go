@@ -2,8 +2,9 @@
 //
 //   - Compile parses a template, applies its overlays with kustomize and checks the result. Cache does this once for a
 //     generation of the template and a set of overlays.
-//   - Stamp replaces the tokens $(NAMESPACE) and $(CREATOR) in a compiled template by the values of one namespace. It
-//     takes microseconds, so that the creation of a namespace never waits for kustomize.
+//   - Stamp replaces the tokens $(NAMESPACE), $(CREATOR), $(LABEL:key) and $(ANNOTATION:key) in a compiled template by
+//     the values of one namespace. It takes microseconds, so that the creation of a namespace never waits for
+//     kustomize.
 //
 // Vet, VetVariants and Warnings report what is wrong with a template before it is stored. Declarations lists its
 // objects without compiling it. The package reads no files and no cluster. These invariants hold:
@@ -12,7 +13,8 @@
 //     change neither.
 //   - An overlay changes the contents of objects or deletes objects. It never changes their kinds or names.
 //   - Tokens are replaced in string values of parsed objects only, never in keys and never in YAML text: a user name
-//     may contain quotes and newlines.
+//     may contain quotes and newlines. The value of a token is not searched for tokens.
+//   - A namespace that lacks a label or an annotation of a token is an error, never an empty text.
 //   - Stamp never changes the compiled template, so one compiled template serves all namespaces.
 //   - A template in which one overlay is invalid is invalid in all namespaces.
 //   - Labels, annotations and names that nstpl sets itself cannot be declared.
@@ -34,6 +36,8 @@ type Compiled struct {
 	objects  []compiledObject
 	// metadata are labels and annotations of the namespace itself. Values may contain tokens.
 	metadata map[MetadataKey]string
+	// usedKeys are the labels and annotations of the namespace from which the template renders.
+	usedKeys []usedKey
 }
 
 type compiledObject struct {
@@ -65,8 +69,11 @@ func (c *Compiled) Kinds() []schema.GroupVersionKind {
 
 // Stamp returns the objects for one namespace, in the template's order. It omits objects whose name is reserved in the
 // namespace, and objects with the token of the creator if the creator is unknown. It returns an error if two objects
-// have the same kind and name.
+// have the same kind and name, and a *MissingError if the namespace lacks a label or an annotation of a token.
 func (c *Compiled) Stamp(values Values) ([]*unstructured.Unstructured, []Omission, error) {
+	if err := c.checkValues(values); err != nil {
+		return nil, nil, err
+	}
 	objects := make([]*unstructured.Unstructured, 0, len(c.objects))
 	var omitted []Omission
 	seen := map[identity]bool{}

@@ -19,13 +19,15 @@ type Sample struct {
 
 // extremeValues have the longest possible name of a namespace, and a creator whose name is valid in most fields. Both
 // are unlike other texts, so that Unrender finds them.
-var extremeValues = Values{Namespace: longestValues.Namespace, Creator: "nstpl-trial-creator"}
+var extremeValues = Values{Namespace: longestValues.Namespace, Creator: "nstpl-trial-creator", sample: SampleValue}
 
 // typicalValues are the values of tokens in most namespaces.
-var typicalValues = Values{Namespace: "team-a", Creator: "jane"}
+var typicalValues = Values{Namespace: "team-a", Creator: "jane", sample: SampleValue}
 
 // unusualValues have the name of a user that is not a valid name of an object, label or host.
-var unusualValues = Values{Namespace: typicalValues.Namespace, Creator: "system:serviceaccount:ci:jane@example.com"}
+var unusualValues = Values{
+	Namespace: typicalValues.Namespace, Creator: "system:serviceaccount:ci:jane@example.com", sample: SampleValue,
+}
 
 // Samples returns an object of a compiled template as it is rendered in a namespace with the longest possible name, in
 // a typical one, and in one whose creator has an unusual name. Equal samples are returned once, so an object without

@@ -10,7 +10,10 @@ import (
 )
 
 func TestExpandReplacesTokens(t *testing.T) {
-	values := Values{Namespace: "team-a", Creator: "alice"}
+	values := Values{
+		Namespace: "team-a", Creator: "alice", Labels: map[string]string{"tier": "gold", "example.com/Cost_center.1": "42"},
+		Annotations: map[string]string{"tier": "$(NAMESPACE) \"x\""},
+	}
 	tests := []struct {
 		name, in, want string
 	}{
@@ -32,6 +35,17 @@ func TestExpandReplacesTokens(t *testing.T) {
 		{"spaces are not part of a token", "$( NAMESPACE )", "$( NAMESPACE )"},
 		{"an incomplete token", "$(NAMESPACE", "$(NAMESPACE"},
 		{"an incomplete token before a token", "$($(NAMESPACE)", "$(team-a"},
+		{"a label", "$(LABEL:tier)", "gold"},
+		{"a label with a prefix, in text", "a-$(LABEL:example.com/Cost_center.1)-b", "a-42-b"},
+		{"an annotation, in which there is a token", "<$(ANNOTATION:tier)>", "<$(NAMESPACE) \"x\">"},
+		{"tokens of all kinds", "$(LABEL:tier)$(NAMESPACE)$(CREATOR)", "goldteam-aalice"},
+		{"an escaped label", "$$(LABEL:tier)$(LABEL:tier)", "$(LABEL:tier)gold"},
+		{"a missing label stays", "$(LABEL:none)", "$(LABEL:none)"},
+		{"a label without a key", "$(LABEL:) $(LABEL)", "$(LABEL:) $(LABEL)"},
+		{"a label with a key that none has", "$(LABEL:a b) $(LABEL:a:b)", "$(LABEL:a b) $(LABEL:a:b)"},
+		{"an incomplete label", "$(LABEL:tier", "$(LABEL:tier"},
+		{"a label in lower case", "$(label:tier)", "$(label:tier)"},
+		{"a token in a token", "$(LABEL:$(LABEL:tier))", "$(LABEL:gold)"},
 		{"dollars", "$ $$ $$$", "$ $$ $$$"},
 		{"a dollar at the end", "$(NAMESPACE)$", "team-a$"},
 	}
@@ -72,35 +86,58 @@ func TestContainsTokenIgnoresEscapedTokens(t *testing.T) {
 	}
 }
 
-var tokens = regexp.MustCompile(`\$?\$\((NAMESPACE|CREATOR)\)`)
+var tokens = regexp.MustCompile(`\$?\$\((NAMESPACE|CREATOR|(LABEL|ANNOTATION):([-A-Za-z0-9_./]+))\)`)
 
 // expandSlowly does the same as expand, with regular expressions.
 func expandSlowly(v Values, s string) string {
 	return tokens.ReplaceAllStringFunc(s, func(token string) string {
+		parts := tokens.FindStringSubmatch(token)
+		var value string
 		switch {
 		case strings.HasPrefix(token, "$$"):
 			return token[1:]
 		case token == NamespaceToken:
 			return v.Namespace
+		case token == CreatorToken:
+			return v.Creator
+		case parts[2] == "LABEL":
+			value = v.Labels[parts[3]]
+		default:
+			value = v.Annotations[parts[3]]
 		}
-		return v.Creator
+		if value == "" {
+			return token
+		}
+		return value
 	})
 }
 
 func FuzzExpand(f *testing.F) {
-	f.Add("$(NAMESPACE) $$(CREATOR) $(CREATOR)", "team-a", "alice")
-	f.Add("$$$(NAMESPACE)$(FOO)$", "$(CREATOR)", "$(NAMESPACE)")
-	f.Add("$($(NAMESPACE)", "", "\"\n:")
-	f.Fuzz(func(t *testing.T, s, namespace, creator string) {
+	f.Add("$(NAMESPACE) $$(CREATOR) $(CREATOR)", "team-a", "alice", "tier", "gold")
+	f.Add("$$$(NAMESPACE)$(FOO)$", "$(CREATOR)", "$(NAMESPACE)", "a", "$(NAMESPACE)")
+	f.Add("$($(NAMESPACE)", "", "\"\n:", "a/b", "x")
+	f.Add("$(LABEL:tier)$$(LABEL:tier)$(ANNOTATION:tier)$(LABEL:other)", "n", "c", "tier", "$(LABEL:tier)")
+	f.Add("$$$(LABEL:a/b)$(LABEL:a b)$(LABEL:$(ANNOTATION:a/b)", "n", "c", "a/b", "\"}, {\"kind\": \"Group")
+	f.Fuzz(func(t *testing.T, s, namespace, creator, key, value string) {
 		if !utf8.ValidString(s) {
 			return // JSON strings are valid UTF-8
 		}
-		values := Values{Namespace: namespace, Creator: creator}
+		values := Values{
+			Namespace: namespace, Creator: creator, Labels: map[string]string{key: value},
+			Annotations: map[string]string{key: value + "a"},
+		}
 		require.Equal(t, expandSlowly(values, s), values.expand(s))
 		if !tokens.MatchString(s) {
 			require.Equal(t, s, values.expand(s))
 		}
-		require.Equal(t, containsToken(s, CreatorToken),
-			values.expand(s) != Values{Namespace: namespace, Creator: creator + "x"}.expand(s))
+		other := values
+		other.Creator += "x"
+		require.Equal(t, containsToken(s, CreatorToken), values.expand(s) != other.expand(s))
+		require.Equal(t, s, values.expand(escape(s)), "an escaped text stays as it is")
+		_, constant := Literal(escape(s))
+		require.True(t, constant)
+		if !containsValue(s) {
+			require.Equal(t, Values{Namespace: namespace, Creator: creator}.expand(s), values.expand(s))
+		}
 	})
 }

@@ -72,7 +72,9 @@ func objectProblems(object *unstructured.Unstructured, schemas *schema.Catalog) 
 		isReported := slices.ContainsFunc(paths, func(path string) bool {
 			return path != "" && isWithin(found.Path, path)
 		})
-		if !isReported {
+		// Another value of a label or an annotation may be valid, but not another type.
+		mayBeValid := DependsOnValues(object, found.Path) && !strings.HasPrefix(found.Message, "must be ")
+		if !isReported && !mayBeValid {
 			problems = append(problems, Problem{
 				Rule: ruleSchema, Path: found.Path, Object: objectName(object), Message: found.Message,
 				Remedy: found.Remedy,

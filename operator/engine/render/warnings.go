@@ -33,7 +33,17 @@ func Warnings(template *v1alpha1.NamespaceTemplate) []string {
 				fmt.Sprintf("spec.templates[%d]: %s: user names such as jane@example.com are not valid in "+
 					"metadata.name: the object is missing in the namespaces of such users", i, id))
 		}
+		if containsValue(id.name) {
+			warnings = append(warnings,
+				fmt.Sprintf("spec.templates[%d]: %s: labels and annotations may have values that are not valid in "+
+					"metadata.name: the object is missing in such namespaces", i, id))
+		}
 		for key, value := range object.GetLabels() {
+			if strings.Contains(value, annotationToken) && containsValue(value) {
+				warnings = append(warnings,
+					fmt.Sprintf("spec.templates[%d]: %s: annotations may have values that are not valid in labels: the "+
+						"object is missing in such namespaces: see metadata.labels[%s]", i, id, key))
+			}
 			if containsToken(value, CreatorToken) {
 				warnings = append(warnings,
 					fmt.Sprintf("spec.templates[%d]: %s: user names such as jane@example.com are not valid in labels: "+

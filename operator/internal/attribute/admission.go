@@ -73,6 +73,15 @@ func (a *Admission) Rules(ctx context.Context, revision string) (*attributes.Rul
 	return a.rules.At(ctx, revision)
 }
 
+// Protects reports whether a ClusterProtectedAttribute in the cache protects an attribute of Namespaces. Users then
+// change it only with a role that a rule names: values that no rule lists are denied to all of them.
+func (a *Admission) Protects(ctx context.Context, attribute attributes.Attribute) (bool, error) {
+	return a.rules.protects(ctx, attribute)
+}
+
+// Listen calls a function now and after every change of the rules.
+func (a *Admission) Listen(listener func()) { a.rules.changes.Listen(listener) }
+
 // IsExempt reports whether the rules do not apply to a user.
 func (a *Admission) IsExempt(who attributes.Requester) bool { return a.exempt.includes(who) }
 

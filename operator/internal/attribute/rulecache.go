@@ -133,6 +133,16 @@ func (c *RuleCache) concerning(ctx context.Context, rule attributes.Rule) (*attr
 	return attributes.NewRules(cluster.Items, namespaced.Items), nil
 }
 
+// protects reports whether a rule of the cluster in the cache protects an attribute.
+func (c *RuleCache) protects(ctx context.Context, attribute attributes.Attribute) (bool, error) {
+	found := &v1alpha1.ClusterProtectedAttributeList{}
+	if err := c.cached.List(ctx, found, client.MatchingFields{attributeField: attribute.String()}, client.Limit(1),
+		client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("list ClusterProtectedAttributes: %w", err)
+	}
+	return len(found.Items) > 0, nil
+}
+
 // remember keeps rules from which webhooks are generated.
 func (c *RuleCache) remember(rules *attributes.Rules) {
 	c.mu.Lock()

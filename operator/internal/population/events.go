@@ -23,6 +23,7 @@ type eventForm struct {
 var eventForms = map[string]eventForm{
 	populate.FindingFailed:            {corev1.EventTypeWarning, "Apply", "%[1]s of template %[2]s: %[3]s"},
 	populate.FindingBrokenTemplate:    {corev1.EventTypeWarning, "Render", "%[3]s"},
+	populate.FindingValueMissing:      {corev1.EventTypeWarning, "Render", "%[3]s"},
 	populate.FindingCreatorUnknown:    {corev1.EventTypeWarning, "Render", "%[1]s of template %[2]s: %[3]s"},
 	populate.FindingRoleOverridden:    {corev1.EventTypeWarning, "Render", "%[1]s of template %[2]s: %[3]s"},
 	populate.FindingDeclaredTwice:     {corev1.EventTypeWarning, "Render", "%[1]s: %[3]s"},

@@ -188,6 +188,8 @@ func remedy(reason string) string {
 	switch reason {
 	case populate.ConditionTemplateNotAccepted:
 		return "an administrator corrects the template"
+	case populate.ConditionValueMissing:
+		return "a user who may set the label or annotation sets it"
 	case populate.ConditionPolicySpaceNotFound:
 		return "an administrator creates the policy space, or the namespace gets another label " +
 			v1alpha1.PolicySpaceLabel

@@ -193,7 +193,7 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		none := populate.Plan{Declared: populate.Declared{Namespace: ns}}
 		return reconcile.Result{}, r.reportExemptions(ctx, exempt, none, selected.unpopulated)
 	}
-	declared := r.render(selected)
+	declared := r.render(ctx, selected)
 	plan, err := r.plan(ctx, selected, declared)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -251,9 +251,10 @@ func (r *Namespaces) queueAgain(ns *corev1.Namespace) {
 	}
 }
 
-func (r *Namespaces) render(selected *selection) populate.Declared {
-	return populate.Declare(r.Templates.Cache, selected.placed, selected.templates,
-		r.Templates.Index.Exemptions(selected.placed.Name))
+func (r *Namespaces) render(ctx context.Context, selected *selection) populate.Declared {
+	return populate.Declare(r.Templates.Cache, selected.placed, selected.templates, populate.Inputs{
+		Exemptions: r.Templates.Index.Exemptions(selected.placed.Name), Guard: r.Templates.Values.guard(ctx),
+	})
 }
 
 // plan compares what is declared with what exists.

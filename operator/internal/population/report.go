@@ -67,6 +67,8 @@ func worse(reason string, finding populate.Finding) string {
 	switch {
 	case finding.Reason == populate.FindingBrokenTemplate || reason == populate.ConditionTemplateNotAccepted:
 		return populate.ConditionTemplateNotAccepted
+	case finding.Reason == populate.FindingValueMissing || reason == populate.ConditionValueMissing:
+		return populate.ConditionValueMissing
 	case finding.MayPass && (reason == populate.ConditionPopulated || reason == populate.ConditionRetrying):
 		return populate.ConditionRetrying
 	}

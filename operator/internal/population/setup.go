@@ -16,6 +16,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/internal/attribute"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
@@ -47,6 +48,8 @@ type Options struct {
 	Stored *match.Index
 	// Exclude names namespaces that are never populated, besides those of match.UnpopulatedReason.
 	Exclude []string
+	// Attributes provides the rules about protected attributes.
+	Attributes *attribute.Admission
 	// OpenReports makes the leader write findings to Reports of openreports.io.
 	OpenReports bool
 }
@@ -74,7 +77,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 	recorder := mgr.GetEventRecorder(reporting.Controller)
 	templates := &Templates{
 		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Index: match.NewIndex(), Stored: o.Stored,
-		Cache:   render.NewCache(),
+		Cache: render.NewCache(), Values: &Values{Rules: o.Attributes},
 		Objects: store, Results: results, Requests: requests, Queue: o.Namespaces, Exclude: o.Exclude,
 		Revisions: o.Leader.Clientset.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
 		Metrics:   populationMetrics, Recorder: recorder, Caches: o.Leader.Caches,
@@ -82,6 +85,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 	if err := templates.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of templates: %w", err)
 	}
+	templates.followRules(ctx)
 	var reports *openreports.Writer
 	if o.OpenReports {
 		reports = openreports.NewWriter(o.Leader.Client, o.Leader.Metadata)

@@ -39,7 +39,8 @@ func templateResults(
 // with returns the result after a finding: the worst state counts.
 func (s TemplateResult) with(finding populate.Finding) TemplateResult {
 	switch finding.Reason {
-	case populate.FindingFailed, populate.FindingBrokenTemplate, populate.FindingSelects:
+	case populate.FindingFailed, populate.FindingBrokenTemplate, populate.FindingValueMissing,
+		populate.FindingSelects:
 		s.State, s.Passes = Failed, s.Passes && finding.MayPass
 		failure := failure{message: reporting.Shorten(finding.Message)}
 		if finding.Object != (populate.ObjectID{}) {

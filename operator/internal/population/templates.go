@@ -73,6 +73,7 @@ type Templates struct {
 	// Stored has the templates as the cache has them.
 	Stored  *match.Index
 	Cache   *render.Cache
+	Values  *Values
 	Objects *objects.Store
 	Results *Results
 	// Requests is the queue of templates, Queue that of namespaces.
@@ -285,7 +286,7 @@ func (r *Templates) load(
 		if err != nil {
 			return nil, err
 		}
-		r.setIndex(template, specs)
+		r.setIndex(ctx, template, specs)
 		return template, nil
 	}
 	return accepted, err
@@ -306,7 +307,7 @@ func (r *Templates) loadPending(
 	if err != nil {
 		return nil, err
 	}
-	r.setIndex(template, specs)
+	r.setIndex(ctx, template, specs)
 	return template, nil
 }
 
@@ -356,7 +357,7 @@ func (r *Templates) acceptTemplate(
 	if known := r.Index.Get(template.Name); known != nil && known.UID == template.UID {
 		addKinds(status, known.Status.Kinds)
 	}
-	accepted := r.compile(template, status)
+	accepted := r.accept(ctx, template, status)
 	problems, err := r.watch(ctx, status.Kinds, template.Spec.Authoritative)
 	if err != nil {
 		return nil, 0, err
@@ -386,13 +387,16 @@ func (r *Templates) acceptTemplate(
 	if template, err = r.writeStatus(ctx, template, status); err != nil {
 		return nil, 0, err
 	}
-	r.setIndex(template, specs)
+	r.setIndex(ctx, template, specs)
 	return template, wait, nil
 }
 
 // setIndex adds a template to the index, with the revisions in its status.
-func (r *Templates) setIndex(template *v1alpha1.NamespaceTemplate, specs map[string]*v1alpha1.NamespaceTemplateSpec) {
+func (r *Templates) setIndex(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, specs map[string]*v1alpha1.NamespaceTemplateSpec,
+) {
 	layers := rollout.New(template, template.Status.Revisions, specs)
+	r.Values.set(ctx, template, layers)
 	r.Index.SetLayers(template, layers)
 	generations := make([]int64, 0, len(layers))
 	for i := range layers {
@@ -412,6 +416,22 @@ func (r *Templates) logProblem(ctx context.Context, template string, accepted me
 		ctrl.LoggerFrom(ctx).Error(errors.New(accepted.Message), "the template can't be populated as it is",
 			"template", template, "reason", accepted.Reason)
 	}
+}
+
+// accept returns whether the operator can use a template: it compiles, and rules protect the labels and annotations of
+// namespaces from which it renders.
+func (r *Templates) accept(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
+) metav1.Condition {
+	accepted := r.compile(template, status)
+	if accepted.Status != metav1.ConditionTrue {
+		return accepted
+	}
+	if err := r.Values.check(ctx, template.Name, keysOf(&template.Spec)); err != nil {
+		accepted.Status, accepted.Reason = metav1.ConditionFalse, v1alpha1.TemplateValueNotProtected
+		accepted.Message = reporting.Shorten(err.Error())
+	}
+	return accepted
 }
 
 // compile compiles a template, unless its status says that this was done, and adds its kinds to the status.
@@ -464,6 +484,7 @@ func (r *Templates) watch(ctx context.Context, kinds, authoritative []v1alpha1.G
 func (r *Templates) drop(name string) {
 	r.Index.Delete(name)
 	r.Cache.Forget(name)
+	r.Values.forget(name)
 	r.Metrics.forget(name)
 	r.mu.Lock()
 	delete(r.rolled, name)

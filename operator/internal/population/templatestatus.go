@@ -62,6 +62,9 @@ func (r *Templates) summarize(template *v1alpha1.NamespaceTemplate, status *v1al
 	if !apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.TemplateAccepted) {
 		condition.Status, condition.Reason = metav1.ConditionFalse, "NotAccepted"
 		condition.Message = "the template is not accepted: the last accepted revision stays in force"
+		if acceptedOf(&v1alpha1.NamespaceTemplate{Status: *status}).Reason == v1alpha1.TemplateValueNotProtected {
+			condition.Message = "the template is not accepted: the objects in its namespaces stay as they are"
+		}
 	}
 	apimeta.SetStatusCondition(&status.Conditions, condition)
 	setReady(status, template.Generation)

@@ -10,7 +10,8 @@
 //
 //  1. whether the cluster serves the declared kinds, and the author may write and delete them (kinds.go, author.go)
 //  2. whether the template overrides objects of other templates (outline.go, deletions.go), and whether it sets labels
-//     of namespaces by which templates or initializers select, or selects by labels that templates set (namespaces.go)
+//     of namespaces by which templates or initializers select, or selects by labels that templates set (namespaces.go);
+//     whether rules protect the labels and annotations from which it renders, and no template sets them (sources.go)
 //  3. whether the template can be compiled with every combination of its overlays (package render)
 //  4. whether the author may delete what may be pruned, dropped or replaced (deletions.go), and unprotect what may lose
 //     its protection from deletion (protection.go)
@@ -50,5 +51,8 @@
 //     the same moment may miss each other here. Package populate therefore withholds a RoleBinding from each namespace
 //     in which another template declares its Role. In the same way, two templates of which one selects by a label that
 //     the other sets may miss each other here. Package populate therefore never sets a label by which a stored template
-//     selects, so that templates cannot select in circles.
+//     selects, so that templates cannot select in circles. It also does not render a template in a namespace in which
+//     another one sets what the template renders from.
+//   - A rule that protects what a template renders from may be deleted later. The operator then does not render the
+//     template any more: see population.Sources.
 package vetting

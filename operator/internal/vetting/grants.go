@@ -148,10 +148,10 @@ func bindingGrant(
 		switch {
 		case role == nil:
 			g.unknown = fmt.Sprintf("Role %s is not declared by this template, so it may have any rules", ref.Name)
-		case namesCreator(role):
+		case variesIn(role) != "":
 			g.unknown = fmt.Sprintf(
 				"Role %s contains %s, so it is omitted or invalid in some namespaces, where the binding would refer to another Role",
-				ref.Name, render.CreatorToken)
+				ref.Name, variesIn(role))
 		case !hasPlainMetadata(role):
 			g.unknown = fmt.Sprintf(
 				"Role %s has metadata for which the API server may reject it, and then the binding would refer to another Role: "+
@@ -178,13 +178,13 @@ func declaredRole(variant render.Variant, name string) *unstructured.Unstructure
 	return nil
 }
 
-// namesCreator reports whether an object contains the creator's token outside of its name. In the name it does no harm,
-// since the binding refers to the Role by the same name.
-func namesCreator(object *unstructured.Unstructured) bool {
+// variesIn returns a token in an object, outside of its name, for which users choose the text, or "". Such tokens are
+// those of the creator, of labels and of annotations. In the name they do no harm, since the binding refers to the Role
+// by the same name.
+func variesIn(object *unstructured.Unstructured) string {
 	object = object.DeepCopy()
 	object.SetName("")
-	data, err := object.MarshalJSON()
-	return err != nil || strings.Contains(string(data), render.CreatorToken)
+	return render.UserToken(object.Object)
 }
 
 // hasPlainMetadata reports whether no field of an object's metadata can make the API server reject it, as a

@@ -34,6 +34,9 @@ type outline struct {
 	bindsAny bool
 	// selects are the labels by which the template selects namespaces, and sets those that it sets on them.
 	selects, sets []string
+	// usedKeys are the labels and annotations of namespaces from which the template renders, and setKeys those that it
+	// sets.
+	usedKeys, setKeys []render.MetadataKey
 }
 
 func outlineOf(template *v1alpha1.NamespaceTemplate) *outline {
@@ -41,6 +44,7 @@ func outlineOf(template *v1alpha1.NamespaceTemplate) *outline {
 		name: template.Name, uid: template.UID, generation: template.Generation,
 		namespaces: requirementsOf(template.Spec.Namespaces), objects: declarationsOf(template),
 		selects: match.SelectorKeys(&template.Spec), sets: labelsSetBy(template),
+		usedKeys: usedKeysOf(template), setKeys: keysSetBy(template),
 	}
 	o.bindsAny = patches(template) && slices.ContainsFunc(o.objects, isBinding)
 	return o

@@ -58,6 +58,9 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 	if problems, err = v.judgeSelectors(ctx); err != nil || len(problems) > 0 {
 		return slices.Concat(errorsOf(unserved), problems), err
 	}
+	if problems, err = v.judgeValues(ctx); err != nil || len(problems) > 0 {
+		return slices.Concat(errorsOf(unserved), problems), err
+	}
 	if problems, err = v.judgeOverlaps(ctx); err != nil || len(problems) > 0 {
 		return slices.Concat(errorsOf(unserved), problems), err
 	}
@@ -176,6 +179,9 @@ func (v *review) judgeKinds(
 	}
 	if v.changesNamespaces() {
 		writes = append(writes, right{verb: "patch", resource: "namespaces"})
+	}
+	if v.widens() && len(usedKeysOf(v.updated)) > 0 {
+		writes = append(writes, right{verb: "get", resource: "namespaces"}) // the objects show what it renders from
 	}
 	everything := right{verb: "*", group: "*", resource: "*"}
 	missing, err := v.author.missing(ctx, []right{everything})

@@ -85,9 +85,13 @@ func (v *review) judgeTrials(
 				continue
 			}
 			reported[inSample], reported[inOverlay] = true, true
-			if problem := t.problem(found); t.sample.Unusual {
+			switch problem := t.problem(found); {
+			case t.sample.Unusual:
 				v.warnAboutCreator(t, problem)
-			} else {
+			case t.mayBeValid(found, answers[i].problems):
+				v.warnOnce(fmt.Sprintf("%s: tried with the value %s of labels and annotations: the object is missing in "+
+					"namespaces with such values", problem.Error(), render.SampleValue))
+			default:
 				problems = append(problems, problem)
 			}
 		}
@@ -97,6 +101,15 @@ func (v *review) judgeTrials(
 			"see with kubectl nstpl status whether namespaces are populated", untried, len(candidates)))
 	}
 	return problems, nil
+}
+
+// mayBeValid reports whether a rejected field may be valid for other values of the labels and annotations in it.
+// rejected are the problems as the API server tells them. A field of the wrong type is invalid for all values.
+func (t trial) mayBeValid(found fieldProblem, rejected []fieldProblem) bool {
+	return render.DependsOnValues(t.Unstructured, found.path) &&
+		!slices.ContainsFunc(rejected, func(r fieldProblem) bool {
+			return r.bySchema && (r.path == "" || lastField(r.path) == lastField(found.path))
+		})
 }
 
 // warnOnce adds a warning unless the request has the same one.

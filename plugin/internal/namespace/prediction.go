@@ -93,17 +93,18 @@ func (p *preview) connect(ctx context.Context) (caller, reader *cluster.Cluster,
 
 // namespace returns the namespace that the command line describes.
 func (p *preview) namespace(name string) (*corev1.Namespace, error) {
-	labels, err := parseLabels(p.labels)
-	if err := errors.Join(checkName(name), err); err != nil {
+	labels, labelsErr := parseLabels(p.labels)
+	annotations, annotationsErr := parseAnnotations(p.annotations)
+	if err := errors.Join(checkName(name), labelsErr, annotationsErr); err != nil {
 		return nil, err
 	}
 	if err := p.space.setIn(labels); err != nil {
 		return nil, err
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	if p.creator != "" {
-		ns.Annotations = map[string]string{v1alpha1.CreatorAnnotation: p.creator}
+		annotations[v1alpha1.CreatorAnnotation] = p.creator
 	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: annotations}}
 	return ns, nil
 }
 

@@ -24,6 +24,7 @@ type preview struct {
 	cli.Session
 	output      cli.ListFlags
 	labels      []string
+	annotations []string
 	space       spaceFlag
 	creator     string
 	files       source.Filenames
@@ -35,8 +36,8 @@ type preview struct {
 func NewPreview(s cli.Session) *cobra.Command {
 	p := &preview{Session: s}
 	cmd := &cobra.Command{
-		Use: "preview NAME [-l KEY=VALUE]... [--space SPACE] [-f FILE]... [-R] [-k DIR] [--creator USER] [--server] " +
-			"[-o table|name|json|yaml|...]",
+		Use: "preview NAME [-l KEY=VALUE]... [--annotation KEY=VALUE]... [--space SPACE] [-f FILE]... [-R] [-k DIR] " +
+			"[--creator USER] [--server] [-o table|name|json|yaml|...]",
 		Short: "Preview the objects that templates declare for a namespace",
 		Long: templates.LongDesc(`
 			Show the objects that templates declare for a namespace, whether it exists or not. Standard output has
@@ -44,7 +45,8 @@ func NewPreview(s cli.Session) *cobra.Command {
 			object what the operator would do and why.
 
 			A namespace that does not exist is previewed as if you created it, or the user of --as. The token
-			$(CREATOR) stands for this user. A note names each matching template that this user may not use.
+			$(CREATOR) stands for this user, and $(LABEL:key) and $(ANNOTATION:key) for labels and annotations of
+			the namespace. A note names each matching template that this user may not use.
 
 			With -f, the command uses only the templates in the files, and no cluster. With --with-cluster or
 			--server, it also uses the templates of the cluster. A template in a file then replaces the template of
@@ -87,6 +89,8 @@ func NewPreview(s cli.Session) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&p.labels, "label", "l", nil,
 		"A label to add to those of the namespace, as KEY=VALUE. Can be repeated.")
+	flags.StringArrayVar(&p.annotations, "annotation", nil,
+		"An annotation to add to those of the namespace, as KEY=VALUE. Can be repeated.")
 	p.space.addTo(cmd, s)
 	flags.StringVar(&p.creator, "creator", "",
 		"The creator of the namespace. Defaults to its creator annotation or, for a new namespace, to you.")

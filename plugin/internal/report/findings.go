@@ -51,6 +51,8 @@ func remedy(f Finding) string {
 		return "The operator tries again by itself. If the failure lasts, look at the operator's log."
 	case populate.ConditionTemplateNotAccepted:
 		return "Correct the template: 'kubectl get nstpl' shows which ones are not accepted, and why."
+	case populate.ConditionValueMissing:
+		return "Have a user who may set the label or annotation set it: 'kubectl nstpl attributes' lists the roles."
 	case populate.ConditionPolicySpaceNotFound:
 		return "Create the policy space, or correct the label policy.nstpl.dev/policyspace of the namespace."
 	case populate.ConditionNotAdopted:

@@ -48,7 +48,7 @@ func (n Namespace) Findings() []populate.Finding {
 // BrokenTemplates returns the findings about templates that cannot be rendered for the namespace.
 func (n Namespace) BrokenTemplates() []populate.Finding {
 	return slices.DeleteFunc(n.Findings(), func(finding populate.Finding) bool {
-		return finding.Reason != populate.FindingBrokenTemplate
+		return finding.Reason != populate.FindingBrokenTemplate && finding.Reason != populate.FindingValueMissing
 	})
 }
 
@@ -114,7 +114,7 @@ func Declare(cache *render.Cache, index *match.Index, ns *corev1.Namespace) Name
 	if skipped != "" {
 		return Namespace{Declared: populate.Declared{Namespace: ns}, Skipped: skipped}
 	}
-	return Namespace{Declared: populate.Declare(cache, ns, templates, index.Exemptions(ns.Name))}
+	return Namespace{Declared: populate.Declare(cache, ns, templates, populate.Inputs{Exemptions: index.Exemptions(ns.Name)})}
 }
 
 // Compare lists the objects of namespaces, to compare them with what templates declare. It lists only metadata, and

@@ -10,6 +10,7 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/quota"
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
@@ -40,6 +41,7 @@ type attributeRule struct {
 // checkRelated checks the objects that depend on one another.
 func (c *checker) checkRelated() {
 	c.checkSetLabels()
+	c.checkSources()
 	c.checkForest()
 	c.checkAttributes()
 }
@@ -60,6 +62,59 @@ func (c *checker) checkSetLabels() {
 				template.Spec.Overlays[i].NamespaceMetadata, selecting)
 		}
 	}
+}
+
+// checkSources reports the labels and annotations from which one template renders and that another one sets, and those
+// that no rule in the files protects. Templates that set them themselves are reported by package render.
+func (c *checker) checkSources() {
+	setters := map[render.MetadataKey][]string{}
+	for _, template := range c.related.templates {
+		for key := range render.DeclaredMetadata(&template.Spec) {
+			setters[key] = append(setters[key], template.Name)
+		}
+	}
+	rules := c.clusterRules()
+	for _, template := range c.related.templates {
+		noted := map[render.MetadataKey]bool{}
+		for _, reference := range render.References(&template.Spec) {
+			key := reference.MetadataKey
+			others := slices.DeleteFunc(slices.Clone(setters[key]), func(name string) bool {
+				return name == template.Name
+			})
+			if len(others) > 0 {
+				c.violate(template.source, ruleToken, reference.Path, fmt.Sprintf(
+					"the token %s cannot be used, since template %s sets the %s", key.Token(), others[0], key),
+					"write its value instead: a template cannot depend on what templates set")
+			}
+			if c.cluster == nil && !noted[key] && !c.isReported(template.source, reference.Path) &&
+				len(rules.Of(attributeOf(key), "")) == 0 {
+				noted[key] = true
+				c.skip(template.source, reference.Path, fmt.Sprintf("no ClusterProtectedAttribute in the files protects "+
+					"the %s, from which the template renders: add its file, or use --server", key))
+			}
+		}
+	}
+}
+
+// attributeOf returns the attribute that a rule about a label or an annotation protects.
+func attributeOf(key render.MetadataKey) attributes.Attribute {
+	kind := v1alpha1.LabelAttribute
+	if key.Field == render.Annotations {
+		kind = v1alpha1.AnnotationAttribute
+	}
+	return attributes.Attribute{Kind: kind, Name: key.Key}
+}
+
+// clusterRules returns the ClusterProtectedAttributes in the files.
+func (c *checker) clusterRules() *attributes.Rules {
+	var cluster []v1alpha1.ClusterProtectedAttribute
+	for _, rule := range c.related.attributes {
+		if rule.source.Kind == "ClusterProtectedAttribute" {
+			cluster = append(cluster,
+				v1alpha1.ClusterProtectedAttribute{ObjectMeta: rule.ObjectMeta, AttributeRule: rule.AttributeRule})
+		}
+	}
+	return attributes.NewRules(cluster, nil)
 }
 
 // checkSetBy checks the labels that a template or one of its overlays sets. selecting are the names of the templates
@@ -111,14 +166,7 @@ func (c *checker) checkForest() {
 
 // checkAttributes warns about rules of namespaces that permit what a rule of the cluster forbids.
 func (c *checker) checkAttributes() {
-	var cluster []v1alpha1.ClusterProtectedAttribute
-	for _, rule := range c.related.attributes {
-		if rule.source.Kind == "ClusterProtectedAttribute" {
-			cluster = append(cluster,
-				v1alpha1.ClusterProtectedAttribute{ObjectMeta: rule.ObjectMeta, AttributeRule: rule.AttributeRule})
-		}
-	}
-	rules := attributes.NewRules(cluster, nil)
+	rules := c.clusterRules()
 	for _, rule := range c.related.attributes {
 		attribute := attributes.Attribute{Kind: rule.AttributeKind, Name: rule.AttributeName}
 		if protecting := rules.Of(attribute, ""); rule.source.Kind == "ProtectedAttribute" && len(protecting) > 0 {

@@ -6,6 +6,7 @@ const (
 	ruleSchema    = "schema"
 	ruleDuplicate = "duplicate"
 	ruleSelector  = "selector"
+	ruleToken     = "token"
 	ruleCycle     = "cycle"
 	ruleQuota     = "quota"
 	ruleServer    = "server"
@@ -49,8 +50,8 @@ var rules = []rule{
 		"distribute them over several templates or directories",
 	},
 	{
-		"token", "a token is in a place where it is not replaced",
-		"use tokens only in values, not in apiVersion, kind or keys",
+		ruleToken, "a token is in a place where it is not replaced, or stands for what a template cannot depend on",
+		"use tokens only in values, not in apiVersion, kind or keys; of labels and annotations that no template sets",
 	},
 	{"version", "Kubernetes does not serve the apiVersion of an object", "use the version that the message names"},
 	{
