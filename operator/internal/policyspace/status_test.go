@@ -85,7 +85,7 @@ func TestNextStatusIsReady(t *testing.T) {
 			if test.change != nil {
 				test.change(space)
 			}
-			status, _ := nextStatus(space, []string{"a", "b"}, test.observed, test.at)
+			status, _ := nextStatus(space, []string{"a", "b"}, test.observed, test.at, namespaceCount{})
 			ready := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceReady)
 			require.Equal(t, test.status, ready.Status)
 			for _, abnormal := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
