@@ -11,6 +11,7 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -112,34 +113,63 @@ func (q *NamespaceQuota) placingOf(
 		p.reservation.Since = request.OldObject.GetResourceVersion()
 	}
 	p.reservation.Creator = p.creator.Name
-	lineage, err := liveLineage(ctx, q.live, space)
-	if err != nil {
+	if p.entered, err = q.enteredSpaces(ctx, space, before); err != nil || len(p.entered) == 0 {
 		return p, err
-	}
-	var left []*v1alpha1.PolicySpace
-	if before != "" {
-		if left, err = liveLineage(ctx, q.live, before); err != nil {
-			return p, err
-		}
-	}
-	for _, entered := range lineage {
-		isLeft := func(s *v1alpha1.PolicySpace) bool { return s.Name == entered.Name }
-		if slices.ContainsFunc(left, isLeft) || !quota.LimitsNamespaces(entered) {
-			continue
-		}
-		p.entered = append(p.entered, entered)
-		if _, limited := quota.CreatorLimit(quota.PerCreator(entered), p.creator); limited &&
-			request.OldObject == nil && recorded != p.creator.Name {
-			// The namespace would not count for its creator. Before Kubernetes 1.36, the operator's webhook sets it.
-			return p, webhook.Defer(codes.Busy, fmt.Sprintf(
-				"the creator of namespace %s is not recorded, and policyspace %s limits the namespaces per creator: try again",
-				p.reservation.Name, entered.Name), webhook.RetryAfter)
-		}
 	}
 	if p.reservation.UID == "" {
 		return p, fmt.Errorf("namespace %s has no UID in the review", p.reservation.Name)
 	}
-	return p, nil
+	if request.OldObject == nil && recorded != p.creator.Name && p.isLimitedByCreator() {
+		// The namespace would not count for its creator. Before Kubernetes 1.36, the operator's webhook records it.
+		return p, webhook.Defer(codes.Busy, fmt.Sprintf("the creator of namespace %s is not recorded, and policyspace %s "+
+			"limits the namespaces per creator: try again", p.reservation.Name, p.entered[0].Name), webhook.RetryAfter)
+	}
+	return p, q.checkStored(ctx, p)
+}
+
+// enteredSpaces returns the policy spaces that limit namespaces and in which a namespace is new if its label changes,
+// the nearest first, as the API server has them.
+func (q *NamespaceQuota) enteredSpaces(ctx context.Context, space, before string) ([]*v1alpha1.PolicySpace, error) {
+	lineage, err := liveLineage(ctx, q.live, space)
+	if err != nil {
+		return nil, err
+	}
+	left, err := liveLineage(ctx, q.live, before)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(lineage, func(entered *v1alpha1.PolicySpace) bool {
+		return !quota.LimitsNamespaces(entered) ||
+			slices.ContainsFunc(left, func(s *v1alpha1.PolicySpace) bool { return s.Name == entered.Name })
+	}), nil
+}
+
+// isLimitedByCreator reports whether a policy space limits how many namespaces the creator may have.
+func (p *placing) isLimitedByCreator() bool {
+	return slices.ContainsFunc(p.entered, func(space *v1alpha1.PolicySpace) bool {
+		_, limited := quota.CreatorLimit(quota.PerCreator(space), p.creator)
+		return limited
+	})
+}
+
+// checkStored checks that a namespace which moves goes on from its stored state. The API server refuses every other
+// write, and the sender of such a review may not be the API server. It cannot be checked for a namespace that is
+// created.
+func (q *NamespaceQuota) checkStored(ctx context.Context, p placing) error {
+	if p.reservation.Since == "" {
+		return nil
+	}
+	stored := &metav1.PartialObjectMetadata{}
+	stored.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	err := q.live.Get(ctx, client.ObjectKey{Name: p.reservation.Name}, stored)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read namespace %s: %w", p.reservation.Name, err)
+	}
+	if err != nil || stored.UID != p.reservation.UID || stored.ResourceVersion != p.reservation.Since {
+		return webhook.Defer(codes.Busy,
+			fmt.Sprintf("namespace %s changed while the request was checked: try again", p.reservation.Name), 0)
+	}
+	return nil
 }
 
 // place reserves room for a namespace in all policy spaces that it enters. A request without room is tried again for a
