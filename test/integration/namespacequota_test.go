@@ -181,8 +181,9 @@ func TestNamespaceQuotaIsExactUnderLoad(t *testing.T) {
 		}
 		return true
 	})
-	s.waitUsage("root", fmt.Sprintf("count/namespaces: %[1]d/%[1]d", inRoot))
 	s.waitSpaceStatus("root", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		used := status.Used[quota.Namespaces]
+		assert.EqualValues(c, inRoot, used.Value())
 		assert.Empty(c, status.NamespaceReservations)
 		assert.True(c, apimeta.IsStatusConditionFalse(status.Conditions, v1alpha1.PolicySpaceExceeded))
 	})
