@@ -296,8 +296,8 @@ var explanations = []Explanation{
 	{
 		Code:          InternalCheck,
 		Meaning:       "The request looks like one with which the operator asks the API server which rules are in force.",
-		DecidedBy:     byAttributes + ", or the ValidatingAdmissionPolicy nstpl-selectors-known",
-		User:          "Remove the annotation or the data that the message names.",
+		DecidedBy:     byAttributes + ", " + byQuotas + ", or the ValidatingAdmissionPolicy nstpl-selectors-known",
+		User:          "Remove the annotation, the label or the data that the message names.",
 		Administrator: "Nothing: this holds for every user.",
 	},
 }

@@ -489,7 +489,7 @@ func TestLoadWarnsOfLimitsOnNamespacesThatCannotHold(t *testing.T) {
 		require.Empty(t, result.Violations)
 		require.Len(t, result.Warnings, 1, file)
 		require.Equal(t, want, result.Warnings[0].Message)
-		require.Equal(t, 6, result.Warnings[0].Line)
+		require.Equal(t, 1, result.Warnings[0].Line)
 	}
 }
 

@@ -88,7 +88,7 @@ func (l *loader) checkNamespace(d *Directory) {
 				object.describe()+" has a name that is reserved for the operator", "rename it")
 		}
 		if _, limited := namespaceLimit(object); limited {
-			l.warn(object.Path, object.lines.Of("spec", "hard", string(quota.Namespaces)),
+			l.warn(object.Path, object.Line,
 				fmt.Sprintf("%s limits %s, which has no effect in a namespace: move the limit to a policyspace directory",
 					object.describe(), quota.Namespaces))
 		}
@@ -119,7 +119,7 @@ func countNamespaces(d *Directory) int64 {
 func (l *loader) checkPolicyspace(d *Directory) {
 	for _, object := range d.objects {
 		if limit, limited := namespaceLimit(object); limited && limit.Value() < countNamespaces(d) {
-			l.warn(object.Path, object.lines.Of("spec", "hard", string(quota.Namespaces)),
+			l.warn(object.Path, object.Line,
 				fmt.Sprintf("%s limits namespaces to %s, but the tree has %d below %s: the others cannot be created",
 					object.describe(), limit.String(), countNamespaces(d), d.Name))
 		}

@@ -17,8 +17,8 @@ import (
 )
 
 // placingProbe is the message by which the operator recognizes the answer to its probe.
-const placingProbe = "the operator's namespace is in no policyspace: its dry run only checks that limits on namespaces " +
-	"are enforced"
+const placingProbe = "the operator's namespace cannot be in a policyspace: by such a dry run, the operator checks that " +
+	"limits on namespaces are enforced"
 
 // enforcement finds out whether the API server sends the requests that put namespaces into policy spaces. It is safe for
 // concurrent use.
@@ -57,8 +57,7 @@ func (e *enforcement) reset() {
 	e.isEnforced = false
 }
 
-// isPlacingProbe reports whether a request is a probe. The operator never puts a namespace into a policy space.
+// isPlacingProbe reports whether a request is like a probe. The operator's namespace is never in a policy space.
 func isPlacingProbe(request *webhook.Request) bool {
-	return isDryRun(request) && request.UserInfo.Username == v1alpha1.OperatorUser &&
-		request.Object.GetName() == v1alpha1.OperatorNamespace
+	return isDryRun(request) && request.Object.GetName() == v1alpha1.OperatorNamespace
 }
