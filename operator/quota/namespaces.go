@@ -207,7 +207,9 @@ func WithReservation(
 
 // WithNamespaces returns a status with the number of namespaces in and below a policy space, including reservations. It
 // returns the status unchanged if the number is not limited.
-func WithNamespaces(space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus, used int) v1alpha1.PolicySpaceStatus {
+func WithNamespaces(
+	space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus, used int,
+) v1alpha1.PolicySpaceStatus {
 	if _, limited := Hard(space)[Namespaces]; !limited {
 		return status
 	}

@@ -2,9 +2,9 @@
 // limits the total usage of all namespaces in it and in the policy spaces below it.
 //
 // The number of namespaces is counted in another way: CheckNamespaces decides about it, and package policyspace counts
-// namespaces and reservations for it. The API server counts all other usage. Every namespace below a limit has a ResourceQuota that counts and does not limit,
-// and the API server asks before it stores an increase there. The accounting of a policy space, in its status, has
-// three numbers for each resource:
+// namespaces and reservations for it. The API server counts all other usage. Every namespace below a limit has a
+// ResourceQuota that counts and does not limit, and the API server asks before it stores an increase there. The
+// accounting of a policy space, in its status, has three numbers for each resource:
 //
 //   - usage: the amounts that the ResourceQuotas of the namespaces store.
 //   - limit: spec.quota.hard of the policy space.

@@ -196,8 +196,8 @@ type PolicySpaceStatus struct {
 	// +listType=atomic
 	NamespaceReservations []NamespaceReservation `json:"namespaceReservations,omitempty"`
 
-	// namespacesAsOf is the resourceVersion of the newest namespace whose reservation has ended. A replica decides about
-	// namespaces only once its cache is at least that new.
+	// namespacesAsOf is the resourceVersion of the newest namespace whose reservation has ended. A replica decides
+	// about namespaces only once its cache is at least that new.
 	// +optional
 	NamespacesAsOf string `json:"namespacesAsOf,omitempty"`
 

@@ -29,8 +29,8 @@ const needsInterval = 50 * time.Millisecond
 // as new as no known resourceVersion; the census is as new as upTo. It is safe for concurrent use.
 type census struct {
 	client metadata.Interface
-	// isNeeded reports whether some policy space limits the number of namespaces, and ended is called when none does any
-	// more. check makes Start call isNeeded.
+	// isNeeded reports whether some policy space limits the number of namespaces, and ended is called when none does
+	// any more. check makes Start call isNeeded.
 	isNeeded func(context.Context) (bool, error)
 	ended    func()
 	check    chan struct{}

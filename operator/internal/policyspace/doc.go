@@ -54,13 +54,13 @@
 //
 //   - The write names the resourceVersion of the PolicySpace from which the reservations were read, as for usage.
 //   - A reservation ends when a replica has seen its namespace, in a state after the one that the reservation goes on
-//     from. Then the namespace is counted by itself. status.namespacesAsOf is the newest resourceVersion at which that
-//     happened, and a replica decides only once it has seen everything up to there. The census, a store of a reflector of
-//     its own, knows up to where that is.
-//   - A reservation whose namespace is never stored ends after 40 seconds: the API server gives up each request after 34
-//     seconds. Nothing can end it earlier, since the creation of an object goes on from no resourceVersion that the
-//     operator could change. A request that needs the room is asked to try again; it is denied only if namespaces that
-//     exist use up the limit.
+//     from. Then the namespace is counted by itself. status.namespacesAsOf is the newest resourceVersion at which
+//     that happened, and a replica decides only once it has seen everything up to there. The census, a store of a
+//     reflector of its own, knows up to where that is.
+//   - A reservation whose namespace is never stored ends after 40 seconds: the API server gives up each request after
+//     34 seconds. Nothing can end it earlier, since the creation of an object goes on from no resourceVersion that
+//     the operator could change. A request that needs the room is asked to try again; it is denied only if namespaces
+//     that exist use up the limit.
 //
 // The webhooks are configured, and namespaces are watched, only while some policy space has such a limit. The webhook
 // for policy spaces with a limit, and for those below them, fails closed. Another one, for all other policy spaces,
@@ -115,8 +115,9 @@
 //   - quotaadmission.go validates charges; chargedspaces.go finds the policy spaces that a charge counts in and checks
 //     them; storedusage.go compares a charge with the stored usage; reservations.go writes reservations; reclaim.go
 //     ends them when another request needs the room.
-//   - namespacequota.go validates requests that put namespaces into policy spaces; namespacecounter.go counts namespaces
-//     and ends their reservations; census.go has the namespaces; placingprobe.go finds out whether the API server asks.
+//   - namespacequota.go validates requests that put namespaces into policy spaces; namespacecounter.go counts
+//     namespaces and ends their reservations; census.go has the namespaces; placingprobe.go finds out whether the API
+//     server asks.
 //   - sequencer.go and sequence.go release requests one by one; uncounted.go makes them wait until a namespace is
 //     counted.
 //   - denials.go reports denials and requests recounts; metrics.go exports usage and limits; versions.go compares

@@ -3,6 +3,7 @@ package policyspace
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -235,8 +236,6 @@ func (c *namespaceCounter) agesOf(space string, reservations []v1alpha1.Namespac
 			delete(c.seen, key)
 		}
 	}
-	for key, since := range known {
-		c.seen[key] = since
-	}
+	maps.Copy(c.seen, known)
 	return ages
 }

@@ -351,7 +351,8 @@ func (q *NamespaceQuota) write(
 
 // deny returns the denial or the deferral for an error of package quota. Any other error is returned as it is.
 func (q *NamespaceQuota) deny(request *webhook.Request, err error) error {
-	space, code := "", codes.QuotaExceeded
+	var space string
+	code := codes.QuotaExceeded
 	exceeded, ofSpace := errors.AsType[*quota.ExceededError](err)
 	ofCreator, isOfCreator := errors.AsType[*quota.CreatorExceededError](err)
 	pending, isPending := errors.AsType[*quota.PendingError](err)
@@ -413,8 +414,8 @@ func (q *NamespaceQuota) limitedWebhooks(ctx context.Context) ([]webhook.Webhook
 	return placingWebhook("is-put-into-a-limited-policyspace", "object."+spaceLabel+".orValue('') in "+list(limited)), nil
 }
 
-// otherWebhooks returns the webhook for namespaces that are put into other policy spaces: one that is created now may be
-// below a limit. It returns none if limitedWebhooks returns none, or one for all policy spaces.
+// otherWebhooks returns the webhook for namespaces that are put into other policy spaces: one that is created now may
+// be below a limit. It returns none if limitedWebhooks returns none, or one for all policy spaces.
 func (q *NamespaceQuota) otherWebhooks(ctx context.Context) ([]webhook.Webhook, error) {
 	limited, err := q.limitedSpaces(ctx)
 	if err != nil || len(limited) == 0 || len(limited) > maxConditioned {

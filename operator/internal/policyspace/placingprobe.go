@@ -20,8 +20,8 @@ import (
 const placingProbe = "the operator's namespace cannot be in a policyspace: by such a dry run, the operator checks that " +
 	"limits on namespaces are enforced"
 
-// enforcement finds out whether the API server sends the requests that put namespaces into policy spaces. It is safe for
-// concurrent use.
+// enforcement finds out whether the API server sends the requests that put namespaces into policy spaces. It is safe
+// for concurrent use.
 type enforcement struct {
 	client client.Client
 
@@ -29,8 +29,8 @@ type enforcement struct {
 	isEnforced bool
 }
 
-// probe reports whether the API server sends such requests. Once it does, it does so as long as some policy space limits
-// the number of namespaces. The probe is a dry run that puts the operator's namespace into a policy space.
+// probe reports whether the API server sends such requests. Once it does, it does so as long as some policy space
+// limits the number of namespaces. The probe is a dry run that puts the operator's namespace into a policy space.
 func (e *enforcement) probe(ctx context.Context, space string) (bool, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

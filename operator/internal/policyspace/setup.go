@@ -24,8 +24,8 @@ type Feature struct {
 	UsageQuotas *UsageQuotas
 	// Hierarchy, Placement, Quota and Sequencer are rows of the admission chain.
 	Hierarchy, Placement, Quota, Sequencer webhook.Plugin
-	// Namespaces are the rows for the limits on the number of namespaces. They come after all others, since they reserve
-	// nothing for requests that another plugin denies.
+	// Namespaces are the rows for the limits on the number of namespaces. They come after all others, since they
+	// reserve nothing for requests that another plugin denies.
 	Namespaces []webhook.Plugin
 }
 

@@ -81,8 +81,8 @@ type namespaceCount struct {
 	nextCheck time.Duration
 }
 
-// countNamespaces sets the number of namespaces, its limit and the reservations for namespaces in the status of a policy
-// space. isKnown is false while the census is behind the status.
+// countNamespaces sets the number of namespaces, its limit and the reservations for namespaces in the status of a
+// policy space. isKnown is false while the census is behind the status.
 func (r *Spaces) countNamespaces(
 	ctx context.Context, space *v1alpha1.PolicySpace,
 ) (counted namespaceCount, isKnown bool, err error) {
@@ -201,7 +201,8 @@ func exceededCondition(
 		Type: v1alpha1.PolicySpaceExceeded, ObservedGeneration: space.Generation, Status: metav1.ConditionFalse,
 		Reason: "WithinQuota", Message: "usage is within all limits",
 	}
-	over := slices.DeleteFunc([]string{quota.Excess(space, status), counted.excess}, func(s string) bool { return s == "" })
+	over := slices.DeleteFunc([]string{quota.Excess(space, status), counted.excess},
+		func(excess string) bool { return excess == "" })
 	if len(over) > 0 {
 		exceeded.Status, exceeded.Reason = metav1.ConditionTrue, "Exceeded"
 		exceeded.Message = reporting.Shorten(strings.Join(over, ", "))

@@ -14,8 +14,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// noteRoom prints a note if a policyspace that the namespace enters has no room for another namespace. It prints none if
-// the user may not read the policyspaces or the namespaces: then admission answers.
+// noteRoom prints a note if a policyspace that the namespace enters has no room for another namespace. It prints none
+// if the user may not read the policyspaces or the namespaces: then admission answers.
 func (p *preview) noteRoom(
 	ctx context.Context, predicted *prediction, caller *cluster.Cluster, ns *corev1.Namespace,
 ) error {
@@ -60,8 +60,8 @@ func ignoreForbidden(err error) error {
 	return err
 }
 
-// enteredSpaces returns the policyspaces that limit namespaces and in which a namespace is new if its label changes, the
-// nearest first. It returns none if the place is unknown.
+// enteredSpaces returns the policyspaces that limit namespaces and in which a namespace is new if its label changes,
+// the nearest first. It returns none if the place is unknown.
 func enteredSpaces(forest hierarchy.Forest, space, before string) []*v1alpha1.PolicySpace {
 	lineage, err := forest.Lineage(space)
 	left, errLeft := forest.Lineage(before)
