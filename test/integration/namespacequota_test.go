@@ -57,8 +57,8 @@ func (s *testScope) createLimitedSpace(space *v1alpha1.PolicySpace, change ...fu
 	})
 }
 
-// placeNamespace creates a namespace in a policyspace as a user. It tries again after errors that are not denials.
-func (s *testScope) placeNamespace(as client.Client, short, space string) error {
+// createInSpace creates a namespace in a policyspace as a user. It tries again after errors that are not denials.
+func (s *testScope) createInSpace(as client.Client, short, space string) error {
 	isRetriable := func(err error) bool { return !apierrors.IsForbidden(err) }
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: 15}
 	isFirst := true
@@ -123,7 +123,7 @@ func TestNamespaceQuotaIsExactUnderLoad(t *testing.T) {
 	}
 	var denied sync.Map
 	create := func(user int, short, space string) error {
-		err := s.placeNamespace(clients[user], short, space)
+		err := s.createInSpace(clients[user], short, space)
 		if err != nil && apierrors.IsForbidden(err) {
 			denied.Store(short, err.Error())
 			return nil
@@ -256,7 +256,7 @@ func TestNamespaceQuota(t *testing.T) {
 		s.expectQuotaExceeded(place(alice, "b3", "b"), "root", "count/namespaces=5", "count/namespaces=4")
 		remove()
 		s.waitDeleted(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("b1")}})
-		require.NoError(t, s.placeNamespace(alice, "b3", "b"))
+		require.NoError(t, s.createInSpace(alice, "b3", "b"))
 		s.expectQuotaExceeded(place(alice, "b4", "b"), "root", "count/namespaces=5", "count/namespaces=4")
 	})
 
@@ -345,7 +345,7 @@ func TestNamespaceQuota(t *testing.T) {
 			require.NoError(t, s.client.Patch(t.Context(), &spaces.Items[i], mergePatch(`{"spec": {"quota": null}}`)))
 		}
 		s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.namespaceQuotaWebhooks(t)) })
-		require.NoError(t, s.placeNamespace(alice, "unlimited", "a"))
+		require.NoError(t, s.createInSpace(alice, "unlimited", "a"))
 		s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 			assert.Empty(c, status.Quota)
 			assert.Empty(c, status.NamespacesAsOf)
@@ -487,7 +487,7 @@ func TestNamespaceQuotaWithoutOperator(t *testing.T) {
 	require.NoError(t, s.client.Create(t.Context(), s.newNamespace("in-free", s.inSpace("free"))))
 	require.NoError(t, s.client.Create(t.Context(), s.newNamespace("in-none")))
 	require.NoError(t, s.startOperator(t.Context()))
-	require.NoError(t, s.placeNamespace(s.client, "after", "below"))
+	require.NoError(t, s.createInSpace(s.client, "after", "below"))
 	s.waitUsage("root", "count/namespaces: 1/4")
 }
 
@@ -528,7 +528,7 @@ func TestNamespaceQuotaFreesTheRoomOfLostRequests(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	require.Error(t, s.client.Create(short, s.newNamespace("early", s.inSpace("a"))))
-	require.NoError(t, s.placeNamespace(s.client, "patient", "a"))
+	require.NoError(t, s.createInSpace(s.client, "patient", "a"))
 	s.expectQuotaExceeded(s.client.Create(t.Context(), s.newNamespace("more", s.inSpace("a"))), "a",
 		"count/namespaces=2", "count/namespaces=1")
 }
@@ -549,12 +549,12 @@ func TestNamespaceQuotaWaitsForALateReplica(t *testing.T) {
 	s := newScope(t, cluster)
 	s.createLimitedSpace(s.newSpace("a", "", countNamespaces, "5"), perCreator(2))
 	service.Use(late.Webhooks)
-	require.NoError(t, s.placeNamespace(s.newAllVerbsClient("bob"), "bob", "a"))
+	require.NoError(t, s.createInSpace(s.newAllVerbsClient("bob"), "bob", "a"))
 	through.holdWatches()
 	service.Use(first.Webhooks)
 	alice := s.newAllVerbsClient("alice")
-	require.NoError(t, s.placeNamespace(alice, "alice1", "a"))
-	require.NoError(t, s.placeNamespace(alice, "alice2", "a"))
+	require.NoError(t, s.createInSpace(alice, "alice1", "a"))
+	require.NoError(t, s.createInSpace(alice, "alice2", "a"))
 	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Empty(c, status.NamespaceReservations)
 	})

@@ -91,7 +91,7 @@ func TestCensusCountsNamespacesAndReservations(t *testing.T) {
 	}
 }
 
-func TestCensusEndsReservationsOfWhatItHasSeen(t *testing.T) {
+func TestCensusEndsReservationsOfKnownNamespaces(t *testing.T) {
 	t.Parallel()
 	c := censusOf(t, "10", placedIn("a", "a1", "1", "5"))
 	all := []v1alpha1.NamespaceReservation{
@@ -154,7 +154,7 @@ func TestNumberOfNamespacesNeverExceedsTheLimit(t *testing.T) {
 			case 5:
 				cluster.delete(r)
 			case 6:
-				replica.see(t, cluster.events)
+				replica.receive(t, cluster.events)
 			case 7:
 				cluster.settle(replica)
 			}
@@ -184,8 +184,8 @@ type simulatedEvent struct {
 
 // simulatedReplica has a census that has seen some events.
 type simulatedReplica struct {
-	census *census
-	seen   int
+	census   *census
+	received int
 }
 
 func newSimulation(t *testing.T, limit int) *simulation {
@@ -198,14 +198,14 @@ func newSimulation(t *testing.T, limit int) *simulation {
 	return s
 }
 
-// see delivers the next event to the census of a replica.
-func (r *simulatedReplica) see(t *testing.T, events []simulatedEvent) {
+// receive delivers the next event to the census of a replica.
+func (r *simulatedReplica) receive(t *testing.T, events []simulatedEvent) {
 	t.Helper()
-	if r.seen == len(events) {
+	if r.received == len(events) {
 		return
 	}
-	event := events[r.seen]
-	r.seen++
+	event := events[r.received]
+	r.received++
 	if event.isDeleted {
 		require.NoError(t, r.census.Delete(event.object))
 	} else {

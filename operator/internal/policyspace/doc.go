@@ -115,7 +115,7 @@
 //   - quotaadmission.go validates charges; chargedspaces.go finds the policy spaces that a charge counts in and checks
 //     them; storedusage.go compares a charge with the stored usage; reservations.go writes reservations; reclaim.go
 //     ends them when another request needs the room.
-//   - namespacequota.go validates requests that put namespaces into policy spaces; namespacecounter.go counts
+//   - namespacequota.go validates requests that put namespaces into policy spaces; namespacetotals.go counts
 //     namespaces and ends their reservations; census.go has the namespaces; placingprobe.go finds out whether the API
 //     server asks.
 //   - sequencer.go and sequence.go release requests one by one; uncounted.go makes them wait until a namespace is

@@ -46,7 +46,7 @@ const (
 type NamespaceQuota struct {
 	cached, live client.Reader
 	client       client.Client
-	counter      *namespaceCounter
+	totals       *namespaceTotals
 	denials      *Denials
 	changes      *webhook.Changes
 
@@ -57,9 +57,9 @@ type NamespaceQuota struct {
 
 // namespaceWriter writes the reservations for namespaces in a policy space.
 type namespaceWriter struct {
-	// turn holds a value while one request writes.
-	turn chan struct{}
-	// last is the policy space after the last write. Only the holder of turn uses it.
+	// writing holds a value while one request writes.
+	writing chan struct{}
+	// last is the policy space after the last write. Only the holder of writing uses it.
 	last *v1alpha1.PolicySpace
 }
 
@@ -95,7 +95,7 @@ func (q *NamespaceQuota) Validate(ctx context.Context, request *webhook.Request)
 	if err != nil || len(p.entered) == 0 {
 		return err
 	}
-	return q.deny(request, q.place(ctx, p, isDryRun(request)))
+	return q.deny(request, q.allow(ctx, p, isDryRun(request)))
 }
 
 // placingOf returns what a request puts into policy spaces.
@@ -172,12 +172,12 @@ func (q *NamespaceQuota) checkStored(ctx context.Context, p placing) error {
 	return nil
 }
 
-// place reserves room for a namespace in all policy spaces that it enters. A request without room is tried again for a
+// allow reserves room for a namespace in all policy spaces that it enters. A request without room is tried again for a
 // moment if the room may become free by then.
-func (q *NamespaceQuota) place(ctx context.Context, p placing, dryRun bool) error {
+func (q *NamespaceQuota) allow(ctx context.Context, p placing, dryRun bool) error {
 	started := time.Now()
 	for delay := firstRetry; ; delay *= 2 {
-		err := q.tryPlace(ctx, p, dryRun)
+		err := q.tryAllow(ctx, p, dryRun)
 		timeout := lateTimeout
 		if _, isPending := errors.AsType[*quota.PendingError](err); isPending {
 			timeout = roomTimeout
@@ -221,9 +221,9 @@ func isExceeded(err error) bool {
 	return isOfSpace || isOfCreator
 }
 
-// tryPlace reserves room for a namespace in all policy spaces that it enters, or in none. It checks all of them first,
+// tryAllow reserves room for a namespace in all policy spaces that it enters, or in none. It checks all of them first,
 // so that few reservations are canceled.
-func (q *NamespaceQuota) tryPlace(ctx context.Context, p placing, dryRun bool) error {
+func (q *NamespaceQuota) tryAllow(ctx context.Context, p placing, dryRun bool) error {
 	if len(p.entered) > 1 || dryRun {
 		for _, space := range p.entered {
 			if err := q.check(ctx, space, p); err != nil {
@@ -245,11 +245,11 @@ func (q *NamespaceQuota) tryPlace(ctx context.Context, p placing, dryRun bool) e
 
 // check checks that a policy space has room for a namespace.
 func (q *NamespaceQuota) check(ctx context.Context, space *v1alpha1.PolicySpace, p placing) error {
-	if !q.counter.census.wait(ctx, space.Status.NamespacesAsOf, censusTimeout) {
+	if !q.totals.census.wait(ctx, space.Status.NamespacesAsOf, censusTimeout) {
 		return webhook.Defer(codes.Busy, "the operator has not counted the namespaces of policyspace "+space.Name+
 			" yet: try again", webhook.RetryAfter)
 	}
-	use, err := q.counter.use(ctx, space, p.reservation)
+	use, err := q.totals.use(ctx, space, p.reservation)
 	if err != nil {
 		return err
 	}
@@ -260,7 +260,7 @@ func (q *NamespaceQuota) writerOf(space string) *namespaceWriter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.writers[space] == nil {
-		q.writers[space] = &namespaceWriter{turn: make(chan struct{}, 1)}
+		q.writers[space] = &namespaceWriter{writing: make(chan struct{}, 1)}
 	}
 	return q.writers[space]
 }
@@ -275,13 +275,13 @@ func (q *NamespaceQuota) reserve(ctx context.Context, known *v1alpha1.PolicySpac
 			return nil, err
 		}
 		status := *space.Status.DeepCopy()
-		remaining, asOf := q.counter.census.remaining(status.NamespaceReservations)
+		remaining, asOf := q.totals.census.remaining(status.NamespaceReservations)
 		if len(remaining) >= maxReservations {
 			return nil, &quota.PendingError{Space: space.Name, Reserved: len(remaining)}
 		}
 		status.NamespaceReservations = quota.WithReservation(remaining, p.reservation)
 		status.NamespacesAsOf = newerVersion(status.NamespacesAsOf, asOf)
-		use, err := q.counter.use(ctx, space, p.reservation)
+		use, err := q.totals.use(ctx, space, p.reservation)
 		if err != nil {
 			return nil, err
 		}
@@ -322,8 +322,8 @@ func (q *NamespaceQuota) write(
 ) error {
 	w := q.writerOf(known.Name)
 	select {
-	case w.turn <- struct{}{}:
-		defer func() { <-w.turn }()
+	case w.writing <- struct{}{}:
+		defer func() { <-w.writing }()
 	case <-ctx.Done():
 		return fmt.Errorf("reserve a namespace in policyspace %s: %w", known.Name, ctx.Err())
 	}
@@ -447,7 +447,7 @@ func (q *NamespaceQuota) limitedSpaces(ctx context.Context) ([]string, error) {
 	if err != nil || len(limiting) == 0 {
 		return nil, err
 	}
-	forest, err := q.counter.cachedForest(ctx)
+	forest, err := q.totals.cachedForest(ctx)
 	if err != nil {
 		return nil, err
 	}

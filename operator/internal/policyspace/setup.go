@@ -71,10 +71,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	if err := mgr.Add(census); err != nil {
 		return nil, err
 	}
-	counter := newNamespaceCounter(mgr.GetCache(), mgr.GetAPIReader(), census, &quota.changes)
+	totals := newNamespaceTotals(mgr.GetCache(), mgr.GetAPIReader(), census, &quota.changes)
 	spaces := &Spaces{
 		Client: leader.Client, Live: mgr.GetAPIReader(), Namespaces: o.Namespaces, Metrics: spaceMetrics,
-		Caches: leader.Caches, Queues: leader.Queues, counter: counter, enforcement: enforced,
+		Caches: leader.Caches, Queues: leader.Queues, totals: totals, enforcement: enforced,
 	}
 	if err := spaces.SetupWithManager(ctx, mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of policyspaces: %w", err)
@@ -86,7 +86,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 		missing)
 	placement := &PlacementAdmission{missing: missing}
 	namespaceQuota := &NamespaceQuota{
-		cached: mgr.GetCache(), live: mgr.GetAPIReader(), client: mgr.GetClient(), counter: counter, denials: denials,
+		cached: mgr.GetCache(), live: mgr.GetAPIReader(), client: mgr.GetClient(), totals: totals, denials: denials,
 		changes: &quota.changes, writers: map[string]*namespaceWriter{},
 	}
 	return &Feature{

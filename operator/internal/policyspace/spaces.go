@@ -58,8 +58,8 @@ type Spaces struct {
 	freshness   freshness
 	firstCounts firstCounts
 	unwritten   unwritten
-	// counter counts namespaces, and enforcement tells whether limits on their number are enforced.
-	counter     *namespaceCounter
+	// totals counts namespaces, and enforcement tells whether limits on their number are enforced.
+	totals      *namespaceTotals
 	enforcement *enforcement
 }
 
@@ -77,7 +77,7 @@ func (r *Spaces) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	r.requests = r.Queues.NewRetrying("policyspace", backoff.FirstRetry)
-	r.counter.census.listener = r.enqueueCounted
+	r.totals.census.listener = r.enqueueCounted
 	newQueue := func(string, backoff.Limiter) backoff.Queue { return r.requests }
 	return ctrl.NewControllerManagedBy(mgr).Named("policyspace").
 		For(&v1alpha1.PolicySpace{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.isUpdateReconciled})).
@@ -89,7 +89,7 @@ func (r *Spaces) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
 
 // enqueueCounted enqueues the policy spaces that limit the number of namespaces and in which a namespace was, or is.
 func (r *Spaces) enqueueCounted(before, after string) {
-	forest, err := r.counter.cachedForest(context.Background())
+	forest, err := r.totals.cachedForest(context.Background())
 	if err != nil {
 		return // the periodic reconciliation of the cache corrects the number
 	}

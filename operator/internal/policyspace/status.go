@@ -87,10 +87,10 @@ func (r *Spaces) countNamespaces(
 	ctx context.Context, space *v1alpha1.PolicySpace,
 ) (counted namespaceCount, isKnown bool, err error) {
 	isLimited := quota.LimitsNamespaces(space)
-	if isLimited && !r.counter.census.wait(ctx, space.Status.NamespacesAsOf, 0) {
+	if isLimited && !r.totals.census.wait(ctx, space.Status.NamespacesAsOf, 0) {
 		return counted, false, nil
 	}
-	space.Status, counted.excess, counted.nextCheck, err = r.counter.settle(ctx, space)
+	space.Status, counted.excess, counted.nextCheck, err = r.totals.settle(ctx, space)
 	if err != nil || !isLimited {
 		return counted, true, err
 	}

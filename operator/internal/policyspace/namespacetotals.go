@@ -26,9 +26,9 @@ const (
 	missingTime = time.Second
 )
 
-// namespaceCounter counts the namespaces in and below policy spaces, by their labels and by the hierarchy. It is safe
+// namespaceTotals counts the namespaces in and below policy spaces, by their labels and by the hierarchy. It is safe
 // for concurrent use.
-type namespaceCounter struct {
+type namespaceTotals struct {
 	cached, live client.Reader
 	census       *census
 
@@ -38,17 +38,18 @@ type namespaceCounter struct {
 	hasForest bool
 	// missing are policy spaces that labels name and that did not exist, with the time of the last look.
 	missing map[string]time.Time
-	// seen is when this replica saw a reservation first.
-	seen map[placingKey]time.Time
+	// knownSince is when this replica saw a reservation first.
+	knownSince map[placingKey]time.Time
 }
 
 // placingKey identifies a reservation for a namespace.
 type placingKey struct{ space, uid, since string }
 
-// newNamespaceCounter returns a counter. changes notifies of changes of the specs of policy spaces.
-func newNamespaceCounter(cached, live client.Reader, census *census, changes *webhook.Changes) *namespaceCounter {
-	c := &namespaceCounter{
-		cached: cached, live: live, census: census, missing: map[string]time.Time{}, seen: map[placingKey]time.Time{},
+// newNamespaceTotals returns totals. changes notifies of changes of the specs of policy spaces.
+func newNamespaceTotals(cached, live client.Reader, census *census, changes *webhook.Changes) *namespaceTotals {
+	c := &namespaceTotals{
+		cached: cached, live: live, census: census, missing: map[string]time.Time{},
+		knownSince: map[placingKey]time.Time{},
 	}
 	changes.Listen(func() {
 		c.mu.Lock()
@@ -75,7 +76,7 @@ func limitingNamespaces(ctx context.Context, cached client.Reader) ([]*v1alpha1.
 }
 
 // cachedForest returns the hierarchy of the cache.
-func (c *namespaceCounter) cachedForest(ctx context.Context) (hierarchy.Forest, error) {
+func (c *namespaceTotals) cachedForest(ctx context.Context) (hierarchy.Forest, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.hasForest {
@@ -95,7 +96,7 @@ func (c *namespaceCounter) cachedForest(ctx context.Context) (hierarchy.Forest, 
 
 // below returns the names of a policy space and of those below it. A policy space that the cache does not contain, and
 // that a namespace is in, is read from the API server: the cache may be late.
-func (c *namespaceCounter) below(ctx context.Context, space string) (map[string]bool, error) {
+func (c *namespaceTotals) below(ctx context.Context, space string) (map[string]bool, error) {
 	forest, err := c.cachedForest(ctx)
 	if err != nil {
 		return nil, err
@@ -120,13 +121,13 @@ func (c *namespaceCounter) below(ctx context.Context, space string) (map[string]
 }
 
 // mayExist reports whether a policy space was not missing lately.
-func (c *namespaceCounter) mayExist(space string) bool {
+func (c *namespaceTotals) mayExist(space string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return time.Since(c.missing[space]) > missingTime
 }
 
-func (c *namespaceCounter) setMissing(space string) {
+func (c *namespaceTotals) setMissing(space string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, at := range c.missing {
@@ -155,7 +156,7 @@ func liveLineage(ctx context.Context, live client.Reader, space string) ([]*v1al
 }
 
 // use counts the namespaces in and below a policy space, without the one that is about to be placed there.
-func (c *namespaceCounter) use(
+func (c *namespaceTotals) use(
 	ctx context.Context, space *v1alpha1.PolicySpace, about v1alpha1.NamespaceReservation,
 ) (quota.NamespaceUse, error) {
 	below, err := c.below(ctx, space.Name)
@@ -167,7 +168,7 @@ func (c *namespaceCounter) use(
 
 // settle returns the status of a policy space with the number of its namespaces and without the reservations that have
 // ended, which creators exceed their limit, and when the next reservation may expire: 0 if there is none.
-func (c *namespaceCounter) settle(
+func (c *namespaceTotals) settle(
 	ctx context.Context, space *v1alpha1.PolicySpace,
 ) (status v1alpha1.PolicySpaceStatus, excess string, wait time.Duration, err error) {
 	status = *space.Status.DeepCopy()
@@ -194,7 +195,7 @@ func (c *namespaceCounter) settle(
 // unexpired returns the reservations of a policy space whose namespaces may still be stored, and when the next of them
 // may have expired. A reservation expires once the API server has given up its request and the namespace does not
 // exist.
-func (c *namespaceCounter) unexpired(
+func (c *namespaceTotals) unexpired(
 	ctx context.Context, space string, reservations []v1alpha1.NamespaceReservation,
 ) (remaining []v1alpha1.NamespaceReservation, wait time.Duration, err error) {
 	ages := c.agesOf(space, reservations)
@@ -217,25 +218,25 @@ func (c *namespaceCounter) unexpired(
 }
 
 // agesOf returns how long this replica has known the reservations of a policy space, and forgets its other ones.
-func (c *namespaceCounter) agesOf(space string, reservations []v1alpha1.NamespaceReservation) []time.Duration {
+func (c *namespaceTotals) agesOf(space string, reservations []v1alpha1.NamespaceReservation) []time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := map[placingKey]time.Time{}
 	ages := make([]time.Duration, 0, len(reservations))
 	for _, r := range reservations {
 		key := placingKey{space, string(r.UID), r.Since}
-		since, isKnown := c.seen[key]
+		since, isKnown := c.knownSince[key]
 		if !isKnown {
 			since = time.Now()
 		}
 		known[key] = since
 		ages = append(ages, time.Since(since))
 	}
-	for key := range c.seen {
+	for key := range c.knownSince {
 		if key.space == space {
-			delete(c.seen, key)
+			delete(c.knownSince, key)
 		}
 	}
-	maps.Copy(c.seen, known)
+	maps.Copy(c.knownSince, known)
 	return ages
 }
