@@ -54,7 +54,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 	}
 	namespaces := queue.New(leader.Queues)
 	spaces, err := policyspace.Setup(ctx, mgr, policyspace.Options{
-		Leader: leader, Clients: clients.set, Namespaces: namespaces,
+		Leader: leader, Clients: clients.set, Metadata: clients.metadata, Namespaces: namespaces,
 	})
 	if err != nil {
 		return nil, err
@@ -105,6 +105,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		spaces.Sequencer,
 		hold.Plugin(), // last, because it waits, and a request that another plugin denies need not wait
 	}
+	chain = append(chain, spaces.Namespaces...) // after the others, since they reserve
 	if options.MutateNamespaces {
 		chain = append(chain, population.NewNamespaceMutators(mgr, clients.set, cached).Plugins()...)
 	}

@@ -25,6 +25,7 @@ const (
 
 	QuotaExceeded       Code = "quota-exceeded"
 	QuotaUncounted      Code = "quota-uncounted"
+	CreatorQuota        Code = "creator-quota"
 	UsageQuota          Code = "usage-quota"
 	PolicySpaceUse      Code = "policyspace-use"
 	PolicySpaceNotFound Code = "policyspace-not-found"

@@ -111,8 +111,8 @@ var explanations = []Explanation{
 		Code:      QuotaExceeded,
 		Meaning:   "The quota of a policy space has no room for the request in any of its namespaces.",
 		DecidedBy: byQuotas,
-		User: "Request less, or delete objects in a namespace of the policy space. 'kubectl describe policyspace NAME' " +
-			"shows the usage.",
+		User: "Request less, or delete objects in a namespace of the policy space. If count/namespaces is exceeded, delete " +
+			"a namespace, or use another policy space. 'kubectl describe policyspace NAME' shows the usage.",
 		Administrator: "Raise spec.quota.hard of the policy space, or move namespaces to another one.",
 	},
 	{
@@ -121,6 +121,14 @@ var explanations = []Explanation{
 		DecidedBy:     byQuotas,
 		User:          "Repeat the request after some seconds.",
 		Administrator: "Nothing, unless it lasts: then check that the operator and kube-controller-manager are running.",
+	},
+	{
+		Code: CreatorQuota,
+		Meaning: "The user who created the namespace has as many namespaces in the policy space, and below it, as its quota " +
+			"allows the same creator.",
+		DecidedBy:     byQuotas,
+		User:          "Delete one of your namespaces there, or use another policy space.",
+		Administrator: "Raise spec.quota.namespacesPerCreator.hard of the policy space, or add an exception for the user.",
 	},
 	{
 		Code:          UsageQuota,
@@ -311,8 +319,8 @@ var explanations = []Explanation{
 	{
 		Code:          InternalCheck,
 		Meaning:       "The request looks like one with which the operator asks the API server which rules are in force.",
-		DecidedBy:     byAttributes + ", or the ValidatingAdmissionPolicy nstpl-selectors-known",
-		User:          "Remove the annotation or the data that the message names.",
+		DecidedBy:     byAttributes + ", " + byQuotas + ", or the ValidatingAdmissionPolicy nstpl-selectors-known",
+		User:          "Remove the annotation, the label or the data that the message names.",
 		Administrator: "Nothing: this holds for every user.",
 	},
 }

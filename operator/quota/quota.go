@@ -1,9 +1,10 @@
 // Package quota accounts for the usage of policy spaces, and decides which changes their limits allow. A policy space
 // limits the total usage of all namespaces in it and in the policy spaces below it.
 //
-// The API server counts the usage. Every namespace below a limit has a ResourceQuota that counts and does not limit,
-// and the API server asks before it stores an increase there. The accounting of a policy space, in its status, has
-// three numbers for each resource:
+// The number of namespaces is counted in another way: CheckNamespaces decides about it, and package policyspace counts
+// namespaces and reservations for it. The API server counts all other usage. Every namespace below a limit has a
+// ResourceQuota that counts and does not limit, and the API server asks before it stores an increase there. The
+// accounting of a policy space, in its status, has three numbers for each resource:
 //
 //   - usage: the amounts that the ResourceQuotas of the namespaces store.
 //   - limit: spec.quota.hard of the policy space.
@@ -37,11 +38,11 @@ import (
 var Unlimited = resource.MustParse("1E")
 
 // Counted returns spec.hard of the ResourceQuota that counts for some policy spaces in a namespace: every resource that
-// one of them limits.
+// one of them limits, except for Namespaces.
 func Counted(lineage []*v1alpha1.PolicySpace) corev1.ResourceList {
 	counted := corev1.ResourceList{}
 	for _, space := range lineage {
-		for name := range Hard(space) {
+		for name := range Objects(space) {
 			counted[name] = Unlimited
 		}
 	}
@@ -70,6 +71,15 @@ func Unreachable(lineage []*v1alpha1.PolicySpace) []string {
 					"policyspace %s limits %s to %s, but usage reaches the limit %s of its ancestor %s first",
 					space.Name, name, limit.String(), lower.String(), ancestor.Name))
 				break
+			}
+		}
+	}
+	if own := PerCreator(space); own != nil {
+		for _, ancestor := range lineage[1:] {
+			if lower := PerCreator(ancestor); lower != nil && lower.Hard < own.Hard {
+				return append(warnings, fmt.Sprintf(
+					"policyspace %s limits the namespaces per creator to %d, but its ancestor %s allows only %d",
+					space.Name, own.Hard, ancestor.Name, lower.Hard))
 			}
 		}
 	}

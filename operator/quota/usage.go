@@ -27,12 +27,13 @@ type Usage struct {
 // usage.
 //
 // A limit is enforced, which means that it is in status.hard, as soon as every namespace has counted the resource, and
-// stays enforced from then on.
+// stays enforced from then on. Settle keeps the number of namespaces as it is in the status, and whether its limit is
+// enforced.
 func Settle(
 	space *v1alpha1.PolicySpace, namespaces []string, observed map[string]Usage,
 ) (status v1alpha1.PolicySpaceStatus, unconfirmed []string) {
 	status = *space.Status.DeepCopy()
-	hard := Hard(space)
+	hard, objects := Hard(space), Objects(space)
 	reservations := map[string]v1alpha1.QuotaBooking{}
 	for _, reservation := range status.Bookings {
 		reservations[reservation.Namespace] = reservation
@@ -40,6 +41,9 @@ func Settle(
 	used, counts := corev1.ResourceList{}, map[corev1.ResourceName]int{}
 	for name, limit := range hard {
 		used[name] = resource.Quantity{Format: limit.Format}
+		if name == Namespaces {
+			used[name] = status.Used[name]
+		}
 	}
 	status.Bookings, status.Uncounted = nil, nil
 	for _, namespace := range namespaces {
@@ -49,11 +53,11 @@ func Settle(
 		} else {
 			reservation.Used = nil
 		}
-		if stored.Unknown && len(hard) > 0 && len(status.Uncounted) < maxUncounted {
+		if stored.Unknown && len(objects) > 0 && len(status.Uncounted) < maxUncounted {
 			status.Uncounted = append(status.Uncounted, namespace)
 		}
 		exceeds := false
-		for name := range hard {
+		for name := range objects {
 			amount, counted := stored.Used[name]
 			if counted {
 				counts[name]++
@@ -71,7 +75,7 @@ func Settle(
 	}
 	enforced := corev1.ResourceList{}
 	for name, limit := range hard {
-		if _, before := status.Hard[name]; before || counts[name] == len(namespaces) {
+		if _, before := status.Hard[name]; before || name != Namespaces && counts[name] == len(namespaces) {
 			enforced[name] = limit
 		}
 	}

@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // PolicySpace groups namespaces and other policy spaces into a hierarchy. A namespace is in a space by the label
@@ -108,15 +109,67 @@ type SelfService struct {
 // +kubebuilder:validation:MaxLength=63
 type LabelPattern string
 
-// PolicySpaceQuota limits the total usage of many namespaces.
+// PolicySpaceQuota limits the total usage of many namespaces, and their number.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.hard) || has(self.namespacesPerCreator)",message="set hard, namespacesPerCreator, or both"
 type PolicySpaceQuota struct {
 	// hard is the limit for each resource, for example {pods: "100", requests.cpu: "40"}. The resources are those of a
 	// ResourceQuota, with the same names. You may set a limit below the current usage: then new usage is denied until
 	// enough is deleted. As with a ResourceQuota, a limit on cpu or memory makes it mandatory for every pod to declare
-	// that request or limit.
-	// +required
+	// that request or limit. In addition, count/namespaces limits how many namespaces have a label that puts them into
+	// this space or into a space below it.
+	// +optional
 	// +kubebuilder:validation:MaxProperties=64
-	Hard corev1.ResourceList `json:"hard"`
+	Hard corev1.ResourceList `json:"hard,omitempty"`
+
+	// namespacesPerCreator limits how many namespaces in this space and in the spaces below it the same user has
+	// created. The annotation authorization.k8s.io/creator, which admission keeps, names that user. Namespaces without
+	// it are not counted.
+	// +optional
+	NamespacesPerCreator *NamespacesPerCreator `json:"namespacesPerCreator,omitempty"`
+}
+
+// NamespacesPerCreator limits the number of namespaces that the same user has created.
+type NamespacesPerCreator struct {
+	// hard is the largest number of namespaces per creator. 0 allows only those of the exceptions.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Hard int32 `json:"hard"`
+
+	// exceptions are creators with another limit. If several exceptions match a creator, the largest limit applies.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	Exceptions []CreatorException `json:"exceptions,omitempty"`
+}
+
+// CreatorException gives some creators another limit on the number of their namespaces.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.__namespace__) == (self.kind == 'ServiceAccount')",message="a ServiceAccount has a namespace, and only a ServiceAccount does"
+type CreatorException struct {
+	// kind is what name names: a User, a Group or a ServiceAccount. The groups of a user are known only while the user
+	// makes a request. A Group therefore applies to namespaces that its members create, or move themselves, and not to
+	// those that another user moves into the space.
+	// +required
+	// +kubebuilder:validation:Enum=User;Group;ServiceAccount
+	Kind string `json:"kind"`
+
+	// name is the name of the user, the group or the ServiceAccount.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// namespace is the namespace of the ServiceAccount.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// hard is the largest number of namespaces. By default there is no limit.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Hard *int32 `json:"hard,omitempty"`
 }
 
 // Conditions of a PolicySpace.
@@ -174,6 +227,17 @@ type PolicySpaceStatus struct {
 	// +listType=atomic
 	Bookings []QuotaBooking `json:"bookings,omitempty"`
 
+	// namespaceReservations are reservations for namespaces that admission allowed and that the operator has not seen
+	// yet. Only a space that limits the number of namespaces has them.
+	// +optional
+	// +listType=atomic
+	NamespaceReservations []NamespaceReservation `json:"namespaceReservations,omitempty"`
+
+	// namespacesAsOf is the resourceVersion of the newest namespace whose reservation has ended. A replica decides
+	// about namespaces only once its cache is at least that new.
+	// +optional
+	NamespacesAsOf string `json:"namespacesAsOf,omitempty"`
+
 	// conditions contains Ready, Reconciling and Stalled, as kstatus defines them for every kind, and Exceeded for a
 	// space with a quota.
 	// +optional
@@ -198,4 +262,18 @@ type QuotaBooking struct {
 	Used corev1.ResourceList `json:"used"`
 	// since is the resourceVersion of the namespace's ResourceQuota on which the reservation is based.
 	Since string `json:"since"`
+}
+
+// NamespaceReservation reserves room for a namespace that is about to be created in the space, or to be moved there.
+type NamespaceReservation struct {
+	// name is the name of the namespace.
+	Name string `json:"name"`
+	// uid is the UID of the namespace. The API server chooses it before it asks admission.
+	UID types.UID `json:"uid"`
+	// creator is the user who created the namespace, or empty if that is unknown.
+	// +optional
+	Creator string `json:"creator,omitempty"`
+	// since is the resourceVersion from which the namespace is changed. It is empty for a namespace that is created.
+	// +optional
+	Since string `json:"since,omitempty"`
 }

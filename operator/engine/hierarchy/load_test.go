@@ -473,6 +473,26 @@ func TestLoadReportsFileNamesThatAreNotUTF8(t *testing.T) {
 	require.Equal(t, "foo-corp/caf\ufffd.txt", result.Warnings[0].Path)
 }
 
+func TestLoadWarnsOfLimitsOnNamespacesThatCannotHold(t *testing.T) {
+	t.Parallel()
+	limits := func(namespaces string) string {
+		return "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q}\nspec:\n  hard:\n    count/namespaces: " + namespaces
+	}
+	two := []string{"a/x/ns.yaml: " + namespace("x"), "a/z/ns.yaml: " + namespace("z")}
+	require.Empty(t, load(t, files(append(two, "a/q.yaml: "+limits("2"))...)).Warnings)
+	for file, want := range map[string]string{
+		"a/q.yaml":   "ResourceQuota q limits namespaces to 1, but the tree has 2 below a: the others cannot be created",
+		"q.yaml":     "ResourceQuota q limits namespaces to 1, but the tree has 2 below foo-corp: the others cannot be created",
+		"a/x/q.yaml": "ResourceQuota q limits count/namespaces, which has no effect in a namespace: move the limit to a policyspace directory",
+	} {
+		result := load(t, files(append(slices.Clone(two), file+": "+limits("1"))...))
+		require.Empty(t, result.Violations)
+		require.Len(t, result.Warnings, 1, file)
+		require.Equal(t, want, result.Warnings[0].Message)
+		require.Equal(t, 1, result.Warnings[0].Line)
+	}
+}
+
 func TestLoadLimitsTheSizeOfTemplates(t *testing.T) {
 	t.Parallel()
 	many := func(n int) []string {

@@ -6,9 +6,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/quota"
 )
 
 // rootOnly are the cluster-scoped kinds, which only the root directory may contain.
@@ -85,13 +87,44 @@ func (l *loader) checkNamespace(d *Directory) {
 			l.violate("name-reserved", object.Path, object.positions.name,
 				object.describe()+" has a name that is reserved for the operator", "rename it")
 		}
+		if _, limited := namespaceLimit(object); limited {
+			l.warn(object.Path, object.Line,
+				fmt.Sprintf("%s limits %s, which has no effect in a namespace: move the limit to a policyspace directory",
+					object.describe(), quota.Namespaces))
+		}
 	}
+}
+
+// namespaceLimit returns the limit of a ResourceQuota on the number of namespaces, and whether it has one.
+func namespaceLimit(object Object) (limit resource.Quantity, limited bool) {
+	if limits, ok := object.Object.(*corev1.ResourceQuota); ok {
+		limit, limited = limits.Spec.Hard[quota.Namespaces]
+	}
+	return limit, limited
+}
+
+// countNamespaces returns how many namespace directories are below a directory.
+func countNamespaces(d *Directory) int64 {
+	count := int64(0)
+	for _, child := range d.Children {
+		if slices.ContainsFunc(child.objects, func(o Object) bool { return o.kind == kindNamespace }) {
+			count++
+		} else {
+			count += countNamespaces(child)
+		}
+	}
+	return count
 }
 
 func (l *loader) checkPolicyspace(d *Directory) {
 	for _, object := range d.objects {
-		if quota, ok := object.Object.(*corev1.ResourceQuota); ok &&
-			(len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil) {
+		if limit, limited := namespaceLimit(object); limited && limit.Value() < countNamespaces(d) {
+			l.warn(object.Path, object.Line,
+				fmt.Sprintf("%s limits namespaces to %s, but the tree has %d below %s: the others cannot be created",
+					object.describe(), limit.String(), countNamespaces(d), d.Name))
+		}
+		if limits, ok := object.Object.(*corev1.ResourceQuota); ok &&
+			(len(limits.Spec.Scopes) > 0 || limits.Spec.ScopeSelector != nil) {
 			l.violate("ps-quota-scopes", object.Path, object.positions.scopes,
 				fmt.Sprintf("ResourceQuota %s of a policyspace has scopes, which are only allowed in namespaces",
 					object.name),

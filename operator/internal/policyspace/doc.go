@@ -44,6 +44,28 @@
 // the reservation itself: it renews the usage quota, which means that it changes an annotation and thereby the
 // resourceVersion. It does so after 0.3 seconds if another request needs the room, and after 5 seconds otherwise.
 //
+// # Namespaces
+//
+// The number of namespaces (count/namespaces, and namespacesPerCreator) is counted without ResourceQuotas. A namespace
+// counts in the policy space that its label names, and in all ancestors. NamespaceQuota validates the requests that put
+// a namespace into policy spaces: creations, and changes of the label. It counts the namespaces that exist, adds the
+// reservations (status.namespaceReservations), and writes another reservation into each policy space that the namespace
+// enters, before the API server stores the namespace. Three rules make that exact:
+//
+//   - The write names the resourceVersion of the PolicySpace from which the reservations were read, as for usage.
+//   - A reservation ends when a replica has seen its namespace, in a state after the one that the reservation goes on
+//     from. Then the namespace is counted by itself. status.namespacesAsOf is the newest resourceVersion at which
+//     that happened, and a replica decides only once it has seen everything up to there. The census, a store of a
+//     reflector of its own, knows up to where that is.
+//   - A reservation whose namespace is never stored ends after 40 seconds: the API server gives up each request after
+//     34 seconds. Nothing can end it earlier, since the creation of an object goes on from no resourceVersion that
+//     the operator could change. A request that needs the room is asked to try again; it is denied only if namespaces
+//     that exist use up the limit.
+//
+// The webhooks are configured, and namespaces are watched, only while some policy space has such a limit. The webhook
+// for policy spaces with a limit, and for those below them, fails closed. Another one, for all other policy spaces,
+// fails open: it sends namespaces of a policy space that was created below a limit a moment ago.
+//
 // # Invariants
 //
 //   - Admission lets no sum exceed its limit. A reservation is stored before the update is allowed, and the API server
@@ -72,6 +94,10 @@
 //   - The first count in a namespace may miss an object that is created at the same time. Requests wait until a
 //     namespace is counted, except for resources of which Kubernetes or templates create objects in every namespace;
 //     these are counted a second time when the namespace has been quiet for a second.
+//   - A policy space that moves below another one takes its namespaces along, whatever the limits on their number are.
+//     Until the cache of a replica has the new parent, the replica counts them in the old place only.
+//   - Between the write of the first limit on namespaces and the new webhook configuration, namespaces are created
+//     without a check. They count afterwards. The condition Ready is True once a probe has found the webhooks in force.
 //   - The namespaces of a renamed policy space move one by one. The old and the new policy space count the usage in
 //     both until 30 seconds after the last move.
 //
@@ -89,6 +115,9 @@
 //   - quotaadmission.go validates charges; chargedspaces.go finds the policy spaces that a charge counts in and checks
 //     them; storedusage.go compares a charge with the stored usage; reservations.go writes reservations; reclaim.go
 //     ends them when another request needs the room.
+//   - namespacequota.go validates requests that put namespaces into policy spaces; namespacetotals.go counts
+//     namespaces and ends their reservations; census.go has the namespaces; placingprobe.go finds out whether the API
+//     server asks.
 //   - sequencer.go and sequence.go release requests one by one; uncounted.go makes them wait until a namespace is
 //     counted.
 //   - denials.go reports denials and requests recounts; metrics.go exports usage and limits; versions.go compares

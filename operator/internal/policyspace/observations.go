@@ -18,7 +18,7 @@ import (
 func (r *Spaces) observe(
 	ctx context.Context, space *v1alpha1.PolicySpace,
 ) ([]string, map[string]quota.Usage, error) {
-	if len(quota.Hard(space)) == 0 && len(space.Status.Bookings) == 0 {
+	if len(quota.Objects(space)) == 0 && len(space.Status.Bookings) == 0 {
 		return nil, nil, nil
 	}
 	members, err := r.members(ctx, space)
@@ -56,7 +56,7 @@ func observationOf(usageQuota *corev1.ResourceQuota) quota.Usage {
 // countsAll reports whether the counted usage of a namespace contains every resource for which a policy space enforces
 // a limit.
 func countsAll(used corev1.ResourceList, space *v1alpha1.PolicySpace) bool {
-	for name := range quota.Hard(space) {
+	for name := range quota.Objects(space) {
 		_, isEnforced := space.Status.Hard[name]
 		if _, isCounted := used[name]; isEnforced && !isCounted {
 			return false
@@ -71,7 +71,7 @@ func uncountedNamespaces(
 ) []string {
 	var uncounted []string
 	for _, ns := range namespaces {
-		if !containsAll(observed[ns].Used, quota.Hard(space)) {
+		if !containsAll(observed[ns].Used, quota.Objects(space)) {
 			uncounted = append(uncounted, ns)
 		}
 	}

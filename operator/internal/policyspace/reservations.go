@@ -249,7 +249,7 @@ func checkSpace(space *v1alpha1.PolicySpace, change quota.Change) error {
 
 // limits reports whether a policy space limits a resource of which a change uses more.
 func limits(space *v1alpha1.PolicySpace, change quota.Change) bool {
-	hard := quota.Hard(space)
+	hard := quota.Objects(space)
 	for _, name := range change.Adds() {
 		if _, isLimited := hard[name]; isLimited {
 			return true

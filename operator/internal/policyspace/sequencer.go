@@ -57,7 +57,7 @@ func (s *Sequencer) Webhooks(ctx context.Context) ([]webhook.Webhook, error) {
 func limitedResources(spaces []v1alpha1.PolicySpace) []schema.GroupResource {
 	var limited []schema.GroupResource
 	for i := range spaces {
-		for name := range quota.Hard(&spaces[i]) {
+		for name := range quota.Objects(&spaces[i]) {
 			if one := quota.Requested(name); !slices.Contains(limited, one) {
 				limited = append(limited, one)
 			}

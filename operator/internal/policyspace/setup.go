@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -23,13 +24,17 @@ type Feature struct {
 	UsageQuotas *UsageQuotas
 	// Hierarchy, Placement, Quota and Sequencer are rows of the admission chain.
 	Hierarchy, Placement, Quota, Sequencer webhook.Plugin
+	// Namespaces are the rows for the limits on the number of namespaces. They come after all others, since they
+	// reserve nothing for requests that another plugin denies.
+	Namespaces []webhook.Plugin
 }
 
 // Options are what Setup needs.
 type Options struct {
 	Leader *leadership.Leader
 	// Clients are those of a replica that may not lead. Admission writes with them.
-	Clients kubernetes.Interface
+	Clients  kubernetes.Interface
+	Metadata metadata.Interface
 	// Namespaces is the queue of namespaces. The controllers add those that have to be reconciled again.
 	Namespaces *queue.Queue
 }
@@ -40,13 +45,6 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	spaceMetrics, err := NewMetrics(metrics.Registry)
 	if err != nil {
 		return nil, err
-	}
-	spaces := &Spaces{
-		Client: leader.Client, Live: mgr.GetAPIReader(), Namespaces: o.Namespaces, Metrics: spaceMetrics,
-		Caches: leader.Caches, Queues: leader.Queues,
-	}
-	if err := spaces.SetupWithManager(ctx, mgr); err != nil {
-		return nil, fmt.Errorf("set up the controller of policyspaces: %w", err)
 	}
 	usageQuotas := &UsageQuotas{
 		Client: leader.Client, Namespaces: o.Namespaces, Caches: leader.Caches, Queues: leader.Queues,
@@ -65,15 +63,35 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	if err != nil {
 		return nil, err
 	}
+	enforced := &enforcement{client: leader.Client}
+	census := newCensus(o.Metadata, func(ctx context.Context) (bool, error) {
+		limiting, err := limitingNamespaces(ctx, mgr.GetCache())
+		return len(limiting) > 0, err
+	}, enforced.reset)
+	if err := mgr.Add(census); err != nil {
+		return nil, err
+	}
+	totals := newNamespaceTotals(mgr.GetCache(), mgr.GetAPIReader(), census, &quota.changes)
+	spaces := &Spaces{
+		Client: leader.Client, Live: mgr.GetAPIReader(), Namespaces: o.Namespaces, Metrics: spaceMetrics,
+		Caches: leader.Caches, Queues: leader.Queues, totals: totals, enforcement: enforced,
+	}
+	if err := spaces.SetupWithManager(ctx, mgr); err != nil {
+		return nil, fmt.Errorf("set up the controller of policyspaces: %w", err)
+	}
 	missing := &missingSpaces{
 		cached: mgr.GetCache(), live: mgr.GetAPIReader(), reviews: clients.AuthorizationV1().SubjectAccessReviews(),
 	}
 	hierarchy := NewSpaceAdmission(mgr.GetAPIReader(), clients.CoreV1().ResourceQuotas(v1alpha1.OperatorNamespace),
 		missing)
 	placement := &PlacementAdmission{missing: missing}
+	namespaceQuota := &NamespaceQuota{
+		cached: mgr.GetCache(), live: mgr.GetAPIReader(), client: mgr.GetClient(), totals: totals, denials: denials,
+		changes: &quota.changes, writers: map[string]*namespaceWriter{},
+	}
 	return &Feature{
 		Spaces: spaces, UsageQuotas: usageQuotas,
 		Hierarchy: hierarchy.Plugin(), Placement: placement.Plugin(), Quota: quota.Plugin(),
-		Sequencer: NewSequencer(quota).Plugin(),
+		Sequencer: NewSequencer(quota).Plugin(), Namespaces: namespaceQuota.Plugins(),
 	}, nil
 }

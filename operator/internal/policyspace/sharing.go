@@ -62,7 +62,7 @@ func (r *Spaces) isShareDue(ctx context.Context, replacement hierarchy.Replaceme
 	return mayReplace(entered, len(inside)), err
 }
 
-func hasQuota(space *v1alpha1.PolicySpace) bool { return space != nil && len(quota.Hard(space)) > 0 }
+func hasQuota(space *v1alpha1.PolicySpace) bool { return space != nil && len(quota.Objects(space)) > 0 }
 
 // mayReplace reports whether a policy space with so many namespaces may replace another one when a namespace moves
 // there: it is empty or new.

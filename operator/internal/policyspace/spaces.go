@@ -25,6 +25,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/watch"
+	"nstpl.dev/nstpl/operator/quota"
 )
 
 const (
@@ -32,6 +33,8 @@ const (
 	usageDelay = 20 * time.Millisecond
 	// statusDelay is the same for changes that do not affect usage, such as the number of namespaces.
 	statusDelay = time.Second
+	// countDelay is the same for the number of namespaces, if it is limited.
+	countDelay = 200 * time.Millisecond
 	// freshnessPoll is when a policy space is reconciled again while the cache is behind.
 	freshnessPoll = 250 * time.Millisecond
 )
@@ -55,6 +58,9 @@ type Spaces struct {
 	freshness   freshness
 	firstCounts firstCounts
 	unwritten   unwritten
+	// totals counts namespaces, and enforcement tells whether limits on their number are enforced.
+	totals      *namespaceTotals
+	enforcement *enforcement
 }
 
 // freshness is whether the cache is known to contain all usage that an earlier leader may have seen.
@@ -71,6 +77,7 @@ func (r *Spaces) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	r.requests = r.Queues.NewRetrying("policyspace", backoff.FirstRetry)
+	r.totals.census.listener = r.enqueueCounted
 	newQueue := func(string, backoff.Limiter) backoff.Queue { return r.requests }
 	return ctrl.NewControllerManagedBy(mgr).Named("policyspace").
 		For(&v1alpha1.PolicySpace{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.isUpdateReconciled})).
@@ -80,10 +87,27 @@ func (r *Spaces) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
 		Complete(r.Caches.Before(r))
 }
 
+// enqueueCounted enqueues the policy spaces that limit the number of namespaces and in which a namespace was, or is.
+func (r *Spaces) enqueueCounted(before, after string) {
+	forest, err := r.totals.cachedForest(context.Background())
+	if err != nil {
+		return // the periodic reconciliation of the cache corrects the number
+	}
+	for _, label := range []string{before, after} {
+		known := map[string]bool{}
+		for at := forest.Get(label); at != nil && !known[at.Name]; at = forest.Get(at.Spec.Parent) {
+			if known[at.Name] = true; quota.LimitsNamespaces(at) {
+				r.enqueueAfter(countDelay, at.Name)
+			}
+		}
+	}
+}
+
 // isUpdateReconciled reports whether an update of a PolicySpace is reconciled at once. An update that leaves
 // reservations in the status is reconciled after a delay, because a reservation that is never written causes no event.
 func (r *Spaces) isUpdateReconciled(e event.UpdateEvent) bool {
-	if space, ok := e.ObjectNew.(*v1alpha1.PolicySpace); ok && len(space.Status.Bookings) > 0 {
+	if space, ok := e.ObjectNew.(*v1alpha1.PolicySpace); ok &&
+		len(space.Status.Bookings)+len(space.Status.NamespaceReservations) > 0 {
 		r.enqueueAfter(statusDelay, space.Name)
 	}
 	return watch.MoreThanStatus(e) ||

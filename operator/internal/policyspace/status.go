@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -32,6 +35,13 @@ const (
 // since the policy space was read; then it is reconciled again.
 func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace) (reconcile.Result, error) {
 	space, nextEnd := withoutEnded(stored)
+	counted, isKnown, err := r.countNamespaces(ctx, space)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !isKnown {
+		return reconcile.Result{RequeueAfter: freshnessPoll}, nil
+	}
 	namespaces, observed, err := r.observe(ctx, space)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -40,13 +50,15 @@ func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	status, pending := nextStatus(space, namespaces, observed, r.positionOf(space.Name, len(inside)))
+	status, pending := nextStatus(space, namespaces, observed, r.positionOf(space.Name, len(inside)), counted)
 	r.Metrics.setQuota(space.Name, quota.Hard(space), status.Used)
 	remaining, err := r.endExpired(ctx, space.Name, status, pending)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	result := reconcile.Result{RequeueAfter: sooner(nextCheck(space, status, remaining), nextEnd)}
+	result := reconcile.Result{
+		RequeueAfter: sooner(sooner(nextCheck(space, status, remaining), nextEnd), counted.nextCheck),
+	}
 	if !mustWrite(stored.Status, status) {
 		return result, nil
 	}
@@ -59,21 +71,61 @@ func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace)
 	return result, client.IgnoreNotFound(err)
 }
 
+// namespaceCount is what is known about the number of namespaces in and below a policy space.
+type namespaceCount struct {
+	// isEnforced reports whether the limits on it are enforced, if there are any.
+	isEnforced bool
+	// excess names the creators that have more namespaces than they may have, or is empty.
+	excess string
+	// nextCheck is when to count again: 0 if only events require it.
+	nextCheck time.Duration
+}
+
+// countNamespaces sets the number of namespaces, its limit and the reservations for namespaces in the status of a
+// policy space. isKnown is false while the census is behind the status.
+func (r *Spaces) countNamespaces(
+	ctx context.Context, space *v1alpha1.PolicySpace,
+) (counted namespaceCount, isKnown bool, err error) {
+	isLimited := quota.LimitsNamespaces(space)
+	if isLimited && !r.totals.census.wait(ctx, space.Status.NamespacesAsOf, 0) {
+		return counted, false, nil
+	}
+	space.Status, counted.excess, counted.nextCheck, err = r.totals.settle(ctx, space)
+	if err != nil || !isLimited {
+		return counted, true, err
+	}
+	if counted.isEnforced, err = r.enforcement.probe(ctx, space.Name); err != nil {
+		return counted, true, err
+	}
+	if !counted.isEnforced {
+		counted.nextCheck = sooner(counted.nextCheck, freshnessPoll)
+	}
+	if limit, isLimited := quota.Hard(space)[quota.Namespaces]; isLimited && counted.isEnforced {
+		space.Status.Hard = maps.Clone(space.Status.Hard)
+		if space.Status.Hard == nil {
+			space.Status.Hard = corev1.ResourceList{}
+		}
+		space.Status.Hard[quota.Namespaces] = limit
+	}
+	return counted, true, nil
+}
+
 // nextStatus returns the status of a policy space at a position in the hierarchy, and the namespaces for which more is
 // reserved than they use.
 func nextStatus(
 	space *v1alpha1.PolicySpace, namespaces []string, observed map[string]quota.Usage, at position,
+	counted namespaceCount,
 ) (status v1alpha1.PolicySpaceStatus, pending []string) {
 	status, pending = quota.Settle(space, namespaces, observed)
 	status.ObservedGeneration = space.Generation
 	status.Namespaces = int32(at.namespaces)
 	status.Path = at.path
-	is, reason, message := readiness(space, status, at, uncountedNamespaces(space, namespaces, observed))
+	is, reason, message := readiness(space, status, at, uncountedNamespaces(space, namespaces, observed), counted)
 	reporting.SetKstatus(&status.Conditions, space.Generation, is, reason, message)
 	if space.Spec.Quota == nil {
 		apimeta.RemoveStatusCondition(&status.Conditions, v1alpha1.PolicySpaceExceeded)
 	} else {
-		apimeta.SetStatusCondition(&status.Conditions, exceededCondition(space, status))
+		apimeta.SetStatusCondition(&status.Conditions, exceededCondition(space, status, counted))
 	}
 	return status, pending
 }
@@ -103,6 +155,7 @@ func mustWrite(stored, status v1alpha1.PolicySpaceStatus) bool {
 // space that waits for it has not failed.
 func readiness(
 	space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus, at position, uncounted []string,
+	counted namespaceCount,
 ) (is reporting.Kstatus, reason, message string) {
 	isEmpty := at.namespaces == 0 && !at.hasChildren
 	broken, isBroken := errors.AsType[*hierarchy.BrokenError](at.broken)
@@ -116,6 +169,9 @@ func readiness(
 			"the ResourceQuota %s is missing or was changed in namespaces %s: "+
 				"requests for limited resources are denied until the operator has repaired it",
 			v1alpha1.QuotaName, nameFirst(status.Uncounted))
+	case quota.LimitsNamespaces(space) && !counted.isEnforced:
+		return reporting.InProgress, "Counting",
+			"the API server does not ask the operator about namespaces yet: until it does, their number is not limited"
 	case len(status.Hard) < len(quota.Hard(space)):
 		return reporting.InProgress, "Counting", fmt.Sprintf(
 			"the API server has not counted usage yet in %d namespaces (%s): "+
@@ -138,13 +194,18 @@ func nameFirst(names []string) string {
 }
 
 // exceededCondition returns whether usage in a policy space exceeds a limit.
-func exceededCondition(space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus) metav1.Condition {
+func exceededCondition(
+	space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus, counted namespaceCount,
+) metav1.Condition {
 	exceeded := metav1.Condition{
 		Type: v1alpha1.PolicySpaceExceeded, ObservedGeneration: space.Generation, Status: metav1.ConditionFalse,
 		Reason: "WithinQuota", Message: "usage is within all limits",
 	}
-	if over := quota.Excess(space, status); over != "" {
-		exceeded.Status, exceeded.Reason, exceeded.Message = metav1.ConditionTrue, "Exceeded", over
+	over := slices.DeleteFunc([]string{quota.Excess(space, status), counted.excess},
+		func(excess string) bool { return excess == "" })
+	if len(over) > 0 {
+		exceeded.Status, exceeded.Reason = metav1.ConditionTrue, "Exceeded"
+		exceeded.Message = reporting.Shorten(strings.Join(over, ", "))
 	}
 	return exceeded
 }

@@ -85,7 +85,7 @@ func TestNextStatusIsReady(t *testing.T) {
 			if test.change != nil {
 				test.change(space)
 			}
-			status, _ := nextStatus(space, []string{"a", "b"}, test.observed, test.at)
+			status, _ := nextStatus(space, []string{"a", "b"}, test.observed, test.at, namespaceCount{})
 			ready := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceReady)
 			require.Equal(t, test.status, ready.Status)
 			for _, abnormal := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
@@ -116,7 +116,7 @@ func TestNextStatusIsExceeded(t *testing.T) {
 	t.Parallel()
 	next := func(space *v1alpha1.PolicySpace, pods string) *metav1.Condition {
 		observed := map[string]quota.Usage{"a": {Used: resourceList("pods", pods), ResourceVersion: "9"}}
-		space.Status, _ = nextStatus(space, []string{"a"}, observed, position{})
+		space.Status, _ = nextStatus(space, []string{"a"}, observed, position{}, namespaceCount{})
 		return apimeta.FindStatusCondition(space.Status.Conditions, v1alpha1.PolicySpaceExceeded)
 	}
 	space := countedSpace(resourceList("pods", "3"), nil)
@@ -139,7 +139,7 @@ func TestNextStatusReturnsPendingNamespaces(t *testing.T) {
 	status, pending := nextStatus(space, []string{"a", "b"}, map[string]quota.Usage{
 		"a": {Used: resourceList("pods", "2"), ResourceVersion: "5"},
 		"b": {Used: resourceList("pods", "2"), ResourceVersion: "6"},
-	}, position{})
+	}, position{}, namespaceCount{})
 	require.Equal(t, []string{"a"}, pending)
 	require.Equal(t, space.Status.Bookings[:1], status.Bookings)
 	require.EqualValues(t, 5, status.Used.Pods().Value())

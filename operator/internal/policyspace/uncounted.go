@@ -121,7 +121,7 @@ func (s *Sequencer) uncounted(
 func uncountedLimit(
 	space *v1alpha1.PolicySpace, used corev1.ResourceList, created schema.GroupResource, isSettling bool,
 ) *quota.UncountedError {
-	for limit := range quota.Hard(space) {
+	for limit := range quota.Objects(space) {
 		if quota.Requested(limit) != created || isSettling && quota.MayPrecedeCounting(limit) {
 			continue
 		}

@@ -21,6 +21,9 @@ type Request struct {
 	// Revision is the revision of the Webhook because of which the API server sent the request. It is set only while
 	// the plugin that owns that webhook is called.
 	Revision string
+	// IsDenied reports whether an earlier plugin of the chain has denied the request, deferred it, or could not decide
+	// about it. A validator that would reserve something for the request need not.
+	IsDenied bool
 	// Warnings are shown to the client whether the request is allowed or denied.
 	Warnings []string
 }

@@ -121,6 +121,7 @@ func (r reviewer) validate(ctx context.Context, review ctrladmission.Request) ct
 		if request.Revision = ""; p.Name == by.plugin {
 			request.Revision = by.revision
 		}
+		request.IsDenied = decisions.areNegative()
 		err := p.Validator.Validate(ctx, request)
 		decisions.add(p, err, r.count(ctx, p, err, false))
 	}
@@ -144,6 +145,11 @@ func (d *decisions) add(p *Plugin, err error, fatal bool) {
 	case fatal:
 		d.failure = new(undecided(p, err))
 	}
+}
+
+// areNegative reports whether the request is not allowed by the decisions so far.
+func (d *decisions) areNegative() bool {
+	return len(d.denials) > 0 || d.failure != nil || d.deferral != nil
 }
 
 // response returns the answer to the API server: a denial takes precedence over a failure, and a failure

@@ -134,6 +134,9 @@ func (p *preview) complete(
 		ns.Labels = labels.Merge(live.Labels, requested.Labels)
 		ns.Annotations = labels.Merge(live.Annotations, requested.Annotations)
 	}
+	if err := p.noteRoom(ctx, predicted, caller, ns); err != nil {
+		return nil, err
+	}
 	return withSpaceLabels(ctx, p.Session, predicted.cluster, ns)
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -75,7 +76,9 @@ func newLimits(u usage, names []string, only string) []limit {
 				Limit: maximum.String(), Percent: percent(used, maximum), Message: message(space, limited),
 			}
 			shown.PolicySpaces = u.children(members, name, limited, maximum)
-			if u.used != nil {
+			if u.used != nil && limited == quota.Namespaces {
+				shown.Namespaces = u.namespaceShares(name, maximum)
+			} else if u.used != nil {
 				shown.Namespaces = u.shares(members[name], limited, maximum)
 			}
 			limits = append(limits, shown)
@@ -110,7 +113,11 @@ func (u usage) children(
 	isKnown := u.used != nil
 	for _, child := range u.forest.Children(space) {
 		used, isCounted := u.forest.Get(child).Status.Used[name]
-		if !isCounted {
+		switch {
+		case isCounted:
+		case name == quota.Namespaces:
+			used, isCounted = *resource.NewQuantity(int64(len(u.labelled(child))), resource.DecimalSI), u.used != nil
+		default:
 			for _, ns := range members[child] {
 				used.Add(u.used[ns][name])
 			}
@@ -129,6 +136,27 @@ func (u usage) shares(namespaces []string, name corev1.ResourceName, maximum res
 	var shares []share
 	for _, ns := range namespaces {
 		shares = append(shares, newShare(ns, u.used[ns][name], maximum))
+	}
+	return ordered(shares)
+}
+
+// labelled returns the namespaces with a label that puts them into a policyspace, or into one below it.
+func (u usage) labelled(space string) []string {
+	below := u.forest.Below(space)
+	var names []string
+	for _, ns := range u.namespaces {
+		if below[ns.Labels[v1alpha1.PolicySpaceLabel]] && !match.IsSystemNamespace(ns.Name) {
+			names = append(names, ns.Name)
+		}
+	}
+	return names
+}
+
+// namespaceShares returns the shares of namespaces in a limit on their number.
+func (u usage) namespaceShares(space string, maximum resource.Quantity) []share {
+	var shares []share
+	for _, name := range u.labelled(space) {
+		shares = append(shares, newShare(name, *resource.NewQuantity(1, resource.DecimalSI), maximum))
 	}
 	return ordered(shares)
 }
@@ -157,7 +185,14 @@ func percent(used, maximum resource.Quantity) int {
 // message returns what a user should know about the usage of a resource in a policyspace.
 func message(space *v1alpha1.PolicySpace, name corev1.ResourceName) string {
 	var parts []string
-	if _, enforced := space.Status.Hard[name]; !enforced {
+	_, enforced := space.Status.Hard[name]
+	if name == quota.Namespaces {
+		if !enforced {
+			return "not enforced yet"
+		}
+		return ""
+	}
+	if !enforced {
 		parts = append(parts, "not counted in all namespaces yet")
 	}
 	if len(space.Status.Uncounted) > 0 {

@@ -120,3 +120,24 @@ func TestTableShowsTheLargestUsers(t *testing.T) {
 	require.Equal(t, "  2 more with -o wide", rows[6][0])
 	require.Len(t, table([]limit{many}, true).Rows, 8)
 }
+
+// Namespaces are counted by their labels, and a child without a limit by those below it.
+func TestLimitsOnTheNumberOfNamespaces(t *testing.T) {
+	t.Parallel()
+	few := example()
+	few.forest.Get("root").Spec.Quota = &v1alpha1.PolicySpaceQuota{Hard: list("count/namespaces", "8")}
+	few.forest.Get("root").Status = v1alpha1.PolicySpaceStatus{
+		Hard: list("count/namespaces", "8"), Used: list("count/namespaces", "4"),
+	}
+	limits := newLimits(few, []string{"root"}, "")
+	require.Len(t, limits, 1)
+	require.Equal(t, 50, limits[0].Percent)
+	require.Empty(t, limits[0].Message)
+	require.Equal(t, []string{"a 1 12%", "b 1 12%", "c 1 12%", "d 1 12%"}, shown(limits[0].Namespaces))
+	require.Equal(t, []string{"free 2 25%", "limited 1 12%"}, shown(limits[0].PolicySpaces))
+	few.forest.Get("root").Status.Hard = nil
+	require.Equal(t, "not enforced yet", newLimits(few, []string{"root"}, "")[0].Message)
+	few.used, few.namespaces = nil, nil
+	require.Nil(t, newLimits(few, []string{"root"}, "")[0].Namespaces)
+	require.Nil(t, newLimits(few, []string{"root"}, "")[0].PolicySpaces)
+}

@@ -60,7 +60,8 @@ func (c *checker) checkSpace(object source.Object) {
 		Spec struct {
 			Parent string `json:"parent"`
 			Quota  struct {
-				Hard map[corev1.ResourceName]json.RawMessage `json:"hard"`
+				Hard       map[corev1.ResourceName]json.RawMessage `json:"hard"`
+				PerCreator json.RawMessage                         `json:"namespacesPerCreator"`
 			} `json:"quota"`
 		} `json:"spec"`
 	}
@@ -77,12 +78,15 @@ func (c *checker) checkSpace(object source.Object) {
 			c.violate(object, ruleQuota, at, wrong, "correct or remove the limit")
 		}
 	}
+	var perCreator *v1alpha1.NamespacesPerCreator
+	_ = json.Unmarshal(fields.Spec.Quota.PerCreator, &perCreator) // the schema reports what it cannot read
 	if object.Name != "" {
 		c.related.spaces = append(c.related.spaces, policySpace{
 			source: object, PolicySpace: v1alpha1.PolicySpace{
 				ObjectMeta: metav1.ObjectMeta{Name: object.Name},
 				Spec: v1alpha1.PolicySpaceSpec{
-					Parent: fields.Spec.Parent, Quota: &v1alpha1.PolicySpaceQuota{Hard: hard},
+					Parent: fields.Spec.Parent,
+					Quota:  &v1alpha1.PolicySpaceQuota{Hard: hard, NamespacesPerCreator: perCreator},
 				},
 			},
 		})

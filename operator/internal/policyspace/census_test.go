@@ -1,0 +1,271 @@
+package policyspace
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/quota"
+)
+
+// placedIn returns the metadata of a namespace whose creator is jane.
+func placedIn(space, name string, uid types.UID, version string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: name, UID: uid, ResourceVersion: version, Labels: map[string]string{v1alpha1.PolicySpaceLabel: space},
+		Annotations: map[string]string{v1alpha1.CreatorAnnotation: "jane"},
+	}}
+}
+
+// censusOf returns a census with the namespaces of a list.
+func censusOf(t *testing.T, version string, namespaces ...*metav1.PartialObjectMetadata) *census {
+	t.Helper()
+	c := newCensus(nil, nil, nil)
+	list := make([]any, 0, len(namespaces))
+	for _, ns := range namespaces {
+		list = append(list, ns)
+	}
+	require.NoError(t, c.Replace(list, version))
+	return c
+}
+
+func reservationOf(name string, uid types.UID, since string) v1alpha1.NamespaceReservation {
+	return v1alpha1.NamespaceReservation{Name: name, UID: uid, Since: since, Creator: "jane"}
+}
+
+func TestCensusCountsNamespacesAndReservations(t *testing.T) {
+	t.Parallel()
+	c := censusOf(t, "10", placedIn("a", "a1", "1", "5"), placedIn("a", "a2", "2", "6"), placedIn("b", "b1", "3", "7"))
+	in := map[string]bool{"a": true}
+	about := reservationOf("new", "9", "")
+	for name, test := range map[string]struct {
+		reservations []v1alpha1.NamespaceReservation
+		about        v1alpha1.NamespaceReservation
+		want         quota.NamespaceUse
+	}{
+		"those that exist": {about: about, want: quota.NamespaceUse{Existing: 2, ExistingOfCreator: 2}},
+		"another creator": {
+			about: v1alpha1.NamespaceReservation{Name: "new", Creator: "john"}, want: quota.NamespaceUse{Existing: 2},
+		},
+		"not the one that is placed": {
+			about: reservationOf("a1", "1", "5"), want: quota.NamespaceUse{Existing: 1, ExistingOfCreator: 1},
+		},
+		"those that are being created": {
+			about: about, reservations: []v1alpha1.NamespaceReservation{reservationOf("r", "8", "")},
+			want: quota.NamespaceUse{Existing: 2, ExistingOfCreator: 2, Reserved: 1, ReservedOfCreator: 1},
+		},
+		"those that exist are reserved no more": {
+			about: about, reservations: []v1alpha1.NamespaceReservation{reservationOf("a1", "1", "")},
+			want: quota.NamespaceUse{Existing: 2, ExistingOfCreator: 2},
+		},
+		"one that is about to move there": {
+			about: about, reservations: []v1alpha1.NamespaceReservation{reservationOf("b1", "3", "7")},
+			want: quota.NamespaceUse{Existing: 2, ExistingOfCreator: 2, Reserved: 1, ReservedOfCreator: 1},
+		},
+		"one that changed otherwise did not move": {
+			about: about, reservations: []v1alpha1.NamespaceReservation{reservationOf("b1", "3", "6")},
+			want: quota.NamespaceUse{Existing: 2, ExistingOfCreator: 2},
+		},
+		"a name counts once": {
+			about: about, reservations: []v1alpha1.NamespaceReservation{
+				reservationOf("a1", "8", ""), reservationOf("r", "9", ""), reservationOf("r", "10", ""),
+			},
+			want: quota.NamespaceUse{Existing: 2, ExistingOfCreator: 2, Reserved: 1, ReservedOfCreator: 1},
+		},
+		"its own reservation": {
+			about: about, reservations: []v1alpha1.NamespaceReservation{about},
+			want: quota.NamespaceUse{Existing: 2, ExistingOfCreator: 2},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, test.want, c.count(in, test.reservations, test.about))
+		})
+	}
+}
+
+func TestCensusEndsReservationsOfKnownNamespaces(t *testing.T) {
+	t.Parallel()
+	c := censusOf(t, "10", placedIn("a", "a1", "1", "5"))
+	all := []v1alpha1.NamespaceReservation{
+		reservationOf("a1", "1", ""), reservationOf("a2", "2", ""), reservationOf("a3", "3", "11"),
+	}
+	remaining, asOf := c.remaining(all)
+	require.Equal(t, all[1:], remaining)
+	require.Equal(t, "5", asOf)
+
+	require.NoError(t, c.Add(placedIn("a", "a2", "2", "11")))
+	require.NoError(t, c.Delete(placedIn("a", "a2", "2", "12")))
+	require.NoError(t, c.Add(placedIn("a", "a3", "3", "11")))
+	remaining, asOf = c.remaining(all)
+	require.Equal(t, all[2:], remaining, "a deleted namespace was seen, and a move goes on from a seen state")
+	require.Equal(t, "5", asOf)
+	require.NoError(t, c.Update(placedIn("b", "a3", "3", "13")))
+	remaining, asOf = c.remaining(all)
+	require.Empty(t, remaining)
+	require.Equal(t, "13", asOf)
+	require.Equal(t, map[string]int{"jane": 1}, c.byCreator(map[string]bool{"b": true}))
+
+	require.NoError(t, c.Replace([]any{placedIn("a", "a1", "4", "20")}, "21"))
+	remaining, _ = c.remaining(append(all, reservationOf("a1", "4", ""), reservationOf("a1", "5", "")))
+	require.Equal(t, []v1alpha1.NamespaceReservation{reservationOf("a1", "5", "")}, remaining,
+		"a list ends the reservations of those that it replaces")
+	require.Equal(t, []string{"a"}, c.spaces())
+}
+
+func TestCensusIsAsNewAsItsLastChange(t *testing.T) {
+	t.Parallel()
+	c := newCensus(nil, nil, nil)
+	require.False(t, c.wait(t.Context(), "", 0), "before the first list it is as new as nothing")
+	require.NoError(t, c.Replace(nil, "10"))
+	require.True(t, c.wait(t.Context(), "", 0))
+	require.True(t, c.wait(t.Context(), "10", 0))
+	require.False(t, c.wait(t.Context(), "11", 0))
+	go func() { _ = c.Bookmark("11") }()
+	require.True(t, c.wait(t.Context(), "11", time.Minute))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.False(t, c.wait(ended, "12", time.Minute))
+}
+
+// Requests on two replicas with late censuses, lost and late writes, deletions and a leader that ends reservations
+// follow one another at random. The number of namespaces never exceeds the limit.
+func TestNumberOfNamespacesNeverExceedsTheLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 4
+	full := 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // the tests are reproducible
+		cluster := newSimulation(t, limit)
+		for range 200 {
+			replica := cluster.replicas[r.IntN(2)]
+			switch r.IntN(8) {
+			case 0, 1, 2:
+				cluster.request(replica, fmt.Sprint("n", r.IntN(9)))
+			case 3, 4:
+				cluster.store(r)
+			case 5:
+				cluster.delete(r)
+			case 6:
+				replica.receive(t, cluster.events)
+			case 7:
+				cluster.settle(replica)
+			}
+			require.LessOrEqual(t, len(cluster.stored), limit, "seed %d", seed)
+			if len(cluster.stored) == limit {
+				full++
+			}
+		}
+	}
+	require.Greater(t, full, 1000, "the limit is reached often, so that a mistake would exceed it")
+}
+
+// simulation is an API server with namespaces in the policy space s, and two replicas of the operator.
+type simulation struct {
+	space    *v1alpha1.PolicySpace
+	stored   map[string]*metav1.PartialObjectMetadata
+	allowed  []v1alpha1.NamespaceReservation
+	events   []simulatedEvent
+	version  int
+	replicas [2]*simulatedReplica
+}
+
+type simulatedEvent struct {
+	object    *metav1.PartialObjectMetadata
+	isDeleted bool
+}
+
+// simulatedReplica has a census that has seen some events.
+type simulatedReplica struct {
+	census   *census
+	received int
+}
+
+func newSimulation(t *testing.T, limit int) *simulation {
+	t.Helper()
+	space := countedSpace(resourceList(string(quota.Namespaces), fmt.Sprint(limit)), nil)
+	s := &simulation{space: space, stored: map[string]*metav1.PartialObjectMetadata{}, version: 10}
+	for i := range s.replicas {
+		s.replicas[i] = &simulatedReplica{census: censusOf(t, "10")}
+	}
+	return s
+}
+
+// receive delivers the next event to the census of a replica.
+func (r *simulatedReplica) receive(t *testing.T, events []simulatedEvent) {
+	t.Helper()
+	if r.received == len(events) {
+		return
+	}
+	event := events[r.received]
+	r.received++
+	if event.isDeleted {
+		require.NoError(t, r.census.Delete(event.object))
+	} else {
+		require.NoError(t, r.census.Add(event.object))
+	}
+}
+
+// request asks a replica whether a namespace may be created, as NamespaceQuota does it.
+func (s *simulation) request(r *simulatedReplica, name string) {
+	s.version++
+	about := reservationOf(name, types.UID(fmt.Sprint("uid", s.version)), "")
+	if !r.census.wait(context.Background(), s.space.Status.NamespacesAsOf, 0) {
+		return
+	}
+	use := r.census.count(map[string]bool{"s": true}, s.space.Status.NamespaceReservations, about)
+	if quota.CheckNamespaces(s.space, quota.Creator{Name: "jane"}, use) != nil {
+		return
+	}
+	remaining, asOf := r.census.remaining(s.space.Status.NamespaceReservations)
+	s.space.Status.NamespaceReservations = quota.WithReservation(remaining, about)
+	s.space.Status.NamespacesAsOf = newerVersion(s.space.Status.NamespacesAsOf, asOf)
+	s.allowed = append(s.allowed, about)
+}
+
+// store stores one of the allowed namespaces, unless its name exists, or drops it from the requests, as if it was lost.
+// A reservation of a lost request would only expire; the leader ends it here.
+func (s *simulation) store(r *rand.Rand) {
+	if len(s.allowed) == 0 {
+		return
+	}
+	i := r.IntN(len(s.allowed))
+	about := s.allowed[i]
+	s.allowed = slices.Delete(s.allowed, i, i+1)
+	if _, exists := s.stored[about.Name]; exists || r.IntN(4) == 0 {
+		s.space.Status.NamespaceReservations = slices.DeleteFunc(s.space.Status.NamespaceReservations,
+			func(r v1alpha1.NamespaceReservation) bool { return r == about })
+		return
+	}
+	s.version++
+	s.stored[about.Name] = placedIn("s", about.Name, about.UID, fmt.Sprint(s.version))
+	s.events = append(s.events, simulatedEvent{object: s.stored[about.Name]})
+}
+
+func (s *simulation) delete(r *rand.Rand) {
+	name := fmt.Sprint("n", r.IntN(9))
+	if ns, exists := s.stored[name]; exists {
+		s.version++
+		gone := ns.DeepCopy()
+		gone.ResourceVersion = fmt.Sprint(s.version)
+		delete(s.stored, name)
+		s.events = append(s.events, simulatedEvent{gone, true})
+	}
+}
+
+// settle ends reservations as the leader does.
+func (s *simulation) settle(r *simulatedReplica) {
+	if !r.census.wait(context.Background(), s.space.Status.NamespacesAsOf, 0) {
+		return
+	}
+	remaining, asOf := r.census.remaining(s.space.Status.NamespaceReservations)
+	s.space.Status.NamespaceReservations = remaining
+	s.space.Status.NamespacesAsOf = newerVersion(s.space.Status.NamespacesAsOf, asOf)
+}
