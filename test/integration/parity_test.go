@@ -102,7 +102,7 @@ func (s *testScope) expectStoredAsPreviewed(templates []*v1alpha1.NamespaceTempl
 	for _, ns := range namespaces {
 		templates, unpopulated := populate.Matching(index, ns)
 		require.Empty(s.t, unpopulated)
-		preview := populate.Declare(cache, ns, templates)
+		preview := populate.Declare(cache, nil, ns, templates)
 		require.Empty(s.t, preview.Broken)
 		if ns.Annotations[v1alpha1.CreatorAnnotation] == "" {
 			s.applyLabels(ns)
@@ -170,7 +170,7 @@ func (s *testScope) expectEmptyPlan(ns *corev1.Namespace, cache *render.Cache, i
 	found := &corev1.Namespace{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found))
 	templates, _ := populate.Matching(index, found)
-	declared := populate.Declare(cache, found, templates)
+	declared := populate.Declare(cache, nil, found, templates)
 	there := s.listPopulatedObjects(found, populate.KindsToObserve(index.All(), declared))
 	for _, change := range populate.NewPlan(declared, index, populate.Observed{Objects: there}).Changes {
 		require.Contains(s.t, []populate.Action{populate.Unchanged, populate.LeaveAlone}, change.Action,

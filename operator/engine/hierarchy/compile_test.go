@@ -72,7 +72,7 @@ func TestCompileAgreesWithFlatten(t *testing.T) {
 	for _, ns := range namespaces {
 		ns, err := forest.Placed(ns)
 		require.NoError(t, err)
-		declared := populate.Declare(render.NewCache(), ns, index.Match(ns))
+		declared := populate.Declare(render.NewCache(), nil, ns, index.Match(ns))
 		require.Empty(t, declared.Broken)
 		for _, object := range declared.Objects {
 			object.SetLabels(nil)

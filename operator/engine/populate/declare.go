@@ -34,6 +34,8 @@ type Declared struct {
 	Withheld []Withheld
 	// Broken templates can't be rendered. The objects that they populated before are not pruned.
 	Broken []Broken
+
+	sources Sources
 }
 
 // Object is an object as templates declare it for its namespace.
@@ -42,6 +44,8 @@ type Object struct {
 	Template *v1alpha1.NamespaceTemplate
 	// Hash identifies the content, without the namespace.
 	Hash string
+	// Unavailable is the source of a copy if it cannot be copied. The object then has no content, and is not applied.
+	Unavailable *Source
 }
 
 // Overridden is a declaration of an object that a later template declares, too.
@@ -94,12 +98,14 @@ func (o Object) ID() ObjectID {
 }
 
 // Declare renders templates for a namespace. The templates must match ns, and be sorted by name.
-func Declare(cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate) Declared {
-	declared := Declared{Namespace: ns, Templates: templates}
+func Declare(
+	cache *render.Cache, sources Sources, ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate,
+) Declared {
+	declared := Declared{Namespace: ns, Templates: templates, sources: sources}
 	values := render.Values{Namespace: ns.Name, Creator: ns.Annotations[v1alpha1.CreatorAnnotation]}
 	position := map[ObjectID]int{}
 	for _, template := range templates {
-		objects, metadata, omitted, err := stamp(cache, template, ns, values)
+		objects, metadata, omitted, err := stamp(cache, sources, template, ns, values)
 		if err != nil {
 			declared.Broken = append(declared.Broken, Broken{template, err})
 			continue
@@ -124,7 +130,8 @@ func Declare(cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.Na
 }
 
 func stamp(
-	cache *render.Cache, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace, values render.Values,
+	cache *render.Cache, sources Sources, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace,
+	values render.Values,
 ) ([]Object, map[render.MetadataKey]string, []render.Omission, error) {
 	compiled, err := cache.Compile(template, match.Overlays(template, ns))
 	if err != nil {
@@ -141,6 +148,11 @@ func stamp(
 			return nil, nil, nil, fmt.Errorf("template %s: %w", template.Name, err)
 		}
 		objects = append(objects, Object{Unstructured: object, Template: template, Hash: hash})
+	}
+	if len(template.Spec.Sources) > 0 {
+		if objects, err = filled(objects, ns.Name, sources); err != nil {
+			return nil, nil, nil, fmt.Errorf("template %s: %w", template.Name, err)
+		}
 	}
 	metadata, unknown := compiled.StampMetadata(values)
 	return objects, metadata, append(omitted, unknown...), nil

@@ -37,7 +37,7 @@ func teamA() *corev1.Namespace {
 }
 
 func declare(ns *corev1.Namespace, templates ...*v1alpha1.NamespaceTemplate) Declared {
-	return Declare(render.NewCache(), ns, templates)
+	return Declare(render.NewCache(), nil, ns, templates)
 }
 
 const (

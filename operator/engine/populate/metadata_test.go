@@ -111,7 +111,7 @@ func TestPlanOfADeclaredLabel(t *testing.T) {
 				if policy == v1alpha1.DriftReport && test.reported != "" {
 					want = test.reported
 				}
-				plan := NewPlan(Declare(render.NewCache(), test.ns, []*v1alpha1.NamespaceTemplate{template}),
+				plan := NewPlan(Declare(render.NewCache(), nil, test.ns, []*v1alpha1.NamespaceTemplate{template}),
 					match.NewIndex(template), Observed{})
 				require.Len(t, plan.Changes, 1)
 				change := plan.Changes[0].Metadata.Values[0]
@@ -167,7 +167,7 @@ func TestPlanOfAnUndeclaredLabel(t *testing.T) {
 				ns = namespaceWith("x", recorded("t", "x"))
 			}
 			index := match.NewIndex(test.template)
-			plan := NewPlan(Declare(render.NewCache(), ns, index.Match(ns)), index, Observed{})
+			plan := NewPlan(Declare(render.NewCache(), nil, ns, index.Match(ns)), index, Observed{})
 			require.NotEmpty(t, plan.Changes)
 			metadata := plan.Changes[0].Metadata
 			require.Len(t, metadata.Values, 1)
@@ -201,7 +201,7 @@ func TestALabelByWhichATemplateSelectsIsNotSet(t *testing.T) {
 		ns       *corev1.Namespace
 		severity Severity
 	}{{namespaceWith("", recordedValue{}), Error}, {namespaceWith("x", recorded("t", "x")), Warning}} {
-		plan := NewPlan(Declare(render.NewCache(), test.ns, []*v1alpha1.NamespaceTemplate{template}), index, Observed{})
+		plan := NewPlan(Declare(render.NewCache(), nil, test.ns, []*v1alpha1.NamespaceTemplate{template}), index, Observed{})
 		require.Equal(t, LeaveAlone, plan.Changes[0].Action)
 		findings := Findings(plan, Result{})
 		require.Equal(t, []Finding{{
@@ -219,7 +219,7 @@ func TestFindingsAboutNamespaceMetadata(t *testing.T) {
 	ignores.Spec.NamespaceMetadata.Labels["other"] = "x"
 	last := setsTier("b", "y")
 	templates := []*v1alpha1.NamespaceTemplate{ignores, last}
-	plan := NewPlan(Declare(render.NewCache(), namespaceWith("z", recordedValue{}), templates),
+	plan := NewPlan(Declare(render.NewCache(), nil, namespaceWith("z", recordedValue{}), templates),
 		match.NewIndex(templates...), Observed{})
 	require.Equal(t, "a,b", plan.Changes[0].Template)
 	require.True(t, plan.Changes[0].IsOf("b"))

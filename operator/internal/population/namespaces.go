@@ -238,7 +238,7 @@ func (r *Namespaces) queueAgain(ns *corev1.Namespace) {
 }
 
 func (r *Namespaces) render(selected *selection) populate.Declared {
-	return populate.Declare(r.Templates.Cache, selected.placed, selected.templates)
+	return populate.Declare(r.Templates.Cache, r.Templates.Sources.Get, selected.placed, selected.templates)
 }
 
 // plan compares what is declared with what exists.

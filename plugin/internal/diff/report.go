@@ -131,6 +131,9 @@ func newReport(namespaces iter.Seq[survey.Namespace], readErrs []error) *report 
 				r.Summary.UnchangedObjects++
 				continue
 			}
+			if change.Declared != nil && change.Declared.Unavailable != nil {
+				unknown[output.ChangedObject(change)+": "+change.Reason] = true
+			}
 			r.Items = append(r.Items, newItem(name, change))
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
@@ -134,6 +135,9 @@ func addDeclaration(a *answer, change *populate.Change, index *match.Index) {
 		return
 	}
 	if change.Declared != nil {
+		if source, isCopy := render.SourceOf(change.Declared.Unstructured); isCopy {
+			text += ", as a copy of " + source.String()
+		}
 		for _, layer := range index.Layers(change.Template) {
 			if layer.Template.Generation == change.Declared.Template.Generation && layer.Revision > 0 {
 				text += fmt.Sprintf(", revision %d", layer.Revision)
@@ -198,6 +202,9 @@ func (e *explainer) explainChange(
 		a.add(labelRemedy, fmt.Sprintf("'kubectl nstpl diff %s' shows the differences from the templates.", a.Namespace))
 	case populate.Unknown:
 		a.Summary = fmt.Sprintf("%s is declared by template %s, but cannot be compared with it", a.where(), template)
+		if change.Declared != nil && change.Declared.Unavailable != nil {
+			edit = "To change it, change its source. The operator updates the copy by itself."
+		}
 		a.add(labelState, change.Reason)
 		a.add(labelRemedy, edit)
 	}

@@ -207,7 +207,7 @@ func populated(
 	index, cache := match.NewIndex(templates...), render.NewCache()
 	byKind := map[string][]json.RawMessage{}
 	for _, ns := range namespaces {
-		declared := populate.Declare(cache, ns, index.Match(ns))
+		declared := populate.Declare(cache, nil, ns, index.Match(ns))
 		if len(declared.Broken) > 0 {
 			return nil, declared.Broken[0].Err
 		}
