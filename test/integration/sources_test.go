@@ -494,8 +494,13 @@ func TestCopiesSurviveRestarts(t *testing.T) {
 	vault := s.newSources("vault")
 	s.createObjects(vault.Name, documents(secret("a", "1"), secret("b", "1")))
 	s.letOperatorGet(vault, "secrets", "a", "b")
-	s.createTemplate("copies", "", deletesObjects, copies(sourceOf("Secret", vault, "a"), sourceOf("Secret", vault, "b")))
+	template := s.createTemplate("copies", "", deletesObjects,
+		copies(sourceOf("Secret", vault, "a"), sourceOf("Secret", vault, "b")))
 	ns := s.createPopulatedNamespace("n")
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, metav1.ConditionTrue, templateCondition(status, v1alpha1.ConditionReady).Status)
+		assert.EqualValues(c, 1, status.Namespaces.Populated)
+	})
 	s.expectRestartWritesNothing("namespace")
 
 	require.NoError(t, s.operator.Kill())
