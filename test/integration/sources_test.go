@@ -26,9 +26,9 @@ import (
 )
 
 // newSources creates a namespace for sources, which no template selects.
-func (s *testScope) newSources(short string) *corev1.Namespace {
+func (s *testScope) newSources() *corev1.Namespace {
 	s.t.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("vault")}}
 	require.NoError(s.t, s.client.Create(s.t.Context(), ns))
 	s.waitInitialized(ns)
 	return ns
@@ -109,7 +109,7 @@ func (s *testScope) deleteIn(ns *corev1.Namespace, objects string) {
 func TestCopiesFollowTheirSource(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources("vault")
+	vault := s.newSources()
 	s.createObjects(vault.Name, `
 apiVersion: v1
 kind: Secret
@@ -172,7 +172,7 @@ data: {.dockerconfigjson: e30K, literal: JChOQU1FU1BBQ0Up}
 func TestImmutableCopiesAreReplaced(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources("vault")
+	vault := s.newSources()
 	const immutable = "immutable: true\n"
 	s.createObjects(vault.Name, documents(secret("a", "1")+immutable, configMap("b", "1")+immutable))
 	s.letOperatorGet(vault, "secrets", "a")
@@ -191,7 +191,7 @@ func TestImmutableCopiesAreReplaced(t *testing.T) {
 func TestAMissingSourceIsReportedAndCopiedOnceItExists(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources("vault")
+	vault := s.newSources()
 	s.letOperatorGet(vault, "secrets", "pull")
 	template := s.createTemplate("copies", configMap("a", "v"), copies(sourceOf("Secret", vault, "pull")))
 	s.createTemplate("other", configMap("b", "v"))
@@ -227,7 +227,7 @@ func TestAMissingSourceIsReportedAndCopiedOnceItExists(t *testing.T) {
 func TestALostSourceFollowsTheDeletionPolicy(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources("vault")
+	vault := s.newSources()
 	s.createObjects(vault.Name, documents(secret("a", "1"), secret("b", "1")))
 	s.letOperatorGet(vault, "secrets", "a")
 	lost := s.letOperatorGet(vault, "secrets", "b")
@@ -268,7 +268,7 @@ func TestALostSourceFollowsTheDeletionPolicy(t *testing.T) {
 func TestAdmissionOfTemplatesRequiresGetOnSources(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources("vault")
+	vault := s.newSources()
 	s.createObjects(vault.Name, documents(secret("pull", "v"), secret("other", "v")))
 	s.letOperatorGet(vault, "secrets", "pull", "other")
 	writesSecrets := policyRule("create patch delete", "", "secrets")
@@ -329,7 +329,7 @@ func TestAdmissionOfTemplatesRequiresGetOnSources(t *testing.T) {
 func TestTheOperatorNeedsGetOnSources(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources("vault")
+	vault := s.newSources()
 	s.createObjects(vault.Name, documents(secret("pull", "v"), configMap("ca", "v")))
 	s.letOperatorGet(vault, "secrets", "another")
 	template := s.newTemplate("copies", "", copies(sourceOf("Secret", vault, "pull")))
@@ -373,7 +373,7 @@ func TestASourceInASelectedNamespaceIsLeftAlone(t *testing.T) {
 func TestObjectsThatCannotBeCopied(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources("vault")
+	vault := s.newSources()
 	s.createObjects(vault.Name, documents("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: robot}\n", `
 apiVersion: v1
 kind: Secret
@@ -400,7 +400,7 @@ type: kubernetes.io/service-account-token
 func TestValuesOfSourcesAreShownNowhere(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
-	vault := s.newSources("vault")
+	vault := s.newSources()
 	const copied, other = "copied-value-4f1d", "foreign-value-9c2e"
 	// The value is in a name, so that the API server quotes it.
 	s.createObjects(vault.Name, documents(
@@ -491,7 +491,7 @@ func requireNotInMemory(t *testing.T, pid int, value string) {
 func TestCopiesSurviveRestarts(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
-	vault := s.newSources("vault")
+	vault := s.newSources()
 	s.createObjects(vault.Name, documents(secret("a", "1"), secret("b", "1")))
 	s.letOperatorGet(vault, "secrets", "a", "b")
 	template := s.createTemplate("copies", "", deletesObjects,

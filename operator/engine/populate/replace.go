@@ -15,8 +15,9 @@ import (
 )
 
 // replace deletes an object that cannot be changed in place and recreates it: a RoleBinding, whose roleRef is
-// immutable, a copy of a Secret or a ConfigMap, or an object with ReplaceAnnotation. First it checks with a dry run under another name whether the API
-// server would store the declared object. If it would not, the declaration itself is invalid, and nothing is deleted.
+// immutable, a copy of a Secret or a ConfigMap, or an object with ReplaceAnnotation. First it checks with a dry run
+// under another name whether the API server would store the declared object. If it would not, the declaration itself is
+// invalid, and nothing is deleted.
 func (p *pass) replace(
 	ctx context.Context, objects metadata.ResourceInterface, change Change, refusal error,
 ) (Outcome, error) {

@@ -137,7 +137,9 @@ func filled(objects []Object, namespace string, sources Sources) ([]Object, erro
 		case protected[object.ID()]:
 			continue
 		default:
-			if err := object.fill(sources.get(ref)); err != nil {
+			if source := sources.get(ref); source.Content == nil {
+				object.Unavailable = &source
+			} else if err := object.fill(source); err != nil {
 				return nil, err
 			}
 		}
@@ -146,13 +148,9 @@ func filled(objects []Object, namespace string, sources Sources) ([]Object, erro
 	return kept, nil
 }
 
-// fill adds the content of a source to a copy of it, or the reason why the source cannot be copied. The hash is computed
-// from the digest, because a namespace is planned much more often than a source changes.
+// fill adds the content of a source to a copy of it. The hash is computed from the digest, because a namespace is
+// planned much more often than a source changes.
 func (o *Object) fill(source Source) error {
-	if source.Failure != nil {
-		o.Unavailable = &source
-		return nil
-	}
 	content := maps.Clone(o.Object)
 	content["source"] = source.Digest
 	var err error

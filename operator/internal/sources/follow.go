@@ -165,8 +165,8 @@ func (f *follower) deny(ctx context.Context, mapping *meta.RESTMapping) {
 	f.set(f.source, populate.SourceForbidden(f.ref, mapping.Resource.GroupResource(), isConfirmed))
 }
 
-// fail records why the source could not be read, unless it is known from before, or known to be lost. It waits for an answer of the API
-// server for answerTime.
+// fail records why the source could not be read, unless it is known from before, or known to be lost. It waits for an
+// answer of the API server for answerTime.
 func (f *follower) fail(err error) {
 	if f.isKnown(f.source) || !f.isAnswered() && time.Since(f.began) < answerTime {
 		return

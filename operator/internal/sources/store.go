@@ -70,16 +70,21 @@ func (s *Store) Add(template string, refs []render.SourceRef) {
 	for _, ref := range refs {
 		known := s.sources[ref]
 		if known == nil {
-			ctx, stop := context.WithCancel(s.ctx)
 			known = &source{
-				ref: ref, stop: stop, began: time.Now(), answered: make(chan struct{}), users: map[string]struct{}{},
+				ref: ref, began: time.Now(), answered: make(chan struct{}), users: map[string]struct{}{},
 				known: populate.SourceUnread(ref, errNotAnswered),
 			}
 			s.sources[ref] = known
-			go s.follow(ctx, known)
+			s.start(s.ctx, known)
 		}
 		known.users[template] = struct{}{}
 	}
+}
+
+// start follows a source in the background until it is stopped or ctx is done.
+func (s *Store) start(ctx context.Context, of *source) {
+	ctx, of.stop = context.WithCancel(ctx)
+	go s.follow(ctx, of)
 }
 
 var errNotAnswered = errors.New("the API server has not answered yet")

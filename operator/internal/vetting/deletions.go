@@ -123,7 +123,8 @@ func (v *review) newKinds() []schema.GroupVersionKind {
 	if v.old == nil || v.enables() || v.changesSelector() {
 		return v.allKinds()
 	}
-	return slices.DeleteFunc(render.KindsOf(render.AllDeclarations(v.updated)), func(kind schema.GroupVersionKind) bool {
+	declared := render.KindsOf(render.AllDeclarations(v.updated))
+	return slices.DeleteFunc(declared, func(kind schema.GroupVersionKind) bool {
 		return slices.Contains(v.old.Status.Kinds, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind})
 	})
 }

@@ -8,8 +8,8 @@
 // Admission.Validate receives creations, updates and deletions of NamespaceTemplates that change what is populated or
 // pruned. A request is compared with the stored template (edit), and checked in this order, the cheapest first:
 //
-//  1. whether the cluster serves the declared kinds, and the author may write and delete them (kinds.go, author.go), and
-//     may get the sources that the template copies (sources.go)
+//  1. whether the cluster serves the declared kinds, and the author may write and delete them (kinds.go, author.go),
+//     and may get the sources that the template copies (sources.go)
 //  2. whether the template overrides objects of other templates (outline.go, deletions.go), and whether it sets labels
 //     of namespaces by which templates or initializers select, or selects by labels that templates set (namespaces.go)
 //  3. whether the template can be compiled with every combination of its overlays (package render)

@@ -127,7 +127,8 @@ func Compare(
 	ctx context.Context, c *cluster.Cluster, index *match.Index, namespaces []*corev1.Namespace, scope Scope,
 ) (*Survey, error) {
 	s := &Survey{
-		cache: render.NewCache(), sources: Sources(ctx, c), index: index, namespaces: namespaces, scope: scope, settled: map[string]Namespace{},
+		cache: render.NewCache(), sources: Sources(ctx, c), index: index, namespaces: namespaces, scope: scope,
+		settled: map[string]Namespace{},
 	}
 	var names []string // the namespaces to list
 	kinds := map[schema.GroupKind]bool{}

@@ -49,6 +49,10 @@ var rules = []rule{
 		"distribute them over several templates or directories",
 	},
 	{
+		"source", "a template copies an object of a kind that cannot be copied",
+		"declare the object in `spec.templates`",
+	},
+	{
 		"token", "a token is in a place where it is not replaced",
 		"use tokens only in values, not in apiVersion, kind or keys",
 	},

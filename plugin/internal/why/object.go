@@ -135,7 +135,7 @@ func addDeclaration(a *answer, change *populate.Change, index *match.Index) {
 		return
 	}
 	if change.Declared != nil {
-		if source, isCopy := render.SourceOf(change.Declared.Unstructured); isCopy {
+		if source, isCopy := sourceOf(change); isCopy {
 			text += ", as a copy of " + source.String()
 		}
 		for _, layer := range index.Layers(change.Template) {
@@ -162,6 +162,10 @@ func (e *explainer) explainChange(
 	template := change.Template
 	edit := fmt.Sprintf("To change it, edit template %s, or opt the namespace out with "+
 		"'kubectl nstpl opt-out %s --template %[1]s'.", template, a.Namespace)
+	if source, isCopy := sourceOf(change); isCopy {
+		edit = fmt.Sprintf("To change it, change its source, %s. The operator updates the copy. Or edit template %s.", source,
+			template)
+	}
 	if change.Declared != nil && change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport {
 		edit += " The operator reverts other changes of declared fields."
 	}
@@ -202,15 +206,20 @@ func (e *explainer) explainChange(
 		a.add(labelRemedy, fmt.Sprintf("'kubectl nstpl diff %s' shows the differences from the templates.", a.Namespace))
 	case populate.Unknown:
 		a.Summary = fmt.Sprintf("%s is declared by template %s, but cannot be compared with it", a.where(), template)
-		if change.Declared != nil && change.Declared.Unavailable != nil {
-			edit = "To change it, change its source. The operator updates the copy by itself."
-		}
 		a.add(labelState, change.Reason)
 		a.add(labelRemedy, edit)
 	}
 	if live != nil && live.GetAnnotations()[v1alpha1.AdoptedAnnotation] == "true" {
 		a.add(labelState, "adopted: it existed before nstpl managed it, so it is never deleted")
 	}
+}
+
+// sourceOf returns the source of which a declared object is a copy, and whether it is one.
+func sourceOf(change *populate.Change) (source render.SourceRef, isCopy bool) {
+	if change.Declared == nil {
+		return source, false
+	}
+	return render.SourceOf(change.Declared.Unstructured)
 }
 
 // explainMissing explains an object that templates declare and that does not exist, or that is not managed yet.
