@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -70,7 +71,8 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		return nil, fmt.Errorf("watch the templates: %w", err)
 	}
 	hold, err := population.Setup(ctx, mgr, population.Options{
-		Leader: leader, Clients: clients.set, Metadata: clients.metadata, Namespaces: namespaces,
+		Leader: leader, Clients: clients.set, Metadata: clients.metadata,
+		Objects: clients.objects, Namespaces: namespaces,
 		Spaces: spaces.Spaces, UsageQuotas: spaces.UsageQuotas, Exclude: options.ExcludeNamespaces,
 		Stored: cached, Attributes: attributes, OpenReports: options.OpenReports,
 	})
@@ -116,6 +118,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 type clients struct {
 	set      kubernetes.Interface
 	metadata metadata.Interface
+	objects  dynamic.Interface
 }
 
 func newClients(mgr ctrl.Manager) (c clients, err error) {
@@ -123,6 +126,9 @@ func newClients(mgr ctrl.Manager) (c clients, err error) {
 	if c.set, err = kubernetes.NewForConfigAndClient(config, connections); err != nil {
 		return c, err
 	}
-	c.metadata, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), connections)
+	if c.metadata, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), connections); err != nil {
+		return c, err
+	}
+	c.objects, err = dynamic.NewForConfigAndClient(config, connections)
 	return c, err
 }

@@ -35,7 +35,7 @@ const digest = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
 
 // components are the folders in manifests/components, and the names of their values.
 var components = map[string]string{
-	"openreports":  "openreports", "expiry": "expiry", "self-service-only": "selfServiceOnly",
+	"openreports": "openreports", "expiry": "expiry", "self-service-only": "selfServiceOnly",
 	"cert-manager": "certManager", "grafana": "grafana", "network-policy": "networkPolicy", "prometheus": "prometheus",
 	"roles": "roles", "security-context-constraints": "securityContextConstraints", "sync": "sync",
 }

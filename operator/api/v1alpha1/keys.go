@@ -57,6 +57,10 @@ const (
 	// the template, a digest of the value, and whether it existed before. What is not recorded is never removed.
 	NamespaceMetadataAnnotation = "policy.nstpl.dev/namespace-metadata"
 
+	// CopyOfAnnotation on an object names the source that a template copies, as NAMESPACE/NAME. The source is of the
+	// same kind.
+	CopyOfAnnotation = "policy.nstpl.dev/copy-of"
+
 	// PolicySpaceLabel on a Namespace names the PolicySpace that it is in. Setting it needs the verb use on that space.
 	PolicySpaceLabel = "policy.nstpl.dev/policyspace"
 
@@ -191,9 +195,10 @@ const TrialNamespace = "nstpl-trial"
 
 // The operator's namespace, user, Lease and webhooks, and the ConfigMaps that it reads and keeps.
 const (
-	OperatorNamespace = "nstpl-system"
-	OperatorUser      = "system:serviceaccount:" + OperatorNamespace + ":nstpl-operator"
-	OperatorLease     = "nstpl-operator"
+	OperatorNamespace      = "nstpl-system"
+	OperatorServiceAccount = "nstpl-operator"
+	OperatorUser           = "system:serviceaccount:" + OperatorNamespace + ":" + OperatorServiceAccount
+	OperatorLease          = "nstpl-operator"
 	// WebhookName is the name of both webhook configurations of all plugins that have no configuration of their own.
 	WebhookName = "nstpl-operator"
 	// AttributeWebhookName and ConstraintWebhookName are the names of the ValidatingWebhookConfigurations of

@@ -122,6 +122,16 @@ type NamespaceTemplateSpec struct {
 	// +kubebuilder:validation:items:XPreserveUnknownFields
 	Templates []runtime.RawExtension `json:"templates,omitempty"`
 
+	// sources are objects of other namespaces to copy, such as a pull secret or a CA bundle. A copy follows each change
+	// of its source. An author needs the right to get each source, now and whenever the template is changed, besides
+	// the rights to create and patch its kind in all namespaces. The operator needs the right to get the source, too,
+	// by a Role with resourceNames in the source's namespace. While a source does not exist or cannot be read,
+	// namespaces report that. Copies whose source, or the right to read it, is lost follow the deletionPolicy.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	Sources []Source `json:"sources,omitempty"`
+
 	// namespaceMetadata are labels and annotations of the selected Namespaces themselves, for example {labels:
 	// {pod-security.kubernetes.io/enforce: baseline}}. They are set before the namespace can be used. In values, the
 	// tokens of templates are replaced. A value that another client sets is drift, also one from before the template.
@@ -241,6 +251,53 @@ type NamespaceSelector struct {
 	// selector {} selects every namespace.
 	// +required
 	LabelSelector *metav1.LabelSelector `json:"labelSelector"`
+}
+
+// Source is an object that is copied into namespaces, for example {apiVersion: v1, kind: Secret, namespace: registry,
+// name: pull, as: registry-pull}. The copy has everything that the source has, except for its metadata and its status.
+// Tokens in the source are not replaced. If the namespace of the source is itself selected, the source is left alone.
+type Source struct {
+	// apiVersion is that of the object, for example v1.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	APIVersion string `json:"apiVersion"`
+
+	// kind is the kind of the object, for example Secret or ConfigMap. It must be namespaced, and not of the API group
+	// rbac.authorization.k8s.io. A Secret with the type kubernetes.io/service-account-token is not copied.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+
+	// namespace is the namespace of the object. It must not contain tokens.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace"`
+
+	// name is the name of the object. It must not contain tokens.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// as is the name of the copy. By default, it has the name of the source. The tokens $(NAMESPACE) and $(CREATOR) are
+	// replaced.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	As string `json:"as,omitempty"`
+
+	// labels are those of the copy. The labels of the source are not copied. Tokens are replaced in values.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// annotations are those of the copy, for example {argocd.argoproj.io/sync-options: Prune=false}. The annotations of
+	// the source are not copied, because they may address other controllers. Tokens are replaced in values.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // NamespaceMetadata are labels and annotations of Namespaces.

@@ -160,7 +160,8 @@ func revokeObstacle(outcomes []Outcome) *Failure {
 
 // allowedPrunes returns the deletions that may be carried out. An object is not pruned yet if another object of its
 // kind could not be applied in the namespace, because that object may be its replacement. RBAC objects are pruned all
-// the same if a user of the namespace can cause the failure, so that the user cannot keep rights by it.
+// the same if a user of the namespace can cause the failure, so that the user cannot keep rights by it. Copies whose
+// source is lost have no replacement.
 func allowedPrunes(prunes []Change, outcomes []Outcome) []Change {
 	failed, failedNotByUser := map[schema.GroupKind]bool{}, map[schema.GroupKind]bool{}
 	for _, outcome := range outcomes {
@@ -172,7 +173,8 @@ func allowedPrunes(prunes []Change, outcomes []Outcome) []Change {
 	}
 	return slices.DeleteFunc(slices.Clone(prunes), func(change Change) bool {
 		kind := change.Kind.GroupKind()
-		return failedNotByUser[kind] || failed[kind] && (change.Undeclared || !isRBAC(kind))
+		return change.SourceLost == nil &&
+			(failedNotByUser[kind] || failed[kind] && (change.Undeclared || !isRBAC(kind)))
 	})
 }
 

@@ -48,6 +48,8 @@ type Object struct {
 	Template *v1alpha1.NamespaceTemplate
 	// Hash identifies the content, without the namespace.
 	Hash string
+	// Unavailable is the source of a copy if it cannot be copied. The object then has no content, and is not applied.
+	Unavailable *Source
 }
 
 // Overridden is a declaration of an object that a later template declares, too.
@@ -123,6 +125,8 @@ type Inputs struct {
 	Exemptions match.Exemptions
 	// Guard decides from which labels and annotations templates render. AsReported is the default.
 	Guard Guard
+	// Sources returns what copies contain. If it is nil, they have no content.
+	Sources Sources
 }
 
 // unguarded returns the inputs of a caller that does not apply what templates declare.
@@ -158,7 +162,7 @@ func Declare(
 			declared.Broken = append(declared.Broken, Broken{template, err})
 			continue
 		}
-		objects, metadata, omitted, err := stamp(compiled[i], template, values)
+		objects, metadata, omitted, err := stamp(compiled[i], template, values, inputs.Sources)
 		if err != nil {
 			declared.Broken = append(declared.Broken, Broken{template, err})
 			continue
@@ -205,7 +209,7 @@ func checkValues(
 }
 
 func stamp(
-	compiled *render.Compiled, template *v1alpha1.NamespaceTemplate, values render.Values,
+	compiled *render.Compiled, template *v1alpha1.NamespaceTemplate, values render.Values, sources Sources,
 ) ([]Object, map[render.MetadataKey]string, []render.Omission, error) {
 	stamped, omitted, err := compiled.Stamp(values)
 	if err != nil {
@@ -218,6 +222,11 @@ func stamp(
 			return nil, nil, nil, fmt.Errorf("template %s: %w", template.Name, err)
 		}
 		objects = append(objects, Object{Unstructured: object, Template: template, Hash: hash})
+	}
+	if len(template.Spec.Sources) > 0 {
+		if objects, err = filled(objects, values.Namespace, sources); err != nil {
+			return nil, nil, nil, fmt.Errorf("template %s: %w", template.Name, err)
+		}
 	}
 	metadata, unknown := compiled.StampMetadata(values)
 	return objects, metadata, append(omitted, unknown...), nil

@@ -26,6 +26,9 @@
 //   - Missing knowledge deletes nothing. If a kind cannot be listed, its declared objects have the action Unknown, and
 //     no object of the kind is pruned. A template that cannot be rendered, whose creator-dependent objects are unknown,
 //     or that does not exist anymore, causes no pruning.
+//   - A copy is applied only with the content of its source. If that is not known, the object that exists remains. Only
+//     a source that does not exist any more, or a right to read it that is gone for good, lets a copy follow the
+//     deletionPolicy. A copy is never written over a source of its template.
 //   - Pruning of a kind waits until no apply of that kind fails in the namespace, because the object that failed may be
 //     the replacement. The exception are Roles and RoleBindings if a user of the namespace can cause the failure.
 //   - A RoleBinding never binds a changed Role. Roles are applied first. A RoleBinding is applied only while its Role
@@ -77,6 +80,7 @@
 // # Files
 //
 //   - declare.go: Declare, and the objects that templates declare.
+//   - source.go: what is known about sources, and the copies of them.
 //   - plan.go: NewPlan, and the decision about each object.
 //   - authoritative.go: decisions about undeclared objects of kinds for which a template is authoritative.
 //   - metadata.go, metadatarecord.go, applymetadata.go: labels and annotations of the namespace itself.

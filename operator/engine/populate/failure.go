@@ -52,7 +52,7 @@ func (f *Failure) Transient() bool {
 	case ReasonConnection, ReasonWaitsForRole, ReasonNotRevoked, metav1.StatusReasonTimeout,
 		metav1.StatusReasonServerTimeout,
 		metav1.StatusReasonTooManyRequests, metav1.StatusReasonServiceUnavailable, metav1.StatusReasonInternalError,
-		metav1.StatusReasonConflict:
+		metav1.StatusReasonConflict, ReasonSourceUnread:
 		return true
 	}
 	return false
@@ -70,7 +70,7 @@ func (f *Failure) MayPass() bool {
 // Unanswered reports whether the API server may have carried out the write although it failed.
 func (f *Failure) Unanswered() bool {
 	switch f.Reason {
-	case metav1.StatusReasonConflict, ReasonWaitsForRole, ReasonNotRevoked:
+	case metav1.StatusReasonConflict, ReasonWaitsForRole, ReasonNotRevoked, ReasonSourceUnread:
 		return false
 	}
 	return f.Transient()

@@ -103,6 +103,9 @@ func Findings(plan Plan, result Result) []Finding {
 			findings = append(findings, metadataFindings(change, nil, false)...)
 			continue
 		}
+		if change.SourceLost != nil {
+			findings = append(findings, sourceFinding(change))
+		}
 		if finding, differs := differenceFinding(change); differs {
 			findings = append(findings, finding)
 		}

@@ -76,6 +76,8 @@ type Change struct {
 	Lost *metav1.PartialObjectMetadata
 	// Protected says that the object would be deleted if the last applied declaration did not protect it from deletion.
 	Protected bool
+	// SourceLost is the declaration of a copy that is deleted because its source is lost; nil otherwise.
+	SourceLost *Object
 	// Revoked says that the RoleBinding is deleted before any Role changes.
 	Revoked bool
 	// Err is why the object cannot be applied; nil unless Action is Unknown.
@@ -145,6 +147,11 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			continue
 		}
 		existing := cmp.Or(labelled[object.ID()], others[object.ID()])
+		if object.Unavailable != nil {
+			plan.Changes = append(plan.Changes, planUnavailable(declared, object, existing))
+			delete(labelled, object.ID())
+			continue
+		}
 		change := compare(object, existing, observed.Lost[object.ID()], recorded.has(object))
 		if existing != nil && observed.Tampered[existing.UID] && change.Action == Unchanged {
 			change = Drift(change, "its managedFields were written by another client under the name of nstpl")

@@ -15,8 +15,9 @@ import (
 )
 
 // replace deletes an object that cannot be changed in place and recreates it: a RoleBinding, whose roleRef is
-// immutable, or an object with ReplaceAnnotation. First it checks with a dry run under another name whether the API
-// server would store the declared object. If it would not, the declaration itself is invalid, and nothing is deleted.
+// immutable, a copy of a Secret or a ConfigMap, or an object with ReplaceAnnotation. First it checks with a dry run
+// under another name whether the API server would store the declared object. If it would not, the declaration itself is
+// invalid, and nothing is deleted.
 func (p *pass) replace(
 	ctx context.Context, objects metadata.ResourceInterface, change Change, refusal error,
 ) (Outcome, error) {
@@ -78,7 +79,7 @@ func MayReplace(change Change, existing metav1.Object) error {
 	switch {
 	case change.Kind.GroupKind() == bindingKind && ownEntry(existing) != nil:
 		return nil // also if it was adopted; otherwise a grant that the template revoked would remain
-	case change.Kind.Group != rbacv1.GroupName &&
+	case change.Kind.Group != rbacv1.GroupName && !change.Declared.isReplaceableCopy() &&
 		change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] != "true":
 		return fmt.Errorf("annotate the template's object with %s: \"true\" if it may be deleted and recreated",
 			v1alpha1.ReplaceAnnotation)

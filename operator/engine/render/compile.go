@@ -58,12 +58,13 @@ func compile(canceled canceledFunc, template *v1alpha1.NamespaceTemplate, overla
 // parseTemplate returns the objects of a template without overlays.
 func parseTemplate(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstructured, error) {
 	objects, problems := parseObjects(template)
+	_, invalid := parseSources(template, objects)
 	return objects, join(slices.Concat(checkSelectors(template), checkNamespaceMetadata(template),
-		checkReferences(template), problems))
+		checkReferences(template), problems, invalid))
 }
 
-// finish adds the label and the namespace, which no overlay may change, and returns the compiled template. It changes
-// the objects.
+// finish adds the copies of sources, the label and the namespace, which no overlay may change, and returns the compiled
+// template. It changes the objects.
 func finish(
 	canceled canceledFunc, template *v1alpha1.NamespaceTemplate, objects []*unstructured.Unstructured,
 ) (*Compiled, error) {
@@ -71,7 +72,8 @@ func finish(
 		return nil, err
 	}
 	compiled := &Compiled{Template: template.Name}
-	for _, object := range objects {
+	copies, _ := parseSources(template, nil) // parseTemplate has returned the problems
+	for _, object := range slices.Concat(objects, copies) {
 		setOwn(object, template.Name)
 		declareRules(object)
 		compiled.objects = append(compiled.objects, compiledObject{

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -56,6 +57,24 @@ func Declarations(template *v1alpha1.NamespaceTemplate) []Declaration {
 			declaration.Binds, _ = ref["name"].(string)
 		}
 		declarations = append(declarations, declaration)
+	}
+	return declarations
+}
+
+// AllDeclarations returns the declarations of a template and those of the copies of its sources, which overlays cannot
+// change.
+func AllDeclarations(template *v1alpha1.NamespaceTemplate) []Declaration {
+	declarations := Declarations(template)
+	for i := range template.Spec.Sources {
+		source := &template.Spec.Sources[i]
+		raw, err := json.Marshal(source)
+		if err != nil {
+			continue // cannot happen: it consists of strings
+		}
+		declarations = append(declarations, Declaration{
+			GroupVersionKind: schema.FromAPIVersionAndKind(source.APIVersion, source.Kind), Name: copyName(source),
+			MayBeProtected: source.Annotations[v1alpha1.DeletionProtectionAnnotation] == "true", Raw: raw,
+		})
 	}
 	return declarations
 }

@@ -47,6 +47,16 @@ func nearTokens(template *v1alpha1.NamespaceTemplate) []string {
 			visitStrings(Part{Objects, i}.String(), object, func(at, text string) { warn(at, text, variables) })
 		}
 	}
+	for i := range template.Spec.Sources {
+		source, part := &template.Spec.Sources[i], Part{Sources, i}
+		warn(part.String()+".as", source.As, nil)
+		for key, value := range source.Labels {
+			warn(fmt.Sprintf("%s.labels[%s]", part, key), value, nil)
+		}
+		for key, value := range source.Annotations {
+			warn(fmt.Sprintf("%s.annotations[%s]", part, key), value, nil)
+		}
+	}
 	for i, overlay := range template.Spec.Overlays {
 		for j, patch := range overlay.Patches {
 			warn(fmt.Sprintf("%s.patches[%d]", Part{Overlays, i}, j), patch.Patch, nil)

@@ -10,7 +10,7 @@ import (
 type Problem struct {
 	// Rule is the id of the violated rule, such as schema or size.
 	Rule string
-	// Part is the object or overlay of the template that the problem is about.
+	// Part is the object, source or overlay of the template that the problem is about.
 	Part Part
 	// Path is the path of the field in the template, such as spec.templates[2].spec.hards, or "".
 	Path string
@@ -25,7 +25,7 @@ type Problem struct {
 	Remedy string
 }
 
-// Part is an object or an overlay of a template. The zero value is the template as a whole.
+// Part is an object, a source or an overlay of a template. The zero value is the template as a whole.
 type Part struct {
 	List  List
 	Index int
@@ -38,6 +38,7 @@ type List int
 const (
 	noList List = iota
 	Objects
+	Sources
 	Overlays
 )
 
@@ -46,6 +47,8 @@ func (p Part) String() string {
 	switch p.List {
 	case Objects:
 		return fmt.Sprintf("spec.templates[%d]", p.Index)
+	case Sources:
+		return fmt.Sprintf("spec.sources[%d]", p.Index)
 	case Overlays:
 		return fmt.Sprintf("spec.overlays[%d]", p.Index)
 	case noList:
@@ -66,6 +69,7 @@ const (
 	ruleSelector       = "selector"
 	ruleServerMetadata = "server-metadata"
 	ruleSize           = "size"
+	ruleSource         = "source"
 	ruleToken          = "token"
 	ruleVersion        = "version"
 )

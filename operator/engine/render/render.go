@@ -18,6 +18,8 @@
 //   - Stamp never changes the compiled template, so one compiled template serves all namespaces.
 //   - A template in which one overlay is invalid is invalid in all namespaces.
 //   - Labels, annotations and names that nstpl sets itself cannot be declared.
+//   - A copy of a source is rendered without its content, which Fill adds. Only the template's author decides which
+//     source is copied: the source contains no tokens, and no overlay changes a copy.
 package render
 
 import (

@@ -46,6 +46,7 @@ func VetVariants(
 			problems = append(problems, problem.in(Part{Objects, i}))
 		}
 	}
+	problems = append(problems, sourceProblems(template)...) //nolint:contextcheck // as above
 	//nolint:contextcheck // each object is checked in microseconds
 	problems = append(problems, overlayProblems(template, variants, schemas, declared)...)
 	if len(problems) > 0 {
@@ -65,7 +66,7 @@ func objectProblems(object *unstructured.Unstructured, schemas *schema.Catalog) 
 	for _, problem := range problems {
 		paths = append(paths, problem.Path)
 	}
-	if schemas == nil {
+	if schemas == nil || isCopy(object) {
 		return problems
 	}
 	for _, found := range schemas.Check(longestValues.stampObject(object).Object) {
@@ -189,7 +190,7 @@ func overlaysAlone(ctx context.Context, template *v1alpha1.NamespaceTemplate) (p
 	return problems
 }
 
-// inOrder returns problems in the order of the template: its selector, its objects, its overlays.
+// inOrder returns problems in the order of the template: its selector, its objects, its sources, its overlays.
 func inOrder(problems []Problem) []Problem {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Part.List, b.Part.List), cmp.Compare(a.Part.Index, b.Part.Index))

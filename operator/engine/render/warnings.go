@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
@@ -14,44 +16,59 @@ import (
 func Warnings(template *v1alpha1.NamespaceTemplate) []string {
 	warnings := append(nearTokens(template), metadataWarnings(template)...)
 	var seen []identity
-	for i, raw := range template.Spec.Templates {
-		object, problems := parseObject(raw)
-		if len(problems) > 0 {
-			continue
-		}
+	add := func(part Part, object *unstructured.Unstructured) {
 		id := identityOf(object)
 		for _, other := range seen {
 			if id.GroupKind == other.GroupKind && id.name != other.name && MayCoincide(id.name, other.name) {
 				warnings = append(warnings,
-					fmt.Sprintf("spec.templates[%d]: %s and %s may be the same object in some namespaces, "+
-						"where the template then fails: give one of them a prefix", i, other, id))
+					fmt.Sprintf("%s: %s and %s may be the same object in some namespaces, "+
+						"where the template then fails: give one of them a prefix", part, other, id))
 			}
 		}
 		seen = append(seen, id)
-		if containsToken(id.name, CreatorToken) && id.Group != rbacGroup {
-			warnings = append(warnings,
-				fmt.Sprintf("spec.templates[%d]: %s: user names such as jane@example.com are not valid in "+
-					"metadata.name: the object is missing in the namespaces of such users", i, id))
+		warnings = append(warnings, valueWarnings(part, object)...)
+	}
+	for i, raw := range template.Spec.Templates {
+		if object, problems := parseObject(raw); len(problems) == 0 {
+			add(Part{Objects, i}, object)
 		}
-		if containsValue(id.name) {
-			warnings = append(warnings,
-				fmt.Sprintf("spec.templates[%d]: %s: labels and annotations may have values that are not valid in "+
-					"metadata.name: the object is missing in such namespaces", i, id))
-		}
-		for key, value := range object.GetLabels() {
-			if strings.Contains(value, annotationToken) && containsValue(value) {
-				warnings = append(warnings,
-					fmt.Sprintf("spec.templates[%d]: %s: annotations may have values that are not valid in labels: the "+
-						"object is missing in such namespaces: see metadata.labels[%s]", i, id, key))
-			}
-			if containsToken(value, CreatorToken) {
-				warnings = append(warnings,
-					fmt.Sprintf("spec.templates[%d]: %s: user names such as jane@example.com are not valid in labels: "+
-						"use an annotation instead of metadata.labels[%s]", i, id, key))
-			}
+	}
+	for i := range template.Spec.Sources {
+		if object, problems := parseSource(&template.Spec.Sources[i]); len(problems) == 0 {
+			add(Part{Sources, i}, object)
 		}
 	}
 	slices.Sort(warnings)
+	return warnings
+}
+
+// valueWarnings returns where an object has the name of the creator, or a value of the namespace, in places in which not
+// all of them are valid.
+func valueWarnings(part Part, object *unstructured.Unstructured) []string {
+	id := identityOf(object)
+	var warnings []string
+	if containsToken(id.name, CreatorToken) && id.Group != rbacGroup {
+		warnings = append(warnings,
+			fmt.Sprintf("%s: %s: user names such as jane@example.com are not valid in "+
+				"metadata.name: the object is missing in the namespaces of such users", part, id))
+	}
+	if containsValue(id.name) {
+		warnings = append(warnings,
+			fmt.Sprintf("%s: %s: labels and annotations may have values that are not valid in "+
+				"metadata.name: the object is missing in such namespaces", part, id))
+	}
+	for key, value := range object.GetLabels() {
+		if strings.Contains(value, annotationToken) && containsValue(value) {
+			warnings = append(warnings,
+				fmt.Sprintf("%s: %s: annotations may have values that are not valid in labels: the "+
+					"object is missing in such namespaces: see metadata.labels[%s]", part, id, key))
+		}
+		if containsToken(value, CreatorToken) {
+			warnings = append(warnings,
+				fmt.Sprintf("%s: %s: user names such as jane@example.com are not valid in labels: "+
+					"use an annotation instead of metadata.labels[%s]", part, id, key))
+		}
+	}
 	return warnings
 }
 

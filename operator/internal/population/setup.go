@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -24,6 +25,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/sources"
 )
 
 // Writes in flight at a time. The writes of a rollout and those to a new namespace share a connection and the API
@@ -39,6 +41,8 @@ type Options struct {
 	// Clients and Metadata are those of a replica that may not lead.
 	Clients  kubernetes.Interface
 	Metadata metadata.Interface
+	// Objects reads the sources of templates.
+	Objects dynamic.Interface
 	// Namespaces is the queue of namespaces.
 	Namespaces *queue.Queue
 	// Spaces and UsageQuotas know the policy spaces of namespaces.
@@ -82,6 +86,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		Revisions: o.Leader.Clientset.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
 		Metrics:   populationMetrics, Recorder: recorder, Caches: o.Leader.Caches,
 	}
+	templates.Sources = sources.New(ctx, sources.Options{
+		Objects: o.Objects, Changes: o.Metadata, Mapper: mgr.GetRESTMapper(),
+		Changed: func(names []string) { templates.queueCopies(ctx, names) },
+	})
 	if err := templates.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of templates: %w", err)
 	}

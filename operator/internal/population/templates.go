@@ -34,6 +34,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/objects"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/sources"
 	"nstpl.dev/nstpl/operator/internal/watch"
 )
 
@@ -75,6 +76,7 @@ type Templates struct {
 	Cache   *render.Cache
 	Values  *Values
 	Objects *objects.Store
+	Sources *sources.Store
 	Results *Results
 	// Requests is the queue of templates, Queue that of namespaces.
 	Requests backoff.PriorityQueue
@@ -251,6 +253,7 @@ func (r *Templates) watchAll(ctx context.Context, templates []v1alpha1.Namespace
 		for _, kind := range templates[i].Spec.Authoritative {
 			unlabelled[schema.GroupKind(kind)] = true
 		}
+		r.Sources.Add(templates[i].Name, render.SourceRefs(&templates[i].Spec))
 	}
 	var starting sync.WaitGroup
 	for kind := range labelled {
@@ -260,6 +263,7 @@ func (r *Templates) watchAll(ctx context.Context, templates []v1alpha1.Namespace
 		starting.Go(func() { _ = r.Objects.WatchOthers(ctx, kind) })
 	}
 	starting.Wait()
+	r.Sources.Wait(ctx, sourcesPatience)
 	return r.Objects.Wait(ctx)
 }
 
@@ -362,6 +366,9 @@ func (r *Templates) acceptTemplate(
 	if err != nil {
 		return nil, 0, err
 	}
+	if err := r.follow(template.Name, &template.Spec); err != nil {
+		return nil, 0, err
+	}
 	if problems != "" && accepted.Status == metav1.ConditionTrue {
 		accepted.Reason, accepted.Message = reasonKindsUnavailable, problems
 	}
@@ -376,6 +383,11 @@ func (r *Templates) acceptTemplate(
 	specs, err := r.revise(ctx, template, status)
 	if err != nil {
 		return nil, 0, err
+	}
+	for _, spec := range specs {
+		if err := r.follow(template.Name, spec); err != nil {
+			return nil, 0, err
+		}
 	}
 	wait, err := r.advance(ctx, template, rollout.New(template, status.Revisions, specs), status)
 	if err != nil {
@@ -399,10 +411,13 @@ func (r *Templates) setIndex(
 	r.Values.set(ctx, template, layers)
 	r.Index.SetLayers(template, layers)
 	generations := make([]int64, 0, len(layers))
+	var refs []render.SourceRef
 	for i := range layers {
 		generations = append(generations, layers[i].Template.Generation)
+		refs = append(refs, render.SourceRefs(&layers[i].Template.Spec)...)
 	}
 	r.Cache.Keep(template.Name, generations...)
+	r.Sources.Set(template.Name, refs)
 }
 
 // logProblem logs why a template is not populated: once for each process, and whenever the reason changes.
@@ -485,6 +500,7 @@ func (r *Templates) drop(name string) {
 	r.Index.Delete(name)
 	r.Cache.Forget(name)
 	r.Values.forget(name)
+	r.Sources.Set(name, nil)
 	r.Metrics.forget(name)
 	r.mu.Lock()
 	delete(r.rolled, name)

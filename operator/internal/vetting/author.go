@@ -95,6 +95,7 @@ func (a *author) review(ctx context.Context, r right) (bool, error) {
 func (r right) attributes() *authorizationv1.ResourceAttributes {
 	return &authorizationv1.ResourceAttributes{
 		Verb: r.verb, Group: r.group, Version: "*", Resource: r.resource, Subresource: r.subresource, Name: r.name,
+		Namespace: r.namespace,
 	}
 }
 

@@ -123,7 +123,8 @@ func (v *review) newKinds() []schema.GroupVersionKind {
 	if v.old == nil || v.enables() || v.changesSelector() {
 		return v.allKinds()
 	}
-	return slices.DeleteFunc(render.KindsOf(render.Declarations(v.updated)), func(kind schema.GroupVersionKind) bool {
+	declared := render.KindsOf(render.AllDeclarations(v.updated))
+	return slices.DeleteFunc(declared, func(kind schema.GroupVersionKind) bool {
 		return slices.Contains(v.old.Status.Kinds, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind})
 	})
 }
@@ -137,7 +138,7 @@ func (v *review) leftover(
 	if err != nil {
 		return nil, err
 	}
-	declared := namesOf(slices.DeleteFunc(render.Declarations(v.updated), func(object render.Declaration) bool {
+	declared := namesOf(slices.DeleteFunc(render.AllDeclarations(v.updated), func(object render.Declaration) bool {
 		return isDropped(variants, object) || !complete && patches(v.updated)
 	}))[kind.GroupKind()]
 	list := &metav1.PartialObjectMetadataList{}

@@ -8,7 +8,8 @@
 // Admission.Validate receives creations, updates and deletions of NamespaceTemplates that change what is populated or
 // pruned. A request is compared with the stored template (edit), and checked in this order, the cheapest first:
 //
-//  1. whether the cluster serves the declared kinds, and the author may write and delete them (kinds.go, author.go)
+//  1. whether the cluster serves the declared kinds, and the author may write and delete them (kinds.go, author.go),
+//     and may get the sources that the template copies (sources.go)
 //  2. whether the template overrides objects of other templates (outline.go, deletions.go), and whether it sets labels
 //     of namespaces by which templates or initializers select, or selects by labels that templates set (namespaces.go);
 //     whether rules protect the labels and annotations from which it renders, and no template sets them (sources.go)
@@ -17,7 +18,7 @@
 //     its protection from deletion (protection.go)
 //  5. whether the author may grant what the template's Roles and RoleBindings grant (grants.go, escalation.go)
 //  6. whether the author may set and remove the protected attributes (attributes.go, namespaces.go)
-//  7. whether the operator may populate the kinds (ownrights.go)
+//  7. whether the operator may populate the kinds, and get the sources (ownrights.go, sources.go)
 //  8. whether the API server accepts the objects of each variant (trial.go, answer.go): the operator applies them in
 //     the namespace nstpl-trial by dry runs, with values of the tokens that stand for all namespaces
 //
@@ -45,6 +46,8 @@
 //
 //   - Rights are checked when the template is written. If the author loses them later, the template stays, as objects
 //     that the author created would.
+//   - In the same way, the author's right to get a source is checked when the template is written, and not when the
+//     source changes.
 //   - A ClusterRole that a RoleBinding of a template binds may gain rules later. Kubernetes has the same gap: it checks
 //     the rules of a role when a binding is created.
 //   - The check for other templates that bind or declare the same Role uses a cache. Two templates that are written at

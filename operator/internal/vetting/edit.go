@@ -108,8 +108,8 @@ func (e edit) prunedKinds() []schema.GroupVersionKind {
 		return nil
 	}
 	var kinds []schema.GroupVersionKind
-	declared := render.Declarations(e.updated)
-	for _, before := range render.Declarations(e.old) {
+	declared := render.AllDeclarations(e.updated)
+	for _, before := range render.AllDeclarations(e.old) {
 		if !slices.ContainsFunc(declared, before.Same) {
 			kinds = append(kinds, before.GroupVersionKind)
 		}
@@ -124,7 +124,7 @@ func (e edit) allKinds() []schema.GroupVersionKind {
 		if template == nil {
 			continue
 		}
-		kinds = append(kinds, render.KindsOf(render.Declarations(template))...)
+		kinds = append(kinds, render.KindsOf(render.AllDeclarations(template))...)
 		for _, kind := range template.Status.Kinds {
 			kinds = append(kinds, schema.GroupVersionKind{Group: kind.Group, Kind: kind.Kind})
 		}

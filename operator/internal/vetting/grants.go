@@ -17,6 +17,8 @@ import (
 // right is a right that a user may hold in all namespaces. An empty name stands for every name.
 type right struct {
 	verb, group, resource, subresource, name string
+	// namespace is where the right must be held, or "" for all namespaces.
+	namespace string
 	// path, if not empty, is a non-resource URL. Then only verb is set, too.
 	path string
 }
@@ -34,6 +36,9 @@ func (r right) String() string {
 	}
 	if r.name != "" {
 		text += fmt.Sprintf(" %q", r.name)
+	}
+	if r.namespace != "" {
+		text += fmt.Sprintf(" in namespace %q", r.namespace)
 	}
 	return text
 }

@@ -26,10 +26,10 @@ func labelsSetBy(template *v1alpha1.NamespaceTemplate) []string {
 	return labels
 }
 
-// declarationsOf returns what a template declares: its objects, and each label and annotation of namespaces as if that
-// was an object of its own.
+// declarationsOf returns what a template declares: its objects, the copies of its sources, and each label and
+// annotation of namespaces as if that was an object of its own.
 func declarationsOf(template *v1alpha1.NamespaceTemplate) []render.Declaration {
-	declarations := render.Declarations(template)
+	declarations := render.AllDeclarations(template)
 	declared := render.DeclaredMetadata(&template.Spec)
 	for _, key := range slices.SortedFunc(maps.Keys(declared), render.MetadataKey.Compare) {
 		declarations = append(declarations,

@@ -15,7 +15,7 @@ import (
 // although the template may make the operator do so.
 func (v *review) judgeProtection(ctx context.Context, variants []render.Variant, complete bool) ([]error, error) {
 	var before []render.Variant
-	if v.old != nil && slices.ContainsFunc(render.Declarations(v.old), mayBeProtected) {
+	if v.old != nil && slices.ContainsFunc(render.AllDeclarations(v.old), mayBeProtected) {
 		before = variantsOf(ctx, v.old)
 	}
 	kinds, err := v.resolveDeleted(slices.Concat(v.unprotectedKinds(before, variants, complete),
@@ -36,7 +36,7 @@ func mayBeProtected(d render.Declaration) bool { return d.MayBeProtected }
 // updated one, and that another variant of the updated template declares without protection.
 func (e edit) unprotectedKinds(before, variants []render.Variant, complete bool) []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
-	for _, declaration := range render.Declarations(e.updated) {
+	for _, declaration := range render.AllDeclarations(e.updated) {
 		wasProtected := slices.ContainsFunc(slices.Concat(before, variants), func(variant render.Variant) bool {
 			object := objectIn(variant, declaration)
 			return object != nil && isProtected(object)
@@ -61,7 +61,7 @@ func (e edit) mayLackProtection(declaration render.Declaration, variants []rende
 func (v *review) overriddenProtection(variants []render.Variant, complete bool) []schema.GroupVersionKind {
 	selects := requirementsOf(v.updated.Spec.Namespaces)
 	var kinds []schema.GroupVersionKind
-	for _, own := range render.Declarations(v.updated) {
+	for _, own := range render.AllDeclarations(v.updated) {
 		protects := func(other render.Declaration) bool {
 			return other.MayBeProtected && other.GroupKind() == own.GroupKind() &&
 				render.MayCoincide(other.Name, own.Name)

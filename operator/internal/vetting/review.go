@@ -52,6 +52,9 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 		return []error{fmt.Errorf("cannot check its RBAC objects, since %w: "+
 			"declare Roles and RoleBindings in a template of their own", err)}, nil
 	}
+	if problems, err = v.judgeSources(ctx, kinds); err != nil || len(problems) > 0 {
+		return slices.Concat(errorsOf(unserved), problems), err
+	}
 	if v.others, err = v.outlines.except(ctx, v.name()); err != nil {
 		return nil, err
 	}
@@ -68,6 +71,11 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 	if err != nil {
 		return nil, err
 	}
+	unread, err := v.unreadSources(ctx, kinds)
+	if err != nil {
+		return nil, err
+	}
+	unwritable = append(unwritable, unread...)
 	problems, err = v.judgeCompiled(ctx, kinds, writable, unserved)
 	return slices.Concat(errorsOf(unserved), unwritable, problems), err
 }
@@ -159,7 +167,7 @@ func (v *review) judgeKinds(
 ) (kinds []resolvedKind, unserved []kindProblem, problems []error, err error) {
 	var writes []right
 	if v.widens() {
-		declared, unknown, warnings, err := v.resolveKinds(render.KindsOf(named(render.Declarations(v.updated))))
+		declared, unknown, warnings, err := v.resolveKinds(render.KindsOf(named(render.AllDeclarations(v.updated))))
 		if err != nil {
 			return nil, nil, nil, err
 		}

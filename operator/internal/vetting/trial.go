@@ -136,6 +136,9 @@ func (v *review) candidates(kinds []resolvedKind, variants []render.Variant) []c
 		for _, object := range variant.Objects() {
 			i := slices.IndexFunc(kinds, func(k resolvedKind) bool { return k.kind == object.GroupVersionKind() })
 			content, err := json.Marshal(object.Object)
+			if _, isCopy := render.SourceOf(object); isCopy {
+				continue // only namespaces get the content of its source
+			}
 			if i < 0 || kinds[i].guessed || err != nil || seen[string(content)] {
 				continue
 			}
@@ -172,7 +175,7 @@ func validVariants(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, invalid []render.Problem,
 ) []render.Variant {
 	valid := template.DeepCopy()
-	valid.Spec.Templates, valid.Spec.Overlays = nil, nil
+	valid.Spec.Templates, valid.Spec.Overlays, valid.Spec.Sources = nil, nil, nil
 	isValid := func(format string, i int) bool {
 		return !slices.ContainsFunc(invalid, func(p render.Problem) bool { return isAt(p, fmt.Sprintf(format, i)) })
 	}
@@ -195,16 +198,20 @@ type position struct {
 	path string
 }
 
-// positionsOf returns the positions of a template's objects by idOf.
+// positionsOf returns the positions of a template's objects and of the copies of its sources by idOf.
 func positionsOf(template *v1alpha1.NamespaceTemplate) map[string]position {
 	positions := map[string]position{}
-	for i := range template.Spec.Templates {
-		one := &v1alpha1.NamespaceTemplate{}
-		one.Spec.Templates = template.Spec.Templates[i : i+1]
-		for _, declaration := range render.Declarations(one) {
-			positions[declaration.GroupKind().String()+" "+declaration.Name] =
-				position{declaration, fmt.Sprintf("spec.templates[%d]", i)}
+	add := func(one v1alpha1.NamespaceTemplateSpec, path string) {
+		for _, declaration := range render.AllDeclarations(&v1alpha1.NamespaceTemplate{Spec: one}) {
+			positions[declaration.GroupKind().String()+" "+declaration.Name] = position{declaration, path}
 		}
+	}
+	for i := range template.Spec.Sources {
+		add(v1alpha1.NamespaceTemplateSpec{Sources: template.Spec.Sources[i : i+1]}, fmt.Sprintf("spec.sources[%d]", i))
+	}
+	for i := range template.Spec.Templates {
+		add(v1alpha1.NamespaceTemplateSpec{Templates: template.Spec.Templates[i : i+1]},
+			fmt.Sprintf("spec.templates[%d]", i))
 	}
 	return positions
 }

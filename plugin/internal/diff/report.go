@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"errors"
 	"io"
 	"iter"
 	"maps"
@@ -131,6 +132,9 @@ func newReport(namespaces iter.Seq[survey.Namespace], readErrs []error) *report 
 				r.Summary.UnchangedObjects++
 				continue
 			}
+			if isUnread(change) {
+				unknown[output.ChangedObject(change)+": "+change.Reason] = true
+			}
 			r.Items = append(r.Items, newItem(name, change))
 		}
 	}
@@ -140,6 +144,12 @@ func newReport(namespaces iter.Seq[survey.Namespace], readErrs []error) *report 
 	}
 	r.summarize()
 	return r
+}
+
+// isUnread reports whether a copy could not be compared because of its source.
+func isUnread(change populate.Change) bool {
+	return change.Declared != nil && change.Declared.Unavailable != nil &&
+		errors.Is(change.Err, change.Declared.Unavailable.Failure)
 }
 
 func newItem(namespace string, change populate.Change) *item {

@@ -179,7 +179,7 @@ func (o *exempt) declared(ctx context.Context, c *cluster.Cluster, ns *corev1.Na
 	if i < 0 {
 		return nil, true
 	}
-	planned := survey.Declare(render.NewCache(), match.NewIndex(selecting[i]), ns)
+	planned := survey.Declare(render.NewCache(), nil, match.NewIndex(selecting[i]), ns)
 	ids := []populate.ObjectID{}
 	for _, object := range planned.Objects {
 		ids = append(ids, object.ID())

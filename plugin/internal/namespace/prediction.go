@@ -167,7 +167,11 @@ func (v *prediction) plan(ctx context.Context, index *match.Index, ns *corev1.Na
 		v.unreadable = compared.Unreadable
 		return ctx.Err()
 	}
-	v.Namespace = survey.Declare(render.NewCache(), index, ns)
+	var sources populate.Sources
+	if v.cluster != nil {
+		sources = survey.Sources(ctx, v.cluster)
+	}
+	v.Namespace = survey.Declare(render.NewCache(), sources, index, ns)
 	v.Changes = populate.NewPlan(v.Declared, index, emptyNamespace(v.Declared, v.forbidden)).Changes
 	for i := range v.Changes {
 		if v.cluster == nil && v.Changes[i].Action == populate.Create {

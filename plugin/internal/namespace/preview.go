@@ -13,6 +13,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -51,6 +52,9 @@ func NewPreview(s cli.Session) *cobra.Command {
 			With -f, the command uses only the templates in the files, and no cluster. With --with-cluster or
 			--server, it also uses the templates of the cluster. A template in a file then replaces the template of
 			the same name in the cluster.
+
+			Copies of sources are shown as they are with the source that you may read, with the values of Secrets
+			masked. Without the right to get a source, or without a cluster, its copy is left out.
 
 			If you may not read templates, as the owner of a namespace, the command shows the populated objects that
 			exist in the namespace, with the values of Secrets masked.
@@ -170,7 +174,9 @@ func (p *preview) write(ctx context.Context, predicted prediction) error {
 		}
 	}
 	for _, object := range predicted.Objects {
-		objects = append(objects, object.Unstructured)
+		if object.Unavailable == nil {
+			objects = append(objects, withMaskedCopy(object.Unstructured))
+		}
 	}
 	var rejected error
 	if p.server {
@@ -205,6 +211,15 @@ func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
 	return err
 }
 
+// withMaskedCopy returns an object with masked values if it is a copy of a Secret. The template does not contain them.
+func withMaskedCopy(object *unstructured.Unstructured) *unstructured.Unstructured {
+	if _, isCopy := render.SourceOf(object); isCopy {
+		object = object.DeepCopy()
+		maskSecret(object)
+	}
+	return object
+}
+
 // dryRun returns the objects as the API server would store them. It returns an error for each object that the API
 // server rejects, and all other objects.
 func dryRun(ctx context.Context, predicted prediction) ([]*unstructured.Unstructured, error) {
@@ -213,7 +228,7 @@ func dryRun(ctx context.Context, predicted prediction) ([]*unstructured.Unstruct
 		err    error
 	}
 	results := cluster.Each(predicted.Changes, func(change populate.Change) result {
-		if change.Declared == nil {
+		if change.Declared == nil || change.Declared.Unavailable != nil {
 			return result{}
 		}
 		sides, err := survey.DryRun(ctx, predicted.cluster, predicted.Declared.Namespace.Name, change)
@@ -224,7 +239,7 @@ func dryRun(ctx context.Context, predicted prediction) ([]*unstructured.Unstruct
 			return result{err: fmt.Errorf("%s: %w", output.ChangedObject(change), err)}
 		}
 		sides.Stored.SetManagedFields(nil)
-		return result{object: sides.Stored}
+		return result{object: withMaskedCopy(sides.Stored)}
 	})
 	var objects []*unstructured.Unstructured
 	var errs []error

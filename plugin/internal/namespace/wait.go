@@ -91,7 +91,7 @@ func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool
 	for _, err := range unread {
 		w.Note("%v", err)
 	}
-	declared := survey.Declare(render.NewCache(), index, ns)
+	declared := survey.Declare(render.NewCache(), nil, index, ns)
 	w.hasTemplates = len(declared.Templates) > 0
 	switch {
 	case declared.Skipped != "":

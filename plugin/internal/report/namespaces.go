@@ -55,7 +55,7 @@ func reported(
 	findings := findingsOf(ns.Name, condition)
 	lacksTemplate := func(f Finding) bool { return f.Template == "" && f.Object != "" }
 	if index != nil && slices.ContainsFunc(findings, lacksTemplate) {
-		addTemplates(findings, survey.Declare(cache, index, ns))
+		addTemplates(findings, survey.Declare(cache, nil, index, ns))
 	}
 	isDrift := func(f Finding) bool { return f.Severity == Drift }
 	switch {

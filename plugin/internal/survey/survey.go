@@ -59,6 +59,7 @@ type Survey struct {
 	Unreadable []Unreadable
 
 	cache      *render.Cache
+	sources    populate.Sources
 	index      *match.Index
 	namespaces []*corev1.Namespace
 	scope      Scope
@@ -108,13 +109,18 @@ type Scope struct {
 	OmitUnchanged bool
 }
 
-// Declare returns what templates declare for a namespace, without changes. It sends no request.
-func Declare(cache *render.Cache, index *match.Index, ns *corev1.Namespace) Namespace {
+// Declare returns what templates declare for a namespace, without changes. It sends no request, except for those of
+// sources, which may be nil: then copies have no content.
+func Declare(
+	cache *render.Cache, sources populate.Sources, index *match.Index, ns *corev1.Namespace,
+) Namespace {
 	templates, skipped := populate.Matching(index, ns)
 	if skipped != "" {
 		return Namespace{Declared: populate.Declared{Namespace: ns}, Skipped: skipped}
 	}
-	return Namespace{Declared: populate.Declare(cache, ns, templates, populate.Inputs{Exemptions: index.Exemptions(ns.Name)})}
+	return Namespace{Declared: populate.Declare(cache, ns, templates, populate.Inputs{
+		Exemptions: index.Exemptions(ns.Name), Sources: sources,
+	})}
 }
 
 // Compare lists the objects of namespaces, to compare them with what templates declare. It lists only metadata, and
@@ -123,7 +129,8 @@ func Compare(
 	ctx context.Context, c *cluster.Cluster, index *match.Index, namespaces []*corev1.Namespace, scope Scope,
 ) (*Survey, error) {
 	s := &Survey{
-		cache: render.NewCache(), index: index, namespaces: namespaces, scope: scope, settled: map[string]Namespace{},
+		cache: render.NewCache(), sources: Sources(ctx, c), index: index, namespaces: namespaces, scope: scope,
+		settled: map[string]Namespace{},
 	}
 	var names []string // the namespaces to list
 	kinds := map[schema.GroupKind]bool{}
@@ -211,7 +218,7 @@ func (s *Survey) planned(ns *corev1.Namespace) Namespace {
 
 // plan returns what the operator would do in a namespace with the templates of an index.
 func (s *Survey) plan(ns *corev1.Namespace, index *match.Index) Namespace {
-	planned := Declare(s.cache, index, ns)
+	planned := Declare(s.cache, s.sources, index, ns)
 	if planned.Skipped == "" {
 		plan := populate.NewPlan(planned.Declared, index, s.observedIn(ns.Name))
 		planned.Changes = s.scope.limitChanges(plan.Keeping(s.cache, index.Ahead(ns)).Changes)

@@ -122,7 +122,7 @@ func addNamespaces(
 		case !hasSpace, isNotAdopted:
 			n.Problem = err.Error()
 		}
-		n.addPolicies(survey.Declare(cache, index, labeled))
+		n.addPolicies(survey.Declare(cache, nil, index, labeled))
 		n.addQuotas(quotas[ns.Name])
 		return n
 	})

@@ -50,6 +50,10 @@ var rules = []rule{
 		"distribute them over several templates or directories",
 	},
 	{
+		"source", "a template copies an object of a kind that cannot be copied",
+		"declare the object in `spec.templates`",
+	},
+	{
 		ruleToken, "a token is in a place where it is not replaced, or stands for what a template cannot depend on",
 		"use tokens only in values, not in apiVersion, kind or keys; of labels and annotations that no template sets",
 	},

@@ -100,6 +100,7 @@ func decodeTemplate(object source.Object) (template *v1alpha1.NamespaceTemplate,
 		"namespaces": {&template.Spec.Namespaces, &selected}, "templates": {&template.Spec.Templates},
 		"overlays": {&template.Spec.Overlays, &overlays}, "authoritative": {&template.Spec.Authoritative},
 		"namespaceMetadata": {&template.Spec.NamespaceMetadata}, "rollout": {&rollout},
+		"sources": {&template.Spec.Sources},
 	} {
 		for _, value := range into {
 			if data := raw.Spec[name]; data != nil {
@@ -134,7 +135,7 @@ func compilable(
 	reduced = template.DeepCopy()
 	everything := v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{}}
 	reduced.Spec.Namespaces = everything
-	reduced.Spec.NamespaceMetadata = nil
+	reduced.Spec.NamespaceMetadata, reduced.Spec.Sources = nil, nil
 	for i := range reduced.Spec.Overlays {
 		reduced.Spec.Overlays[i].Namespaces, reduced.Spec.Overlays[i].NamespaceMetadata = everything, nil
 	}

@@ -17,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
@@ -134,6 +135,9 @@ func addDeclaration(a *answer, change *populate.Change, index *match.Index) {
 		return
 	}
 	if change.Declared != nil {
+		if source, isCopy := sourceOf(change); isCopy {
+			text += ", as a copy of " + source.String()
+		}
 		for _, layer := range index.Layers(change.Template) {
 			if layer.Template.Generation == change.Declared.Template.Generation && layer.Revision > 0 {
 				text += fmt.Sprintf(", revision %d", layer.Revision)
@@ -158,6 +162,10 @@ func (e *explainer) explainChange(
 	template := change.Template
 	edit := fmt.Sprintf("To change it, edit template %s, or opt the namespace out with "+
 		"'kubectl nstpl opt-out %s --template %[1]s'.", template, a.Namespace)
+	if source, isCopy := sourceOf(change); isCopy {
+		edit = fmt.Sprintf("To change it, change its source, %s. The operator updates the copy. Or edit template %s.", source,
+			template)
+	}
 	if change.Declared != nil && change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport {
 		edit += " The operator reverts other changes of declared fields."
 	}
@@ -218,6 +226,14 @@ func explainExemption(a *answer, change *populate.Change, exists bool) {
 	}
 	a.add(labelRemedy, fmt.Sprintf("To put template %s into force for it again, delete the exemption with "+
 		"'kubectl delete templateexemption %s -n %s'.", change.Template, change.Exemption.Name, a.Namespace))
+}
+
+// sourceOf returns the source of which a declared object is a copy, and whether it is one.
+func sourceOf(change *populate.Change) (source render.SourceRef, isCopy bool) {
+	if change.Declared == nil {
+		return source, false
+	}
+	return render.SourceOf(change.Declared.Unstructured)
 }
 
 // explainMissing explains an object that templates declare and that does not exist, or that is not managed yet.

@@ -1,0 +1,193 @@
+package populate
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+var pullRef = render.SourceRef{
+	GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, Namespace: "registry", Name: "pull",
+}
+
+// pullSecret returns the source pullRef with a value.
+func pullSecret(value string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true,
+		"metadata": map[string]any{
+			"name": "pull", "namespace": "registry", "resourceVersion": "7", "uid": "u",
+			"labels": map[string]any{"own": "label"}, "annotations": map[string]any{"own": "annotation"},
+			"ownerReferences": []any{}, "finalizers": []any{"a/b"},
+		},
+		"data": map[string]any{"token": value},
+	}}
+}
+
+// copying returns a template that copies pullRef.
+func copying(t testing.TB, change ...func(*v1alpha1.NamespaceTemplateSpec)) *v1alpha1.NamespaceTemplate {
+	t.Helper()
+	template := templateOf(t, "copies")
+	template.Spec.Sources = []v1alpha1.Source{{APIVersion: "v1", Kind: "Secret", Namespace: "registry", Name: "pull"}}
+	template.Status.Kinds = []v1alpha1.GroupKind{{Kind: "Secret"}}
+	for _, apply := range change {
+		apply(&template.Spec)
+	}
+	return template
+}
+
+func always(source Source) Sources { return func(render.SourceRef) Source { return source } }
+
+func declareFrom(source Source, ns *corev1.Namespace, templates ...*v1alpha1.NamespaceTemplate) Declared {
+	return Declare(render.NewCache(), ns, templates, Inputs{Sources: always(source)})
+}
+
+func TestCopiesHaveTheContentOfTheirSource(t *testing.T) {
+	first := declareFrom(NewSource(pullRef, pullSecret("JChOQU1FU1BBQ0Up")), teamA(), copying(t)).Objects
+	require.Len(t, first, 1)
+	require.Equal(t, map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": true,
+		"metadata": map[string]any{
+			"name": "pull", "namespace": "team-a", "labels": map[string]any{v1alpha1.TemplateNameLabel: "copies"},
+			"annotations": map[string]any{v1alpha1.CopyOfAnnotation: "registry/pull"},
+		},
+		"data": map[string]any{"token": "JChOQU1FU1BBQ0Up"},
+	}, first[0].Object)
+	second := declareFrom(NewSource(pullRef, pullSecret("Yg==")), teamA(), copying(t)).Objects
+	require.NotEqual(t, first[0].Hash, second[0].Hash)
+	other := teamA()
+	other.Name = "team-b"
+	require.Equal(t, second[0].Hash, declareFrom(NewSource(pullRef, pullSecret("Yg==")), other, copying(t)).Objects[0].Hash)
+}
+
+func TestASourceIsNotOverwritten(t *testing.T) {
+	registry := teamA()
+	registry.Name = "registry"
+	renamed := copying(t, func(spec *v1alpha1.NamespaceTemplateSpec) {
+		other := v1alpha1.Source{APIVersion: "v1", Kind: "Secret", Namespace: "elsewhere", Name: "b", As: "pull"}
+		spec.Sources[0].As = "copy"
+		spec.Sources = append(spec.Sources, other)
+	})
+	source := NewSource(pullRef, pullSecret("YQ=="))
+	require.Empty(t, declareFrom(source, registry, copying(t)).Objects)
+	require.Equal(t, []string{"copies secret/copy"}, idsOf(declareFrom(source, registry, renamed).Objects))
+	require.Len(t, declareFrom(source, teamA(), renamed).Objects, 2)
+}
+
+func TestObjectsThatAreNotCopied(t *testing.T) {
+	token := pullSecret("YQ==")
+	token.Object["type"] = string(corev1.SecretTypeServiceAccountToken)
+	copied := pullSecret("YQ==")
+	copied.SetAnnotations(map[string]string{v1alpha1.CopyOfAnnotation: "vault/original"})
+	for want, object := range map[string]*unstructured.Unstructured{
+		"the source secret/pull in namespace registry cannot be copied: it has the type kubernetes.io/service-account-token": token,
+		"it is itself a copy: copy secret/original in namespace vault instead":                                               copied,
+	} {
+		source := NewSource(pullRef, object)
+		require.Nil(t, source.Content)
+		require.False(t, source.Lost)
+		require.ErrorContains(t, source.Failure, want)
+		require.NotContains(t, source.Failure.Error(), "YQ==")
+	}
+}
+
+func TestPlanOfACopyWithoutItsSource(t *testing.T) {
+	deletes := func(spec *v1alpha1.NamespaceTemplateSpec) { spec.DeletionPolicy = v1alpha1.DeletionDelete }
+	ignores := func(spec *v1alpha1.NamespaceTemplateSpec) {
+		deletes(spec)
+		spec.FailurePolicy = v1alpha1.FailureIgnore
+	}
+	orphans := func(*v1alpha1.NamespaceTemplateSpec) {}
+	secrets := schema.GroupResource{Resource: "secrets"}
+	missing := SourceNotFound(pullRef)
+	known := declareFrom(NewSource(pullRef, pullSecret("YQ==")), teamA(), copying(t)).Objects[0]
+	adopted := with(applied(t, known), func(object *metav1.PartialObjectMetadata) {
+		object.Annotations[v1alpha1.AdoptedAnnotation] = "true"
+	})
+	for name, test := range map[string]struct {
+		source   Source
+		policy   func(*v1alpha1.NamespaceTemplateSpec)
+		observed *metav1.PartialObjectMetadata
+		want     Action
+		severity Severity
+		mayPass  bool
+	}{
+		"nothing exists":                  {missing, deletes, nil, Unknown, Error, false},
+		"the copies remain":               {missing, orphans, applied(t, known), Unknown, Error, false},
+		"the copies are deleted":          {missing, deletes, applied(t, known), Prune, Error, false},
+		"an adopted object":               {missing, deletes, adopted, Unknown, Error, false},
+		"an object of another client":     {missing, deletes, foreign("pull", "copies"), Unknown, Error, false},
+		"failures are ignored":            {missing, ignores, applied(t, known), Prune, Warning, false},
+		"the right was lost":              {SourceForbidden(pullRef, secrets, true), deletes, applied(t, known), Prune, Error, false},
+		"the right may have been lost":    {SourceForbidden(pullRef, secrets, false), deletes, applied(t, known), Unknown, Error, true},
+		"the API server does not answer":  {SourceUnread(pullRef, errors.New("timeout")), deletes, applied(t, known), Unknown, Error, true},
+		"the source became a token":       {unsuitable(pullRef, "a"), deletes, applied(t, known), Unknown, Error, false},
+		"sources are not read (previews)": {Sources(nil).get(pullRef), deletes, applied(t, known), Unknown, Error, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			template := copying(t, test.policy)
+			var observed Observed
+			if test.observed != nil {
+				test.observed.SetGroupVersionKind(pullRef.GroupVersionKind)
+				observed.Objects = []*metav1.PartialObjectMetadata{test.observed}
+			}
+			plan := NewPlan(declareFrom(test.source, teamA(), template), match.NewIndex(template), observed)
+			require.Len(t, plan.Changes, 1)
+			require.Equal(t, test.want, plan.Changes[0].Action)
+			var result Result
+			if test.want == Unknown {
+				result.Outcomes = []Outcome{(&pass{}).apply(t.Context(), plan.Changes[0])}
+			}
+			findings := Findings(plan, result)
+			require.Len(t, findings, 1)
+			require.Equal(t, test.severity, findings[0].Severity)
+			require.Equal(t, FindingFailed, findings[0].Reason)
+			require.Equal(t, test.source.Failure.Error(), findings[0].Message)
+			require.Equal(t, test.mayPass, findings[0].MayPass)
+		})
+	}
+}
+
+// A source that is missing for good does not keep the copies of another lost source.
+func TestLostCopiesAreDeletedAlthoughOthersFail(t *testing.T) {
+	prune := Change{Action: Prune, Kind: pullRef.GroupVersionKind, SourceLost: &Object{}}
+	failed := Outcome{
+		Change:  Change{Action: Unknown, Kind: pullRef.GroupVersionKind},
+		Failure: SourceNotFound(pullRef).Failure,
+	}
+	require.Len(t, allowedPrunes([]Change{prune}, []Outcome{failed}), 1)
+	prune.SourceLost = nil
+	require.Empty(t, allowedPrunes([]Change{prune}, []Outcome{failed}))
+}
+
+func TestTheMessageAboutAMissingRightHasTheCommandsThatGrantIt(t *testing.T) {
+	message := MissingSourceRight(pullRef, schema.GroupResource{Resource: "secrets"}).Error()
+	require.Equal(t, `the operator may not get secrets "pull" in namespace registry: grant that with `+
+		"'kubectl create role nstpl-source-pull -n registry --verb=get --resource=secrets --resource-name=pull' and "+
+		"'kubectl create rolebinding nstpl-source-pull -n registry --role=nstpl-source-pull "+
+		"--serviceaccount=nstpl-system:nstpl-operator'", message)
+}
+
+func TestOnlyCopiesOfDataAreReplacedWithoutAnAnnotation(t *testing.T) {
+	copyOf := func(apiVersion, kind string) Change {
+		object := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{
+				"annotations": map[string]any{v1alpha1.CopyOfAnnotation: "a/b"},
+			},
+		}}
+		return Change{Kind: object.GroupVersionKind(), Declared: &Object{Unstructured: object}}
+	}
+	ours := applied(t, declareFrom(NewSource(pullRef, pullSecret("YQ==")), teamA(), copying(t)).Objects[0])
+	require.NoError(t, MayReplace(copyOf("v1", "Secret"), ours))
+	require.NoError(t, MayReplace(copyOf("v1", "ConfigMap"), ours))
+	require.ErrorContains(t, MayReplace(copyOf("v1", "PersistentVolumeClaim"), ours), v1alpha1.ReplaceAnnotation)
+	require.ErrorContains(t, MayReplace(copyOf("v1", "Secret"), foreign("pull", "copies")), "existed before")
+}

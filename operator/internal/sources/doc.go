@@ -1,0 +1,16 @@
+// Package sources follows the sources of templates: the Secrets, ConfigMaps and other objects that are copied into
+// namespaces.
+//
+// Store reads each source by its name, and watches the metadata of that one object, so that it reads the source again
+// when it changes. It never lists or watches the contents of objects: the content comes from requests with the verb get
+// only, which an administrator grants for single names. So memory holds no other Secret.
+//
+// These statements are always true:
+//
+//   - A source that was read remains known until the API server answers that it does not exist, or denies the verb get
+//     again after denyTime. An API server that does not answer, or that has just started and knows no roles yet, does
+//     not take it away.
+//   - Values of sources are in no error, log or Event.
+//
+// Files: store.go holds the sources and which templates use them, follow.go reads and watches one source.
+package sources

@@ -1,0 +1,177 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+const (
+	// denyTime is how long the API server must deny a source before the right to read it counts as lost.
+	denyTime = 30 * time.Second
+	// recheckTime is how often a source is read without a change, since no event tells that the right was lost.
+	recheckTime = 15 * time.Second
+	// firstDenyTime is how long the denial of a source that was never read is not reported.
+	firstDenyTime = 2 * time.Second
+	// denyRetry is how often a source that the operator may not read is tried again. No event tells it of a new right.
+	denyRetry = time.Second
+	// A source is read again after a failure: after firstRetry, and then less and less often until lastRetry.
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// follow reads a source and watches it until ctx ends.
+func (s *Store) follow(ctx context.Context, of *source) {
+	f := &follower{Store: s, source: of}
+	retry := firstRetry
+	for ctx.Err() == nil {
+		wait, err := f.pass(ctx)
+		switch {
+		case wait > 0:
+			retry = firstRetry
+		case err != nil:
+			wait, retry = retry, min(2*retry, lastRetry)
+		default: // the watch has ended, as it does after some time
+			wait, retry = firstRetry, firstRetry
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// follower follows one source. Its fields are used by one goroutine.
+type follower struct {
+	*Store
+	*source
+	// version is the resourceVersion of the source that was read last, or "" if there is none.
+	version string
+	// denied is when the API server began to deny the source, or zero.
+	denied time.Time
+}
+
+// pass reads the source, watches its metadata, and reads it again after each change. It returns when the watch has
+// ended or the source cannot be read, with the time after which to try again or an error.
+func (f *follower) pass(ctx context.Context) (time.Duration, error) {
+	mapping, err := f.mapper.RESTMapping(f.ref.GroupKind(), f.ref.Version)
+	if err == nil && mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+		err = errors.New("its kind is not namespace-scoped")
+	}
+	if err != nil {
+		f.fail(err)
+		return 0, err
+	}
+	if wait, err := f.read(ctx, mapping); wait > 0 || err != nil {
+		return wait, err
+	}
+	events, err := f.changes.Resource(mapping.Resource).Namespace(f.ref.Namespace).Watch(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, f.ref.Name).String(),
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer events.Stop()
+	// What changed before the watch began has no event.
+	if wait, err := f.read(ctx, mapping); wait > 0 || err != nil {
+		return wait, err
+	}
+	recheck := time.NewTicker(recheckTime)
+	defer recheck.Stop()
+	for {
+		select {
+		case event, isOpen := <-events.ResultChan():
+			if !isOpen {
+				return 0, nil
+			}
+			object, isObject := event.Object.(*metav1.PartialObjectMetadata)
+			if event.Type == watch.Error || !isObject {
+				return 0, apierrors.FromObject(event.Object)
+			}
+			if event.Type != watch.Deleted && object.ResourceVersion == f.version {
+				continue
+			}
+		case <-recheck.C:
+		}
+		if wait, err := f.read(ctx, mapping); wait > 0 || err != nil {
+			return wait, err
+		}
+	}
+}
+
+// read reads the source and stores what is known about it. It returns after which time to try again if the operator
+// may not read it, or an error if the API server did not answer.
+func (f *follower) read(ctx context.Context, mapping *meta.RESTMapping) (time.Duration, error) {
+	object, err := f.objects.Resource(mapping.Resource).Namespace(f.ref.Namespace).
+		Get(ctx, f.ref.Name, metav1.GetOptions{})
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	isDenied := apierrors.IsForbidden(err)
+	if !isDenied {
+		f.denied = time.Time{}
+	}
+	switch {
+	case err == nil:
+		f.version = object.GetResourceVersion()
+		f.set(f.source, populate.NewSource(f.ref, object))
+	case isMissing(err, f.ref.Name):
+		f.version = ""
+		f.set(f.source, populate.SourceNotFound(f.ref))
+	case isDenied:
+		f.deny(ctx, mapping)
+		return denyRetry, nil
+	default:
+		f.fail(err)
+		return 0, err
+	}
+	return 0, nil
+}
+
+// isMissing reports whether the API server answered that an object of a name does not exist. It answers otherwise if it
+// does not serve the kind for the moment.
+func isMissing(err error, name string) bool {
+	var status apierrors.APIStatus
+	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&
+		status.Status().Details.Name == name
+}
+
+// deny records that the API server denied the source. A source that was read remains known until that is confirmed.
+func (f *follower) deny(ctx context.Context, mapping *meta.RESTMapping) {
+	now := time.Now()
+	if f.denied.IsZero() {
+		f.denied = now
+	}
+	since := now.Sub(f.denied)
+	isConfirmed, isKnown := since >= denyTime, f.isKnown(f.source)
+	if !isConfirmed && (isKnown || since < firstDenyTime && !f.isAnswered()) {
+		return
+	}
+	if isConfirmed {
+		f.version = ""
+		if isKnown {
+			ctrl.LoggerFrom(ctx).Info("the operator may no longer read a source of templates", "source", f.ref.String())
+		}
+	}
+	f.set(f.source, populate.SourceForbidden(f.ref, mapping.Resource.GroupResource(), isConfirmed))
+}
+
+// fail records why the source could not be read, unless it is known from before, or known to be lost. It waits for an
+// answer of the API server for answerTime.
+func (f *follower) fail(err error) {
+	if f.isKnown(f.source) || !f.isAnswered() && time.Since(f.began) < answerTime {
+		return
+	}
+	if !f.Get(f.ref).Lost {
+		f.set(f.source, populate.SourceUnread(f.ref, err))
+	}
+}
