@@ -44,7 +44,8 @@ func matches(pattern, text string) bool {
 	return err == nil && matched
 }
 
-// MaxAge returns the shortest time that the policy spaces of a lineage let a namespace live, or 0 if it does not expire.
+// MaxAge returns the shortest time that the policy spaces of a lineage let a namespace live, or 0 if it does not
+// expire.
 func MaxAge(lineage []*v1alpha1.PolicySpace) time.Duration {
 	var shortest time.Duration
 	for _, space := range lineage {

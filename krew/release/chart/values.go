@@ -25,7 +25,7 @@ func listOf(name string) map[string]any { return map[string]any{"type": "array",
 var descriptions = map[string]string{
 	"cert-manager": "cert-manager issues the webhooks' certificate. It must be installed.",
 	"grafana":      "A ConfigMap with a dashboard, which the sidecar of Grafana's chart finds.",
-	"expiry": "The operator may delete namespaces that have expired, if their users have consented.",
+	"expiry":       "The operator may delete namespaces that have expired, if their users have consented.",
 	"network-policy": "Limits where the operator connects to: ports 443 and 6443, where API servers usually listen. " +
 		"Its NetworkPolicy for incoming connections is always installed.",
 	"openreports": "The operator writes a Report about each namespace with findings. The CustomResourceDefinition of " +

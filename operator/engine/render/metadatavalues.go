@@ -213,8 +213,8 @@ func checkUsedKeys(template *v1alpha1.NamespaceTemplate, used []usedKey) []Probl
 	return problems
 }
 
-// usedKeyProblem returns why a template may not render from a label or an annotation, or nil. Whether a rule protects it
-// is for the caller to judge.
+// usedKeyProblem returns why a template may not render from a label or an annotation, or nil. Whether a rule protects
+// it is for the caller to judge.
 func usedKeyProblem(template *v1alpha1.NamespaceTemplate, key MetadataKey) *Problem {
 	prefix, _, _ := strings.Cut(key.Key, "/")
 	invalid := validation.IsQualifiedName(key.Key)

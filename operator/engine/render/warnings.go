@@ -42,8 +42,8 @@ func Warnings(template *v1alpha1.NamespaceTemplate) []string {
 	return warnings
 }
 
-// valueWarnings returns where an object has the name of the creator, or a value of the namespace, in places in which not
-// all of them are valid.
+// valueWarnings returns where an object has the name of the creator, or a value of the namespace, in places in which
+// not all of them are valid.
 func valueWarnings(part Part, object *unstructured.Unstructured) []string {
 	id := identityOf(object)
 	var warnings []string

@@ -58,7 +58,7 @@ type Spaces struct {
 	freshness   freshness
 	firstCounts firstCounts
 	unwritten   unwritten
-	// totals counts namespaces, and enforcement tells whether limits on their number are enforced.
+	// totals counts namespaces, and enforcement reports whether limits on their number are enforced.
 	totals      *namespaceTotals
 	enforcement *enforcement
 }

@@ -57,8 +57,7 @@ func (r *Expiry) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Namespace{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(e event.CreateEvent) bool { return mayExpire(e.Object) },
 			UpdateFunc: func(e event.UpdateEvent) bool {
-				return mayExpire(e.ObjectOld) && mayExpire(e.ObjectNew) && inputsOf(e.ObjectOld) != inputsOf(e.ObjectNew) ||
-					mayExpire(e.ObjectOld) != mayExpire(e.ObjectNew)
+				return (mayExpire(e.ObjectOld) || mayExpire(e.ObjectNew)) && inputsOf(e.ObjectOld) != inputsOf(e.ObjectNew)
 			},
 			DeleteFunc: func(e event.DeleteEvent) bool { return mayExpire(e.Object) },
 		})).
@@ -66,7 +65,8 @@ func (r *Expiry) SetupWithManager(mgr ctrl.Manager) error {
 			builder.WithPredicates(predicate.Funcs{
 				CreateFunc: func(e event.CreateEvent) bool { return maxAgeOf(e.Object) > 0 },
 				UpdateFunc: func(e event.UpdateEvent) bool {
-					return maxAgeOf(e.ObjectOld) != maxAgeOf(e.ObjectNew) || parentOf(e.ObjectOld) != parentOf(e.ObjectNew)
+					return maxAgeOf(e.ObjectOld) != maxAgeOf(e.ObjectNew) ||
+						parentOf(e.ObjectOld) != parentOf(e.ObjectNew)
 				},
 				DeleteFunc: func(event.DeleteEvent) bool { return false },
 			})).
@@ -112,7 +112,8 @@ func parentOf(object client.Object) string {
 // namespacesInSpaces returns requests for all namespaces that are in policy spaces and have no end yet.
 func (r *Expiry) namespacesInSpaces(ctx context.Context, _ client.Object) []reconcile.Request {
 	list := &corev1.NamespaceList{}
-	if err := r.Client.List(ctx, list, client.HasLabels{v1alpha1.PolicySpaceLabel}, client.UnsafeDisableDeepCopy); err != nil {
+	inSpaces := client.HasLabels{v1alpha1.PolicySpaceLabel}
+	if err := r.Client.List(ctx, list, inSpaces, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "cannot list the namespaces in policyspaces")
 		return nil
 	}
@@ -129,7 +130,8 @@ func (r *Expiry) namespacesInSpaces(ctx context.Context, _ client.Object) []reco
 func (r *Expiry) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	ns := &corev1.Namespace{}
 	err := r.Client.Get(ctx, request.NamespacedName, ns)
-	if err != nil || ns.DeletionTimestamp != nil || slices.Contains(r.Exempt, ns.Name) || match.IsSystemNamespace(ns.Name) {
+	isExempt := slices.Contains(r.Exempt, request.Name) || match.IsSystemNamespace(request.Name)
+	if err != nil || isExempt || ns.DeletionTimestamp != nil {
 		r.Metrics.forget(request.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -189,7 +191,9 @@ func (r *Expiry) begin(ctx context.Context, ns *corev1.Namespace, now time.Time)
 
 // delete deletes an expired namespace if that is wanted. Otherwise it returns why the namespace stays. It deletes only
 // the version that was read: consent can be taken back until then.
-func (r *Expiry) delete(ctx context.Context, ns *corev1.Namespace, consents bool) (isDeleted bool, why string, err error) {
+func (r *Expiry) delete(
+	ctx context.Context, ns *corev1.Namespace, consents bool,
+) (isDeleted bool, why string, err error) {
 	switch {
 	case ns.Annotations[v1alpha1.DeletionProtectionAnnotation] == "true":
 		return false, ", and stays because it is protected from deletion by the annotation " +

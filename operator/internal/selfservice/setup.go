@@ -37,14 +37,15 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (webhook.Plugin, er
 		return webhook.Plugin{}, err
 	}
 	expiry := &Expiry{
-		Client: o.Leader.Client, Recorder: mgr.GetEventRecorder(reporting.Controller), Metrics: metrics, Exempt: o.Exempt,
-		Caches: o.Leader.Caches, Queues: o.Leader.Queues,
+		Client: o.Leader.Client, Recorder: mgr.GetEventRecorder(reporting.Controller), Metrics: metrics,
+		Exempt: o.Exempt, Caches: o.Leader.Caches, Queues: o.Leader.Queues,
 	}
 	if err := expiry.SetupWithManager(mgr); err != nil {
 		return webhook.Plugin{}, fmt.Errorf("set up the controller of expiring namespaces: %w", err)
 	}
 	admission := &Admission{
-		rules: rules, live: mgr.GetAPIReader(), reviews: o.Clients.AuthorizationV1().SubjectAccessReviews(), only: o.Only,
+		rules: rules, live: mgr.GetAPIReader(), reviews: o.Clients.AuthorizationV1().SubjectAccessReviews(),
+		only: o.Only,
 	}
 	return admission.Plugin(), nil
 }
