@@ -57,7 +57,8 @@ func (r *Expiry) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Namespace{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(e event.CreateEvent) bool { return mayExpire(e.Object) },
 			UpdateFunc: func(e event.UpdateEvent) bool {
-				return (mayExpire(e.ObjectOld) || mayExpire(e.ObjectNew)) && inputsOf(e.ObjectOld) != inputsOf(e.ObjectNew)
+				return inputsOf(e.ObjectOld) != inputsOf(e.ObjectNew) &&
+					(mayExpire(e.ObjectOld) || mayExpire(e.ObjectNew))
 			},
 			DeleteFunc: func(e event.DeleteEvent) bool { return mayExpire(e.Object) },
 		})).
