@@ -211,7 +211,11 @@ func (k *kind) removed(object *metav1.PartialObjectMetadata) {
 	delete(k.unansweredDeletions, object.UID)
 	delete(k.rewritten, object.UID)
 	delete(k.written, object.UID)
-	delete(k.recent, keyOf(object))
+	// The object may be the predecessor of one that this process has created since by the same name.
+	if written := k.recent[keyOf(object)]; written != nil && written.UID == object.UID &&
+		atLeast(object.ResourceVersion, written.ResourceVersion) {
+		delete(k.recent, keyOf(object))
+	}
 	if !isOwn && !isDeletable && !isUnanswered && populate.Ours(object) {
 		if k.lost[object.Namespace] == nil {
 			k.lost[object.Namespace] = map[string]*metav1.PartialObjectMetadata{}

@@ -85,3 +85,24 @@ func TestOwnWritesAreKnownUntilTheWatchHasPassedThem(t *testing.T) {
 		})
 	}
 }
+
+// A watch that is late delivers the deletion of an object after its successor was created.
+func TestALateDeletionDoesNotHideTheSuccessor(t *testing.T) {
+	k, _ := newConfigMaps()
+	first, successor := in("a", "7"), in("a", "9")
+	successor.UID = "uid of the successor"
+	require.NoError(t, k.Add(first))
+	k.expectDeletion(first.UID)
+	k.deleted(first)
+	k.wrote("a", successor)
+	k.planEnded(first.UID)
+	require.NoError(t, k.Delete(in("a", "8")))
+	require.Len(t, k.objectsIn("a"), 1)
+	require.Equal(t, successor.UID, k.objectsIn("a")[0].UID)
+	require.Empty(t, k.lostIn("a"))
+
+	removed := in("a", "10")
+	removed.UID = successor.UID
+	require.NoError(t, k.Delete(removed))
+	require.Empty(t, k.objectsIn("a"))
+}
