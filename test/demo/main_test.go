@@ -220,7 +220,7 @@ func TestClaims(t *testing.T) {
 	tests := ""
 	files, err := filepath.Glob(filepath.Join(root, "test", "*", "*_test.go"))
 	require.NoError(t, err)
-	more, err := filepath.Glob(filepath.Join(root, "operator", "engine", "inventory", "*_test.go"))
+	more, err := filepath.Glob(filepath.Join(root, "operator", "engine", "*", "*_test.go"))
 	require.NoError(t, err)
 	files = append(files, more...)
 	for _, file := range files {
