@@ -137,25 +137,36 @@ func startSync(
 
 // awaitAnswers waits until the proxy accepts connections and nstpl-sync is ready.
 func awaitAnswers(ctx context.Context, proxy, probes string) error {
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true,
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 3*time.Minute, true,
 		func(ctx context.Context) (bool, error) {
-			connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", proxy)
-			if err != nil {
-				return false, nil //nolint:nilerr // it doesn't listen yet
-			}
-			connection.Close()
-			request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probes+"/readyz", nil)
-			if err != nil {
-				return false, err
-			}
-			answer, err := http.DefaultClient.Do(request)
-			if err != nil {
-				return false, nil //nolint:nilerr // it doesn't listen yet
-			}
-			return answer.StatusCode == http.StatusOK, answer.Body.Close()
+			last = answers(ctx, proxy, probes)
+			return last == nil, nil
 		})
 	if err != nil {
-		return fmt.Errorf("nstpl-sync or the Git server isn't ready: %w", err)
+		return fmt.Errorf("nstpl-sync or the Git server isn't ready: %w: %w", err, last)
+	}
+	return nil
+}
+
+// answers returns an error if the proxy does not accept connections, or nstpl-sync is not ready.
+func answers(ctx context.Context, proxy, probes string) error {
+	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", proxy)
+	if err != nil {
+		return err
+	}
+	connection.Close()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probes+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("nstpl-sync answers %s at /readyz", answer.Status)
 	}
 	return nil
 }
@@ -167,7 +178,13 @@ func startGitServer(home, proxy string) error {
 	if err != nil {
 		return err
 	}
+	log, err := os.Create(filepath.Join(home, "git-server.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
 	server := exec.Command(program, serveGitCommand, home, proxy)
+	server.Stderr = log // not that of make, which would stay open
 	server.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return server.Start()
 }
