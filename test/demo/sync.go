@@ -111,11 +111,12 @@ func startSync(
 	if err := writeKubeconfigOf(ctx, sh, "nstpl-sync", kubeconfig); err != nil {
 		return nil, err
 	}
-	addresses, err := process.FreeAddresses(2)
+	// That of an earlier demo may run for some seconds after its cluster was stopped, and listen at the default address.
+	addresses, err := process.FreeAddresses(3)
 	if err != nil {
 		return nil, err
 	}
-	proxy, probes := addresses[0], addresses[1]
+	proxy, probes, hints := addresses[0], addresses[1], addresses[2]
 	if err := serve(proxy); err != nil {
 		return nil, err
 	}
@@ -125,7 +126,7 @@ func startSync(
 	}
 	defer file.Close()
 	sync := exec.Command(filepath.Join(sh.bin, "nstpl-sync"), "--leader-elect", "--metrics-bind-address=127.0.0.1:0",
-		"--health-probe-bind-address="+probes, "--dir="+filepath.Join(home, "commits"))
+		"--health-probe-bind-address="+probes, "--hint-bind-address="+hints, "--dir="+filepath.Join(home, "commits"))
 	sync.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HTTPS_PROXY=http://"+proxy)
 	sync.Stdout, sync.Stderr = file, file
 	sync.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // out of reach of make and its terminal
