@@ -111,7 +111,8 @@ func startSync(
 	if err := writeKubeconfigOf(ctx, sh, "nstpl-sync", kubeconfig); err != nil {
 		return nil, err
 	}
-	// That of an earlier demo may run for some seconds after its cluster was stopped, and listen at the default address.
+	// That of an earlier demo may run for some seconds after its cluster was stopped, and listen at the default
+	// address.
 	addresses, err := process.FreeAddresses(3)
 	if err != nil {
 		return nil, err
