@@ -141,7 +141,7 @@ func TestKeptObjects(t *testing.T) {
 			definitions = append(definitions, key)
 		}
 	}
-	require.Len(t, definitions, 7+7)
+	require.Len(t, definitions, 8+7)
 	require.ElementsMatch(t, append(definitions,
 		"Namespace /nstpl-system", "Namespace /nstpl-trial", "ConfigMap nstpl-system/nstpl-allocations",
 		"ConfigMap nstpl-system/nstpl-auto-opt-out", "ConfigMap nstpl-system/nstpl-selectors"), withoutKeep(objects))
