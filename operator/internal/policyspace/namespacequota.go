@@ -130,11 +130,11 @@ func (q *NamespaceQuota) placingOf(
 // enteredSpaces returns the policy spaces that limit namespaces and in which a namespace is new if its label changes,
 // the nearest first, as the API server has them.
 func (q *NamespaceQuota) enteredSpaces(ctx context.Context, space, before string) ([]*v1alpha1.PolicySpace, error) {
-	lineage, err := liveLineage(ctx, q.live, space)
+	lineage, err := Lineage(ctx, q.live, space)
 	if err != nil {
 		return nil, err
 	}
-	left, err := liveLineage(ctx, q.live, before)
+	left, err := Lineage(ctx, q.live, before)
 	if err != nil {
 		return nil, err
 	}
@@ -402,7 +402,7 @@ func placingRules() []admissionregistrationv1.RuleWithOperations {
 }
 
 // limitedWebhooks returns the webhook for namespaces that are put into policy spaces with a limit, or below. It returns
-// none if there are no such limits.
+// none if nothing is limited.
 func (q *NamespaceQuota) limitedWebhooks(ctx context.Context) ([]webhook.Webhook, error) {
 	limited, err := q.limitedSpaces(ctx)
 	if err != nil || len(limited) == 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -106,7 +105,7 @@ func (c *namespaceTotals) below(ctx context.Context, space string) (map[string]b
 		if below[name] || forest.Get(name) != nil || !c.mayExist(name) {
 			continue
 		}
-		lineage, err := liveLineage(ctx, c.live, name)
+		lineage, err := Lineage(ctx, c.live, name)
 		if err != nil {
 			return nil, err
 		}
@@ -136,23 +135,6 @@ func (c *namespaceTotals) setMissing(space string) {
 		}
 	}
 	c.missing[space] = time.Now()
-}
-
-// liveLineage returns a policy space and its ancestors as the API server has them, the nearest first. It ends before
-// one that does not exist, and before one that is its own ancestor.
-func liveLineage(ctx context.Context, live client.Reader, space string) ([]*v1alpha1.PolicySpace, error) {
-	var lineage []*v1alpha1.PolicySpace
-	for name := space; name != ""; {
-		if slices.ContainsFunc(lineage, func(s *v1alpha1.PolicySpace) bool { return s.Name == name }) {
-			break
-		}
-		found, err := getSpace(ctx, live, name)
-		if err != nil || found == nil {
-			return lineage, err
-		}
-		lineage, name = append(lineage, found), found.Spec.Parent
-	}
-	return lineage, nil
 }
 
 // use counts the namespaces in and below a policy space, without the one that is about to be placed there.

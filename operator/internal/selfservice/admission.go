@@ -16,6 +16,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/selfservice"
 )
@@ -76,7 +77,7 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 			return nil
 		}
 	}
-	lineage, err := lineageOf(ctx, a.live, labels[v1alpha1.PolicySpaceLabel])
+	lineage, err := policyspace.Lineage(ctx, a.live, labels[v1alpha1.PolicySpaceLabel])
 	if err != nil {
 		return err
 	}
@@ -122,7 +123,7 @@ func (a *Admission) checkElsewhere(ctx context.Context, request *webhook.Request
 		if space == request.Object.GetLabels()[v1alpha1.PolicySpaceLabel] {
 			return nil
 		}
-		if before, err := lineageOf(ctx, a.live, space); err != nil || !hasRules(before) {
+		if before, err := policyspace.Lineage(ctx, a.live, space); err != nil || !hasRules(before) {
 			return err
 		}
 	}

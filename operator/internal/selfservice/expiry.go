@@ -26,6 +26,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/patch"
+	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/selfservice"
 )
@@ -170,7 +171,7 @@ func (r *Expiry) Reconcile(ctx context.Context, request reconcile.Request) (reco
 
 // begin gives a namespace an end if its policy spaces limit its life.
 func (r *Expiry) begin(ctx context.Context, ns *corev1.Namespace, now time.Time) (reconcile.Result, error) {
-	lineage, err := lineageOf(ctx, r.Client, ns.Labels[v1alpha1.PolicySpaceLabel])
+	lineage, err := policyspace.Lineage(ctx, r.Client, ns.Labels[v1alpha1.PolicySpaceLabel])
 	if err != nil {
 		return reconcile.Result{}, err
 	}

@@ -2,13 +2,10 @@ package selfservice
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/webhook"
@@ -63,21 +60,4 @@ func (r *rules) any() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.spaces) > 0
-}
-
-// lineageOf returns a policy space and those above it, the nearest first, as far as they exist.
-func lineageOf(ctx context.Context, from client.Reader, name string) ([]*v1alpha1.PolicySpace, error) {
-	var lineage []*v1alpha1.PolicySpace
-	known := map[string]bool{}
-	for name != "" && !known[name] {
-		space := &v1alpha1.PolicySpace{}
-		if err := from.Get(ctx, client.ObjectKey{Name: name}, space); apierrors.IsNotFound(err) {
-			break // then the namespace is held, or keeps what it has
-		} else if err != nil {
-			return nil, fmt.Errorf("get policyspace %s: %w", name, err)
-		}
-		lineage, known[name] = append(lineage, space), true
-		name = space.Spec.Parent
-	}
-	return lineage, nil
 }
