@@ -155,8 +155,8 @@ func getSpace(ctx context.Context, reader client.Reader, name string) (*v1alpha1
 	return nil, fmt.Errorf("read policyspace %s: %w", name, err)
 }
 
-// Lineage returns a policy space and its ancestors as a reader has them, the nearest first. It ends before one that does
-// not exist, and before one that is its own ancestor. The result is read-only.
+// Lineage returns a policy space and its ancestors as a reader has them, the nearest first. It ends before one that
+// does not exist, and before one that is its own ancestor. The result is read-only.
 func Lineage(ctx context.Context, reader client.Reader, space string) ([]*v1alpha1.PolicySpace, error) {
 	var lineage []*v1alpha1.PolicySpace
 	for name := space; name != ""; {
