@@ -224,16 +224,37 @@ func (cluster *testCluster) waitAggregatedRules(ctx context.Context) error {
 		})
 }
 
-// startOperator starts the operator. It returns when the operator is ready and namespaces get their creators.
+// startOperator starts the operator. It returns when the operator is ready, namespaces get their creators, and the API
+// server calls the webhooks: it knows the configurations that a ready operator has written some moments later.
 func (cluster *testCluster) startOperator(ctx context.Context, flags ...string) error {
 	next, err := cluster.startReplica(ctx, append([]string{"--leader-elect=false"}, flags...)...)
 	if err != nil {
 		return err
 	}
 	cluster.operator = next
-	return cluster.waitDryRunNamespace(ctx, func(probe *corev1.Namespace, err error) bool {
+	err = cluster.waitDryRunNamespace(ctx, func(probe *corev1.Namespace, err error) bool {
 		return err == nil && hasStampedCreator(probe)
 	})
+	if err != nil {
+		return err
+	}
+	return cluster.waitVetting(ctx)
+}
+
+// waitVetting waits until the webhook that vets templates denies one whose object has no name.
+func (cluster *testCluster) waitVetting(ctx context.Context) error {
+	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			probe := &v1alpha1.NamespaceTemplate{
+				ObjectMeta: metav1.ObjectMeta{Name: "probe"},
+				Spec: v1alpha1.NamespaceTemplateSpec{
+					Namespaces: selectLabel("probe", "true"),
+					Templates:  []runtime.RawExtension{{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap"}`)}},
+				},
+			}
+			err := cluster.client.Create(ctx, probe, client.DryRunAll)
+			return err != nil && strings.Contains(err.Error(), "admission webhook"), nil
+		})
 }
 
 // restartOperator kills the operator and starts it again.
