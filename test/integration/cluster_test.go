@@ -123,6 +123,7 @@ func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
 	cluster := newClusterWithoutOperator(t)
 	require.NoError(t, cluster.startOperator(t.Context()))
+	require.NoError(t, cluster.waitVetting(t.Context()))
 	return cluster
 }
 
@@ -224,24 +225,20 @@ func (cluster *testCluster) waitAggregatedRules(ctx context.Context) error {
 		})
 }
 
-// startOperator starts the operator. It returns when the operator is ready, namespaces get their creators, and the API
-// server calls the webhooks: it knows the configurations that a ready operator has written some moments later.
+// startOperator starts the operator. It returns when the operator is ready and namespaces get their creators.
 func (cluster *testCluster) startOperator(ctx context.Context, flags ...string) error {
 	next, err := cluster.startReplica(ctx, append([]string{"--leader-elect=false"}, flags...)...)
 	if err != nil {
 		return err
 	}
 	cluster.operator = next
-	err = cluster.waitDryRunNamespace(ctx, func(probe *corev1.Namespace, err error) bool {
+	return cluster.waitDryRunNamespace(ctx, func(probe *corev1.Namespace, err error) bool {
 		return err == nil && hasStampedCreator(probe)
 	})
-	if err != nil {
-		return err
-	}
-	return cluster.waitVetting(ctx)
 }
 
-// waitVetting waits until the webhook that vets templates denies one whose object has no name.
+// waitVetting waits until the webhook that vets templates denies one whose object has no name. The first operator is
+// ready once it has written the configurations of the webhooks, which the API server may know a second later.
 func (cluster *testCluster) waitVetting(ctx context.Context) error {
 	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
