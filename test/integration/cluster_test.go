@@ -123,7 +123,7 @@ func newTestCluster(t *testing.T) *testCluster {
 	t.Helper()
 	cluster := newClusterWithoutOperator(t)
 	require.NoError(t, cluster.startOperator(t.Context()))
-	require.NoError(t, cluster.waitVetting(t.Context()))
+	require.NoError(t, cluster.checkVetting(t.Context()))
 	return cluster
 }
 
@@ -237,21 +237,21 @@ func (cluster *testCluster) startOperator(ctx context.Context, flags ...string) 
 	})
 }
 
-// waitVetting waits until the webhook that vets templates denies one whose object has no name. The first operator is
-// ready once it has written the configurations of the webhooks, which the API server may know a second later.
-func (cluster *testCluster) waitVetting(ctx context.Context) error {
-	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
-		func(ctx context.Context) (bool, error) {
-			probe := &v1alpha1.NamespaceTemplate{
-				ObjectMeta: metav1.ObjectMeta{Name: "probe"},
-				Spec: v1alpha1.NamespaceTemplateSpec{
-					Namespaces: selectLabel("probe", "true"),
-					Templates:  []runtime.RawExtension{{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap"}`)}},
-				},
-			}
-			err := cluster.client.Create(ctx, probe, client.DryRunAll)
-			return err != nil && strings.Contains(err.Error(), "admission webhook"), nil
-		})
+// checkVetting returns an error unless the API server calls the webhook that vets templates, to deny one whose object has
+// no name. It does from the moment at which the first operator is ready.
+func (cluster *testCluster) checkVetting(ctx context.Context) error {
+	nameless := &v1alpha1.NamespaceTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: "nameless"},
+		Spec: v1alpha1.NamespaceTemplateSpec{
+			Namespaces: selectLabel("nameless", "true"),
+			Templates:  []runtime.RawExtension{{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap"}`)}},
+		},
+	}
+	if err := cluster.client.Create(ctx, nameless, client.DryRunAll); err == nil ||
+		!strings.Contains(err.Error(), "admission webhook") {
+		return fmt.Errorf("the operator is ready, but the API server does not call its webhooks: %w", err)
+	}
+	return nil
 }
 
 // restartOperator kills the operator and starts it again.

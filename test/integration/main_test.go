@@ -52,7 +52,7 @@ func run(m *testing.M) (code int, err error) {
 		"--exclude-namespaces=excluded-by-flag,excluded-too"); err != nil {
 		return 1, err
 	}
-	if err := sharedCluster.waitVetting(context.Background()); err != nil {
+	if err := sharedCluster.checkVetting(context.Background()); err != nil {
 		return 1, err
 	}
 	return m.Run(), nil

@@ -18,9 +18,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -106,7 +108,7 @@ func (u testUser) metadataWrites(field, key string, value *string) map[string]fu
 		}
 	}
 	put := func(subresource string) func(string) error {
-		return func(name string) error {
+		update := func(name string) error {
 			ns, err := u.CoreV1().Namespaces().Get(s.t.Context(), name, metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -117,6 +119,10 @@ func (u testUser) metadataWrites(field, key string, value *string) map[string]fu
 				request = request.SubResource(subresource)
 			}
 			return request.Do(s.t.Context()).Error()
+		}
+		return func(name string) error {
+			// the operator writes to the namespace, too
+			return retry.OnError(wait.Backoff{Steps: 100}, apierrors.IsConflict, func() error { return update(name) })
 		}
 	}
 	writes := map[string]func(string) error{

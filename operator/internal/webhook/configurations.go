@@ -10,6 +10,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -24,6 +25,8 @@ import (
 const (
 	// retryConflict is the delay after a conflict. The cache usually shows the last write by then.
 	retryConflict = 10 * time.Millisecond
+	// retryProbe is the delay after a probe that the API server did not send to the webhooks.
+	retryProbe = 50 * time.Millisecond
 	// rewriteInterval is the least time between two writes of the same ValidatingWebhookConfiguration. All writes in
 	// the cluster wait while the API server compiles the match conditions again. Many changes within the interval cost
 	// one write. The first change after it is written at once. An API server that takes long to compile the conditions
@@ -40,11 +43,13 @@ const (
 // rights to these objects only.
 type Configurations struct {
 	Client   client.Client
+	Reviews  authorizationclient.SelfSubjectAccessReviewInterface
 	Stored   *Stored
 	Chain    Chain
 	Endpoint Endpoint
-	// Written is closed once all configurations are up to date.
-	Written chan struct{}
+	// Called is closed once all configurations have been up to date, and the API server called the webhooks of
+	// v1alpha1.WebhookName.
+	Called chan struct{}
 	// Queues creates the queue of the controller.
 	Queues *backoff.Queues
 
@@ -52,6 +57,8 @@ type Configurations struct {
 	next map[string]time.Time
 	// complete contains the ValidatingWebhookConfigurations that have been up to date since this replica leads.
 	complete map[string]bool
+	// probe is that of the webhooks that v1alpha1.WebhookName should have.
+	probe probe
 }
 
 // SetupWithManager adds a controller that reconciles all configurations when one of them changes, when a plugin needs
@@ -122,10 +129,15 @@ func (c *Configurations) Reconcile(ctx context.Context, _ reconcile.Request) (re
 		return reconcile.Result{}, err
 	}
 	select {
-	case <-c.Written:
+	case <-c.Called:
+		return result, nil
 	default:
-		close(c.Written)
 	}
+	called, err := c.probe.isCalled(ctx, c.Reviews)
+	if !called {
+		return reconcile.Result{RequeueAfter: retryProbe}, err
+	}
+	close(c.Called)
 	return result, nil
 }
 
@@ -150,6 +162,14 @@ func (c *Configurations) writeValidating(ctx context.Context, name string, bundl
 		}
 	}
 	desired = append(desired, c.incomplete(name, stored.Webhooks)...)
+	if name == v1alpha1.WebhookName {
+		probe, err := newProbe(desired)
+		if err != nil {
+			return err
+		}
+		c.probe = probe
+		desired = append(desired, probe.webhook(c.Endpoint, desired[0].ClientConfig.CABundle))
+	}
 	if equality.Semantic.DeepEqual(stored.Webhooks, desired) {
 		return nil
 	}

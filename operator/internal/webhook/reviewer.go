@@ -26,6 +26,7 @@ import (
 const (
 	mutatePath   = "/mutate"
 	validatePath = "/validate"
+	probePath    = "/probe"
 )
 
 // caller is the Webhook because of which the API server sent a request, as the URL path names it. It is a value of the
@@ -54,6 +55,7 @@ func (c Chain) Serve(server ctrlwebhook.Server, metrics *Metrics, identified boo
 		}))
 	}
 	register(mutatePath, &ctrladmission.Webhook{Handler: ctrladmission.HandlerFunc(r.mutate)})
+	register(probePath, &ctrladmission.Webhook{Handler: ctrladmission.HandlerFunc(denyProbe)})
 	validate := ctrladmission.HandlerFunc(r.validate)
 	register(validatePath, &ctrladmission.Webhook{Handler: validate})
 	register(validatePath+"/{plugin}/{revision}", &ctrladmission.Webhook{

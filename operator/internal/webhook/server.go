@@ -44,16 +44,16 @@ type Options struct {
 }
 
 // Setup adds the webhook server, which every replica runs, and the controller of the webhook configurations, which the
-// leader runs, to a manager. The operator is not ready before the server serves its certificate and the leader has
-// written the configurations.
+// leader runs, to a manager. The operator is not ready before the server serves its certificate and the API server calls
+// the webhooks as the leader has written them.
 func Setup(mgr ctrl.Manager, o Options) error {
 	decisions, err := NewMetrics(metrics.Registry)
 	if err != nil {
 		return err
 	}
 	configurations := &Configurations{
-		Client: o.Leader.Client, Stored: o.Stored, Chain: o.Chain, Endpoint: Endpoint{URL: o.URL},
-		Written: make(chan struct{}), Queues: o.Leader.Queues,
+		Client: o.Leader.Client, Reviews: o.Clients.AuthorizationV1().SelfSubjectAccessReviews(), Stored: o.Stored,
+		Chain: o.Chain, Endpoint: Endpoint{URL: o.URL}, Called: make(chan struct{}), Queues: o.Leader.Queues,
 	}
 	serving, err := o.serverOptions()
 	if err != nil {
@@ -137,8 +137,8 @@ func newKeeper(o Options) (*certificates.Keeper, error) {
 	return certificates.NewKeeper(secrets, v1alpha1.WebhookSecret, hosts, certificates.DefaultLifetimes()), nil
 }
 
-// ready returns a readiness check. It fails until the replica serves its certificate and, if the replica leads, has
-// written the webhook configurations.
+// ready returns a readiness check. It fails until the replica serves its certificate and, if the replica leads, the API
+// server calls the webhooks that it has written.
 func ready(
 	mgr ctrl.Manager, server ctrlwebhook.Server, o Options, configurations *Configurations,
 ) func(*http.Request) error {
@@ -158,10 +158,10 @@ func ready(
 			return nil
 		}
 		select {
-		case <-configurations.Written:
+		case <-configurations.Called:
 			return nil
 		default:
-			return errors.New("the webhook configurations have not been written yet")
+			return errors.New("the API server does not call the webhooks yet")
 		}
 	}
 }

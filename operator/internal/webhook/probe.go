@@ -1,0 +1,79 @@
+package webhook
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+const (
+	// probeName is the name of the webhook of a probe.
+	probeName = "probe.policy.nstpl.dev"
+	// probeTimeoutSeconds is short, since a probe that cannot be sent is an answer, too.
+	probeTimeoutSeconds = 1
+)
+
+// A probe finds out whether the API server calls certain webhooks. After they were written, the API server goes on with
+// those that it knew until it has compiled the match conditions of the new ones, which can take a second. So the same
+// configuration has one more webhook, which denies a SelfSubjectAccessReview of the operator. The reviewed path is the
+// probe: it ends with a digest of the other webhooks.
+type probe string
+
+// newProbe returns the probe of the webhooks of a configuration.
+func newProbe(webhooks []admissionregistrationv1.ValidatingWebhook) (probe, error) {
+	content, err := json.Marshal(webhooks)
+	if err != nil {
+		return "", fmt.Errorf("compute the digest of the webhooks: %w", err)
+	}
+	digest := sha256.Sum256(content)
+	return probe("/" + probeName + "/" + hex.EncodeToString(digest[:])), nil
+}
+
+// webhook returns the webhook that denies the probe.
+func (p probe) webhook(endpoint Endpoint, bundle []byte) admissionregistrationv1.ValidatingWebhook {
+	return admissionregistrationv1.ValidatingWebhook{
+		Name: probeName, ClientConfig: endpoint.clientConfig(probePath, bundle),
+		Rules: []admissionregistrationv1.RuleWithOperations{Rule(authorizationv1.GroupName, "v1",
+			admissionregistrationv1.ClusterScope, []string{"selfsubjectaccessreviews"}, admissionregistrationv1.Create)},
+		NamespaceSelector: orEverything(nil), ObjectSelector: orEverything(nil),
+		MatchConditions: Every("probe",
+			"request.userInfo.username == '"+v1alpha1.OperatorUser+"'",
+			"has(object.spec.nonResourceAttributes)",
+			"object.spec.nonResourceAttributes.path == '"+string(p)+"'"),
+		MatchPolicy: new(admissionregistrationv1.Equivalent), FailurePolicy: new(admissionregistrationv1.Fail),
+		TimeoutSeconds: new(int32(probeTimeoutSeconds)), SideEffects: new(admissionregistrationv1.SideEffectClassNone),
+		AdmissionReviewVersions: []string{"v1"},
+	}
+}
+
+// isCalled reports whether the API server calls the webhooks. It does so as well if it tried to send the probe and could
+// not: in a cluster, a Service has no endpoint before the first operator is ready.
+func (p probe) isCalled(
+	ctx context.Context, reviews authorizationclient.SelfSubjectAccessReviewInterface,
+) (bool, error) {
+	_, err := reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: string(p)},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil && !strings.Contains(err.Error(), probeName) {
+		return false, fmt.Errorf("probe whether the API server calls the webhooks: %w", err)
+	}
+	return err != nil, nil
+}
+
+// denyProbe is the handler of the webhook.
+func denyProbe(context.Context, ctrladmission.Request) ctrladmission.Response {
+	return ctrladmission.Denied("the API server calls the webhooks of nstpl-operator")
+}

@@ -1,0 +1,67 @@
+package integration_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// The operator finds out by a SelfSubjectAccessReview whether the API server calls its webhooks. A webhook denies that
+// one review, which has the path of the stored webhooks, and no other.
+func TestOnlyTheOperatorsProbeIsDenied(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	operator, user := s.newOperatorUser().Interface, s.impersonate(t, s.name("jane"))
+	nonResource := func(path string) authorizationv1.SelfSubjectAccessReviewSpec {
+		return authorizationv1.SelfSubjectAccessReviewSpec{
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: path},
+		}
+	}
+
+	_, err := review(t, operator, nonResource(s.storedProbe()))
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	require.ErrorContains(t, err, "probe.policy.nstpl.dev")
+
+	for name, spec := range map[string]authorizationv1.SelfSubjectAccessReviewSpec{
+		"a path":                     nonResource("/healthz"),
+		"the path of other webhooks": nonResource("/probe.policy.nstpl.dev/0000"),
+		"a resource": {ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "get", Resource: "pods", Name: s.storedProbe(),
+		}},
+	} {
+		_, err := review(t, operator, spec)
+		require.NoError(t, err, name)
+	}
+	_, err = review(t, user, nonResource(s.storedProbe()))
+	require.NoError(t, err, "a user who asks for the operator's path")
+}
+
+// review creates a SelfSubjectAccessReview.
+func review(
+	t *testing.T, user kubernetes.Interface, spec authorizationv1.SelfSubjectAccessReviewSpec,
+) (*authorizationv1.SelfSubjectAccessReview, error) {
+	t.Helper()
+	return user.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(),
+		&authorizationv1.SelfSubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+}
+
+// storedProbe returns the path that the stored webhook denies.
+func (s *testScope) storedProbe() string {
+	s.t.Helper()
+	stored := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, stored))
+	last := stored.Webhooks[len(stored.Webhooks)-1]
+	_, path, found := strings.Cut(last.MatchConditions[0].Expression, "path == '")
+	require.True(s.t, found, "%s: %s", last.Name, last.MatchConditions[0].Expression)
+	path, _, _ = strings.Cut(path, "'")
+	return path
+}
