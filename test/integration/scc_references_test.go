@@ -108,8 +108,10 @@ func TestSCCReferencesToDeletedAccountsAreRemoved(t *testing.T) {
 			seen(c, a, "later")
 			assert.NoError(c, admitted(a, "later"))
 		})
-		hosts.Users = append(hosts.Users, user(a, "x"))
-		require.NoError(t, s.client.Update(t.Context(), hosts))
+		listed := hosts.DeepCopy()
+		listed.Users = append(listed.Users, user(a, "x"))
+		// a patch, since the operator writes to the constraint, too
+		require.NoError(t, s.client.Patch(t.Context(), listed, client.MergeFrom(hosts)))
 		s.eventually(func(c *assert.CollectT) {
 			seen(c, a, "x")
 			assert.NoError(c, admitted(a, "x"))
