@@ -19,6 +19,7 @@ const (
 	ConstraintRequired Code = "constraint-required"
 	ConstraintRecord   Code = "constraint-record"
 	ConstraintChanged  Code = "constraint-changed"
+	ConstraintAccount  Code = "constraint-account"
 
 	AttributeProtected Code = "attribute-protected"
 	AttributeRule      Code = "attribute-rule"

@@ -91,6 +91,14 @@ var explanations = []Explanation{
 		Administrator: nothingUnlessOften,
 	},
 	{
+		Code: ConstraintAccount,
+		Meaning: "The annotation with the user ID of a service account cannot be set, changed or removed: the IDs of " +
+			"two service accounts must differ.",
+		DecidedBy:     "the ValidatingAdmissionPolicy nstpl-scc-account",
+		User:          "Leave the annotation as it is, or out of a new service account.",
+		Administrator: "Nothing: this holds for every user. A backup is restored without the annotation.",
+	},
+	{
 		Code: AttributeProtected,
 		Meaning: "A ProtectedAttribute or ClusterProtectedAttribute permits only some roles to set, change or remove " +
 			"the label, annotation or field.",

@@ -90,10 +90,11 @@ func Check(c *v1alpha1.SecurityContextConstraints) error {
 	user := c.RunAsUser
 	switch {
 	case !slices.Contains([]string{
-		v1alpha1.MustRunAs, v1alpha1.MustRunAsRange, v1alpha1.MustRunAsNonRoot, v1alpha1.RunAsAny,
+		v1alpha1.MustRunAs, v1alpha1.MustRunAsRange, v1alpha1.MustRunAsServiceAccount, v1alpha1.MustRunAsNonRoot,
+		v1alpha1.RunAsAny,
 	}, user.Type):
-		return fmt.Errorf("runAsUser.type is %q: it must be MustRunAs, MustRunAsRange, MustRunAsNonRoot or RunAsAny",
-			user.Type)
+		return fmt.Errorf("runAsUser.type is %q: it must be MustRunAs, MustRunAsRange, MustRunAsServiceAccount, "+
+			"MustRunAsNonRoot or RunAsAny", user.Type)
 	case user.Type == v1alpha1.MustRunAs && user.UID == nil:
 		return fmt.Errorf("runAsUser.uid is missing: MustRunAs needs it")
 	case user.Type == v1alpha1.MustRunAsRange && (user.UIDRangeMin == nil) != (user.UIDRangeMax == nil):
@@ -163,7 +164,7 @@ func points(c *v1alpha1.SecurityContextConstraints) int {
 
 var strategyPoints = map[string]int{
 	v1alpha1.RunAsAny: 40_000, v1alpha1.MustRunAsNonRoot: 30_000, v1alpha1.MustRunAsRange: 20_000,
-	v1alpha1.MustRunAs: 10_000,
+	v1alpha1.MustRunAs: 10_000, v1alpha1.MustRunAsServiceAccount: 10_000,
 }
 
 func volumePoints(c *v1alpha1.SecurityContextConstraints) int {

@@ -9,12 +9,15 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Missing reports that a namespace does not have an annotation yet that a constraint needs.
-type Missing struct{ Key string }
+// Missing reports that an object does not have an annotation yet that a constraint needs. Of is "namespace" or "service
+// account".
+type Missing struct{ Of, Key string }
 
 func (m *Missing) Error() string {
-	return fmt.Sprintf("the namespace has no annotation %s yet: wait until the operator sets it", m.Key)
+	return fmt.Sprintf("the %s has no annotation %s yet: wait until the operator sets it", m.Of, m.Key)
 }
+
+func missingInNamespace(key string) *Missing { return &Missing{Of: "namespace", Key: key} }
 
 // ParseBlocks parses a list of ID blocks, separated by commas. Each block is first/size or first-last. As in
 // Kubernetes, the largest ID is 2147483647.
@@ -65,7 +68,7 @@ func parseID(text string) (int64, error) {
 func uidRange(annotations map[string]string) (v1alpha1.IDRange, error) {
 	text, exists := annotations[v1alpha1.UIDRangeAnnotation]
 	if !exists {
-		return v1alpha1.IDRange{}, &Missing{v1alpha1.UIDRangeAnnotation}
+		return v1alpha1.IDRange{}, missingInNamespace(v1alpha1.UIDRangeAnnotation)
 	}
 	blocks, err := ParseBlocks(text)
 	if err == nil && len(blocks) > 1 {

@@ -19,9 +19,12 @@ type provider struct {
 	reasons                      []Reason
 }
 
-// newProvider returns a provider. It returns an error if the constraint or an annotation of the namespace is invalid,
-// and a *Missing if the namespace does not have an annotation yet.
-func newProvider(constraint *v1alpha1.SecurityContextConstraints, annotations map[string]string) (*provider, error) {
+// newProvider returns a provider from the annotations of the pod's namespace and service account. It returns an error
+// if the constraint or an annotation is invalid, and a *Missing if an annotation does not exist yet.
+func newProvider(
+	constraint *v1alpha1.SecurityContextConstraints, annotations map[string]string,
+	ofAccount func() (map[string]string, error),
+) (*provider, error) {
 	if err := Check(constraint); err != nil {
 		return nil, err
 	}
@@ -39,6 +42,10 @@ func newProvider(constraint *v1alpha1.SecurityContextConstraints, annotations ma
 		if p.uids, err = uidRange(annotations); err != nil {
 			return nil, err
 		}
+	case user.Type == v1alpha1.MustRunAsServiceAccount:
+		if p.uids, err = accountRange(annotations, ofAccount); err != nil {
+			return nil, err
+		}
 	}
 	if constraint.SELinuxContext.Type == v1alpha1.MustRunAs {
 		if options := constraint.SELinuxContext.SELinuxOptions; options != nil {
@@ -46,7 +53,7 @@ func newProvider(constraint *v1alpha1.SecurityContextConstraints, annotations ma
 		}
 		if p.seLinux.Level == "" {
 			if p.seLinux.Level = annotations[v1alpha1.MCSAnnotation]; p.seLinux.Level == "" {
-				return nil, &Missing{v1alpha1.MCSAnnotation}
+				return nil, missingInNamespace(v1alpha1.MCSAnnotation)
 			}
 		}
 	}

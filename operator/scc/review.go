@@ -34,6 +34,9 @@ type Request struct {
 	Mode Mode
 	// NamespaceAnnotations are the annotations of the pod's namespace.
 	NamespaceAnnotations map[string]string
+	// AccountAnnotations returns the annotations of the pod's service account. Review calls it for constraints with
+	// MustRunAsServiceAccount only. If it is nil, the service account has none.
+	AccountAnnotations func() (map[string]string, error)
 	// Constraints are all constraints of the cluster, Defaulted and sorted by Sort.
 	Constraints []*v1alpha1.SecurityContextConstraints
 	// First is the name of the constraint that is tried before all others, or empty.
@@ -71,8 +74,8 @@ type Verdict struct {
 	Pod        *corev1.Pod
 	// Reasons are why the constraints before the one that admits the pod, or all of them, do not.
 	Reasons []Reason
-	// Missing is the annotation that the namespace does not have yet, and without which it is not known whether a
-	// preferred constraint admits the pod.
+	// Missing is the annotation that the namespace or the service account does not have yet, and without which it is
+	// not known whether a preferred constraint admits the pod.
 	Missing *Missing
 }
 
@@ -80,8 +83,8 @@ type Verdict struct {
 func (v Verdict) Allowed() bool { return v.Constraint != "" }
 
 // Review tries the constraints in order. The first that admits the pod wins, and the others do not change the pod. A
-// constraint that cannot be evaluated is skipped. If it only waits for an annotation of the namespace, no later
-// constraint is used: otherwise the constraint of a pod would depend on how early the pod is created.
+// constraint that cannot be evaluated is skipped. If it only waits for an annotation of the namespace or the service
+// account, no later constraint is used: otherwise the constraint of a pod would depend on how early the pod is created.
 func Review(request Request) Verdict {
 	verdict := Verdict{}
 	candidates := request.Constraints
@@ -115,8 +118,8 @@ func Review(request Request) Verdict {
 		case len(reasons) == 0 && verdict.Missing != nil:
 			reasons = []Reason{{
 				Constraint: constraint.Name,
-				Message: "it would admit the pod, but a preferred constraint is still waiting for the namespace's " +
-					"annotation " + verdict.Missing.Key,
+				Message: "it would admit the pod, but a preferred constraint is still waiting for the " + verdict.Missing.Of +
+					"'s annotation " + verdict.Missing.Key,
 			}}
 		case len(reasons) == 0:
 			verdict.Constraint, verdict.Subject, verdict.Pod = constraint.Name, subject, pod
@@ -130,7 +133,7 @@ func Review(request Request) Verdict {
 // tryConstraint returns the pod with the values that a constraint sets, or the reasons why the constraint does not
 // admit it, and the annotation that the namespace does not have yet.
 func tryConstraint(request Request, constraint *v1alpha1.SecurityContextConstraints) (*corev1.Pod, []Reason, *Missing) {
-	p, err := newProvider(constraint, request.NamespaceAnnotations)
+	p, err := newProvider(constraint, request.NamespaceAnnotations, request.AccountAnnotations)
 	if err != nil {
 		missing, _ := errors.AsType[*Missing](err)
 		if missing != nil {
@@ -162,7 +165,8 @@ func tryConstraint(request Request, constraint *v1alpha1.SecurityContextConstrai
 // deniesRegardless returns what a constraint does not allow, whatever the missing annotations of the namespace are.
 func deniesRegardless(request Request, constraint *v1alpha1.SecurityContextConstraints) []Reason {
 	p, err := newProvider(constraint,
-		map[string]string{v1alpha1.UIDRangeAnnotation: "1/1", v1alpha1.MCSAnnotation: "s0:c1,c0"})
+		map[string]string{v1alpha1.UIDRangeAnnotation: "1/1", v1alpha1.MCSAnnotation: "s0:c1,c0"},
+		func() (map[string]string, error) { return map[string]string{v1alpha1.AccountUIDAnnotation: "1"}, nil })
 	if err != nil {
 		return nil
 	}

@@ -21,7 +21,7 @@ func (p *provider) generateUser(of corev1.PodSecurityContext, c *container) {
 		return
 	}
 	switch p.RunAsUser.Type {
-	case v1alpha1.MustRunAs, v1alpha1.MustRunAsRange:
+	case v1alpha1.MustRunAs, v1alpha1.MustRunAsRange, v1alpha1.MustRunAsServiceAccount:
 		c.set(func(s *corev1.SecurityContext) { s.RunAsUser = new(p.uids.Min) })
 	}
 }
@@ -42,7 +42,7 @@ func (p *provider) generateNonRoot(of corev1.PodSecurityContext, c *container) {
 func (p *provider) checkUser(path string, of corev1.PodSecurityContext, given corev1.SecurityContext) {
 	uid, nonRoot := effective(given.RunAsUser, of.RunAsUser), effective(given.RunAsNonRoot, of.RunAsNonRoot)
 	switch p.RunAsUser.Type {
-	case v1alpha1.MustRunAs:
+	case v1alpha1.MustRunAs, v1alpha1.MustRunAsServiceAccount:
 		if uid == nil || *uid != p.uids.Min {
 			p.deny(path+".runAsUser", "%s: it must be %d", describeID(uid), p.uids.Min)
 		}

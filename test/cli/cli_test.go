@@ -21,6 +21,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
+	testoperator "nstpl.dev/nstpl/test/operator"
 	"nstpl.dev/nstpl/test/process"
 )
 
@@ -161,7 +162,9 @@ func startOperator(t *testing.T, cluster *controlplane.Cluster) {
 	require.NoError(t, err)
 	operator := exec.Command(binary, append(flags, "--metrics-bind-address=0", "--health-probe-bind-address=0",
 		"--webhook-bind-address="+webhooks, "--webhook-url=https://"+webhooks)...)
-	operator.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig)
+	kubeconfig := filepath.Join(t.TempDir(), "operator.kubeconfig")
+	require.NoError(t, testoperator.WriteKubeconfig(t.Context(), cluster, kubeconfig))
+	operator.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	log, err := os.Create(filepath.Join(t.TempDir(), "operator.log"))
 	require.NoError(t, err)
 	operator.Stdout, operator.Stderr = log, log

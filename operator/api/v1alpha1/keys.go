@@ -123,6 +123,13 @@ const (
 	SupplementalGroupsAnnotation = "policy.nstpl.dev/scc.supplemental-groups"
 	MCSAnnotation                = "policy.nstpl.dev/scc.mcs"
 
+	// AccountUIDAnnotation on a ServiceAccount holds the user ID that the operator allocated to it and to no other
+	// ServiceAccount of the namespace. Only the operator changes it.
+	AccountUIDAnnotation = "policy.nstpl.dev/scc.uid"
+	// NextAccountUIDAnnotation on a Namespace holds the user ID that the next ServiceAccount is given, or the first
+	// free one after it. So the ID of a deleted ServiceAccount is given again as late as possible.
+	NextAccountUIDAnnotation = "policy.nstpl.dev/scc.next-uid"
+
 	// RestartedAtAnnotation on a NamespaceTemplate holds the time of the last "kubectl nstpl rollout restart". A change
 	// begins the rollout of the current revision again, also if it had stopped.
 	RestartedAtAnnotation = "policy.nstpl.dev/restarted-at"

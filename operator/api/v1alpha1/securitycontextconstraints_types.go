@@ -279,10 +279,11 @@ const (
 
 // Types of strategies.
 const (
-	MustRunAs        = "MustRunAs"
-	MustRunAsRange   = "MustRunAsRange"
-	MustRunAsNonRoot = "MustRunAsNonRoot"
-	RunAsAny         = "RunAsAny"
+	MustRunAs               = "MustRunAs"
+	MustRunAsRange          = "MustRunAsRange"
+	MustRunAsServiceAccount = "MustRunAsServiceAccount"
+	MustRunAsNonRoot        = "MustRunAsNonRoot"
+	RunAsAny                = "RunAsAny"
 )
 
 // SELinuxContextStrategyOptions is which SELinux options pods may have and are given.
@@ -304,11 +305,14 @@ type SELinuxContextStrategyOptions struct {
 // +kubebuilder:validation:XValidation:rule="self.type != 'MustRunAs' || has(self.uid)",message="MustRunAs needs a uid: give one, or choose MustRunAsRange for those of the namespace",fieldPath=".uid"
 // +kubebuilder:validation:XValidation:rule="has(self.uidRangeMin) == has(self.uidRangeMax)",message="a range has both uidRangeMin and uidRangeMax",fieldPath=".uidRangeMax"
 // +kubebuilder:validation:XValidation:rule="!has(self.uidRangeMin) || !has(self.uidRangeMax) || self.uidRangeMin <= self.uidRangeMax",message="uidRangeMin must not be greater than uidRangeMax",fieldPath=".uidRangeMin"
+// +kubebuilder:validation:XValidation:rule="self.type != 'MustRunAsServiceAccount' || !has(self.uid) && !has(self.uidRangeMin) && !has(self.uidRangeMax)",message="MustRunAsServiceAccount takes the ID from the service account: leave out uid, uidRangeMin and uidRangeMax",fieldPath=".type"
 type RunAsUserStrategyOptions struct {
 	// type is MustRunAs, which requires uid; MustRunAsRange, which requires an ID of a range and sets its first;
-	// MustRunAsNonRoot, which denies user ID 0; or RunAsAny.
+	// MustRunAsServiceAccount, which requires the ID that the operator allocated to the pod's service account, one of
+	// the namespace's that no other service account has; MustRunAsNonRoot, which denies user ID 0; or RunAsAny.
+	// OpenShift has no MustRunAsServiceAccount.
 	// +required
-	// +kubebuilder:validation:Enum=MustRunAs;MustRunAsRange;MustRunAsNonRoot;RunAsAny
+	// +kubebuilder:validation:Enum=MustRunAs;MustRunAsRange;MustRunAsServiceAccount;MustRunAsNonRoot;RunAsAny
 	Type string `json:"type"`
 
 	// uid is the user ID for MustRunAs, for example 1000.

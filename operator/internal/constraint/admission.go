@@ -23,11 +23,13 @@ import (
 )
 
 // allocationTimeout is how long the request for a pod waits for the UID range and SELinux level of the pod's namespace,
-// and allocationPoll how often it reads the namespace from the cache.
-const (
-	allocationTimeout = 5 * time.Second
-	allocationPoll    = 10 * time.Millisecond
-)
+// and for the user ID of its service account. allocationBackoff is how often it reads the namespace from the cache, and
+// the service account from the API server.
+const allocationTimeout = 5 * time.Second
+
+var allocationBackoff = wait.Backoff{
+	Duration: 10 * time.Millisecond, Factor: 1.3, Cap: 300 * time.Millisecond, Steps: 20,
+}
 
 // pluginName is the name of both plugins. The names of their webhooks begin with it.
 const pluginName = "scc"
@@ -123,7 +125,7 @@ func (a *Admission) Mutate(ctx context.Context, request *webhook.Request) error 
 	if err != nil {
 		return err
 	}
-	verdict, err := a.review(ctx, request, mutationReview(request, pod))
+	verdict, err := a.review(ctx, request, pod, mutationReview(request, pod))
 	if err != nil || verdict == nil {
 		return err
 	}
@@ -152,7 +154,7 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	if err := denyOtherRequirement(request); err != nil {
 		return err
 	}
-	verdict, err := a.review(ctx, request, validationReview(request, pod))
+	verdict, err := a.review(ctx, request, pod, validationReview(request, pod))
 	if err != nil || verdict == nil {
 		return err
 	}
@@ -174,17 +176,19 @@ func (a *Admission) validateConnect(ctx context.Context, request *webhook.Reques
 	if err != nil {
 		return err
 	}
-	verdict, err := a.review(ctx, request, a.flags.connectReview(pod, stored))
+	verdict, err := a.review(ctx, request, pod, a.flags.connectReview(pod, stored))
 	if err != nil || verdict == nil {
 		return err
 	}
 	return decideConnect(request, verdict)
 }
 
-// review completes a scc.Request with the constraints, their users and the annotations of the namespace, and decides
-// it. It returns nil if there are no constraints. If a constraint needs the UID range or SELinux level of the
-// namespace, review waits until Allocations has set them.
-func (a *Admission) review(ctx context.Context, request *webhook.Request, input scc.Request) (*scc.Verdict, error) {
+// review completes a scc.Request with the constraints, their users and the annotations of the namespace and the service
+// account of a pod, and decides it. It returns nil if there are no constraints. If a constraint needs what Allocations
+// or AccountIDs has not set yet, review waits for it.
+func (a *Admission) review(
+	ctx context.Context, request *webhook.Request, pod *corev1.Pod, input scc.Request,
+) (*scc.Verdict, error) {
 	all, err := a.constraints.getOrLive(ctx, a.live)
 	if err != nil || len(all) == 0 {
 		return nil, err
@@ -198,6 +202,14 @@ func (a *Admission) review(ctx context.Context, request *webhook.Request, input 
 		}
 		return subject
 	}
+	var unread error
+	input.AccountAnnotations = func() (map[string]string, error) {
+		annotations, err := a.accountAnnotations(ctx, request.Namespace, pod.Spec.ServiceAccountName)
+		if client.IgnoreNotFound(err) != nil {
+			unread = err
+		}
+		return annotations, err
+	}
 	var verdict scc.Verdict
 	attempt := func(ctx context.Context) (bool, error) {
 		ns := &corev1.Namespace{}
@@ -207,9 +219,11 @@ func (a *Admission) review(ctx context.Context, request *webhook.Request, input 
 		}
 		input.NamespaceAnnotations = ns.Annotations
 		verdict = scc.Review(input)
-		return verdict.Missing == nil, nil
+		return verdict.Missing == nil, unread
 	}
-	err = wait.PollUntilContextTimeout(ctx, allocationPoll, allocationTimeout, true, attempt)
+	waiting, end := context.WithTimeout(ctx, allocationTimeout)
+	defer end()
+	err = allocationBackoff.DelayFunc().Until(waiting, true, true, attempt)
 	switch {
 	case failure != nil && !verdict.Allowed():
 		return nil, failure
@@ -217,4 +231,14 @@ func (a *Admission) review(ctx context.Context, request *webhook.Request, input 
 		return &verdict, nil // the reasons of the verdict include the missing annotation
 	}
 	return &verdict, err
+}
+
+// accountAnnotations returns the annotations of a service account. They come from the API server: the cache may still
+// have a deleted account, whose user ID a new one of the same name must not have.
+func (a *Admission) accountAnnotations(ctx context.Context, namespace, name string) (map[string]string, error) {
+	account := ServiceAccount()
+	if err := a.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, account); err != nil {
+		return nil, fmt.Errorf("get service account %s/%s: %w", namespace, name, err)
+	}
+	return account.Annotations, nil
 }

@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -39,7 +38,7 @@ type References struct {
 	Client client.Client
 	// Live reads from the API server.
 	Live     client.Reader
-	Cache    cache.Cache
+	Accounts *accountWatch
 	Recorder events.EventRecorder
 	// Caches delays the controller until the caches have caught up with the start of the leadership.
 	Caches *leadership.Caches
@@ -47,8 +46,8 @@ type References struct {
 	Queues *backoff.Queues
 
 	queue backoff.Queue
-	// watchesAccounts reports whether ServiceAccounts are watched, which they are while a constraint names one.
-	watchesAccounts bool
+	// handler is called for ServiceAccounts while a constraint names one.
+	handler *toolscache.ResourceEventHandlerFuncs
 
 	mu sync.Mutex
 	// namespaces and accounts are the objects that constraints name.
@@ -73,6 +72,9 @@ func (r *References) SetupWithManager(mgr ctrl.Manager) error {
 		})).
 		WatchesRawSource(source.Func(func(_ context.Context, queue backoff.Queue) error {
 			r.queue = queue
+			r.handler = &toolscache.ResourceEventHandlerFuncs{
+				AddFunc: r.enqueueAccount, UpdateFunc: r.enqueueReplaced, DeleteFunc: r.enqueueAccount,
+			}
 			return nil
 		})).
 		WithOptions(controller.Options{NewQueue: r.Queues.New}).
@@ -148,25 +150,6 @@ func identity(ctx context.Context, from client.Reader, reference scc.Reference) 
 	return current, client.IgnoreNotFound(err)
 }
 
-// ServiceAccount returns an empty ServiceAccount of the type by which the cache of a manager keeps them: metadata only.
-func ServiceAccount() *metav1.PartialObjectMetadata {
-	account := &metav1.PartialObjectMetadata{}
-	account.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceAccount"))
-	return account
-}
-
-// IdentityOnly is a cache.TransformFunc that keeps the name, UID and resourceVersion of an object. A cluster may have
-// tens of thousands of ServiceAccounts.
-func IdentityOnly(object any) (any, error) {
-	if partial, ok := object.(*metav1.PartialObjectMetadata); ok {
-		partial.ObjectMeta = metav1.ObjectMeta{
-			Namespace: partial.Namespace, Name: partial.Name, UID: partial.UID,
-			ResourceVersion: partial.ResourceVersion,
-		}
-	}
-	return object, nil
-}
-
 // watch makes the watches of Namespaces and ServiceAccounts enqueue a request for the objects that constraints name.
 func (r *References) watch(ctx context.Context, constraints []v1alpha1.SecurityContextConstraints) error {
 	namespaces, accounts := map[string]bool{}, map[types.NamespacedName]bool{}
@@ -181,22 +164,7 @@ func (r *References) watch(ctx context.Context, constraints []v1alpha1.SecurityC
 	r.mu.Lock()
 	r.namespaces, r.accounts = namespaces, accounts
 	r.mu.Unlock()
-	switch needed := len(accounts) > 0; {
-	case needed == r.watchesAccounts:
-		return nil
-	case !needed:
-		r.watchesAccounts = false
-		return r.Cache.RemoveInformer(ctx, ServiceAccount())
-	}
-	informer, err := r.Cache.GetInformer(ctx, ServiceAccount())
-	if err != nil {
-		return err
-	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: r.enqueueAccount, UpdateFunc: r.enqueueReplaced, DeleteFunc: r.enqueueAccount,
-	})
-	r.watchesAccounts = err == nil
-	return err
+	return r.Accounts.need(ctx, r.handler, len(accounts) > 0)
 }
 
 func (r *References) enqueueAccount(object any) {

@@ -53,8 +53,17 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Admission, error)
 	if err := allocations.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of allocations: %w", err)
 	}
+	accounts := newAccountWatch(mgr.GetCache())
+	accountIDs := &AccountIDs{
+		Client: leader.Client, Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder(reporting.Controller),
+		Accounts: accounts, Exempt: o.Flags.ExemptNamespaces, Constraints: admission.constraints, Caches: leader.Caches,
+		Queues: leader.Queues,
+	}
+	if err := accountIDs.SetupWithManager(mgr); err != nil {
+		return nil, fmt.Errorf("set up the controller of the user IDs of service accounts: %w", err)
+	}
 	references := &References{
-		Client: leader.Client, Live: mgr.GetAPIReader(), Cache: mgr.GetCache(),
+		Client: leader.Client, Live: mgr.GetAPIReader(), Accounts: accounts,
 		Recorder: mgr.GetEventRecorder(reporting.Controller), Caches: leader.Caches, Queues: leader.Queues,
 	}
 	if err := references.SetupWithManager(mgr); err != nil {

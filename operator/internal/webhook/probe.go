@@ -13,8 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
-
-	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 const (
@@ -26,8 +24,8 @@ const (
 
 // A probe finds out whether the API server calls certain webhooks. After they were written, the API server goes on with
 // those that it knew until it has compiled the match conditions of the new ones, which can take a second. So the same
-// configuration has one more webhook, which denies a SelfSubjectAccessReview of the operator. The reviewed path is the
-// probe: it ends with a digest of the other webhooks.
+// configuration has one more webhook, which denies a SelfSubjectAccessReview of a path. The path is the probe: it
+// ends with a digest of the other webhooks.
 type probe string
 
 // newProbe returns the probe of the webhooks of a configuration.
@@ -44,11 +42,12 @@ func newProbe(webhooks []admissionregistrationv1.ValidatingWebhook) (probe, erro
 func (p probe) webhook(endpoint Endpoint, bundle []byte) admissionregistrationv1.ValidatingWebhook {
 	return admissionregistrationv1.ValidatingWebhook{
 		Name: probeName, ClientConfig: endpoint.clientConfig(probePath, bundle),
-		Rules: []admissionregistrationv1.RuleWithOperations{Rule(authorizationv1.GroupName, "v1",
-			admissionregistrationv1.ClusterScope, []string{"selfsubjectaccessreviews"}, admissionregistrationv1.Create)},
+		Rules: []admissionregistrationv1.RuleWithOperations{
+			Rule(authorizationv1.GroupName, "v1", admissionregistrationv1.ClusterScope,
+				[]string{"selfsubjectaccessreviews"}, admissionregistrationv1.Create),
+		},
 		NamespaceSelector: orEverything(nil), ObjectSelector: orEverything(nil),
 		MatchConditions: Every("probe",
-			"request.userInfo.username == '"+v1alpha1.OperatorUser+"'",
 			"has(object.spec.nonResourceAttributes)",
 			"object.spec.nonResourceAttributes.path == '"+string(p)+"'"),
 		MatchPolicy: new(admissionregistrationv1.Equivalent), FailurePolicy: new(admissionregistrationv1.Fail),
@@ -57,8 +56,8 @@ func (p probe) webhook(endpoint Endpoint, bundle []byte) admissionregistrationv1
 	}
 }
 
-// isCalled reports whether the API server calls the webhooks. It does so as well if it tried to send the probe and could
-// not: in a cluster, a Service has no endpoint before the first operator is ready.
+// isCalled reports whether the API server calls the webhooks. It does so as well if it tried to send the probe and
+// could not: in a cluster, a Service has no endpoint before the first operator is ready.
 func (p probe) isCalled(
 	ctx context.Context, reviews authorizationclient.SelfSubjectAccessReviewInterface,
 ) (bool, error) {

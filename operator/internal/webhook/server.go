@@ -44,8 +44,8 @@ type Options struct {
 }
 
 // Setup adds the webhook server, which every replica runs, and the controller of the webhook configurations, which the
-// leader runs, to a manager. The operator is not ready before the server serves its certificate and the API server calls
-// the webhooks as the leader has written them.
+// leader runs, to a manager. The operator is not ready before the server serves its certificate and the API server
+// calls the webhooks as the leader has written them.
 func Setup(mgr ctrl.Manager, o Options) error {
 	decisions, err := NewMetrics(metrics.Registry)
 	if err != nil {

@@ -55,6 +55,18 @@ func (c *Cluster) LacksServiceAccount(ctx context.Context, namespace, name strin
 	return apierrors.IsNotFound(err)
 }
 
+// ServiceAccountAnnotations returns the annotations of a service account.
+func (c *Cluster) ServiceAccountAnnotations(
+	ctx context.Context, namespace, name string,
+) (map[string]string, error) {
+	accounts := c.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(namespace)
+	account, err := accounts.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return account.Annotations, nil
+}
+
 // UserMayUseConstraint reports whether a user has the verb use on SecurityContextConstraints in a namespace.
 func (c *Cluster) UserMayUseConstraint(
 	ctx context.Context, constraint, namespace string, who attributes.Requester,

@@ -175,6 +175,14 @@ func (e *environment) annotations(ctx context.Context, namespace string) (map[st
 	return ns.Annotations, nil
 }
 
+// accountAnnotations returns the annotations of a service account, or none in a review of files.
+func (e *environment) accountAnnotations(ctx context.Context, namespace, name string) (map[string]string, error) {
+	if e.reader == nil {
+		return nil, nil
+	}
+	return e.reader.ServiceAccountAnnotations(ctx, namespace, name)
+}
+
 // creator is the user who creates a pod. IsCaller reports whether this is the user of the command, not a controller.
 type creator struct {
 	attributes.Requester

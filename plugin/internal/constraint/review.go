@@ -187,21 +187,28 @@ func (o *review) reviewObject(
 	if object.GetKind() != "Pod" {
 		by = creator{controllerOf(object.GroupVersionKind().GroupKind()), false}
 	}
-	var usableErr error
+	var unread error
 	verdict := scc.Review(scc.Request{
 		Pod: pod, UnknownVolumes: scc.UnknownVolumes(template), NamespaceAnnotations: annotations,
+		AccountAnnotations: func() (map[string]string, error) {
+			annotations, err := env.accountAnnotations(ctx, pod.Namespace, pod.Spec.ServiceAccountName)
+			if !apierrors.IsNotFound(err) {
+				unread = cmp.Or(unread, err)
+			}
+			return annotations, err
+		},
 		Constraints: env.constraints,
 		Usable: func(constraint *v1alpha1.SecurityContextConstraints) string {
 			subject, err := env.usableBy(ctx, constraint, pod.Namespace, pod.Spec.ServiceAccountName, by)
-			usableErr = cmp.Or(usableErr, err)
+			unread = cmp.Or(unread, err)
 			return subject
 		},
 	})
 	switch {
-	case apierrors.IsForbidden(usableErr):
+	case apierrors.IsForbidden(unread):
 		return o.try(ctx, env, object, pod)
-	case usableErr != nil:
-		return result{}, usableErr
+	case unread != nil:
+		return result{}, unread
 	}
 	reviewed := result{Allowed: verdict.Allowed(), Reasons: []scc.Reason{}, original: pod}
 	if !reviewed.Allowed {

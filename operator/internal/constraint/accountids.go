@@ -1,0 +1,244 @@
+package constraint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/leadership"
+	"nstpl.dev/nstpl/operator/internal/patch"
+	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/scc"
+)
+
+// accountWorkers is the number of namespaces whose ServiceAccounts are given user IDs at the same time.
+const accountWorkers = 8
+
+// accountManager is the field manager of AccountUIDAnnotation. It differs from that of populated ServiceAccounts.
+const accountManager = v1alpha1.FieldManager + "-account"
+
+// AccountIDs is the controller that gives each ServiceAccount a user ID of its own among those of its namespace, while
+// a constraint has MustRunAsServiceAccount. It writes the next ID to the namespace before it gives one away, so that
+// another leader continues after it, and the ID of a deleted ServiceAccount is given again as late as possible.
+type AccountIDs struct {
+	Client client.Client
+	// Live reads from the API server.
+	Live     client.Reader
+	Recorder events.EventRecorder
+	Accounts *accountWatch
+	// Exempt lists the namespaces whose ServiceAccounts are given nothing.
+	Exempt []string
+	// Constraints are the cached constraints.
+	Constraints *constraintCache
+	// Caches delays the controller until the caches have caught up with the start of the leadership.
+	Caches *leadership.Caches
+	// Queues creates the queue of the controller.
+	Queues *backoff.Queues
+
+	// handler enqueues the namespaces of ServiceAccounts.
+	handler *toolscache.ResourceEventHandlerFuncs
+
+	// mu is held for reading while ServiceAccounts are read from the cache, and for writing while the watch is started
+	// or ended.
+	mu       sync.RWMutex
+	isNeeded bool
+}
+
+// SetupWithManager adds a controller that reconciles a namespace when one of its ServiceAccounts is created or loses
+// its user ID, and when the namespace is given other IDs. The request without a name is for the watch of
+// ServiceAccounts.
+func (r *AccountIDs) SetupWithManager(mgr ctrl.Manager) error {
+	idsOf := func(ns client.Object) string { return ns.GetAnnotations()[v1alpha1.UIDRangeAnnotation] }
+	return ctrl.NewControllerManagedBy(mgr).Named("accountid").
+		For(&corev1.Namespace{}, builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(event.CreateEvent) bool { return false }, // a namespace begins without ServiceAccounts
+			UpdateFunc: func(e event.UpdateEvent) bool { return idsOf(e.ObjectOld) != idsOf(e.ObjectNew) },
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
+		WatchesRawSource(source.Func(func(_ context.Context, queue backoff.Queue) error {
+			r.handler = accountHandler(func(account *metav1.PartialObjectMetadata) {
+				queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: account.Namespace}})
+			})
+			r.Constraints.changes.Listen(func() { queue.Add(reconcile.Request{}) })
+			queue.Add(reconcile.Request{})
+			return nil
+		})).
+		WithOptions(controller.Options{MaxConcurrentReconciles: accountWorkers, NewQueue: r.Queues.New}).
+		Complete(r.Caches.Before(r))
+}
+
+// accountHandler returns a handler that calls enqueue for ServiceAccounts that are new or have another user ID.
+func accountHandler(enqueue func(*metav1.PartialObjectMetadata)) *toolscache.ResourceEventHandlerFuncs {
+	return &toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(object any) {
+			if account, ok := object.(*metav1.PartialObjectMetadata); ok {
+				enqueue(account)
+			}
+		},
+		UpdateFunc: func(old, updated any) {
+			before, _ := old.(*metav1.PartialObjectMetadata)
+			after, _ := updated.(*metav1.PartialObjectMetadata)
+			if before != nil && after != nil && (before.UID != after.UID ||
+				before.Annotations[v1alpha1.AccountUIDAnnotation] != after.Annotations[v1alpha1.AccountUIDAnnotation]) {
+				enqueue(after)
+			}
+		},
+	}
+}
+
+// Reconcile gives the ServiceAccounts of a namespace the user IDs that they lack.
+func (r *AccountIDs) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if request.Name == "" {
+		return reconcile.Result{}, r.watchIfNeeded(ctx)
+	}
+	ns := &corev1.Namespace{}
+	if err := r.Client.Get(ctx, request.NamespacedName, ns); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if ns.DeletionTimestamp != nil || slices.Contains(r.Exempt, ns.Name) || ns.Name == v1alpha1.TrialNamespace {
+		return reconcile.Result{}, nil // in the namespace of trials, nothing is changed
+	}
+	lacking, err := r.isLacking(ctx, ns)
+	if err != nil || !lacking {
+		return reconcile.Result{}, err
+	}
+	err = r.allocate(ctx, ns)
+	switch {
+	case patch.IsStale(err):
+		return reconcile.Result{RequeueAfter: retryStale}, nil
+	case errors.Is(err, scc.ErrBlockExhausted):
+		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, "AccountIDsExhausted", "Allocate",
+			"%s", reporting.Shorten(err.Error()))
+	}
+	return reconcile.Result{}, err
+}
+
+// watchIfNeeded starts the watch of ServiceAccounts if a constraint has MustRunAsServiceAccount, or else ends it.
+func (r *AccountIDs) watchIfNeeded(ctx context.Context) error {
+	constraints, err := r.Constraints.get(ctx)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.isNeeded = slices.ContainsFunc(constraints, func(c *v1alpha1.SecurityContextConstraints) bool {
+		return c.RunAsUser.Type == v1alpha1.MustRunAsServiceAccount
+	})
+	return r.Accounts.need(ctx, r.handler, r.isNeeded)
+}
+
+// isLacking reports whether a ServiceAccount of a namespace needs a user ID, as the cache has it.
+func (r *AccountIDs) isLacking(ctx context.Context, ns *corev1.Namespace) (bool, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if !r.isNeeded {
+		return false, nil // a list would start the watch
+	}
+	allocations, _, err := accountAllocations(ctx, r.Client, ns)
+	return len(allocations) > 0 || errors.Is(err, scc.ErrBlockExhausted), ignoreExhausted(err)
+}
+
+func ignoreExhausted(err error) error {
+	if errors.Is(err, scc.ErrBlockExhausted) {
+		return nil
+	}
+	return err
+}
+
+// allocate gives user IDs to the ServiceAccounts that exist in the API server, because the cache may lack the newest
+// ones and the IDs that they have.
+func (r *AccountIDs) allocate(ctx context.Context, ns *corev1.Namespace) error {
+	allocations, next, exhausted := accountAllocations(ctx, r.Live, ns)
+	if len(allocations) == 0 {
+		return exhausted
+	}
+	reservation := patch.Tested{}.Test("/metadata/uid", ns.UID).SetIn("/metadata/annotations", ns.Annotations,
+		map[string]string{v1alpha1.NextAccountUIDAnnotation: strconv.FormatInt(next, 10)}, v1alpha1.UIDRangeAnnotation)
+	target := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
+	if err := r.Client.Status().Patch(ctx, target, reservation); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	errs := []error{exhausted}
+	for _, allocation := range allocations {
+		errs = append(errs, r.write(ctx, ns, allocation))
+	}
+	return firstExceptStale(errs)
+}
+
+// firstExceptStale returns the errors joined. If all are rejections of patches of objects that had changed, it returns
+// one of these.
+func firstExceptStale(errs []error) error {
+	var stale error
+	others := slices.DeleteFunc(errs, func(err error) bool {
+		if patch.IsStale(err) {
+			stale = err
+		}
+		return patch.IsStale(err)
+	})
+	if err := errors.Join(others...); err != nil {
+		return err
+	}
+	return stale
+}
+
+// write annotates a ServiceAccount unless it is another one by now, or has another ID.
+func (r *AccountIDs) write(ctx context.Context, ns *corev1.Namespace, allocation scc.AccountAllocation) error {
+	target := ServiceAccount()
+	target.Namespace, target.Name = ns.Name, allocation.Account.Name
+	change := patch.Tested{}.Test("/metadata/uid", allocation.Account.UID).SetIn("/metadata/annotations",
+		allocation.Account.Annotations,
+		map[string]string{v1alpha1.AccountUIDAnnotation: strconv.FormatInt(allocation.ID, 10)})
+	err := r.Client.Patch(ctx, target, change, client.FieldOwner(accountManager))
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("allocate a user ID to service account %s/%s: %w", ns.Name, allocation.Account.Name, err)
+	case err == nil && allocation.Repairs != "":
+		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, "AccountIDRepaired", "Allocate",
+			"allocated user ID %d to service account %s: %s. Running pods keep their user IDs: restart them", allocation.ID,
+			allocation.Account.Name, allocation.Repairs)
+	}
+	return nil
+}
+
+// accountAllocations returns the user IDs that the ServiceAccounts of a namespace lack, and the next ID. It returns
+// none for a namespace that has no IDs yet: these enqueue it.
+func accountAllocations(
+	ctx context.Context, from client.Reader, ns *corev1.Namespace,
+) ([]scc.AccountAllocation, int64, error) {
+	list := serviceAccounts()
+	if err := from.List(ctx, list, client.InNamespace(ns.Name)); err != nil {
+		return nil, 0, fmt.Errorf("list the service accounts of namespace %s: %w", ns.Name, err)
+	}
+	accounts := make([]scc.Account, len(list.Items))
+	for i, item := range list.Items {
+		accounts[i] = scc.Account{
+			Name: item.Name, UID: item.UID, Created: item.CreationTimestamp, Annotations: item.Annotations,
+		}
+	}
+	allocations, next, err := scc.AllocateAccounts(ns.Annotations, accounts)
+	if _, isMissing := errors.AsType[*scc.Missing](err); isMissing {
+		return nil, 0, nil
+	}
+	if err != nil {
+		err = fmt.Errorf("namespace %s: %w", ns.Name, err)
+	}
+	return allocations, next, err
+}
