@@ -2,6 +2,7 @@ package sync_test
 
 import (
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -148,4 +149,43 @@ func TestARenamedTreeKeepsItsNamespaces(t *testing.T) {
 	x.mustExist(ns)
 	require.Equal(t, uid, ns.UID)
 	require.Equal(t, "after", ns.Labels[v1alpha1.TreeLabel])
+}
+
+// The tree is renamed after nstpl-sync has ended without the answer to a creation. The object is recorded all the same,
+// and is deleted, because the tree does not declare it under its new name. The test is not parallel, because it restarts
+// the nstpl-sync of all tests.
+func TestARenamedTreeDeletesWhatWasCreatedWithoutAnAnswer(t *testing.T) {
+	x := newTree(t, "unanswered")
+	a := x.git.Commit(t, gittest.Commit{Files: map[string]string{
+		"unanswered/role.yaml":                     roleFile("unanswered-role", "get"),
+		"unanswered/unanswered-a/namespace.yaml":   namespaceFile("unanswered-a"),
+		"unanswered-2/unanswered-a/namespace.yaml": namespaceFile("unanswered-a"),
+	}})
+	x.follow()
+	x.waitApplied(a)
+	created := role("unanswered-role")
+	x.mustExist(created)
+
+	require.NoError(t, cluster.sync.Kill())
+	record := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: v1alpha1.OperatorNamespace, Name: "nstpl-sync-" + x.name,
+	}}
+	x.mustExist(record)
+	require.Contains(t, record.Data["created"], string(created.UID))
+	record.Data["created"] = strings.ReplaceAll(record.Data["created"], string(created.UID)+"\n", "")
+	record.Data["pending"] = "ClusterRole.rbac.authorization.k8s.io/unanswered-role\n"
+	record.Data["trees"] = "unanswered\n"
+	require.NoError(t, cluster.client.Update(t.Context(), record))
+	require.NoError(t, cluster.client.Patch(t.Context(), x.repository,
+		client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"path": "unanswered-2"}}`))))
+	var err error
+	cluster.sync, err = operator.StartSync(cluster.syncOptions)
+	require.NoError(t, err)
+	require.NoError(t, cluster.sync.AwaitReady(t.Context()))
+
+	x.waitGone(created)
+	x.waitApplied(a)
+	ns := namespace("unanswered-a")
+	x.mustExist(ns)
+	require.Equal(t, "unanswered-2", ns.Labels[v1alpha1.TreeLabel])
 }

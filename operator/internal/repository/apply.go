@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
@@ -99,7 +100,11 @@ func (r *Repositories) apply(
 	if err != nil {
 		return outcome{}, err
 	}
-	if err := r.resolvePending(ctx, repository.UID, rec, tree.root, live); err != nil {
+	trees, err := r.treesOf(ctx, repository, tree, rec)
+	if err != nil {
+		return outcome{}, err
+	}
+	if err := r.resolvePending(ctx, repository.UID, rec, trees, live); err != nil {
 		return outcome{}, err
 	}
 	unanswered := maps.Clone(rec.pending)
@@ -114,6 +119,7 @@ func (r *Repositories) apply(
 	for _, change := range o.Applies {
 		if id := inventory.IDOf(change.Declared); change.Live == nil {
 			rec.pending[id] = true
+			rec.trees[tree.root] = true
 			r.unanswered.forget(repository.UID, id)
 		}
 	}
@@ -139,11 +145,33 @@ func (r *Repositories) apply(
 	return o, nil
 }
 
+// treesOf returns the names of the trees for which pending objects may have been created: the present name of the
+// tree, and earlier ones. An earlier name that another PolicyRepository has now is omitted, because the object may have
+// been created for that one.
+func (r *Repositories) treesOf(
+	ctx context.Context, repository *v1alpha1.PolicyRepository, tree *vetted, rec *record,
+) (map[string]bool, error) {
+	trees := maps.Clone(rec.trees)
+	if len(trees) > 0 {
+		list := &v1alpha1.PolicyRepositoryList{}
+		if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			if other := &list.Items[i]; other.UID != repository.UID {
+				delete(trees, treeName(other))
+			}
+		}
+	}
+	trees[tree.root] = true
+	return trees, nil
+}
+
 // resolvePending records the objects that an earlier pass may have created, if it has. A request that was not answered
 // may be executed later, even after this pass has created the object and another one has deleted it. So an object stays
 // pending as long as that can happen, unless another client has created it.
 func (r *Repositories) resolvePending(
-	ctx context.Context, repository types.UID, rec *record, tree string,
+	ctx context.Context, repository types.UID, rec *record, trees map[string]bool,
 	live map[inventory.ID]*unstructured.Unstructured,
 ) error {
 	for id := range rec.pending {
@@ -151,7 +179,7 @@ func (r *Repositories) resolvePending(
 		if object := live[id]; !isOver && object != nil && rec.created[object.GetUID()] {
 			continue
 		}
-		uid, exists, err := r.Cluster.createdBySync(ctx, id, tree)
+		uid, exists, err := r.Cluster.createdBySync(ctx, id, trees)
 		if err != nil {
 			return err
 		}

@@ -104,11 +104,11 @@ func (c *Cluster) wrote(object *unstructured.Unstructured) {
 	c.written[inventory.IDOf(object)] = object
 }
 
-// createdBySync returns the UID of an object that nstpl-sync created for a tree, as its managedFields say, or "", and
-// whether the object exists. Every user can write managedFields, so it is asked only about objects whose creation was
-// recorded beforehand.
+// createdBySync returns the UID of an object that nstpl-sync created for one of some trees, as its managedFields say,
+// or "", and whether the object exists. Every user can write managedFields, so it is asked only about objects whose
+// creation was recorded beforehand.
 func (c *Cluster) createdBySync(
-	ctx context.Context, id inventory.ID, tree string,
+	ctx context.Context, id inventory.ID, trees map[string]bool,
 ) (created types.UID, exists bool, err error) {
 	for kind := range resources {
 		if kind.GroupKind() != id.GroupKind {
@@ -131,7 +131,7 @@ func (c *Cluster) createdBySync(
 		}
 		for _, entry := range object.GetManagedFields() {
 			if entry.Manager == fieldManager && entry.Operation == metav1.ManagedFieldsOperationApply &&
-				object.GetLabels()[v1alpha1.TreeLabel] == tree &&
+				trees[object.GetLabels()[v1alpha1.TreeLabel]] &&
 				object.GetAnnotations()[v1alpha1.AdoptAnnotation] == "" {
 				return object.GetUID(), true, nil
 			}

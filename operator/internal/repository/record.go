@@ -29,12 +29,16 @@ type record struct {
 	// recorded.
 	created map[types.UID]bool
 	pending map[inventory.ID]bool
+	// trees are the names of the trees for which pending objects were to be created. It is more than one if the tree was
+	// renamed.
+	trees map[string]bool
 }
 
-// Keys of the ConfigMap. The values have one UID or one object in each line.
+// Keys of the ConfigMap. The values have one UID, one object or one name in each line.
 const (
 	createdKey = "created"
 	pendingKey = "pending"
+	treesKey   = "trees"
 )
 
 // maxRecordSize is the size in bytes of the data of a ConfigMap: 28,000 created objects.
@@ -46,7 +50,7 @@ func recordName(repository string) string { return "nstpl-sync-" + repository }
 // readRecord reads the record of a PolicyRepository from the API server. One of an earlier PolicyRepository of the same
 // name counts as empty.
 func readRecord(ctx context.Context, live client.Reader, repository *v1alpha1.PolicyRepository) (*record, error) {
-	r := &record{created: map[types.UID]bool{}, pending: map[inventory.ID]bool{}}
+	r := &record{created: map[types.UID]bool{}, pending: map[inventory.ID]bool{}, trees: map[string]bool{}}
 	stored := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: recordName(repository.Name)}
 	err := live.Get(ctx, key, stored)
@@ -66,11 +70,17 @@ func readRecord(ctx context.Context, live client.Reader, repository *v1alpha1.Po
 		kind, name, _ := strings.Cut(line, "/")
 		r.pending[inventory.ID{GroupKind: schema.ParseGroupKind(kind), Name: name}] = true
 	}
+	for tree := range strings.FieldsSeq(stored.Data[treesKey]) {
+		r.trees[tree] = true
+	}
 	return r, nil
 }
 
 // write stores the record if it changed. It fails with a conflict if another process has written the record.
 func (r *record) write(ctx context.Context, c client.Client, repository *v1alpha1.PolicyRepository) error {
+	if len(r.pending) == 0 {
+		clear(r.trees)
+	}
 	wanted := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: v1alpha1.OperatorNamespace, Name: recordName(repository.Name),
@@ -80,6 +90,9 @@ func (r *record) write(ctx context.Context, c client.Client, repository *v1alpha
 			}},
 		},
 		Data: map[string]string{createdKey: lines(r.created), pendingKey: lines(pendingLines(r.pending))},
+	}
+	if len(r.trees) > 0 {
+		wanted.Data[treesKey] = lines(r.trees)
 	}
 	if size := len(wanted.Data[createdKey]) + len(wanted.Data[pendingKey]); size > maxRecordSize {
 		return fmt.Errorf("PolicyRepository %s: the record of the objects that were created for its tree would take %d KiB, "+
