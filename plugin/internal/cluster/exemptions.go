@@ -3,10 +3,13 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -64,6 +67,24 @@ func (c *Cluster) Exemptions(
 // ExemptionsIn returns the TemplateExemptions of a namespace, as Exemptions does.
 func (c *Cluster) ExemptionsIn(ctx context.Context, namespace string) ([]*v1alpha1.TemplateExemption, error) {
 	return c.Exemptions(ctx, []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: namespace}}})
+}
+
+// WatchedExemptions returns the namespaces whose TemplateExemptions are watched for namespaces that were selected by
+// their names: each of a few, or else metav1.NamespaceAll.
+func WatchedExemptions(names []string) []string {
+	if len(names) == 0 || len(names) > fewNamespaces {
+		return []string{metav1.NamespaceAll}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
+// DecodeExemption returns a TemplateExemption that was read as an unstructured object.
+func DecodeExemption(object *unstructured.Unstructured) (*v1alpha1.TemplateExemption, error) {
+	exemption := &v1alpha1.TemplateExemption{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, exemption); err != nil {
+		return nil, fmt.Errorf("decode templateexemption %s/%s: %w", object.GetNamespace(), object.GetName(), err)
+	}
+	return exemption, nil
 }
 
 // addExemptions adds the exemptions of namespaces that are in force to an index.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -41,10 +42,22 @@ func (c *Cluster) PolicyRepositoryInformer(only metav1.ListOptions) cache.Shared
 	return c.informer(v1alpha1.PolicyRepositories, only)
 }
 
+// ExemptionInformer returns an informer for the TemplateExemptions of a namespace, or of all namespaces if it is empty.
+// Its objects are unstructured, and indexed by cache.NamespaceIndex.
+func (c *Cluster) ExemptionInformer(namespace string) cache.SharedIndexInformer {
+	return informerOf(c.Dynamic.Resource(v1alpha1.TemplateExemptions).Namespace(namespace), metav1.ListOptions{},
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+}
+
 func (c *Cluster) informer(
 	resource schema.GroupVersionResource, only metav1.ListOptions,
 ) cache.SharedIndexInformer {
-	objects := c.Dynamic.Resource(resource)
+	return informerOf(c.Dynamic.Resource(resource), only, nil)
+}
+
+func informerOf(
+	objects dynamic.ResourceInterface, only metav1.ListOptions, indexers cache.Indexers,
+) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return objects.List(ctx, restrict(options, only))
@@ -52,7 +65,7 @@ func (c *Cluster) informer(
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
 			return objects.Watch(ctx, restrict(options, only))
 		},
-	}, &unstructured.Unstructured{}, 0, nil)
+	}, &unstructured.Unstructured{}, 0, indexers)
 }
 
 func restrict(options, only metav1.ListOptions) metav1.ListOptions {

@@ -4,8 +4,10 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -21,6 +23,11 @@ type board struct {
 	// showsAll is true if namespaces are shown that no template selects.
 	showsAll bool
 	shown    map[string]namespaceStatus
+	// exemptions holds those TemplateExemptions of each namespace that exist, also those not in force any more. Only a
+	// watch sets it.
+	exemptions map[string][]*v1alpha1.TemplateExemption
+	// ends holds when the next exemption of a namespace expires.
+	ends map[string]time.Time
 	// stale holds the names of the namespaces whose status may have changed since it was shown.
 	stale map[string]struct{}
 }
@@ -30,6 +37,7 @@ func newBoard(index *match.Index, namespaces []*corev1.Namespace, showsAll bool)
 	b := &board{
 		index: index, namespaces: map[string]*corev1.Namespace{}, showsAll: showsAll,
 		shown: map[string]namespaceStatus{}, stale: map[string]struct{}{},
+		exemptions: map[string][]*v1alpha1.TemplateExemption{}, ends: map[string]time.Time{},
 	}
 	for _, ns := range namespaces {
 		b.setNamespace(ns)
@@ -62,6 +70,41 @@ func (b *board) setTemplate(template *v1alpha1.NamespaceTemplate, layers rollout
 func (b *board) deleteTemplate(name string) {
 	b.index.Delete(name)
 	b.setAllStale()
+}
+
+// setExemptions replaces the TemplateExemptions of a namespace.
+func (b *board) setExemptions(namespace string, exemptions []*v1alpha1.TemplateExemption, now time.Time) {
+	active, next := match.InForce(exemptions, metav1.NewTime(now))
+	b.index.SetExemptions(namespace, active)
+	delete(b.exemptions, namespace)
+	delete(b.ends, namespace)
+	if len(exemptions) > 0 {
+		b.exemptions[namespace] = exemptions
+	}
+	if next != nil {
+		b.ends[namespace] = next.Time
+	}
+	b.stale[namespace] = struct{}{}
+}
+
+// nextEnd returns when the next exemption expires, or the zero time.
+func (b *board) nextEnd() time.Time {
+	var next time.Time
+	for _, end := range b.ends {
+		if next.IsZero() || end.Before(next) {
+			next = end
+		}
+	}
+	return next
+}
+
+// expire removes the exemptions that have expired.
+func (b *board) expire(now time.Time) {
+	for namespace, end := range b.ends {
+		if !end.After(now) {
+			b.setExemptions(namespace, b.exemptions[namespace], now)
+		}
+	}
 }
 
 func (b *board) setAllStale() {

@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -67,4 +68,32 @@ func TestBoardShowsANamespaceAgainOnlyIfItsStatusChanged(t *testing.T) {
 func TestBoardShowsSelectedNamespacesWithoutTemplates(t *testing.T) {
 	b := newBoard(match.NewIndex(), []*corev1.Namespace{namespaceIn("a", "one")}, true)
 	require.Equal(t, []string{"a NoTemplate"}, summaries(b))
+}
+
+func TestBoardFollowsExemptions(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	b := newBoard(match.NewIndex(templateFor("x", "one", 1)), []*corev1.Namespace{namespaceIn("a", "one")}, true)
+	require.Equal(t, []string{"a NotReported x"}, summaries(b))
+	require.Zero(t, b.nextEnd())
+
+	exemption := &v1alpha1.TemplateExemption{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "a"}}
+	exemption.Spec.Template = "x"
+	end := metav1.NewTime(now.Add(time.Hour))
+	exemption.Spec.Expires = &end
+	b.setExemptions("a", []*v1alpha1.TemplateExemption{exemption}, now)
+	b.setExemptions("unknown", []*v1alpha1.TemplateExemption{exemption}, now)
+	require.Equal(t, []string{"a NoTemplate"}, summaries(b))
+	require.Equal(t, end.Time, b.nextEnd())
+
+	b.expire(now.Add(time.Minute))
+	require.Empty(t, summaries(b))
+	b.expire(end.Time)
+	require.Equal(t, []string{"a NotReported x"}, summaries(b), "the exemption has expired")
+	require.Zero(t, b.nextEnd())
+
+	exemption.Spec.Expires = nil
+	b.setExemptions("a", []*v1alpha1.TemplateExemption{exemption}, now)
+	require.Equal(t, []string{"a NoTemplate"}, summaries(b))
+	b.setExemptions("a", nil, now)
+	require.Equal(t, []string{"a NotReported x"}, summaries(b), "the exemption was withdrawn")
 }

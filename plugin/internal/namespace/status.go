@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/selfservice"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -42,12 +44,14 @@ func NewStatus(s cli.Session) *cobra.Command {
 		Long: templates.LongDesc(`
 			Show which templates select namespaces, and whether the operator has populated these namespaces. Without
 			arguments, the command shows the namespaces that a template selects. With --watch, it then prints each
-			namespace again whenever its status or the templates that select it change.`),
+			namespace again whenever its status, its exemptions or the templates that select it change.
+
+			The output with -o wide shows when namespaces expire, as the self-service of policy spaces decides it.`),
 		Example: templates.Examples(`
 			# Show the namespaces that templates select
 			kubectl nstpl status
 
-			# Show why a namespace is not populated
+			# Show why a namespace is not populated, and when it expires
 			kubectl nstpl status team-a -o wide
 
 			# Watch how namespaces are populated, until you interrupt the command
@@ -82,11 +86,16 @@ type namespaceStatus struct {
 	OptedOut []string `json:"optedOut,omitempty"`
 	// Exemptions are those in force.
 	Exemptions []exemption `json:"exemptions,omitempty"`
-	Reason     string      `json:"reason,omitempty"`
-	Message    string      `json:"message,omitempty"`
+	// Expiry is when the namespace expires, or nil if it does not.
+	Expiry  *time.Time `json:"expiry,omitempty"`
+	Reason  string     `json:"reason,omitempty"`
+	Message string     `json:"message,omitempty"`
 	// Since is the last transition time of the condition, or nil if there is no condition.
 	Since   *time.Time `json:"since,omitempty"`
 	created time.Time
+	// expires is the cell with the time at which the namespace expires, and expired the message of the operator about
+	// it, which exists only shortly before that time and afterwards.
+	expires, expired string
 }
 
 // exemption is a TemplateExemption in force. Objects are empty for a whole template.
@@ -215,6 +224,7 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 			shown.Exemptions = append(shown.Exemptions, newExemption(exemption))
 		}
 	}
+	shown.setExpiry(ns)
 	switch {
 	case match.OptedOut(ns):
 		shown.Reason, shown.Message = "OptedOut", skipped
@@ -234,6 +244,24 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 	return shown
 }
 
+// setExpiry sets when a namespace expires.
+func (s *namespaceStatus) setExpiry(ns *corev1.Namespace) {
+	s.expires = ns.Annotations[v1alpha1.ExpiresAnnotation]
+	// The state of the life, which depends on the time, is not shown: the operator reports it in the condition.
+	life := selfservice.LifeOf(s.expires, ns.CreationTimestamp.Time, ns.CreationTimestamp.Time)
+	if life.State == selfservice.Invalid {
+		s.expires = "<invalid>"
+	} else if !life.End.IsZero() {
+		end := life.End.UTC()
+		s.Expiry, s.expires = &end, end.Format(time.RFC3339)
+	}
+	for _, condition := range ns.Status.Conditions {
+		if condition.Type == v1alpha1.NamespaceExpired {
+			s.expired = condition.Message
+		}
+	}
+}
+
 // write prints statuses. Further calls continue the output of the first.
 func (o *status) write(statuses []namespaceStatus, now time.Time) error {
 	err := cli.PrintList(o.Session, &o.output, cli.Printed[namespaceStatus]{
@@ -242,11 +270,32 @@ func (o *status) write(statuses []namespaceStatus, now time.Time) error {
 		Table: func(statuses []namespaceStatus) output.Table { return statusTable(statuses, now) },
 	})
 	o.noteExemptions(statuses)
+	o.noteExpired(statuses)
 	return err
 }
 
 // mostExemptions is the most exemptions that are printed one by one.
 const mostExemptions = 20
+
+// mostExpired is the most namespaces of which it is printed that they expire soon or have expired.
+const mostExpired = 20
+
+// noteExpired prints which namespaces expire soon or have expired, each once.
+func (o *status) noteExpired(statuses []namespaceStatus) {
+	count := 0
+	for _, shown := range statuses {
+		if shown.expired == "" {
+			continue
+		}
+		if count++; count <= mostExpired {
+			o.noteOnce("namespace/" + shown.Namespace + " " + shown.expired)
+		}
+	}
+	if count > mostExpired {
+		o.noteOnce(fmt.Sprintf("%d more namespaces expire soon or have expired: -o wide shows when",
+			count-mostExpired))
+	}
+}
 
 // noteExemptions prints the exemptions of namespaces, each once.
 func (o *status) noteExemptions(statuses []namespaceStatus) {
@@ -279,12 +328,13 @@ func (e exemption) String() string {
 
 func statusTable(statuses []namespaceStatus, now time.Time) output.Table {
 	table := output.Table{
-		Columns: []string{"Namespace", "Populated", "Templates", "Reason", "Age"}, WideColumns: []string{"Message"},
+		Columns:     []string{"Namespace", "Populated", "Templates", "Reason", "Age"},
+		WideColumns: []string{"Expires", "Message"},
 	}
 	for _, s := range statuses {
 		table.Rows = append(table.Rows, []string{
 			s.Namespace, s.Populated, s.templates(), s.Reason, duration.HumanDuration(now.Sub(s.created)),
-			s.Message,
+			cmp.Or(s.expires, "<none>"), s.Message,
 		})
 	}
 	return table

@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -49,5 +50,26 @@ func TestNamespaceStatus(t *testing.T) {
 			require.Equal(t, test.reason, got.Reason)
 			require.Equal(t, test.templates, got.Templates)
 		})
+	}
+}
+
+func TestNamespaceStatusHasExpiry(t *testing.T) {
+	end := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	for annotation, want := range map[string]struct {
+		expiry *time.Time
+		cell   string
+	}{
+		"":                          {nil, ""},
+		"never":                     {nil, "never"},
+		"tomorrow":                  {nil, "<invalid>"},
+		"2026-01-31T12:00:00Z":      {&end, "2026-01-31T12:00:00Z"},
+		"2026-01-31T13:00:00+01:00": {&end, "2026-01-31T12:00:00Z"},
+	} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "a", Annotations: map[string]string{v1alpha1.ExpiresAnnotation: annotation},
+		}}
+		shown := newNamespaceStatus(nil, ns)
+		require.Equal(t, want.expiry, shown.Expiry, annotation)
+		require.Equal(t, want.cell, shown.expires, annotation)
 	}
 }
