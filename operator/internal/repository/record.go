@@ -29,8 +29,8 @@ type record struct {
 	// recorded.
 	created map[types.UID]bool
 	pending map[inventory.ID]bool
-	// trees are the names of the trees for which pending objects were to be created. It is more than one if the tree was
-	// renamed.
+	// trees are the names of the trees for which pending objects were to be created. It is more than one if the tree
+	// was renamed.
 	trees map[string]bool
 }
 
