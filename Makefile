@@ -69,9 +69,10 @@ lint: ## Run golangci-lint (the first run compiles it), and report phrases to av
 fmt: ## Format the Go files and sort their imports
 	$(GOLANGCI_LINT) fmt
 
+# The time limit is for the release that krew/release compiles for all platforms, at first without anything in the cache.
 .PHONY: unit
 unit: control-plane ## Run the unit tests, with the race detector where there is a C compiler
-	go test $(RACE) $$(go list ./... | grep -v /test/) ./test/load ./test/measure
+	go test -timeout 40m $(RACE) $$(go list ./... | grep -v /test/) ./test/load ./test/measure
 
 # -count=1, since these tests run programs that go test does not track as inputs.
 .PHONY: cli
