@@ -177,16 +177,16 @@ var explanations = []Explanation{
 	},
 	{
 		Code: SelfService,
-		Meaning: "The rules of a policy space for self-service do not allow a namespace with this name or these labels, " +
-			"or users may create namespaces only where such rules exist.",
+		Meaning: "The rules of a policy space for self-service do not allow a namespace with this name, these labels or " +
+			"this end, or a policy space would leave the rules, or users may create namespaces only where such rules exist.",
 		DecidedBy:     "the operator's webhook for self-service",
 		User:          "Choose the name, the labels or the policy space that the message names.",
 		Administrator: "Change spec.selfService of the policy space, or create the namespace for the user.",
 	},
 	{
 		Code: Expiry,
-		Meaning: "The time at which a namespace expires is changed by administrators of policy spaces only, and consent " +
-			"to its deletion is given by users who may delete it.",
+		Meaning: "Administrators of policy spaces change the time at which a namespace expires. Users who may delete the " +
+			"namespace consent to its deletion at that time, and move it to another policy space while it has the consent.",
 		DecidedBy:     byNamespacePolicy,
 		User:          "Ask an administrator for more time before the namespace expires.",
 		Administrator: "Set the annotation policy.nstpl.dev/expires of the namespace to a later time, or to never.",

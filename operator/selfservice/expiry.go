@@ -58,6 +58,20 @@ func EndOf(maxAge time.Duration, now time.Time) string {
 	return now.Add(maxAge).UTC().Truncate(time.Second).Format(time.RFC3339)
 }
 
+// clockTolerance is how much the clocks of the operator's replicas may differ.
+const clockTolerance = time.Minute
+
+// Outlives reports whether a namespace expires later than the rules of a policy space let one expire that is put there
+// now, by the value of its annotation. A namespace without the annotation does not: it is given an end there.
+func Outlives(rules *v1alpha1.SelfService, annotation string, now time.Time) bool {
+	maxAge := MaxAge([]*v1alpha1.PolicySpace{{Spec: v1alpha1.PolicySpaceSpec{SelfService: rules}}})
+	if maxAge == 0 || annotation == "" {
+		return false
+	}
+	end, err := time.Parse(time.RFC3339, annotation)
+	return err != nil || end.After(now.Add(maxAge+clockTolerance))
+}
+
 // Message describes the state for the users of a namespace. It is empty if there is nothing to say.
 func (l Life) Message(annotation string, isDeleted bool) string {
 	then := "it stays until an administrator deletes it"

@@ -74,6 +74,32 @@ func TestMaxAgeIsTheShortest(t *testing.T) {
 	require.Equal(t, time.Hour, selfservice.MaxAge([]*v1alpha1.PolicySpace{space(time.Hour), space(-1), space(2 * time.Hour)}))
 }
 
+func TestOutlives(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	day := &v1alpha1.SelfService{MaxAge: &metav1.Duration{Duration: 24 * time.Hour}}
+	for name, test := range map[string]struct {
+		rules      *v1alpha1.SelfService
+		annotation string
+		want       bool
+	}{
+		"no rules":              {nil, "never", false},
+		"no maximum":            {&v1alpha1.SelfService{}, "never", false},
+		"no end yet":            {day, "", false},
+		"an earlier end":        {day, "2026-01-01T12:00:00Z", false},
+		"the same end":          {day, "2026-01-02T00:00:00Z", false},
+		"that of another clock": {day, "2026-01-02T00:00:30Z", false},
+		"a later end":           {day, "2026-01-02T00:02:00Z", true},
+		"never":                 {day, "never", true},
+		"not a time":            {day, "tomorrow", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, test.want, selfservice.Outlives(test.rules, test.annotation, now))
+		})
+	}
+}
+
 func TestLifeOf(t *testing.T) {
 	t.Parallel()
 	created := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

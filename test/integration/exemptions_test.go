@@ -176,9 +176,12 @@ func TestOnlyPermittedUsersExemptNamespaces(t *testing.T) {
 	expectForbidden(t, allowed.Patch(t.Context(), ofB.DeepCopy(), mergePatch(`{"spec": {"template": "`+a.Name+`"}}`)),
 		"NamespaceTemplate "+a.Name+" or "+b.Name)
 
-	// The status decides nothing, and a write to it changes no spec.
-	require.NoError(t, ruler.Status().Patch(t.Context(), key.DeepCopy(),
-		mergePatch(`{"spec": {"template": "`+b.Name+`"}, "status": {"objects": "forged"}}`)))
+	// The status tells audits whether the exemption is in force. A write to it changes no spec.
+	forged := mergePatch(`{"spec": {"template": "` + b.Name + `"}, "status": {"objects": "forged"}}`)
+	for _, user := range []client.Client{ruler, allowed} {
+		expectForbidden(t, user.Status().Patch(t.Context(), key.DeepCopy(), forged), "the operator writes the status")
+	}
+	require.NoError(t, s.client.Status().Patch(t.Context(), key.DeepCopy(), forged))
 	stored := &v1alpha1.TemplateExemption{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(key), stored))
 	require.Equal(t, a.Name, stored.Spec.Template)
@@ -286,6 +289,50 @@ func TestExemptObjectIsPrunedAfterTheExemption(t *testing.T) {
 	s.waitPresent(ns, configMap("a", "1"))
 	s.delete(exemption)
 	s.waitAbsent(ns, configMap("a", ""))
+}
+
+// Of two exemptions from the same object, both are in force, and one remains if the other ends.
+func TestTwoExemptionsFromTheSameObject(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("t", documents(configMap("a", "1"), configMap("b", "1")))
+	ns := s.createPopulatedNamespace("ns")
+	first := s.exempt(ns, template, "a")
+	second := newExemption(ns, "y", template, "a", "b")
+	require.NoError(t, s.client.Create(t.Context(), second))
+	s.waitExemption(second, v1alpha1.ExemptionActive, metav1.ConditionTrue, "configmap/a, configmap/b")
+	s.delete(first)
+	s.setValue(ns, "a", "mine")
+	s.patchExemption(second, `{"spec": {"objects": [{"kind": "ConfigMap", "name": "a"}]}}`)
+	s.waitPass(ns, configMap("b", "1"))
+	s.waitPresent(ns, configMap("a", "mine"))
+}
+
+// An exempt copy of a source stays as it is until the exemption ends. Then it follows the source, which is lost here.
+func TestExemptCopiesStayWithoutTheirSource(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	vault := s.newSources()
+	s.createObjects(vault.Name, secret("s", "one"))
+	s.letOperatorGet(vault, "secrets", "s")
+	template := s.createTemplate("t", configMap("b", "1"), copies(sourceOf("Secret", vault, "s")), deletesObjects)
+	ns := s.createPopulatedNamespace("ns")
+	exemption := newExemption(ns, "x", template)
+	exemption.Spec.Objects = []v1alpha1.ExemptObject{{Kind: "Secret", Name: "s"}}
+	require.NoError(t, s.client.Create(t.Context(), exemption))
+	s.waitExemption(exemption, v1alpha1.ExemptionActive, metav1.ConditionTrue, "secret/s")
+	other := s.createPopulatedNamespace("other")
+
+	s.setSourceValue(vault, secret("s", "two"))
+	s.waitPresent(other, secret("s", "two"))
+	s.waitPass(ns, configMap("b", "1"))
+	s.waitPresent(ns, secret("s", "one"))
+	s.deleteIn(vault, secret("s", ""))
+	s.waitAbsent(other, secret("s", ""))
+	s.waitPass(ns, configMap("b", "1"))
+	s.waitPresent(ns, secret("s", "one"))
+	s.delete(exemption)
+	s.waitAbsent(ns, secret("s", ""))
 }
 
 // A template is deleted with its objects, except for exempt ones, which do not delay it.

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
@@ -30,6 +31,9 @@ import (
 var isLargeNamespaceQuota = flag.Bool("namespacequota.large", false, "create 1,000 namespaces by 50 users")
 
 const countNamespaces = string(quota.Namespaces)
+
+// maxOfName is how many requests may create the same namespace at once.
+const maxOfName = 10
 
 // perCreator returns a change of a policyspace that limits the namespaces per creator.
 func perCreator(hard int32, exceptions ...v1alpha1.CreatorException) func(*v1alpha1.PolicySpace) {
@@ -298,6 +302,49 @@ func TestNamespaceQuota(t *testing.T) {
 		require.NoError(t, move(alice, "m3", "left"))
 	})
 
+	t.Run("the name of a namespace that exists takes no room", func(t *testing.T) {
+		s := s.withT(t)
+		s.createLimitedSpace(s.newSpace("taken", "", countNamespaces, "2"))
+		require.NoError(t, place(alice, "taken-elsewhere", "free"))
+		require.NoError(t, place(alice, "taken", "taken"))
+		for _, short := range []string{"taken", "taken-elsewhere"} {
+			for range maxOfName + 1 {
+				err := place(alice, short, "taken")
+				require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
+			}
+		}
+		applied := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
+				"name": s.name("applied"), "labels": map[string]any{v1alpha1.PolicySpaceLabel: s.name("taken")},
+			},
+		}}
+		apply := func() error {
+			return bob.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(applied.DeepCopy()),
+				client.FieldOwner("bob"), client.ForceOwnership)
+		}
+		require.NoError(t, apply())
+		require.NoError(t, apply(), "it exists")
+		applied.SetName(s.name("applied-too"))
+		s.expectQuotaExceeded(apply(), "taken", "count/namespaces=3", "count/namespaces=2")
+	})
+
+	t.Run("a policyspace that moves takes its namespaces along", func(t *testing.T) {
+		s := s.withT(t)
+		s.createLimitedSpace(s.newSpace("target", "", countNamespaces, "2"))
+		moved := s.createSpace("moved", "")
+		for i := range 3 {
+			require.NoError(t, place(alice, fmt.Sprint("moved", i), "moved"))
+		}
+		require.NoError(t, s.client.Patch(t.Context(), moved, mergePatch(`{"spec": {"parent": "`+s.name("target")+`"}}`)))
+		s.waitUsage("target", "count/namespaces: 3/2")
+		for _, space := range []string{"target", "moved"} {
+			s.expectQuotaExceeded(place(bob, "one-more", space), "target", "count/namespaces=4", "count/namespaces=2")
+		}
+		require.NoError(t, s.client.Patch(t.Context(), moved, mergePatch(`{"spec": {"parent": null}}`)))
+		s.waitUsage("target", "count/namespaces: 0/2")
+		require.NoError(t, place(bob, "one-more", "target"))
+	})
+
 	t.Run("what exists beyond a limit stays", func(t *testing.T) {
 		s := s.withT(t)
 		s.createSpace("late", "")
@@ -497,6 +544,32 @@ func TestNamespaceQuotaFreesTheRoomOfLostRequests(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	s.createLimitedSpace(s.newSpace("a", "", countNamespaces, "1"))
+	lost := s.losesNamespaces()
+	err := s.client.Create(t.Context(), s.newNamespace("lost", s.inSpace("a"), lost))
+	require.ErrorContains(t, err, "denies.example.com")
+	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.Len(c, status.NamespaceReservations, 1)
+		assert.Equal(c, "count/namespaces: 1/1", status.Quota)
+	})
+	for range 2 * maxOfName {
+		require.Error(t, s.client.Create(t.Context(), s.newNamespace("lost", s.inSpace("a"), lost)))
+	}
+	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.Len(c, status.NamespaceReservations, maxOfName, "they do not fill the status")
+		assert.Equal(c, "count/namespaces: 1/1", status.Quota)
+	})
+	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	require.Error(t, s.client.Create(short, s.newNamespace("early", s.inSpace("a"))))
+	require.NoError(t, s.createInSpace(s.client, "patient", "a"))
+	s.expectQuotaExceeded(s.client.Create(t.Context(), s.newNamespace("more", s.inSpace("a"))), "a",
+		"count/namespaces=2", "count/namespaces=1")
+}
+
+// losesNamespaces has a webhook deny some namespaces after the operator has allowed them, and returns what makes it deny
+// one.
+func (s *testScope) losesNamespaces() func(*corev1.Namespace) {
+	s.t.Helper()
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name("denies")},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
@@ -513,24 +586,13 @@ func TestNamespaceQuotaFreesTheRoomOfLostRequests(t *testing.T) {
 			AdmissionReviewVersions: []string{"v1"},
 		}},
 	}
-	require.NoError(t, s.client.Create(t.Context(), configuration))
-	t.Cleanup(func() { _ = s.client.Delete(context.Background(), configuration) })
+	require.NoError(s.t, s.client.Create(s.t.Context(), configuration))
+	s.t.Cleanup(func() { _ = s.client.Delete(context.Background(), configuration) })
 	s.eventually(func(c *assert.CollectT) {
-		err := s.client.Create(t.Context(), s.newNamespace("probe", withLabel("lost", "true")), client.DryRunAll)
+		err := s.client.Create(s.t.Context(), s.newNamespace("probe", withLabel("lost", "true")), client.DryRunAll)
 		assert.ErrorContains(c, err, "denies.example.com")
 	})
-	err := s.client.Create(t.Context(), s.newNamespace("lost", s.inSpace("a"), withLabel("lost", "true")))
-	require.ErrorContains(t, err, "denies.example.com")
-	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-		assert.Len(c, status.NamespaceReservations, 1)
-		assert.Equal(c, "count/namespaces: 1/1", status.Quota)
-	})
-	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	require.Error(t, s.client.Create(short, s.newNamespace("early", s.inSpace("a"))))
-	require.NoError(t, s.createInSpace(s.client, "patient", "a"))
-	s.expectQuotaExceeded(s.client.Create(t.Context(), s.newNamespace("more", s.inSpace("a"))), "a",
-		"count/namespaces=2", "count/namespaces=1")
+	return withLabel("lost", "true")
 }
 
 // A replica whose watches are late allows nothing that the others have used up.

@@ -3,6 +3,7 @@ package integration_test
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -186,6 +187,11 @@ func TestSelfServiceOnly(t *testing.T) {
 	for _, to := range []string{"null", `"` + s.name("other") + `"`} {
 		require.ErrorContains(t, jane.patchesNamespace(s.name("a"), labelPatch(v1alpha1.PolicySpaceLabel, to)), elsewhere)
 	}
+	jane.grantUseOfAllTemplates() // otherwise no labels can be changed through subresources
+	for _, subresource := range []string{"status", "finalize"} {
+		require.ErrorContains(t, jane.trySubresource(subresource, s.name("a"), "labels", v1alpha1.PolicySpaceLabel, nil),
+			elsewhere)
+	}
 	require.NoError(t, jane.patchesNamespace(s.name("a"), labelPatch("team", `"x"`)))
 	require.NoError(t, s.client.Create(t.Context(), s.newNamespace("by-admin")))
 	require.NoError(t, jane.patchesNamespace(s.name("by-admin"), labelPatch("team", `"x"`)))
@@ -194,6 +200,37 @@ func TestSelfServiceOnly(t *testing.T) {
 	require.Error(t, jane.createsNamespace(s.newNamespace("down", s.inSpace("sandbox"))))
 	require.NoError(t, s.client.Create(t.Context(), s.newNamespace("admin-down")), "the cluster goes on")
 	require.NotEmpty(t, space.Name)
+}
+
+// A user who may change one policyspace, and use the one above it, does not avoid the rules of the one above by moving
+// the policyspace elsewhere, with all its namespaces.
+func TestPolicySpacesStayBelowRules(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newTestCluster(t))
+	s.createSelfService("sandbox", "", v1alpha1.SelfService{NamePattern: s.name("sb-*")})
+	s.createSpace("middle", "sandbox")
+	s.createSpace("other", "")
+	below := s.createSpace("below", "sandbox")
+	name := s.name("lead")
+	group, resource := v1alpha1.GroupVersion.Group, v1alpha1.PolicySpaces.Resource
+	s.grant(s.name("uses"), userSubject(name), policyRule("use", group, resource))
+	s.grant(s.name("patches"), userSubject(name), policyRule("patch", group, resource, below.Name))
+	lead, err := s.newUserClient(name)
+	require.NoError(t, err)
+	moveTo := func(as client.Client, parent string, options ...client.PatchOption) error {
+		return as.Patch(t.Context(), below.DeepCopy(), mergePatch(`{"spec": {"parent": `+parent+`}}`), options...)
+	}
+	s.eventually(func(c *assert.CollectT) {
+		assert.ErrorContains(c, moveTo(lead, "null", client.DryRunAll), "policyspace "+below.Name+
+			" must stay below policyspace "+s.name("sandbox"))
+	})
+	require.ErrorContains(t, moveTo(lead, `"`+s.name("other")+`"`), "(nstpl:self-service)")
+	require.NoError(t, moveTo(lead, `"`+s.name("middle")+`"`), "the rules hold there, too")
+	require.ErrorContains(t, moveTo(lead, "null"), "(nstpl:self-service)")
+	s.grant(s.name("patches-rules"), userSubject(name), policyRule("patch", group, resource, s.name("sandbox")))
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, moveTo(lead, `"`+s.name("other")+`"`)) })
+	require.NoError(t, moveTo(s.client, `"`+s.name("sandbox")+`"`))
+	require.NoError(t, moveTo(s.client, "null"))
 }
 
 // expires has a namespace expire after a time from now on.
@@ -320,6 +357,59 @@ func TestNamespacesExpire(t *testing.T) {
 		require.NoError(t, jane.patchesNamespace(ns.Name, fmt.Sprintf(`{"metadata": {"annotations": {%q: "true"}}}`,
 			v1alpha1.DeleteWhenExpiredAnnotation)))
 		s.waitTerminating(ns)
+	})
+
+	s.createSelfService("short", "", v1alpha1.SelfService{
+		NamePattern: "*", MaxAge: &metav1.Duration{Duration: time.Hour},
+	})
+	into := func(space string) string { return labelPatch(v1alpha1.PolicySpaceLabel, `"`+s.name(space)+`"`) }
+
+	t.Run("a namespace that expires too late does not move there", func(t *testing.T) {
+		s := s.withT(t)
+		ns := s.newNamespace("long", s.inSpace("sandbox"))
+		require.NoError(t, jane.createsNamespace(ns))
+		s.eventually(func(c *assert.CollectT) {
+			assert.ErrorContains(c, jane.patchesNamespace(ns.Name, into("short")),
+				"it must expire within 60m, and its annotation policy.nstpl.dev/expires is ")
+		})
+		require.NoError(t, jane.patchesNamespace(ns.Name, into("below")), "it leaves no rules")
+		s.annotate(ns, v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
+		require.ErrorContains(t, jane.patchesNamespace(ns.Name, into("short")), "is never (nstpl:self-service)")
+		require.NoError(t, jane.patchesNamespace(ns.Name, into("sandbox")), "it is below the same rules")
+		s.expires(ns, 30*time.Minute)
+		require.NoError(t, jane.patchesNamespace(ns.Name, into("short")))
+	})
+
+	t.Run("a namespace that consents to its deletion is moved by users who may delete it", func(t *testing.T) {
+		s := s.withT(t)
+		s.grant(s.name("mary-uses"), userSubject(mary),
+			policyRule("use", v1alpha1.GroupVersion.Group, v1alpha1.PolicySpaces.Resource))
+		ns := s.createNamespace("consents", consent, s.inSpace("other"))
+		s.waitInitialized(ns)
+		patch := func(body string) error { return maryClient.Patch(t.Context(), ns.DeepCopy(), mergePatch(body)) }
+		s.eventually(func(c *assert.CollectT) {
+			assert.ErrorContains(c, patch(into("short")), "or move it to another policyspace")
+		})
+		require.ErrorContains(t, patch(labelPatch(v1alpha1.PolicySpaceLabel, "null")), "(nstpl:expiry)")
+		require.NoError(t, patch(labelPatch("team", `"x"`)))
+		require.NoError(t, jane.patchesNamespace(ns.Name, into("below")))
+		require.NoError(t, patch(`{"metadata": {"annotations": {"`+v1alpha1.DeleteWhenExpiredAnnotation+`": null}}}`))
+		require.NoError(t, patch(into("other")), "it is not deleted")
+	})
+
+	t.Run("a namespace without room for the annotation", func(t *testing.T) {
+		s := s.withT(t)
+		ns := s.createNamespace("full", s.inSpace("other"))
+		s.waitInitialized(ns)
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+		room := 256<<10 - len("fill")
+		for key, value := range ns.Annotations {
+			room -= len(key) + len(value)
+		}
+		s.annotate(ns, "fill", strings.Repeat("x", room))
+		require.NoError(t, jane.patchesNamespace(ns.Name, into("sandbox")))
+		s.waitExpired(ns, "InvalidTime", "its annotation policy.nstpl.dev/expires cannot be written")
+		s.waitEvent(ns, corev1.EventTypeWarning, "InvalidTime", "cannot be written")
 	})
 
 	t.Run("a protected namespace stays", func(t *testing.T) {

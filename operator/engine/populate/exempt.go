@@ -28,10 +28,14 @@ func (e ExemptObject) ID() ObjectID { return ObjectID{e.Kind.GroupKind(), e.Name
 // is.
 func (d *Declared) exempts(template string, kind schema.GroupVersionKind, name string) bool {
 	exemption := d.inputs.Exemptions.OfObject(template, kind.GroupKind(), name)
-	if exemption != nil {
-		d.Exempt = append(d.Exempt, ExemptObject{kind, name, template, exemption, match.ExemptionReason(exemption)})
+	if exemption == nil {
+		return false
 	}
-	return exemption != nil
+	exempt := ExemptObject{kind, name, template, exemption, match.ExemptionReason(exemption)}
+	if !slices.Contains(d.Exempt, exempt) {
+		d.Exempt = append(d.Exempt, exempt)
+	}
+	return true
 }
 
 // withoutExempt returns the objects of a template that are not exempt. It changes the list.
@@ -44,13 +48,14 @@ func (d *Declared) withoutExempt(template string, objects []Object) []Object {
 	})
 }
 
-// withoutExemptOmissions returns the omissions about objects that are not exempt. It changes the list.
+// withoutExemptOmissions returns the omissions about objects that are not exempt. It changes the list. An object that
+// is exempt is left alone, whether or not the template could declare it yet.
 func (d *Declared) withoutExemptOmissions(omitted []render.Omission) []render.Omission {
 	if len(d.inputs.Exemptions) == 0 {
 		return omitted
 	}
 	return slices.DeleteFunc(omitted, func(o render.Omission) bool {
-		return d.inputs.Exemptions.OfObject(o.Template, o.Kind.GroupKind(), o.Name) != nil
+		return d.exempts(o.Template, o.Kind, o.Name)
 	})
 }
 

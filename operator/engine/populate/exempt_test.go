@@ -2,6 +2,7 @@ package populate
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -112,6 +113,29 @@ func TestExemptObjectsAreLeftAlone(t *testing.T) {
 			})
 		}
 	}
+}
+
+// An object that names the creator is not declared yet while the creator is unknown. If it is exempt, no template that is
+// authoritative for its kind deletes it, and no RoleBinding of the template binds it.
+func TestExemptObjectsThatCannotBeDeclaredYetAreLeftAlone(t *testing.T) {
+	ofCreator := strings.Replace(settings, "settings}", `settings, annotations: {of: "$(CREATOR)"}}`, 1)
+	require.NotEqual(t, settings, ofCreator)
+	template := templateOf(t, "a", ofCreator)
+	template.Spec.Authoritative = []v1alpha1.GroupKind{v1alpha1.GroupKind(settingsID.GroupKind)}
+	unlabelled := foreign("settings", "")
+	unlabelled.Labels = nil
+	exemptions := exempting("a", settingsID)
+	index := match.NewIndex(template)
+	index.SetExemptions("team-a", exemptions)
+	ns := teamA()
+	delete(ns.Annotations, v1alpha1.CreatorAnnotation)
+	declared := Declare(render.NewCache(), ns, index.Match(ns), Inputs{Exemptions: exemptions})
+	require.Empty(t, declared.Objects)
+	require.Empty(t, declared.Omitted)
+	plan := NewPlan(declared, index, Observed{Others: []*metav1.PartialObjectMetadata{unlabelled}})
+	change := changeOf(t, plan, settingsID)
+	require.Equal(t, LeaveAlone, change.Action, change.Reason)
+	require.NotNil(t, change.Exemption)
 }
 
 func TestExemptionsOfOtherTemplatesHaveNoEffect(t *testing.T) {

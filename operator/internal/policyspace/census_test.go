@@ -135,8 +135,8 @@ func TestCensusIsAsNewAsItsLastChange(t *testing.T) {
 	require.False(t, c.wait(ended, "12", time.Minute))
 }
 
-// Requests on two replicas with late censuses, lost and late writes, deletions and a leader that ends reservations
-// follow one another at random. The number of namespaces never exceeds the limit.
+// Requests on two replicas with late censuses, lost and late writes, moves, deletions and a leader that ends
+// reservations follow one another at random. The number of namespaces never exceeds the limit.
 func TestNumberOfNamespacesNeverExceedsTheLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 4
@@ -146,20 +146,26 @@ func TestNumberOfNamespacesNeverExceedsTheLimit(t *testing.T) {
 		cluster := newSimulation(t, limit)
 		for range 200 {
 			replica := cluster.replicas[r.IntN(2)]
-			switch r.IntN(8) {
+			name := fmt.Sprint("n", r.IntN(9))
+			switch r.IntN(11) {
 			case 0, 1, 2:
-				cluster.request(replica, fmt.Sprint("n", r.IntN(9)))
-			case 3, 4:
+				cluster.requestCreation(replica, name)
+			case 3, 4, 5:
 				cluster.store(r)
-			case 5:
-				cluster.delete(r)
 			case 6:
-				replica.receive(t, cluster.events)
+				cluster.delete(name)
 			case 7:
+				replica.receive(t, cluster.events)
+			case 8:
 				cluster.settle(replica)
+			case 9:
+				cluster.requestMove(replica, name)
+			case 10:
+				cluster.leave(name)
 			}
-			require.LessOrEqual(t, len(cluster.stored), limit, "seed %d", seed)
-			if len(cluster.stored) == limit {
+			inSpace := cluster.namespacesInSpace()
+			require.LessOrEqual(t, inSpace, limit, "seed %d", seed)
+			if inSpace == limit {
 				full++
 			}
 		}
@@ -167,7 +173,8 @@ func TestNumberOfNamespacesNeverExceedsTheLimit(t *testing.T) {
 	require.Greater(t, full, 1000, "the limit is reached often, so that a mistake would exceed it")
 }
 
-// simulation is an API server with namespaces in the policy space s, and two replicas of the operator.
+// simulation is an API server with namespaces in the policy spaces s, which limits their number, and other, and two
+// replicas of the operator.
 type simulation struct {
 	space    *v1alpha1.PolicySpace
 	stored   map[string]*metav1.PartialObjectMetadata
@@ -213,10 +220,22 @@ func (r *simulatedReplica) receive(t *testing.T, events []simulatedEvent) {
 	}
 }
 
-// request asks a replica whether a namespace may be created, as NamespaceQuota does it.
-func (s *simulation) request(r *simulatedReplica, name string) {
+// requestCreation asks a replica whether a namespace may be created. Another one of its name may exist then, or be
+// created first.
+func (s *simulation) requestCreation(r *simulatedReplica, name string) {
 	s.version++
-	about := reservationOf(name, types.UID(fmt.Sprint("uid", s.version)), "")
+	s.request(r, reservationOf(name, types.UID(fmt.Sprint("uid", s.version)), ""))
+}
+
+// requestMove asks a replica whether a namespace may move to the policy space s.
+func (s *simulation) requestMove(r *simulatedReplica, name string) {
+	if ns, exists := s.stored[name]; exists && !isInSpace(ns) {
+		s.request(r, reservationOf(name, ns.UID, ns.ResourceVersion))
+	}
+}
+
+// request asks a replica whether there is room for a namespace, as NamespaceQuota does it.
+func (s *simulation) request(r *simulatedReplica, about v1alpha1.NamespaceReservation) {
 	if !r.census.wait(context.Background(), s.space.Status.NamespacesAsOf, 0) {
 		return
 	}
@@ -230,8 +249,30 @@ func (s *simulation) request(r *simulatedReplica, name string) {
 	s.allowed = append(s.allowed, about)
 }
 
-// store stores one of the allowed namespaces, unless its name exists, or drops it from the requests, as if it was lost.
-// A reservation of a lost request would only expire; the leader ends it here.
+func isInSpace(ns *metav1.PartialObjectMetadata) bool {
+	return ns.Labels[v1alpha1.PolicySpaceLabel] == "s"
+}
+
+func (s *simulation) namespacesInSpace() int {
+	number := 0
+	for _, ns := range s.stored {
+		if isInSpace(ns) {
+			number++
+		}
+	}
+	return number
+}
+
+// put stores a state of a namespace.
+func (s *simulation) put(space, name string, uid types.UID) {
+	s.version++
+	s.stored[name] = placedIn(space, name, uid, fmt.Sprint(s.version))
+	s.events = append(s.events, simulatedEvent{object: s.stored[name]})
+}
+
+// store stores one of the allowed namespaces, or drops it from the requests, as if it was lost. It is also lost if its
+// name exists, or if it changed before it moves. A reservation of a lost request would only expire; the leader ends it
+// here, except that of a move which came too late: the census ends that by itself.
 func (s *simulation) store(r *rand.Rand) {
 	if len(s.allowed) == 0 {
 		return
@@ -239,18 +280,26 @@ func (s *simulation) store(r *rand.Rand) {
 	i := r.IntN(len(s.allowed))
 	about := s.allowed[i]
 	s.allowed = slices.Delete(s.allowed, i, i+1)
-	if _, exists := s.stored[about.Name]; exists || r.IntN(4) == 0 {
+	existing, exists := s.stored[about.Name]
+	if about.Since != "" && (!exists || existing.UID != about.UID || existing.ResourceVersion != about.Since) {
+		return
+	}
+	if exists && about.Since == "" || r.IntN(4) == 0 {
 		s.space.Status.NamespaceReservations = slices.DeleteFunc(s.space.Status.NamespaceReservations,
 			func(r v1alpha1.NamespaceReservation) bool { return r == about })
 		return
 	}
-	s.version++
-	s.stored[about.Name] = placedIn("s", about.Name, about.UID, fmt.Sprint(s.version))
-	s.events = append(s.events, simulatedEvent{object: s.stored[about.Name]})
+	s.put("s", about.Name, about.UID)
 }
 
-func (s *simulation) delete(r *rand.Rand) {
-	name := fmt.Sprint("n", r.IntN(9))
+// leave moves a namespace out of the policy space s.
+func (s *simulation) leave(name string) {
+	if ns, exists := s.stored[name]; exists && isInSpace(ns) {
+		s.put("other", name, ns.UID)
+	}
+}
+
+func (s *simulation) delete(name string) {
 	if ns, exists := s.stored[name]; exists {
 		s.version++
 		gone := ns.DeepCopy()

@@ -36,6 +36,9 @@ const (
 	firstRetry = 25 * time.Millisecond
 	// maxReservations bounds the reservations for namespaces in a status, which an object of the API server must hold.
 	maxReservations = 500
+	// maxOfName bounds how many of them are for the same name. These take the room of one namespace, so without a bound,
+	// a user who creates the same namespace many times at once would fill the status for all other users.
+	maxOfName = 10
 	// maxConditioned is how many policy spaces a match condition names.
 	maxConditioned = 500
 )
@@ -152,18 +155,21 @@ func (p *placing) isLimitedByCreator() bool {
 	})
 }
 
-// checkStored checks that a namespace which moves goes on from its stored state. The API server refuses every other
-// write, and the sender of such a review may not be the API server. It cannot be checked for a namespace that is
-// created.
+// checkStored checks that a namespace which is created does not exist, and that one which moves goes on from its stored
+// state. The API server refuses every other write, so a reservation for it would take room until it expires. Clients
+// may create a namespace often, to be sure that it exists, and the sender of a review may not be the API server.
 func (q *NamespaceQuota) checkStored(ctx context.Context, p placing) error {
-	if p.reservation.Since == "" {
-		return nil
-	}
 	stored := &metav1.PartialObjectMetadata{}
 	stored.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	err := q.live.Get(ctx, client.ObjectKey{Name: p.reservation.Name}, stored)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read namespace %s: %w", p.reservation.Name, err)
+	}
+	if p.reservation.Since == "" {
+		if err != nil {
+			return nil
+		}
+		return webhook.AlreadyExists(corev1.Resource("namespaces"), p.reservation.Name)
 	}
 	if err != nil || stored.UID != p.reservation.UID || stored.ResourceVersion != p.reservation.Since {
 		return webhook.Defer(codes.Busy,
@@ -279,6 +285,10 @@ func (q *NamespaceQuota) reserve(ctx context.Context, known *v1alpha1.PolicySpac
 		if len(remaining) >= maxReservations {
 			return nil, &quota.PendingError{Space: space.Name, Reserved: len(remaining)}
 		}
+		if otherReservations(remaining, p.reservation) >= maxOfName {
+			return nil, webhook.Defer(codes.Busy, fmt.Sprintf("%d other requests create namespace %s: try again",
+				maxOfName, p.reservation.Name), webhook.RetryAfter)
+		}
 		status.NamespaceReservations = quota.WithReservation(remaining, p.reservation)
 		status.NamespacesAsOf = newerVersion(status.NamespacesAsOf, asOf)
 		use, err := q.totals.use(ctx, space, p.reservation)
@@ -287,6 +297,17 @@ func (q *NamespaceQuota) reserve(ctx context.Context, known *v1alpha1.PolicySpac
 		}
 		return new(quota.WithNamespaces(space, status, use.Existing+use.Reserved+1)), nil
 	})
+}
+
+// otherReservations returns how many reservations are for other namespaces of the same name, of which one can exist.
+func otherReservations(reservations []v1alpha1.NamespaceReservation, of v1alpha1.NamespaceReservation) int {
+	others := 0
+	for _, r := range reservations {
+		if r.Name == of.Name && r.UID != of.UID {
+			others++
+		}
+	}
+	return others
 }
 
 // cancelTimeout limits how long a denied request may take to cancel its reservations. Others expire.

@@ -215,7 +215,8 @@ func exemptObjects(exemption *v1alpha1.TemplateExemption, plan populate.Plan) (e
 			GroupKind: schema.GroupKind{Group: object.Group, Kind: object.Kind}, Name: object.Name,
 		}
 		isExempt := slices.ContainsFunc(plan.Changes, func(c populate.Change) bool {
-			return c.Exemption != nil && c.Exemption.Name == exemption.Name && c.ID() == id
+			// Another exemption, of the same object, may be the first.
+			return c.Exemption != nil && c.Exemption.Spec.Template == exemption.Spec.Template && c.ID() == id
 		})
 		if isExempt {
 			exempt = append(exempt, id.String())

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -30,14 +31,15 @@ type Admission struct {
 	only bool
 }
 
+// byNoAdministrator is a match condition. Administrators also create namespaces while no replica answers.
+const byNoAdministrator = "!authorizer.group('policy.nstpl.dev').resource('policyspaces').check('patch').allowed()"
+
 // Plugin returns the row of the admission chain. While no policy space has rules, the API server sends nothing.
 func (a *Admission) Plugin() webhook.Plugin {
 	conditions := webhook.Every("labels-of-a-namespace",
 		"oldObject == null || object.metadata.?labels != oldObject.metadata.?labels",
 		"request.userInfo.username != '"+v1alpha1.OperatorUser+"'",
-		// Administrators also create namespaces while no replica answers.
-		"!authorizer.group('"+v1alpha1.PolicySpaces.Group+"').resource('"+v1alpha1.PolicySpaces.Resource+
-			"').check('patch').allowed()")
+		byNoAdministrator)
 	// Labels can be changed through the subresources, too.
 	rules := []admissionregistrationv1.RuleWithOperations{
 		webhook.Rule("", "v1", admissionregistrationv1.ClusterScope,
@@ -65,7 +67,8 @@ func (a *Admission) Plugin() webhook.Plugin {
 }
 
 // Validate implements webhook.Validator for Namespaces. It denies a new namespace, and a change of labels, that the
-// rules do not allow. What a namespace already violated, it may violate further. It warns of the end of a namespace.
+// rules do not allow. What a namespace already violated, it may violate further, unless it moves. A namespace does not
+// move to a policy space in which it would expire earlier. Validate warns of the end of a new namespace.
 func (a *Admission) Validate(ctx context.Context, request *webhook.Request) error {
 	if request.Object == nil || request.UserInfo.Username == v1alpha1.OperatorUser {
 		return nil
@@ -85,11 +88,21 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 		return a.checkElsewhere(ctx, request)
 	}
 	isMoved := request.OldObject == nil || before[v1alpha1.PolicySpaceLabel] != labels[v1alpha1.PolicySpaceLabel]
+	expires := request.Object.GetAnnotations()[v1alpha1.ExpiresAnnotation]
+	var left []*v1alpha1.PolicySpace
+	if isMoved && expires != "" {
+		if left, err = policyspace.Lineage(ctx, a.live, before[v1alpha1.PolicySpaceLabel]); err != nil {
+			return err
+		}
+	}
 	for _, space := range lineage {
 		violations := selfservice.Violations(space.Spec.SelfService, name, labels)
 		if !isMoved {
 			old := selfservice.Violations(space.Spec.SelfService, name, before)
 			violations = slices.DeleteFunc(violations, func(v string) bool { return slices.Contains(old, v) })
+		} else if !contains(left, space) && selfservice.Outlives(space.Spec.SelfService, expires, time.Now()) {
+			violations = append(violations, fmt.Sprintf("it must expire within %s, and its annotation %s is %s",
+				duration.HumanDuration(space.Spec.SelfService.MaxAge.Duration), v1alpha1.ExpiresAnnotation, expires))
 		}
 		if len(violations) == 0 {
 			continue
@@ -133,6 +146,10 @@ func (a *Admission) checkElsewhere(ctx context.Context, request *webhook.Request
 	return webhook.Deny(codes.SelfService, fmt.Sprintf(
 		"namespace %s must be in a policyspace with self-service: set its label %s to one of those that you may use, "+
 			"or ask for the verb patch on policyspaces", request.Object.GetName(), v1alpha1.PolicySpaceLabel))
+}
+
+func contains(lineage []*v1alpha1.PolicySpace, space *v1alpha1.PolicySpace) bool {
+	return slices.ContainsFunc(lineage, func(s *v1alpha1.PolicySpace) bool { return s.Name == space.Name })
 }
 
 func hasRules(lineage []*v1alpha1.PolicySpace) bool {

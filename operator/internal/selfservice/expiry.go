@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -34,8 +35,9 @@ import (
 // retryStale is when a namespace that changed before it could be written is reconciled again.
 const retryStale = 250 * time.Millisecond
 
-// retryDeletion is when the operator tries again to delete an expired namespace that it may not delete.
-const retryDeletion = 5 * time.Minute
+// retryRefused is when the operator tries again to give a namespace an end, or to delete it, after the API server
+// refused it.
+const retryRefused = 5 * time.Minute
 
 // Expiry is the controller that gives namespaces an end, announces it, and deletes those whose users have consented.
 type Expiry struct {
@@ -162,7 +164,7 @@ func (r *Expiry) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	}
 	switch {
 	case life.State == selfservice.Expired && consents:
-		return reconcile.Result{RequeueAfter: retryDeletion}, nil
+		return reconcile.Result{RequeueAfter: retryRefused}, nil
 	case life.Changes.IsZero():
 		return reconcile.Result{}, nil
 	}
@@ -185,6 +187,14 @@ func (r *Expiry) begin(ctx context.Context, ns *corev1.Namespace, now time.Time)
 	switch {
 	case patch.IsStale(err):
 		return reconcile.Result{RequeueAfter: retryStale}, nil
+	case apierrors.IsInvalid(err): // all annotations of a namespace together have a limited size
+		r.Metrics.set(ns.Name, selfservice.Invalid)
+		err := r.announce(ctx, ns, selfservice.Invalid, fmt.Sprintf("must expire %s from now, but its annotation %s "+
+			"cannot be written: %v", duration.HumanDuration(maxAge), v1alpha1.ExpiresAnnotation, err))
+		if err != nil {
+			return reconcile.Result{}, client.IgnoreNotFound(err)
+		}
+		return reconcile.Result{RequeueAfter: retryRefused}, nil
 	case client.IgnoreNotFound(err) != nil:
 		return reconcile.Result{}, fmt.Errorf("write when namespace %s expires: %w", ns.Name, err)
 	}

@@ -26,26 +26,30 @@ type Options struct {
 	Only bool
 }
 
-// Setup adds the controller to a manager, and returns the row of the admission chain.
-func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (webhook.Plugin, error) {
+// Plugins are the rows of the admission chain.
+type Plugins struct{ Namespaces, Parents webhook.Plugin }
+
+// Setup adds the controller to a manager, and returns the rows of the admission chain.
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Plugins, error) {
 	rules, err := newRules(ctx, mgr.GetCache())
 	if err != nil {
-		return webhook.Plugin{}, fmt.Errorf("watch the policyspaces: %w", err)
+		return nil, fmt.Errorf("watch the policyspaces: %w", err)
 	}
 	metrics, err := newMetrics(ctrlmetrics.Registry)
 	if err != nil {
-		return webhook.Plugin{}, err
+		return nil, err
 	}
 	expiry := &Expiry{
 		Client: o.Leader.Client, Recorder: mgr.GetEventRecorder(reporting.Controller), Metrics: metrics,
 		Exempt: o.Exempt, Caches: o.Leader.Caches, Queues: o.Leader.Queues,
 	}
 	if err := expiry.SetupWithManager(mgr); err != nil {
-		return webhook.Plugin{}, fmt.Errorf("set up the controller of expiring namespaces: %w", err)
+		return nil, fmt.Errorf("set up the controller of expiring namespaces: %w", err)
 	}
 	admission := &Admission{
 		rules: rules, live: mgr.GetAPIReader(), reviews: o.Clients.AuthorizationV1().SubjectAccessReviews(),
 		only: o.Only,
 	}
-	return admission.Plugin(), nil
+	parents := &ParentAdmission{admission}
+	return &Plugins{Namespaces: admission.Plugin(), Parents: parents.Plugin()}, nil
 }

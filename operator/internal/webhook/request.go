@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"nstpl.dev/nstpl/operator/codes"
@@ -47,10 +49,20 @@ func (f MutatorFunc) Mutate(ctx context.Context, request *Request) error { retur
 
 // Denied is the error with which a plugin denies a request. The message names the rule, the object, and what would make
 // the API server allow the request, and ends in a code.
-type Denied struct{ Message string }
+type Denied struct {
+	Message string
+	// AlreadyExists says that the request would create an object whose name is taken. If there is no other reason to
+	// deny it, the API server reports it with HTTP status 409, as it does by itself.
+	AlreadyExists bool
+}
 
 // Deny returns a Denied error.
 func Deny(code codes.Code, message string) error { return &Denied{Message: code.AddTo(message)} }
+
+// AlreadyExists returns a Denied error for the creation of an object whose name is taken.
+func AlreadyExists(resource schema.GroupResource, name string) error {
+	return &Denied{Message: apierrors.NewAlreadyExists(resource, name).Error(), AlreadyExists: true}
+}
 
 func (d *Denied) Error() string { return d.Message }
 

@@ -12,6 +12,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -132,9 +133,11 @@ func (r reviewer) validate(ctx context.Context, review ctrladmission.Request) ct
 
 // decisions are those of the validators of one request.
 type decisions struct {
-	denials  []string
-	failure  *ctrladmission.Response
-	deferral *Deferred
+	denials []string
+	// alreadyExists says that the only denial is one because the object exists.
+	alreadyExists bool
+	failure       *ctrladmission.Response
+	deferral      *Deferred
 }
 
 // add adds the decision of a plugin. If fatal is true, the plugin could not decide and its failure policy is Fail.
@@ -142,6 +145,7 @@ func (d *decisions) add(p *Plugin, err error, fatal bool) {
 	var denied *Denied
 	switch {
 	case errors.As(err, &denied):
+		d.alreadyExists = denied.AlreadyExists && len(d.denials) == 0
 		d.denials = append(d.denials, denied.Message)
 	case errors.As(err, &d.deferral):
 	case fatal:
@@ -158,6 +162,11 @@ func (d *decisions) areNegative() bool {
 // over a deferral.
 func (d *decisions) response() ctrladmission.Response {
 	switch {
+	case d.alreadyExists:
+		return ctrladmission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: &metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusConflict, Reason: metav1.StatusReasonAlreadyExists,
+			Message: d.denials[0],
+		}}}
 	case len(d.denials) > 0:
 		return ctrladmission.Denied(strings.Join(d.denials, "\n"))
 	case d.failure != nil:

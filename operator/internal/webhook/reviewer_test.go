@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -138,6 +139,7 @@ func TestMutatorsAreNotCalledForDeletions(t *testing.T) {
 func TestDecisionsOfAllValidatorsAreJoined(t *testing.T) {
 	const fail, ignore = admissionregistrationv1.Fail, admissionregistrationv1.Ignore
 	deferred := Defer(codes.Held, "not yet", 2*time.Second)
+	taken := AlreadyExists(schema.GroupResource{Resource: "namespaces"}, "a")
 	tests := []struct {
 		name    string
 		plugins []Plugin
@@ -158,6 +160,15 @@ func TestDecisionsOfAllValidatorsAreJoined(t *testing.T) {
 			"a denial takes precedence over a failure",
 			[]Plugin{validator("a", fail, errors.New("down")), validator("b", fail, Deny(codes.OptOut, "one"))}, 403,
 			"one (nstpl:opt-out)",
+		},
+		{
+			"a name that is taken", []Plugin{validator("a", fail, deferred), validator("b", fail, taken)}, 409,
+			`namespaces "a" already exists`,
+		},
+		{
+			"a denial takes precedence over a name that is taken",
+			[]Plugin{validator("a", fail, taken), validator("b", fail, Deny(codes.OptOut, "one"))}, 403,
+			"namespaces \"a\" already exists\none (nstpl:opt-out)",
 		},
 		{"a deferral", []Plugin{validator("a", fail, nil), validator("b", fail, deferred)}, 429, "not yet (nstpl:held)"},
 		{

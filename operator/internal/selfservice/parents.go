@@ -1,0 +1,80 @@
+package selfservice
+
+import (
+	"context"
+	"fmt"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/operator/internal/policyspace"
+	"nstpl.dev/nstpl/operator/internal/webhook"
+)
+
+// ParentAdmission validates the parents of PolicySpaces: the rules of a policy space must not be avoided by users who
+// move one of those below it elsewhere, with all its namespaces.
+type ParentAdmission struct{ namespaces *Admission }
+
+// Plugin returns the row of the admission chain. While no policy space has rules, the API server sends nothing.
+func (a *ParentAdmission) Plugin() webhook.Plugin {
+	rules := []admissionregistrationv1.RuleWithOperations{
+		webhook.Rule(v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, admissionregistrationv1.ClusterScope,
+			[]string{v1alpha1.PolicySpaces.Resource}, admissionregistrationv1.Update),
+	}
+	conditions := webhook.Every("parent-of-a-policyspace", "oldObject.?spec.parent.orValue('') != ''",
+		"oldObject.?spec.parent != object.?spec.parent", byNoAdministrator)
+	return webhook.Plugin{
+		Name: "self-service-parents", Validator: a, Rules: rules, MatchConditions: conditions,
+		FailurePolicy:  admissionregistrationv1.Fail, // it is a permission check
+		TimeoutSeconds: 5,
+		Webhooks: func(context.Context) ([]webhook.Webhook, error) {
+			if !a.namespaces.rules.any() {
+				return nil, nil
+			}
+			return []webhook.Webhook{{Rules: rules, MatchConditions: conditions}}, nil
+		},
+		Changes: &a.namespaces.rules.changes,
+	}
+}
+
+// Validate implements webhook.Validator for updates of PolicySpaces. It denies another parent if the rules of an
+// ancestor would not hold any more, unless the requester may change these rules.
+func (a *ParentAdmission) Validate(ctx context.Context, request *webhook.Request) error {
+	if request.Object == nil || request.OldObject == nil || request.SubResource != "" {
+		return nil
+	}
+	before, after := parentIn(request.OldObject), parentIn(request.Object)
+	if before == "" || before == after {
+		return nil
+	}
+	left, err := policyspace.Lineage(ctx, a.namespaces.live, before)
+	if err != nil || !hasRules(left) {
+		return err
+	}
+	entered, err := policyspace.Lineage(ctx, a.namespaces.live, after)
+	if err != nil {
+		return err
+	}
+	for _, space := range left {
+		if space.Spec.SelfService == nil || contains(entered, space) {
+			continue
+		}
+		if isAdministrator, err := a.namespaces.mayPatch(ctx, request, space.Name); err != nil || isAdministrator {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		return webhook.Deny(codes.SelfService, fmt.Sprintf("policyspace %s must stay below policyspace %[2]s, whose "+
+			"self-service has rules for its namespaces: ask for the verb patch on policyspaces/%[2]s in the API group %[3]s",
+			request.Name, space.Name, v1alpha1.PolicySpaces.Group))
+	}
+	return nil
+}
+
+func parentIn(space *unstructured.Unstructured) string {
+	parent, _, _ := unstructured.NestedString(space.Object, "spec", "parent")
+	return parent
+}
