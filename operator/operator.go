@@ -42,6 +42,8 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	// API Priority and Fairness of the API server limits the requests.
 	config.QPS = -1
 	config.UserAgent = "nstpl-operator/" + version.String()
+	// Warnings of the API server and of its webhooks can quote objects, also Secrets, and would be logged by default.
+	config.WarningHandler = rest.NoWarnings{}
 	queues := &backoff.Queues{}
 	config, err := withOutageDetection(ctx, config, queues.Wake)
 	if err != nil {

@@ -249,7 +249,7 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 		outcome, err = p.replace(ctx, objects, change, err)
 	}
 	if err != nil {
-		outcome.Failure = failure(err, p.namespace).withoutValues(change.Kind.GroupKind())
+		outcome.Failure = failure(err, p.namespace).withoutValues(change)
 	}
 	return outcome
 }
@@ -416,7 +416,7 @@ func (p *pass) prune(ctx context.Context, change Change) Outcome {
 		err = finalizerFailure(change)
 	}
 	if err != nil {
-		outcome.Failure = failure(err, p.namespace)
+		outcome.Failure = failure(err, p.namespace).withoutValues(change)
 	}
 	return outcome
 }

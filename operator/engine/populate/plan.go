@@ -287,6 +287,9 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, exist
 	case err != nil:
 		return Drift(change, "its managedFields can't be read: "+err.Error())
 	case len(missing) > 0:
+		if object.isCopy() {
+			missing = withoutItems(missing)
+		}
 		return Drift(change, lostReason(missing, observed))
 	case !isHashOwned:
 		return Drift(change, "its annotation "+v1alpha1.HashAnnotation+" was changed")

@@ -3,13 +3,17 @@ package populate
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 // TestFailuresQuoteNoValuesOfSecrets has messages as API servers and their webhooks write them, with a value in each
@@ -17,6 +21,7 @@ import (
 func TestFailuresQuoteNoValuesOfSecrets(t *testing.T) {
 	t.Parallel()
 	secrets, kind := schema.GroupResource{Resource: "secrets"}, schema.GroupKind{Kind: "Secret"}
+	change := Change{Kind: kind.WithVersion("v1")}
 	const value = "hunter2"
 	invalid := apierrors.NewInvalid(kind, "token", field.ErrorList{
 		field.Invalid(field.NewPath("data").Key("pin"), value, "must be a number, not "+value),
@@ -66,19 +71,29 @@ func TestFailuresQuoteNoValuesOfSecrets(t *testing.T) {
 			apierrors.NewForbidden(secrets, "token", errors.New("exceeded quota: q, requested: secrets=1")),
 			`secrets "token" is forbidden: exceeded quota: q, requested: secrets=1`,
 		},
+		"a quota of a policy space that is not counted": {
+			apierrors.NewForbidden(secrets, "token", errors.New("s is not counted yet (nstpl:quota-uncounted)")),
+			`secrets "token" is forbidden: s is not counted yet (nstpl:quota-uncounted)`,
+		},
 		"no answer": {errors.New("connection refused"), "connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := failure(test.err, "n")
-			shown := f.withoutValues(kind)
+			shown := f.withoutValues(change)
 			require.Equal(t, test.want, shown.Error())
 			require.NotContains(t, fmt.Sprintf("%+v %v", shown, errors.Unwrap(shown)), value)
 			require.Equal(t, f.Reason, shown.Reason)
 			require.Equal(t, f.MayPass(), shown.MayPass())
 
-			require.Equal(t, test.err.Error(), f.withoutValues(schema.GroupKind{Kind: "ConfigMap"}).Error(),
-				"messages about other kinds stay as they are")
+			other := Change{Kind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, Declared: &Object{
+				Unstructured: &unstructured.Unstructured{},
+			}}
+			require.Equal(t, test.err.Error(), f.withoutValues(other).Error(), "messages about other kinds stay as they are")
+			other.Declared.SetAnnotations(map[string]string{v1alpha1.CopyOfAnnotation: "a/b"})
+			other.Action, other.Declared, other.SourceLost = Prune, nil, other.Declared
+			require.Equal(t, strings.NewReplacer(`Secret "`, `ConfigMap "`, "the Secret", "the ConfigMap", "apply", "delete").
+				Replace(test.want), f.withoutValues(other).Error(), "but not those about copies")
 		})
 	}
 }

@@ -1,12 +1,15 @@
 package populate
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -192,4 +195,26 @@ func sourceFinding(change Change) Finding {
 func (o *Object) isReplaceableCopy() bool {
 	ref, isCopy := render.SourceOf(o.Unstructured)
 	return isCopy && ref.Group == corev1.GroupName && (ref.Kind == "Secret" || ref.Kind == "ConfigMap")
+}
+
+// isOfCopy reports whether the change is about a copy of a source.
+func (c Change) isOfCopy() bool {
+	object := cmp.Or(c.Declared, c.SourceLost)
+	return object != nil && object.isCopy()
+}
+
+func (o *Object) isCopy() bool {
+	_, isCopy := render.SourceOf(o.Unstructured)
+	return isCopy
+}
+
+// withoutItems returns paths of fields without the items of lists in them, which are named by their content. Users who
+// may not read a source must not read it in the reason why a copy has drifted.
+func withoutItems(paths []string) []string {
+	lists := make([]string, 0, len(paths))
+	for _, path := range paths {
+		list, _, _ := strings.Cut(path, "[")
+		lists = append(lists, list)
+	}
+	return slices.Compact(lists)
 }

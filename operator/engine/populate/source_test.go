@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -190,4 +191,26 @@ func TestOnlyCopiesOfDataAreReplacedWithoutAnAnnotation(t *testing.T) {
 	require.NoError(t, MayReplace(copyOf("v1", "ConfigMap"), ours))
 	require.ErrorContains(t, MayReplace(copyOf("v1", "PersistentVolumeClaim"), ours), v1alpha1.ReplaceAnnotation)
 	require.ErrorContains(t, MayReplace(copyOf("v1", "Secret"), foreign("pull", "copies")), "existed before")
+}
+
+// The items of a list are named by their content, which users who see the reason of a drift may not be allowed to read.
+func TestTheReasonOfADriftQuotesNoValuesOfASource(t *testing.T) {
+	account := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ServiceAccount", "metadata": map[string]any{"name": "robot"},
+		"secrets": []any{map[string]any{"name": "hunter2"}, map[string]any{"name": "hunter3"}},
+	}}
+	template := copying(t, func(spec *v1alpha1.NamespaceTemplateSpec) { spec.Sources[0].Kind = "ServiceAccount" })
+	source := NewSource(render.RefOf(&template.Spec.Sources[0]), account)
+	declared := declareFrom(source, teamA(), template)
+	item := func(name string) fieldpath.Path {
+		return fieldpath.MakePathOrDie("secrets", fieldpath.KeyByFields("name", name))
+	}
+	remove := func(name string) []fieldpath.Path {
+		return []fieldpath.Path{item(name), append(item(name), fieldpath.PathElement{FieldName: new("name")})}
+	}
+	observed := applied(t, declared.Objects[0], append(remove("hunter2"), remove("hunter3")...)...)
+	plan := NewPlan(declared, match.NewIndex(template), Observed{Objects: []*metav1.PartialObjectMetadata{observed}})
+	require.Len(t, plan.Changes, 1)
+	require.True(t, plan.Changes[0].Drifted)
+	require.Equal(t, "secrets changed by kubectl-edit", plan.Changes[0].Reason)
 }

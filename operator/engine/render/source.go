@@ -136,7 +136,7 @@ func checkReference(source *v1alpha1.Source) []Problem {
 		switch {
 		case field.value == "":
 			problems = append(problems, Problem{Rule: ruleSchema, Message: field.path + " is missing"})
-		case (Values{}).expand(field.value) != field.value:
+		case !isPlain(field.value):
 			problems = append(problems, Problem{
 				Rule: ruleToken, Path: field.path, Message: fmt.Sprintf("%q contains a token", field.value),
 				Remedy: "a source must be the same in every namespace: use tokens in as, labels and annotations only",

@@ -79,6 +79,10 @@ func TestInvalidSources(t *testing.T) {
 			"{apiVersion: v1, kind: Secret, namespace: a, name: of-$(CREATOR)}",
 			`spec.sources[0].name: "of-$(CREATOR)" contains a token`,
 		},
+		"a token of a label in the name": {
+			"{apiVersion: v1, kind: Secret, namespace: a, name: $(LABEL:tier)}",
+			`spec.sources[0].name: "$(LABEL:tier)" contains a token`,
+		},
 		"an escaped token in the name": {
 			"{apiVersion: v1, kind: Secret, namespace: a, name: $$(CREATOR)}", "contains a token",
 		},
@@ -144,6 +148,7 @@ func TestInvalidSources(t *testing.T) {
 // A source is a source of exactly the object that it names, whatever its other fields contain.
 func FuzzSources(f *testing.F) {
 	f.Add("v1", "Secret", "registry", "pull", "pull-$(NAMESPACE)", "a/b", "c")
+	f.Add("v1", "Secret", "registry", "$(LABEL:tier)", "pull", "a/b", "c")
 	f.Add("v1", "ConfigMap", "$(NAMESPACE)", "a/b", "$$(CREATOR)", v1alpha1.CopyOfAnnotation, "b/c")
 	f.Fuzz(func(t *testing.T, version, kind, namespace, name, as, key, value string) {
 		template := templateOf(t)
@@ -157,7 +162,7 @@ func FuzzSources(f *testing.F) {
 			require.NotEmpty(t, Vet(t.Context(), template, nil))
 			return
 		}
-		objects, _, err := compiled.Stamp(Values{Namespace: "registry", Creator: "pull/../other"})
+		objects, _, err := compiled.Stamp(Values{Namespace: "registry", Creator: "pull/../other", sample: "other"})
 		require.NoError(t, err)
 		for _, object := range objects {
 			ref, isCopy := SourceOf(object)

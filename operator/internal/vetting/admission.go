@@ -143,6 +143,9 @@ func (a *Admission) vet(ctx context.Context, request *webhook.Request, e edit) e
 	limited, cancel := context.WithTimeout(ctx, maxVettingTime)
 	defer cancel()
 	problems, err := v.judge(limited)
+	if err == nil && len(problems) == 0 {
+		problems, err = v.judgeRevisions(limited)
+	}
 	if err != nil && limited.Err() != nil {
 		return webhook.Defer(codes.Busy,
 			fmt.Sprintf("template %s: the operator is too busy to check it: try again", e.name()), webhook.RetryAfter)

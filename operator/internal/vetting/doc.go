@@ -25,6 +25,9 @@
 // Problems of the contents (1, 3, 7 and 8) are reported together, so that an author corrects them at once. Problems of
 // rights come first, and then alone.
 //
+// An edit that enables a template, or no longer requires a permission, is judged in the same way for each earlier
+// revision that namespaces would have until the rollout reaches them (revisions.go).
+//
 // A dry run stores nothing and grants nothing. The trial does not check rights: it tells authors early what would fail
 // in every namespace. Its time and its number of requests are limited. Objects that it could not try are accepted with
 // a warning, since namespaces report them as well.

@@ -52,14 +52,12 @@ func (e edit) widens() bool {
 	case e.old == nil:
 		return true
 	}
-	return !equality.Semantic.DeepEqual(populated(e.old), populated(e.updated)) || e.enables() ||
-		match.RequiresPermission(e.old) && !match.RequiresPermission(e.updated)
+	return !equality.Semantic.DeepEqual(populatedBy(e.old.Spec), populatedBy(e.updated.Spec)) || e.exposes()
 }
 
-// populated returns the spec of a template without the fields that only say how it is rolled out. Both the old and the
-// new spec of a rollout were vetted, so that everyone who may change the template may pause it.
-func populated(template *v1alpha1.NamespaceTemplate) v1alpha1.NamespaceTemplateSpec {
-	spec := template.Spec
+// populatedBy returns a spec without the fields that only say how it is rolled out. Both the old and the new spec of a
+// rollout were vetted, so that everyone who may change the template may pause it.
+func populatedBy(spec v1alpha1.NamespaceTemplateSpec) v1alpha1.NamespaceTemplateSpec {
 	spec.Rollout, spec.RevisionHistoryLimit = nil, nil
 	return spec
 }
