@@ -280,6 +280,7 @@ func (v *review) judgeVariants(
 	if !v.unlimited {
 		more, err := v.judgeGrants(ctx, grants)
 		if err != nil {
+	v.warnOfProtection()
 			return nil, nil, err
 		}
 		problems = append(problems, more...)
