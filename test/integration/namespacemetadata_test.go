@@ -332,7 +332,7 @@ func TestNamespaceMetadataRequiresRolesOfProtectedAttributes(t *testing.T) {
 		`may not remove label `+env)
 	s.eventually(func(c *assert.CollectT) { // a template that only reports changes no value
 		assert.NoError(c, author.Create(t.Context(),
-			s.newTemplate("t", "", labelsNamespaces(env, "staging"), reportsDrift), client.DryRunAll))
+			s.newTemplate("a", "", labelsNamespaces(env, "staging"), reportsDrift), client.DryRunAll))
 	})
 	expectForbidden(t, author.Patch(t.Context(), before, mergePatch(`{"spec": {"namespaceMetadata": null}}`)),
 		`may not remove label `+env)
@@ -398,6 +398,8 @@ func TestTemplatesDoNotSelectInCircles(t *testing.T) {
 					}
 					if i == 0 {
 						before.Operator = metav1.LabelSelectorOpDoesNotExist
+	expectForbidden(t, author.Create(t.Context(), s.newTemplate("t", "", labelsNamespaces(env, "staging"), reportsDrift)),
+		`may not remove label `+env)
 					}
 					template.Spec.Namespaces.LabelSelector.MatchExpressions =
 						[]metav1.LabelSelectorRequirement{before}
