@@ -20,7 +20,8 @@
 //  6. whether the author may set and remove the protected attributes (attributes.go, namespaces.go)
 //  7. whether the operator may populate the kinds, and get the sources (ownrights.go, sources.go)
 //  8. whether the API server accepts the objects of each variant (trial.go, answer.go): the operator applies them in
-//     the namespace nstpl-trial by dry runs, with values of the tokens that stand for all namespaces
+//     the namespace nstpl-trial by dry runs, with values of the tokens that stand for all namespaces; and whether it
+//     accepts the labels and annotations of namespaces (trialmetadata.go), which are set on nstpl-trial itself
 //
 // Problems of the contents (1, 3, 7 and 8) are reported together, so that an author corrects them at once. Problems of
 // rights come first, and then alone.
