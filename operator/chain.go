@@ -82,11 +82,11 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 	if err := selection.Setup(mgr, leader); err != nil {
 		return nil, fmt.Errorf("set up the controller of selectors: %w", err)
 	}
-	selectors := selection.NewAdmission(clients.set.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace))
 	outlines, err := vetting.NewOutlines(ctx, mgr.GetCache())
 	if err != nil {
 		return nil, fmt.Errorf("watch the templates: %w", err)
 	}
+	selectors := selection.NewAdmission(clients.set.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace), outlines.SetBy)
 	templates := vetting.NewAdmission(vetting.Options{
 		Mapper: mgr.GetRESTMapper(), Clients: clients.set, Metadata: clients.metadata, Outlines: outlines,
 		Live: mgr.GetAPIReader(), Attributes: attributes, Selectors: selectors,

@@ -295,8 +295,9 @@ var explanations = []Explanation{
 		Administrator: grantNamedVerb,
 	},
 	{
-		Code:          InvalidObject,
-		Meaning:       "An object of nstpl has a field of the wrong type.",
+		Code: InvalidObject,
+		Meaning: "An object of nstpl has a field of the wrong type, or an initializer selects namespaces by a label that a " +
+			"template sets.",
 		DecidedBy:     "the operator's webhook for this kind",
 		User:          "Correct the field that the message names. 'kubectl explain' shows the types.",
 		Administrator: "If the field is right, the CustomResourceDefinitions and the operator have different versions.",

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -309,6 +310,68 @@ func TestAdmissionOfNamespaceMetadata(t *testing.T) {
 		func(template *v1alpha1.NamespaceTemplate) {
 			template.Spec.Namespaces = selectLabel(s.name("own"), "x")
 		}), client.DryRunAll), "by which NamespaceInitializationConfiguration "+s.name("network")+" selects")
+	late := &v1alpha1.NamespaceInitializationConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name("late")},
+		Initializers: []v1alpha1.Initializer{{
+			Name: s.name("late"), NamespaceSelector: selectLabel(label, "x").LabelSelector, TimeoutSeconds: 60,
+			FailurePolicy: v1alpha1.FailureIgnore,
+		}},
+	}
+	require.ErrorContains(t, s.client.Create(t.Context(), late),
+		"an initializer selects namespaces by the label "+label+", which template "+s.name("sets")+" sets")
+	late.Initializers[0].NamespaceSelector = selectLabel(selecting, "x").LabelSelector
+	require.NoError(t, s.client.Create(t.Context(), late))
+	require.ErrorContains(t, s.client.Patch(t.Context(), late, mergePatch(`{"initializers": [{"name": "`+s.name("late")+
+		`", "namespaceSelector": {"matchExpressions": [{"key": "`+label+`", "operator": "Exists"}]}}]}`)),
+		"which template "+s.name("sets")+" sets")
+}
+
+// The API server and the policies of the cluster decide about labels and annotations before a template is stored.
+func TestTrialOfNamespaceMetadata(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	label := s.name("cost-center")
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: label},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+					RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+						Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
+						Rule: admissionregistrationv1.Rule{
+							APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"namespaces"},
+						},
+					},
+				}},
+			},
+			Validations: []admissionregistrationv1.Validation{{
+				Expression: fmt.Sprintf("object == null || object.metadata.?labels[?'%s'].orValue('one') in ['one', 'two']", label),
+				Message:    "unknown cost center",
+			}},
+		},
+	}
+	require.NoError(t, s.client.Create(t.Context(), policy))
+	require.NoError(t, s.client.Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: label},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: label, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	}))
+	s.eventually(func(c *assert.CollectT) {
+		assert.ErrorContains(c, s.vet("", labelsNamespaces(label, "three")),
+			"spec.namespaceMetadata: ValidatingAdmissionPolicy")
+	})
+	err := s.vet("", labelsNamespaces(label, "one"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Overlays = []v1alpha1.Overlay{{
+			Name: "o", Namespaces: selectLabel("o", "x"),
+			NamespaceMetadata: &v1alpha1.NamespaceMetadata{Labels: map[string]string{label: "four"}},
+		}}
+	})
+	require.ErrorContains(t, err, "spec.overlays[0].namespaceMetadata: ValidatingAdmissionPolicy")
+	require.ErrorContains(t, err, "unknown cost center")
+	require.NoError(t, s.vet("", labelsNamespaces(label, "two")))
+	// What only fails for the names of some users is a warning.
+	require.NoError(t, s.vet("", labelsNamespaces(label, "$(CREATOR)")))
 }
 
 // A user who may patch namespaces, but does not hold the role of a protected label, can neither set it through a
@@ -330,10 +393,13 @@ func TestNamespaceMetadataRequiresRolesOfProtectedAttributes(t *testing.T) {
 	// Namespaces that have the value prod would lose it.
 	expectForbidden(t, author.Create(t.Context(), s.newTemplate("t", "", labelsNamespaces(env, "staging"))),
 		`may not remove label `+env)
-	s.eventually(func(c *assert.CollectT) { // a template that only reports changes no value
+	// A template that only reports changes no value, except those of the templates that it overrides.
+	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, author.Create(t.Context(),
-			s.newTemplate("t", "", labelsNamespaces(env, "staging"), reportsDrift), client.DryRunAll))
+			s.newTemplate("a", "", labelsNamespaces(env, "staging"), reportsDrift), client.DryRunAll))
 	})
+	expectForbidden(t, author.Create(t.Context(), s.newTemplate("t", "", labelsNamespaces(env, "staging"), reportsDrift)),
+		`may not remove label `+env)
 	expectForbidden(t, author.Patch(t.Context(), before, mergePatch(`{"spec": {"namespaceMetadata": null}}`)),
 		`may not remove label `+env)
 }

@@ -3,6 +3,7 @@ package integration_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,11 +45,11 @@ func (s *testScope) patchLike(as client.Client, ns *corev1.Namespace, like, patc
 	}}, mergePatch(patch))
 }
 
-// waitKept waits until the condition of a namespace says that an object is kept because it is protected.
-func (s *testScope) waitKept(ns *corev1.Namespace, object string) {
+// waitKept waits until the condition of a namespace says that its ConfigMap settings is kept because it is protected.
+func (s *testScope) waitKept(ns *corev1.Namespace) {
 	s.t.Helper()
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Contains(c, condition.Message, object+": is kept, because it is protected from deletion (")
+		assert.Contains(c, condition.Message, "configmap/settings: is kept, because it is protected from deletion (")
 	})
 }
 
@@ -212,9 +212,9 @@ func TestProtectedObjectIsKeptUntilItIsUnprotected(t *testing.T) {
 	dropped, moved := s.createPopulatedNamespace("dropped"), s.createPopulatedNamespace("moved")
 	s.patchNamespace(moved, fmt.Sprintf(`{"metadata": {"labels": {%q: "nowhere"}}}`, testLabel))
 	s.waitAbsent(moved, configMap("plain", ""))
-	s.waitKept(moved, "configmap/settings")
+	s.waitKept(moved)
 	s.updateTemplate(template, withObjects(t, configMap("plain", "v")))
-	s.waitKept(dropped, "configmap/settings")
+	s.waitKept(dropped)
 	s.waitPopulated(dropped)
 	for _, ns := range []*corev1.Namespace{dropped, moved} {
 		s.waitPresent(ns, settings)
@@ -232,7 +232,7 @@ func TestProtectedObjectsDelayTheDeletionOfTheirTemplate(t *testing.T) {
 	template := s.createTemplate("defaults", settings, deletesObjects)
 	ns := s.createPopulatedNamespace("a")
 	s.delete(template)
-	s.waitKept(ns, "configmap/settings")
+	s.waitKept(ns)
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		ready := templateCondition(status, v1alpha1.ConditionReady)
 		assert.Equal(c, populate.FindingProtected, ready.Reason)
@@ -243,43 +243,81 @@ func TestProtectedObjectsDelayTheDeletionOfTheirTemplate(t *testing.T) {
 	s.waitDeleted(template)
 }
 
-// The author of a template has the operator take the protection off, and so needs the verb unprotect: to drop the
-// annotation from an object, to declare it in some namespaces only, and to override a protected object of another
-// template.
-func TestAuthorsNeedUnprotectToDropAProtection(t *testing.T) {
+// A declaration without the annotation does not take the protection off existing objects: not if the author drops the
+// annotation, not if the author drops the object and declares it again, and not if another template declares the
+// object. The value "false" does, and so its author needs the verb unprotect.
+func TestAuthorsNeedUnprotectToRemoveAProtection(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	settings := protected(t, configMap("settings", "v"))
 	template := s.createTemplate("defaults", settings, deletesObjects)
 	ns := s.createPopulatedNamespace("a")
 	author := s.newTemplateAuthor("author", policyRule("create patch delete", "", "configmaps"))
-	drops := func() error {
+	declares := func(objects ...string) error {
 		changed := &v1alpha1.NamespaceTemplate{}
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(template), changed))
-		withObjects(t, configMap("settings", "v"))(changed)
-		return author.Update(t.Context(), changed)
+		before := changed.DeepCopy()
+		withObjects(t, documents(objects...))(changed)
+		return author.Patch(t.Context(), changed, client.MergeFrom(before))
 	}
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, author.Create(t.Context(), s.newTemplate("probe", settings), client.DryRunAll))
 	})
 	const denial = "may not unprotect configmaps in all namespaces"
-	expectForbidden(t, drops(), denial)
-	expectForbidden(t, author.Create(t.Context(), s.newTemplate("z", configMap("settings", "v")), client.DryRunAll), denial)
+	unprotected := strings.Replace(protected(t, configMap("settings", "w")), `"true"`, `"false"`, 1)
+	expectForbidden(t, declares(unprotected), denial)
+	expectForbidden(t, author.Create(t.Context(), s.newTemplate("z", unprotected), client.DryRunAll), denial)
 	expectForbidden(t, author.Create(t.Context(), s.newTemplate("o", settings, func(o *v1alpha1.NamespaceTemplate) {
 		o.Spec.Overlays = []v1alpha1.Overlay{{
 			Name: "open", Namespaces: selectLabel("open", "true"),
 			Annotations: map[string]string{v1alpha1.DeletionProtectionAnnotation: "false"},
 		}}
 	}), client.DryRunAll), denial)
+
+	require.NoError(t, declares(configMap("settings", "dropped")))
+	s.waitPresent(ns, protected(t, configMap("settings", "dropped")))
+	require.NoError(t, declares(configMap("marker", "v")))
+	s.waitKept(ns)
+	require.NoError(t, declares(configMap("settings", "again")))
+	s.waitPresent(ns, protected(t, configMap("settings", "again")))
+	// The later template overrides the object. When it no longer selects the namespace, the other one has it again.
+	later := s.createTemplate("later", configMap("settings", "later"))
+	s.waitPresent(ns, protected(t, configMap("settings", "later")))
+	s.delete(later)
+	s.waitPresent(ns, protected(t, configMap("settings", "again")))
+	object := s.mustGet(ns, parseYAML(t, settings)[0])
+	expectForbidden(t, s.client.Delete(t.Context(), object), "(nstpl:deletion-protected)")
+
 	s.grant(s.name("unprotect"), userSubject(s.name("author")), policyRule("unprotect", "", "configmaps"))
-	s.eventually(func(c *assert.CollectT) { assert.NoError(c, drops()) })
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, declares(unprotected)) })
+	s.waitPresent(ns, unprotected)
+	s.updateTemplate(template, withObjects(t, configMap("marker", "v")))
+	s.waitAbsent(ns, settings)
+}
+
+// A user who labels a namespace so that the template that protects an object no longer selects it does not take the
+// protection off, although another template declares the object without the annotation.
+func TestProtectionStaysWhenItsTemplateNoLongerSelects(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	s.createTemplate("a", configMap("settings", "plain"))
+	s.createTemplate("b", protected(t, configMap("settings", "production")),
+		func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Namespaces = selectLabel(s.name("tier"), "production")
+		})
+	ns := s.createPopulatedNamespace("a", withLabel(s.name("tier"), "production"))
+	s.waitPresent(ns, protected(t, configMap("settings", "production")))
+	s.patchLabel(ns, s.name("tier"), "")
+	s.waitPresent(ns, protected(t, configMap("settings", "plain")))
+	settings := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
+	expectForbidden(t, s.client.Delete(t.Context(), settings), "(nstpl:deletion-protected)")
+	// A user with the verb takes it off, and it does not come back.
+	require.NoError(t, s.patchLike(s.client, ns, configMap("settings", ""), unprotects))
 	s.eventually(func(c *assert.CollectT) {
-		object := &metav1.PartialObjectMetadata{}
-		object.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
-		if assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "settings"}, object)) {
-			assert.NotContains(c, object.Annotations, v1alpha1.DeletionProtectionAnnotation)
-		}
+		assert.NotContains(c, s.mustGet(ns, settings).GetAnnotations(), v1alpha1.DeletionProtectionAnnotation)
+		assert.NoError(c, s.client.Delete(t.Context(), settings.DeepCopy(), client.DryRunAll))
 	})
+	s.waitPopulated(ns)
 }
 
 // Templates may declare the annotation only with the values true and false.

@@ -152,6 +152,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			delete(labelled, object.ID())
 			continue
 		}
+		object = keepProtection(object, existing)
 		change := compare(object, existing, observed.Lost[object.ID()], recorded.has(object))
 		if existing != nil && observed.Tampered[existing.UID] && change.Action == Unchanged {
 			change = Drift(change, "its managedFields were written by another client under the name of nstpl")

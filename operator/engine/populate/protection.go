@@ -3,10 +3,12 @@ package populate
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/metadata"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -19,6 +21,8 @@ import (
 //   - The last applied declaration has the annotation. The object is kept, until a user with the verb unprotect
 //     removes the annotation.
 //   - Another client set it. The operator removes the annotation and then deletes the object.
+//
+// A later declaration without the annotation does not remove it either: see keepProtection.
 
 // isProtected reports whether an object is protected from deletion.
 func isProtected(object metav1.Object) bool {
@@ -35,6 +39,34 @@ func IsProtectedByTemplate(object metav1.Object) bool {
 	return err == nil && len(owned.lostOf(map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.DeletionProtectionAnnotation: "true"}},
 	})) == 0
+}
+
+// keepProtection returns the declaration to apply to an observed object. It is the declaration itself, with
+// DeletionProtectionAnnotation if the last applied one had it and this one does not mention it. Otherwise a user could
+// remove the protection by labels by which another template or overlay selects the namespace, and an author without the
+// verb unprotect by dropping the object from a template and declaring it again. Vetting requires the verb for the value
+// "false", which removes the protection.
+func keepProtection(declared *Object, observed *metav1.PartialObjectMetadata) *Object {
+	annotations := declared.GetAnnotations()
+	if _, isMentioned := annotations[v1alpha1.DeletionProtectionAnnotation]; isMentioned || observed == nil ||
+		!IsProtectedByTemplate(observed) {
+		return declared
+	}
+	kept := *declared
+	kept.Unstructured = &unstructured.Unstructured{Object: maps.Clone(declared.Object)}
+	metadata, _ := declared.Object["metadata"].(map[string]any)
+	kept.Object["metadata"] = maps.Clone(metadata)
+	annotations = maps.Clone(annotations)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[v1alpha1.DeletionProtectionAnnotation] = "true"
+	kept.SetAnnotations(annotations)
+	var err error
+	if kept.Hash, err = hashOf(kept.Unstructured); err != nil {
+		return declared // cannot happen: the declaration has a hash
+	}
+	return &kept
 }
 
 // keepProtected replaces the pruning of an object that its template protects by leaving it alone. A withheld

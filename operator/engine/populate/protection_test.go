@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -11,6 +12,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 )
 
 // protectedConfigMap returns a ConfigMap of a template that protects it from deletion.
@@ -66,6 +68,52 @@ func TestProtectedObjectsAreKeptIfTheirTemplateProtectsThem(t *testing.T) {
 			require.Equal(t, "configmap/settings: is kept, because it is protected from deletion (template a no longer "+
 				"declares it): to have it deleted, a user with the verb unprotect on it must remove its annotation "+
 				"policy.nstpl.dev/deletion-protection", findings[0].String())
+		})
+	}
+}
+
+// An object that a template protected stays protected when another template, or a later revision, declares it without
+// the annotation. Only the value "false" and users who may remove the annotation end that.
+func TestProtectionIsKeptUntilItIsDeclaredFalse(t *testing.T) {
+	protecting := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
+	declaring := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	protection := fieldpath.MakePathOrDie("metadata", "annotations", v1alpha1.DeletionProtectionAnnotation)
+	before, silent := protectedConfigMap(protecting), protectedConfigMap(declaring)
+	disclaiming := protectedConfigMap(declaring)
+	silent.SetAnnotations(map[string]string{"example.com/a": "v"})
+	disclaiming.SetAnnotations(map[string]string{v1alpha1.DeletionProtectionAnnotation: "false"})
+	unprotected := applied(t, before, protection)
+	delete(unprotected.Annotations, v1alpha1.DeletionProtectionAnnotation)
+	for name, test := range map[string]struct {
+		declared    Object
+		observed    *metav1.PartialObjectMetadata
+		isProtected bool
+	}{
+		"protected by another template": {silent, applied(t, before), true},
+		"the declaration removes it":    {disclaiming, applied(t, before), false},
+		"protected by a user":           {silent, applied(t, before, protection), false},
+		"a user removed the protection": {silent, unprotected, false},
+		"does not exist":                {silent, nil, false},
+		"the declaration also protects": {protectedConfigMap(declaring), applied(t, before), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			observed := Observed{}
+			if test.observed != nil {
+				observed.Objects = []*metav1.PartialObjectMetadata{test.observed}
+			}
+			content := test.declared.DeepCopy()
+			declared := Declared{Namespace: &corev1.Namespace{}, Objects: []Object{test.declared}}
+			plan := NewPlan(declared, match.NewIndex(), observed)
+			require.Len(t, plan.Changes, 1)
+			require.Equal(t, test.isProtected, isProtected(plan.Changes[0].Declared))
+			require.Equal(t, content, test.declared.Unstructured, "the cached declaration changed")
+			if !test.isProtected || test.observed == nil {
+				return
+			}
+			again := NewPlan(plan.Declared, match.NewIndex(), Observed{
+				Objects: []*metav1.PartialObjectMetadata{applied(t, *plan.Changes[0].Declared)},
+			})
+			require.Equal(t, Unchanged, again.Changes[0].Action, again.Changes[0].Reason)
 		})
 	}
 }

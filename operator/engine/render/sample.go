@@ -1,7 +1,9 @@
 package render
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -60,3 +62,41 @@ func Unrender(text string) string {
 
 var unrenderer = strings.NewReplacer(extremeValues.Namespace, NamespaceToken, extremeValues.Creator, CreatorToken,
 	unusualValues.Creator, CreatorToken)
+
+// MetadataSample is what a template declares for the labels and annotations of namespaces, with the tokens replaced as
+// in one kind of namespaces.
+type MetadataSample struct {
+	// Path is the path of the declaration in the template.
+	Path string
+	// Values are those of the template and, if Path is that of an overlay, of the overlay.
+	Values map[MetadataKey]string
+	// ByUsers is true if users choose a part of the values: they have the token of the creator, a label or an annotation.
+	ByUsers bool
+}
+
+// MetadataSamples returns the labels and annotations that a template declares, without overlays and with each overlay
+// that declares some, in a namespace with the longest possible name and in a typical one. Equal samples are returned
+// once.
+func MetadataSamples(template *v1alpha1.NamespaceTemplate) []MetadataSample {
+	var samples []MetadataSample
+	add := func(path string, declared map[MetadataKey]string) {
+		for _, values := range []Values{extremeValues, typicalValues} {
+			sample := MetadataSample{Path: path, Values: make(map[MetadataKey]string, len(declared))}
+			for key, value := range declared {
+				sample.Values[key] = values.expand(value)
+				sample.ByUsers = sample.ByUsers || UserToken(value) != ""
+			}
+			isSame := func(other MetadataSample) bool { return maps.Equal(other.Values, sample.Values) }
+			if len(declared) > 0 && !slices.ContainsFunc(samples, isSame) {
+				samples = append(samples, sample)
+			}
+		}
+	}
+	add("spec.namespaceMetadata", metadataOf(template, nil))
+	for i := range template.Spec.Overlays {
+		if overlay := &template.Spec.Overlays[i]; overlay.NamespaceMetadata != nil {
+			add(Part{Overlays, i}.String()+".namespaceMetadata", metadataOf(template, []string{overlay.Name}))
+		}
+	}
+	return samples
+}

@@ -16,13 +16,19 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/selectors"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
+// SetBy returns the first of some labels of namespaces that a template sets, and the template. It returns "" if no
+// template sets any.
+type SetBy func(ctx context.Context, labels []string) (label, template string, err error)
+
 // Admission adds the rules of templates and initializers to the ConfigMap before they are stored.
 type Admission struct {
 	configMaps corev1client.ConfigMapInterface
+	setBy      SetBy
 	// writing is held during a write, since concurrent ones of a replica would only conflict.
 	writing sync.Mutex
 
@@ -32,8 +38,8 @@ type Admission struct {
 }
 
 // NewAdmission returns an Admission that writes the ConfigMap with a client for the operator's namespace.
-func NewAdmission(configMaps corev1client.ConfigMapInterface) *Admission {
-	return &Admission{configMaps: configMaps}
+func NewAdmission(configMaps corev1client.ConfigMapInterface, setBy SetBy) *Admission {
+	return &Admission{configMaps: configMaps, setBy: setBy}
 }
 
 // Plugin returns the row of the chain for NamespaceInitializationConfigurations. Templates are vetted first, so the
@@ -56,16 +62,40 @@ func (a *Admission) Plugin() webhook.Plugin {
 	}
 }
 
-// Validate adds the rules of a NamespaceInitializationConfiguration. It denies nothing.
+// Validate adds the rules of a NamespaceInitializationConfiguration. It denies one that begins to select by a label
+// that a template sets, as vetting denies such a template: initializers are chosen when a namespace is created, before
+// a template sets the label.
 func (a *Admission) Validate(ctx context.Context, request *webhook.Request) error {
 	if request.SubResource != "" || request.Object == nil {
 		return nil
+	}
+	labels, labelsBefore, err := rulesOf(request, labelsOf)
+	if err != nil {
+		return err
+	}
+	labels = slices.DeleteFunc(labels, func(label string) bool { return slices.Contains(labelsBefore, label) })
+	switch label, template, err := a.setBy(ctx, labels); {
+	case err != nil:
+		return err
+	case label != "":
+		return webhook.Deny(codes.InvalidObject, fmt.Sprintf("NamespaceInitializationConfiguration %s: an initializer "+
+			"selects namespaces by the label %s, which template %s sets (namespaceMetadata): a new namespace does not "+
+			"have the label yet: select by another label", webhook.GivenName(request), label, template))
 	}
 	rules, before, err := rulesOf(request, selectors.OfConfiguration)
 	if err != nil {
 		return err
 	}
 	return a.add(ctx, request, v1alpha1.NamespaceInitializationConfigurations.Resource, rules, before)
+}
+
+// labelsOf returns the labels by which the initializers of a configuration select namespaces.
+func labelsOf(configuration *v1alpha1.NamespaceInitializationConfiguration) []string {
+	var labels []string
+	for i := range configuration.Initializers {
+		labels = append(labels, match.KeysOf(configuration.Initializers[i].NamespaceSelector)...)
+	}
+	return labels
 }
 
 // AddTemplate adds the rules of the template in a request that is about to be allowed.
@@ -80,11 +110,10 @@ func (a *Admission) AddTemplate(ctx context.Context, request *webhook.Request) e
 	return a.add(ctx, request, v1alpha1.NamespaceTemplates.Resource, rules, before)
 }
 
-// rulesOf returns the rules of the object that a request stores, and those of the object that is stored.
-func rulesOf[T any](
-	request *webhook.Request, of func(*T) []selectors.Rule,
-) (rules, before []selectors.Rule, err error) {
-	decode := func(object *unstructured.Unstructured) ([]selectors.Rule, error) {
+// rulesOf returns the rules, or other parts, of the object that a request stores, and those of the object that is
+// stored.
+func rulesOf[T, R any](request *webhook.Request, of func(*T) []R) (rules, before []R, err error) {
+	decode := func(object *unstructured.Unstructured) ([]R, error) {
 		typed := new(T)
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed); err != nil {
 			return nil, webhook.Deny(codes.InvalidObject, err.Error())

@@ -204,7 +204,7 @@ func newSuite(t *testing.T) suite {
 		return suite{validator: NewAdmission(Options{
 			Mapper: mapper, Clients: clients, Metadata: objects, Outlines: outlines, Live: reader,
 			Attributes: attributes,
-			Selectors:  selection.NewAdmission(bare.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace)),
+			Selectors:  selection.NewAdmission(bare.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace), nil),
 		})}
 	}
 	require.Eventually(t, func() bool {

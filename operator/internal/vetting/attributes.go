@@ -60,7 +60,7 @@ func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 			judge(nameOf(object), attributes.Change{New: object.Object})
 		}
 	}
-	for _, change := range v.namespaceChanges(rules) {
+	for _, change := range v.namespaceChanges(rules, v.overrides) {
 		judge("Namespaces", change)
 	}
 	if v.old != nil {

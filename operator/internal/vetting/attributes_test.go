@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
@@ -137,5 +138,31 @@ func TestLosses(t *testing.T) {
 			slices.Sort(found)
 			require.Equal(t, test.want, slices.Compact(found))
 		})
+	}
+}
+
+// A template that only reports drift replaces no value of users, but those of templates that it overrides.
+func TestNamespaceChangesOfAReportingTemplate(t *testing.T) {
+	t.Parallel()
+	template := templateWith(func(spec *v1alpha1.NamespaceTemplateSpec) {
+		spec.DriftPolicy = v1alpha1.DriftReport
+		spec.NamespaceMetadata = &v1alpha1.NamespaceMetadata{Labels: map[string]string{"env": "staging"}}
+	})
+	env := render.MetadataKey{Field: render.Labels, Key: "env"}
+	rules := attributes.NewRules([]v1alpha1.ClusterProtectedAttribute{{AttributeRule: v1alpha1.AttributeRule{
+		AttributeKind: v1alpha1.LabelAttribute, AttributeName: "env", ProtectedValues: []string{"prod"},
+	}}}, nil)
+	sets := attributes.Change{New: namespaceWith(env, "staging")}
+	removes := attributes.Change{Old: namespaceWith(env, "prod"), New: map[string]any{}}
+	for _, test := range []struct {
+		other string
+		want  []attributes.Change
+	}{
+		{"earlier", []attributes.Change{sets, removes}},
+		{"z-later", []attributes.Change{sets}},
+	} {
+		other := &outline{name: test.other, setKeys: []render.MetadataKey{env}}
+		v := &review{edit: edit{updated: template}, others: []*outline{other}}
+		require.Equal(t, test.want, v.namespaceChanges(rules, v.overrides), test.other)
 	}
 }

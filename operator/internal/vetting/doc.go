@@ -14,13 +14,14 @@
 //     of namespaces by which templates or initializers select, or selects by labels that templates set (namespaces.go);
 //     whether rules protect the labels and annotations from which it renders, and no template sets them (sources.go)
 //  3. whether the template can be compiled with every combination of its overlays (package render)
-//  4. whether the author may delete what may be pruned, dropped or replaced (deletions.go), and unprotect what may lose
-//     its protection from deletion (protection.go)
+//  4. whether the author may delete what may be pruned, dropped or replaced (deletions.go), and unprotect objects whose
+//     protection from deletion the template removes (protection.go)
 //  5. whether the author may grant what the template's Roles and RoleBindings grant (grants.go, escalation.go)
 //  6. whether the author may set and remove the protected attributes (attributes.go, namespaces.go)
 //  7. whether the operator may populate the kinds, and get the sources (ownrights.go, sources.go)
 //  8. whether the API server accepts the objects of each variant (trial.go, answer.go): the operator applies them in
-//     the namespace nstpl-trial by dry runs, with values of the tokens that stand for all namespaces
+//     the namespace nstpl-trial by dry runs, with values of the tokens that stand for all namespaces; and whether it
+//     accepts the labels and annotations of namespaces (trialmetadata.go), which are set on nstpl-trial itself
 //
 // Problems of the contents (1, 3, 7 and 8) are reported together, so that an author corrects them at once. Problems of
 // rights come first, and then alone.

@@ -94,8 +94,11 @@ func (v *review) judgeSelectors(ctx context.Context) ([]error, error) {
 
 // namespaceChanges returns the changes of protected labels and annotations that an edit may make on namespaces. A
 // namespace may have any value before, which the operator replaces unless driftPolicy is Report. So the author must be
-// allowed to remove all other protected values as well.
-func (e edit) namespaceChanges(rules *attributes.Rules) []attributes.Change {
+// allowed to remove all other protected values as well. With driftPolicy Report, the operator replaces the values of
+// the templates that this one overrides; overrides reports whether there are any for a label or an annotation.
+func (e edit) namespaceChanges(
+	rules *attributes.Rules, overrides func(render.MetadataKey) bool,
+) []attributes.Change {
 	var changes []attributes.Change
 	after := map[render.MetadataKey][]string{}
 	if e.updated != nil {
@@ -105,7 +108,7 @@ func (e edit) namespaceChanges(rules *attributes.Rules) []attributes.Change {
 		for _, value := range after[key] {
 			changes = append(changes, attributes.Change{New: namespaceWith(key, value)})
 		}
-		if e.updated.Spec.DriftPolicy == v1alpha1.DriftReport {
+		if e.updated.Spec.DriftPolicy == v1alpha1.DriftReport && !overrides(key) {
 			continue
 		}
 		for _, rule := range rules.Of(attributeOf(key), "") {
@@ -128,6 +131,14 @@ func (e edit) namespaceChanges(rules *attributes.Rules) []attributes.Change {
 		}
 	}
 	return changes
+}
+
+// overrides reports whether another template sets a label or an annotation that the updated one sets instead, since its
+// name comes later in the alphabet.
+func (v *review) overrides(key render.MetadataKey) bool {
+	return slices.ContainsFunc(v.others, func(other *outline) bool {
+		return other.name < v.name() && slices.Contains(other.setKeys, key)
+	})
 }
 
 // namespaceWith returns a Namespace with one label or annotation.

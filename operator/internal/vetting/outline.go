@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -131,6 +132,27 @@ func (o *Outlines) except(ctx context.Context, name string) ([]*outline, error) 
 		others = append(others, known.outline)
 	}
 	return others, nil
+}
+
+// SetBy returns the first of some labels of namespaces that a template sets, and the template whose name comes first in
+// the alphabet. It returns "" if no template sets any.
+func (o *Outlines) SetBy(ctx context.Context, labels []string) (label, template string, err error) {
+	if len(labels) == 0 {
+		return "", "", nil
+	}
+	all, err := o.except(ctx, "")
+	if err != nil {
+		return "", "", err
+	}
+	slices.SortFunc(all, func(a, b *outline) int { return strings.Compare(a.name, b.name) })
+	for _, label := range labels {
+		for _, one := range all {
+			if slices.Contains(one.sets, label) {
+				return label, one.name, nil
+			}
+		}
+	}
+	return "", "", nil
 }
 
 // names contains the names of a template's objects of one kind.

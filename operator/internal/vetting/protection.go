@@ -2,9 +2,9 @@ package vetting
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -12,14 +12,10 @@ import (
 )
 
 // judgeProtection returns the kinds of objects from which the author may not remove the protection from deletion
-// although the template may make the operator do so.
+// although the template does that, by an annotation with the value "false". A declaration without the annotation does
+// not remove it from an object that a template has protected.
 func (v *review) judgeProtection(ctx context.Context, variants []render.Variant, complete bool) ([]error, error) {
-	var before []render.Variant
-	if v.old != nil && slices.ContainsFunc(render.AllDeclarations(v.old), mayBeProtected) {
-		before = variantsOf(ctx, v.old)
-	}
-	kinds, err := v.resolveDeleted(slices.Concat(v.unprotectedKinds(before, variants, complete),
-		v.overriddenProtection(variants, complete)))
+	kinds, err := v.resolveDeleted(v.unprotectedKinds(variants, complete))
 	if err != nil {
 		return nil, err
 	}
@@ -30,53 +26,31 @@ func (v *review) judgeProtection(ctx context.Context, variants []render.Variant,
 	return v.missing(ctx, rights, nil)
 }
 
-func mayBeProtected(d render.Declaration) bool { return d.MayBeProtected }
-
-// unprotectedKinds returns the kinds of objects that a variant protects from deletion, of the old template or of the
-// updated one, and that another variant of the updated template declares without protection.
-func (e edit) unprotectedKinds(before, variants []render.Variant, complete bool) []schema.GroupVersionKind {
+// unprotectedKinds returns the kinds of objects from which a variant of the updated template removes the protection.
+func (e edit) unprotectedKinds(variants []render.Variant, complete bool) []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
 	for _, declaration := range render.AllDeclarations(e.updated) {
-		wasProtected := slices.ContainsFunc(slices.Concat(before, variants), func(variant render.Variant) bool {
-			object := objectIn(variant, declaration)
-			return object != nil && isProtected(object)
-		})
-		if wasProtected && e.mayLackProtection(declaration, variants, complete) {
+		if !complete && patches(e.updated) && declaration.MayBeProtected ||
+			slices.ContainsFunc(variants, func(variant render.Variant) bool {
+				object := objectIn(variant, declaration)
+				return object != nil && object.GetAnnotations()[v1alpha1.DeletionProtectionAnnotation] == "false"
+			}) {
 			kinds = append(kinds, declaration.GroupVersionKind)
 		}
 	}
 	return kinds
 }
 
-// mayLackProtection reports whether a variant of the updated template declares an object without protection.
-func (e edit) mayLackProtection(declaration render.Declaration, variants []render.Variant, complete bool) bool {
-	return !complete && patches(e.updated) || slices.ContainsFunc(variants, func(variant render.Variant) bool {
-		object := objectIn(variant, declaration)
-		return object != nil && !isProtected(object)
-	})
-}
-
-// overriddenProtection returns the kinds of objects that another template protects from deletion, and that the updated
-// template overrides without protection.
-func (v *review) overriddenProtection(variants []render.Variant, complete bool) []schema.GroupVersionKind {
-	selects := requirementsOf(v.updated.Spec.Namespaces)
-	var kinds []schema.GroupVersionKind
-	for _, own := range render.AllDeclarations(v.updated) {
-		protects := func(other render.Declaration) bool {
-			return other.MayBeProtected && other.GroupKind() == own.GroupKind() &&
-				render.MayCoincide(other.Name, own.Name)
-		}
-		isProtected := slices.ContainsFunc(v.others, func(other *outline) bool {
-			return other.name < v.name() && slices.ContainsFunc(other.objects, protects) &&
-				!disjoint(selects, other.namespaces)
-		})
-		if isProtected && v.mayLackProtection(own, variants, complete) {
-			kinds = append(kinds, own.GroupVersionKind)
+// warnOfProtection warns about objects from whose declaration an edit drops the protection: those that exist keep it.
+func (v *review) warnOfProtection() {
+	if v.old == nil {
+		return
+	}
+	for _, before := range render.AllDeclarations(v.old) {
+		isDropped := func(now render.Declaration) bool { return now.Same(before) && !now.MayBeProtected }
+		if before.MayBeProtected && slices.ContainsFunc(render.AllDeclarations(v.updated), isDropped) {
+			v.warn(fmt.Sprintf("existing objects %s %s stay protected from deletion: to remove the protection, declare the "+
+				"annotation %s: \"false\"", before.GroupKind(), before.Name, v1alpha1.DeletionProtectionAnnotation))
 		}
 	}
-	return kinds
-}
-
-func isProtected(object *unstructured.Unstructured) bool {
-	return object.GetAnnotations()[v1alpha1.DeletionProtectionAnnotation] == "true"
 }

@@ -150,10 +150,14 @@ func (v *review) judgeCompiled(
 		variants = validVariants(ctx, v.updated, invalid)
 	}
 	problems, err = v.judgeTrials(ctx, writable, variants, invalid)
+	if err != nil {
+		return nil, err
+	}
 	if len(problems) == 0 {
 		problems = ungrantable // otherwise they are among the problems, in the words of the API server
 	}
-	return slices.Concat(errorsOf(withoutKinds(v.updated, invalid, unserved)), problems), err
+	rejected, err := v.judgeMetadataTrials(ctx, invalid)
+	return slices.Concat(errorsOf(withoutKinds(v.updated, invalid, unserved)), problems, rejected), err
 }
 
 func (v *review) warn(warnings ...string) {
@@ -276,6 +280,7 @@ func (v *review) judgeVariants(
 		}
 		problems = append(problems, more...)
 	}
+	v.warnOfProtection()
 	grants, ungrantable := grantsOf(variants, func(role string) bool { return v.declaresRole(role) })
 	if !v.unlimited {
 		more, err := v.judgeGrants(ctx, grants)
