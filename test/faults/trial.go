@@ -168,6 +168,7 @@ func (r *run) conduct(want state) result {
 	if r.check != nil && r.err == nil {
 		done.failures = append(done.failures, r.check(r)...)
 	}
+	r.cleanUp()
 	for _, err := range r.drainProblems() {
 		r.fail(err)
 	}
