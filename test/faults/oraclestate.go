@@ -136,6 +136,9 @@ func (r *run) missingObjects(found state, template *v1alpha1.NamespaceTemplate, 
 	}
 	var all []string
 	for _, object := range r.templates[strings.TrimPrefix(template.Name, r.id+"-")] {
+		if strings.Contains(object.GetName(), "$(") {
+			continue // the comparison with an undisturbed run shows it
+		}
 		for _, ns := range selected {
 			what := fmt.Sprintf("%s %s/%s", strings.ToLower(object.GetKind()), strings.Replace(ns, r.id, "RUN", 1),
 				object.GetName())
