@@ -147,10 +147,12 @@ func (r *run) createForAll(object client.Object) {
 }
 
 // cleanUp deletes the objects that concern other runs, also after a failure.
-func (r *run) cleanUp() {
+func (r *run) cleanUp() error {
+	var errs []error
 	for _, object := range r.forAll {
-		r.noteProblem(client.IgnoreNotFound(r.client.Delete(r.ctx, object)))
+		errs = append(errs, client.IgnoreNotFound(r.client.Delete(r.ctx, object)))
 	}
+	return errors.Join(errs...)
 }
 
 // patch merges a change into an object.
