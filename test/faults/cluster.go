@@ -132,6 +132,7 @@ func (c *testCluster) install() error {
 	for _, args := range [][]string{
 		{"apply", "--kustomize", filepath.Join(root, folder)},
 		{"apply", "--filename", filepath.Join(root, "manifests/components/sync/rbac.yaml")},
+		{"apply", "--filename", filepath.Join(root, "manifests/components/expiry/rbac.yaml")},
 		{"create", "serviceaccount", syncAccount, "--namespace", v1alpha1.OperatorNamespace},
 		{"wait", "--for=condition=Established", "crd", "--all"},
 	} {

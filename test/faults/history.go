@@ -48,18 +48,26 @@ func newHistory() *history {
 
 // record executes an operation and appends its outcome to the history.
 func (h *history) record(client int, what operation, object string, do func() outcome) {
-	called := time.Since(h.begin)
+	called := h.now()
 	result := do()
+	h.add(done{client, what, object, result, called, h.now()})
+}
+
+// now returns the time since the history began.
+func (h *history) now() time.Duration { return time.Since(h.begin) }
+
+// add appends an operation to the history.
+func (h *history) add(event done) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.events = append(h.events, done{client, what, object, result, called, time.Since(h.begin)})
+	h.events = append(h.events, event)
 }
 
 // check returns a violation if no order of the operations keeps within a limit. For an operation with an unknown
 // outcome, the objects that exist in the end show whether it was executed, but not when.
 func (h *history) check(limit int, there map[string]string) []string {
 	var operations []porcupine.Operation
-	end := time.Since(h.begin)
+	end := h.now()
 	for _, event := range h.events {
 		over := event.over
 		if event.outcome == unknown {

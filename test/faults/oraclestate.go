@@ -136,6 +136,9 @@ func (r *run) missingObjects(found state, template *v1alpha1.NamespaceTemplate, 
 	}
 	var all []string
 	for _, object := range r.templates[strings.TrimPrefix(template.Name, r.id+"-")] {
+		if strings.Contains(object.GetName(), "$(") {
+			continue // the comparison with an undisturbed run shows it
+		}
 		for _, ns := range selected {
 			what := fmt.Sprintf("%s %s/%s", strings.ToLower(object.GetKind()), strings.Replace(ns, r.id, "RUN", 1),
 				object.GetName())
@@ -222,10 +225,12 @@ func (r *run) missingRevisions(ctx context.Context, template *v1alpha1.Namespace
 }
 
 // undeclared and rebound are parts of the names of objects that others create and that the operator may delete: objects
-// that an authoritative template does not declare, and RoleBindings that it must replace.
+// that an authoritative template does not declare, RoleBindings that it must replace, and namespaces that expire with the
+// consent of their users.
 const (
 	undeclared = "undeclared"
 	rebound    = "rebound"
+	consents   = "consents"
 )
 
 // forbiddenDeletions returns the objects that the operator or nstpl-sync deleted although it had not created them, or
@@ -243,7 +248,7 @@ func (r *run) forbiddenDeletionsOf(account string) []string {
 	err := r.audit.CheckDeletionsOf(account, r.from, func(request audit.Request) bool {
 		name := request.ObjectRef.Name
 		return !r.isOfRun(request) || strings.Contains(name, undeclared) || strings.Contains(name, rebound) ||
-			name == v1alpha1.QuotaName
+			strings.Contains(name, consents) || name == v1alpha1.QuotaName
 	})
 	if err != nil {
 		all = strings.Split(err.Error(), "\n")

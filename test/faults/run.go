@@ -48,6 +48,8 @@ type run struct {
 	commits    []string
 	committed  map[string]string
 	isFollowed bool
+	// forAll are the objects that concern the namespaces of other runs, too. They are deleted when the run ends.
+	forAll []client.Object
 	// suspendedWrites are the forbidden writes of a suspended leader.
 	suspendedWrites []string
 	// lastWrong is the result of the last check.
@@ -138,17 +140,44 @@ func (r *run) label(key string, value any) {
 	}
 }
 
+// createForAll creates an object that concerns the namespaces of other runs, too. It is deleted when the run ends.
+func (r *run) createForAll(object client.Object) {
+	r.forAll = append(r.forAll, object)
+	r.create(object)
+}
+
+// cleanUp deletes the objects that concern other runs, also after a failure.
+func (r *run) cleanUp() error {
+	var errs []error
+	for _, object := range r.forAll {
+		errs = append(errs, client.IgnoreNotFound(r.client.Delete(r.ctx, object)))
+	}
+	return errors.Join(errs...)
+}
+
 // patch merges a change into an object.
 func (r *run) patch(object client.Object, change map[string]any) {
+	r.retryUntilDone("patch "+object.GetName(), func(ctx context.Context) error {
+		return r.mergeInto(ctx, object, change)
+	})
+}
+
+// annotateUnlessGone sets an annotation of an object, after which the operator may delete it; nil removes the
+// annotation. The object may be gone already if an earlier answer was lost.
+func (r *run) annotateUnlessGone(object client.Object, key string, value any) {
+	change := map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}}
+	r.retryUntilDone("annotate "+object.GetName(), func(ctx context.Context) error {
+		return client.IgnoreNotFound(r.mergeInto(ctx, object, change))
+	})
+}
+
+func (r *run) mergeInto(ctx context.Context, object client.Object, change map[string]any) error {
 	body, err := json.Marshal(change)
 	if err != nil {
-		r.fail(err)
-		return
+		return err
 	}
-	r.retryUntilDone("patch "+object.GetName(), func(ctx context.Context) error {
-		return r.client.Patch(ctx, object.DeepCopyObject().(client.Object),
-			client.RawPatch("application/merge-patch+json", body))
-	})
+	return r.client.Patch(ctx, object.DeepCopyObject().(client.Object),
+		client.RawPatch("application/merge-patch+json", body))
 }
 
 // delete deletes an object, and does not wait until the deletion is complete.

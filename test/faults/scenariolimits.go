@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -171,15 +173,21 @@ func (r *run) describeUsage() string {
 	return text.String()
 }
 
-// fillQuota creates pods until they are denied. Exactly as many as the quota allows must be allowed.
+// fillQuota creates pods until they are denied.
 func (r *run) fillQuota() []string {
-	for i := range podLimit + 1 {
-		pod := r.pod(fmt.Sprint("last-", i), i%r.namespaces)
+	return r.fill(podLimit, func() int { return len(r.pods()) }, func(i int) client.Object {
+		return r.pod(fmt.Sprint("last-", i), i%r.namespaces)
+	})
+}
+
+// fill creates objects until they are denied. Exactly as many as the quota allows must be allowed.
+func (r *run) fill(limit int, count func() int, object func(number int) client.Object) []string {
+	for i := range limit + 1 {
 		full := false
-		r.retryUntilDone("create a pod within the quota", func(ctx context.Context) error {
-			err := client.IgnoreAlreadyExists(r.client.Create(ctx, pod.DeepCopy()))
+		r.retryUntilDone("create an object within the quota", func(ctx context.Context) error {
+			err := client.IgnoreAlreadyExists(r.client.Create(ctx, object(i)))
 			if full = apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota in policyspace") &&
-				len(r.pods()) >= podLimit; full {
+				count() >= limit; full {
 				return nil
 			}
 			return err
@@ -188,8 +196,8 @@ func (r *run) fillQuota() []string {
 			break
 		}
 	}
-	if n := len(r.pods()); n != podLimit {
-		return []string{fmt.Sprintf("the quota is full with %d pods instead of %d", n, podLimit)}
+	if n := count(); n != limit {
+		return []string{fmt.Sprintf("the quota is full with %d objects instead of %d", n, limit)}
 	}
 	return nil
 }
@@ -197,18 +205,12 @@ func (r *run) fillQuota() []string {
 // uids: namespaces get ranges of user IDs. No two namespaces get the same range, and a namespace's range does not
 // change.
 func uids() scenario {
-	constraint := &v1alpha1.SecurityContextConstraints{
-		ObjectMeta:     metav1.ObjectMeta{Name: "faults"},
-		RunAsUser:      v1alpha1.RunAsUserStrategyOptions{Type: v1alpha1.RunAsAny},
-		SELinuxContext: v1alpha1.SELinuxContextStrategyOptions{Type: v1alpha1.RunAsAny},
-		Volumes:        []v1alpha1.FSType{v1alpha1.FSTypeAll},
-		Groups:         []string{"system:authenticated"},
-	}
+	constraint := constraintWith(v1alpha1.RunAsAny)
 	return scenario{
 		name: "uids", unlike: true,
 		before:  func(r *run) { r.createNamespaces() },
 		observe: (*run).watchRanges,
-		do:      func(r *run) { r.create(constraint) },
+		do:      func(r *run) { r.createForAll(constraint) },
 		until: func(ctx context.Context, r *run) []string {
 			_, lacking, err := r.uidRanges(ctx)
 			if err != nil {
@@ -218,7 +220,6 @@ func uids() scenario {
 		},
 		check: func(r *run) []string {
 			holders, _, err := r.uidRanges(r.ctx)
-			r.delete(constraint)
 			var twice []string
 			for given, names := range holders {
 				if len(names) > 1 {
@@ -230,6 +231,17 @@ func uids() scenario {
 			}
 			return twice
 		},
+	}
+}
+
+// constraintWith returns a constraint with a strategy for user IDs, by which all pods are admitted.
+func constraintWith(strategy string) *v1alpha1.SecurityContextConstraints {
+	return &v1alpha1.SecurityContextConstraints{
+		ObjectMeta:     metav1.ObjectMeta{Name: "faults"},
+		RunAsUser:      v1alpha1.RunAsUserStrategyOptions{Type: strategy},
+		SELinuxContext: v1alpha1.SELinuxContextStrategyOptions{Type: v1alpha1.RunAsAny},
+		Volumes:        []v1alpha1.FSType{v1alpha1.FSTypeAll},
+		Groups:         []string{"system:authenticated"},
 	}
 }
 
@@ -272,6 +284,104 @@ func (r *run) watchRanges() (changes func() []string) {
 			pause(ctx, 10*time.Millisecond)
 		}
 		ended <- changed
+	}()
+	return func() []string {
+		cancel()
+		return <-ended
+	}
+}
+
+// accounts: service accounts are created, deleted and created again while each gets a user ID of its own. No two of a
+// namespace ever have the same ID, whether one of them is deleted or not, and the ID of a service account does not
+// change.
+func accounts() scenario {
+	return scenario{
+		name: "accounts", unlike: true,
+		before: func(r *run) {
+			r.createForAll(constraintWith(v1alpha1.MustRunAsServiceAccount))
+			r.createNamespaces()
+			r.waitUntilRight("service accounts have no user IDs", settleTimeout, r.accountsWithoutID)
+		},
+		observe: (*run).watchAccountIDs,
+		do: func(r *run) {
+			for range 3 {
+				for i := range 4 {
+					for _, namespace := range r.namespaceNames() {
+						account := &corev1.ServiceAccount{
+							ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("account-", i)},
+						}
+						r.delete(account)
+						r.create(account)
+					}
+				}
+			}
+		},
+		until: func(ctx context.Context, r *run) []string { return r.accountsWithoutID(ctx) },
+	}
+}
+
+// serviceAccounts returns the service accounts of the run's namespaces.
+func (r *run) serviceAccounts(ctx context.Context) ([]corev1.ServiceAccount, error) {
+	var all []corev1.ServiceAccount
+	for _, namespace := range r.namespaceNames() {
+		list := &corev1.ServiceAccountList{}
+		if err := r.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return nil, err
+		}
+		if len(list.Items) == 0 {
+			return nil, fmt.Errorf("namespace %s has no service account yet", namespace)
+		}
+		all = append(all, list.Items...)
+	}
+	return all, nil
+}
+
+// accountsWithoutID returns the service accounts without a user ID.
+func (r *run) accountsWithoutID(ctx context.Context) []string {
+	accounts, err := r.serviceAccounts(ctx)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var lacking []string
+	for i := range accounts {
+		if accounts[i].Annotations[v1alpha1.AccountUIDAnnotation] == "" {
+			lacking = append(lacking, fmt.Sprintf("service account %s/%s has no user ID", accounts[i].Namespace,
+				accounts[i].Name))
+		}
+	}
+	return lacking
+}
+
+// watchAccountIDs checks continuously whether a service account gets an ID that another one of its namespace has or
+// had, or another ID than it had.
+func (r *run) watchAccountIDs() (problems func() []string) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	ended := make(chan []string)
+	go func() {
+		holders, ids := map[string]types.UID{}, map[types.UID]string{}
+		var wrong []string
+		for ctx.Err() == nil {
+			accounts, err := r.serviceAccounts(ctx)
+			for i := range accounts {
+				account := &accounts[i]
+				id := account.Annotations[v1alpha1.AccountUIDAnnotation]
+				if err != nil || id == "" && ids[account.UID] == "" {
+					continue
+				}
+				if had := cmp.Or(ids[account.UID], id); had != id {
+					wrong = append(wrong, fmt.Sprintf("the user ID of service account %s/%s changed from %s to %q",
+						account.Namespace, account.Name, had, id))
+				}
+				key := account.Namespace + "/" + id
+				if holder := cmp.Or(holders[key], account.UID); holder != account.UID {
+					wrong = append(wrong, fmt.Sprintf("user ID %s was given to service account %s and to %s (%s)", key, holder,
+						account.UID, account.Name))
+				}
+				holders[key], ids[account.UID] = account.UID, id
+			}
+			pause(ctx, 10*time.Millisecond)
+		}
+		ended <- wrong
 	}()
 	return func() []string {
 		cancel()

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -17,7 +19,7 @@ import (
 
 // syncScenarios returns the scenarios of nstpl-sync. Faults happen to it, while the operator works undisturbed.
 func syncScenarios() []scenario {
-	all := []scenario{syncFirst(), syncEdit(), syncRename(), syncDelete(), syncConfirm(), syncChurn()}
+	all := []scenario{syncFirst(), syncEdit(), syncRename(), syncDelete(), syncProtected(), syncConfirm(), syncChurn()}
 	const lasts = 4 * time.Second
 	notApplied := fault{answer: http.StatusServiceUnavailable, chance: 1, methods: "PATCH", lasts: lasts}
 	templates, spaces := notApplied, notApplied
@@ -204,6 +206,57 @@ func (r *run) treeWithoutGoes() tree {
 		"RUN-above-goes/OWNERS": "", "RUN-above-goes/RUN-goes/namespace.yaml": "", "RUN-above-goes/RUN-goes/local.yaml": "",
 		"RUN-b/RUN-adopted/namespace.yaml": "",
 	})
+}
+
+// syncProtected: a commit no longer declares a namespace that is protected from deletion, which stays with its
+// policyspace. Then the commit is reverted.
+func syncProtected() scenario {
+	withProtected := func(r *run) tree {
+		file := strings.Replace(namespaceFile("RUN-goes"), "{name: RUN-goes,",
+			"{name: RUN-goes, annotations: {"+v1alpha1.DeletionProtectionAnnotation+`: "true"},`, 1)
+		return r.firstTree().with(tree{"RUN-above-goes/RUN-goes/namespace.yaml": file})
+	}
+	return scenario{
+		name: "sync protected", deletes: []string{undeclared, "-goes", ".of-b", "local"},
+		before: func(r *run) {
+			r.createObjectsOfOthers()
+			r.prepareSync()
+			r.commit(withProtected(r))
+			r.follow(nil)
+		},
+		observe: func(r *run) func() []string {
+			return r.observeSame(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name("goes")}},
+				&v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: r.name("above-goes")}})
+		},
+		do:         func(r *run) { r.commit(r.treeWithoutGoes()) },
+		leaderless: func(r *run) { r.commit(withProtected(r)) },
+		then:       func(r *run) { r.commit(withProtected(r)) },
+	}
+}
+
+// observeSame returns a function that returns which objects were deleted meanwhile, whether they were created again or
+// not.
+func (r *run) observeSame(objects ...client.Object) (problems func() []string) {
+	read := func(object client.Object) types.UID {
+		r.retryUntilDone("get "+object.GetName(), func(ctx context.Context) error {
+			object.SetUID("")
+			return client.IgnoreNotFound(r.client.Get(ctx, client.ObjectKeyFromObject(object), object))
+		})
+		return object.GetUID()
+	}
+	var before []types.UID
+	for _, object := range objects {
+		before = append(before, read(object))
+	}
+	return func() []string {
+		var all []string
+		for i, object := range objects {
+			if now := read(object); now != before[i] || now == "" {
+				all = append(all, fmt.Sprintf("%T %s was deleted", object, object.GetName()))
+			}
+		}
+		return all
+	}
 }
 
 // syncConfirm: a commit deletes more namespaces than the limit allows. They are deleted when it is confirmed.

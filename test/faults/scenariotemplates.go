@@ -21,7 +21,8 @@ func scenarios() []scenario {
 	return append([]scenario{
 		populate(), edit(), redeclare(), remove(), relabel(), leave(), adopt(), authoritative(), recreate(), churn(),
 		drift(), broken(), rollout(), stopped(),
-		move(), moveAbove(), rename(), uids(), quota(), memory(),
+		sources(), metadata(), exemption(), protection(),
+		move(), moveAbove(), rename(), uids(), accounts(), quota(), counting(), expiry(), memory(),
 	}, syncScenarios()...)
 }
 

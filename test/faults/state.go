@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -26,6 +27,7 @@ var comparedKinds = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "ConfigMap"},
 	{Version: "v1", Kind: "LimitRange"},
 	{Version: "v1", Kind: "ResourceQuota"},
+	{Version: "v1", Kind: "Secret"},
 	{Version: "v1", Kind: "ServiceAccount"},
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
 }
@@ -108,6 +110,9 @@ func (r *run) withoutNames(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
+// uidOfTemplate is what the record of a namespace's labels and annotations has of a template besides the name.
+var uidOfTemplate = regexp.MustCompile(`"uid":"[^"]*",?`)
+
 // normalize removes content that differs between runs with the same result.
 func normalize(content map[string]any) {
 	metadata := content["metadata"].(map[string]any)
@@ -118,11 +123,14 @@ func normalize(content map[string]any) {
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
 		for _, key := range []string{
 			v1alpha1.HashAnnotation, v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation,
-			v1alpha1.MCSAnnotation,
+			v1alpha1.MCSAnnotation, v1alpha1.ExpiresAnnotation,
 		} {
 			if annotations[key] != nil {
 				annotations[key] = "set"
 			}
+		}
+		if record, ok := annotations[v1alpha1.NamespaceMetadataAnnotation].(string); ok {
+			annotations[v1alpha1.NamespaceMetadataAnnotation] = uidOfTemplate.ReplaceAllString(record, "")
 		}
 	}
 	status, ok := content["status"].(map[string]any)

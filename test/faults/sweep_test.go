@@ -85,6 +85,9 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 			trialsOf(t, syncScenario(t, "sync rename"), correct, 3, "killed after write 4", "NamespaceTemplates not applied"),
 			trialsOf(t, syncScenario(t, "sync first"), correct, 2, "killed after write 3"),
 			trialsOf(t, syncScenario(t, "sync edit"), correct, 2, "500 after writes"),
+			trialsOf(t, counting(), correct, 3, "down"),
+			trialsOf(t, exemption(), report, 2, "reset after writes"),
+			trialsOf(t, expiry(), correct, 2, "500 after writes"),
 		)
 	}
 	return join(
@@ -102,6 +105,10 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 		trialsOfEveryWrite(relabel(), correct, 2),
 		trialsOf(t, syncScenario(t, "sync delete"), correct, 2, "the leader is suspended at once"),
 		trialsOf(t, syncScenario(t, "sync confirm"), correct, 2, "killed before write 2"),
+		trialsOf(t, accounts(), correct, 2, "killed after write 3"),
+		trialsOf(t, sources(), report, 2, "killed after write 4"),
+		trialsOf(t, metadata(), correct, 2, "503 after writes"),
+		trialsOf(t, protection(), correct, 2, "killed after write 2"),
 	)
 }
 

@@ -109,7 +109,7 @@ func (c *testCluster) undisturbed(t trial) (state, result) {
 	r := c.newRun(t)
 	result := r.conduct(nil)
 	end, err := r.state(c.ctx)
-	if err != nil {
+	if err = errors.Join(err, r.cleanUp()); err != nil {
 		result.failures = append(result.failures, err.Error())
 	}
 	return end, result
@@ -132,14 +132,19 @@ func (c *testCluster) newRun(t trial) *run {
 
 // try runs a trial and returns its result.
 func (c *testCluster) try(t trial, b *baselines) result {
-	if t.fault.name == "" || t.unlike {
-		return c.newRun(t).conduct(nil)
+	var want state
+	if t.fault.name != "" && !t.unlike {
+		var undisturbed result
+		if want, undisturbed = b.of(c, t); len(undisturbed.failures) > 0 {
+			return result{failures: append([]string{"without any fault"}, undisturbed.failures...)}
+		}
 	}
-	want, undisturbed := b.of(c, t)
-	if len(undisturbed.failures) > 0 {
-		return result{failures: append([]string{"without any fault"}, undisturbed.failures...)}
+	r := c.newRun(t)
+	came := r.conduct(want)
+	if err := r.cleanUp(); err != nil {
+		came.failures = append(came.failures, err.Error())
 	}
-	return c.newRun(t).conduct(want)
+	return came
 }
 
 // conduct runs the parts of the scenario.

@@ -538,6 +538,18 @@ func TestNamespaceQuotaWithoutOperator(t *testing.T) {
 	s.waitUsage("root", "count/namespaces: 1/4")
 }
 
+// The limit of a policyspace that is Ready is enforced, also if the operator ends at that moment.
+func TestNamespaceQuotaIsEnforcedWhenReady(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newTestCluster(t))
+	s.createLimitedSpace(s.newSpace("first", "", countNamespaces, "1"))
+	s.createLimitedSpace(s.newSpace("second", "", countNamespaces, "1"))
+	require.NoError(t, s.operator.Kill())
+	err := s.client.Create(t.Context(), s.newNamespace("in-second", s.inSpace("second")))
+	require.ErrorContains(t, err, `failed calling webhook "namespace-quota.policy.nstpl.dev"`)
+	require.NoError(t, s.startOperator(t.Context()))
+}
+
 // A request that is denied after the operator has allowed it frees its room. Until then, other requests are asked to try
 // again, since the API server could still store the namespace.
 func TestNamespaceQuotaFreesTheRoomOfLostRequests(t *testing.T) {

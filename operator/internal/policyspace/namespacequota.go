@@ -393,6 +393,10 @@ func (q *NamespaceQuota) deny(request *webhook.Request, err error) error {
 	return webhook.Deny(code, err.Error())
 }
 
+// limitedPlugin is the name of the plugin for policy spaces with a limit, and of those below them. Its webhook denies if
+// no replica answers.
+const limitedPlugin = "namespace-quota"
+
 // Plugins returns the rows of the admission chain. While no replica answers, no namespace is put into a policy space
 // with a limit. Namespaces in other policy spaces go on, and so do those in policy spaces of which the webhook
 // configuration does not know yet that they are below a limit; they are counted later.
@@ -410,7 +414,7 @@ func (q *NamespaceQuota) Plugins() []webhook.Plugin {
 		}
 	}
 	return []webhook.Plugin{
-		plugin("namespace-quota", q.limitedWebhooks, admissionregistrationv1.Fail),
+		plugin(limitedPlugin, q.limitedWebhooks, admissionregistrationv1.Fail),
 		plugin("namespace-quota-elsewhere", q.otherWebhooks, admissionregistrationv1.Ignore),
 	}
 }

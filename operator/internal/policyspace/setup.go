@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -63,7 +64,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	if err != nil {
 		return nil, err
 	}
-	enforced := &enforcement{client: leader.Client}
+	enforced := &enforcement{client: leader.Client, enforced: map[types.UID]int64{}}
 	census := newCensus(o.Metadata, func(ctx context.Context) (bool, error) {
 		limiting, err := limitingNamespaces(ctx, mgr.GetCache())
 		return len(limiting) > 0, err

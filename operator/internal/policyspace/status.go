@@ -94,7 +94,7 @@ func (r *Spaces) countNamespaces(
 	if err != nil || !isLimited {
 		return counted, true, err
 	}
-	if counted.isEnforced, err = r.enforcement.probe(ctx, space.Name); err != nil {
+	if counted.isEnforced, err = r.enforcement.probe(ctx, space); err != nil {
 		return counted, true, err
 	}
 	if !counted.isEnforced {
