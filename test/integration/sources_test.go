@@ -428,6 +428,111 @@ func TestValuesOfSourcesAreShownNowhere(t *testing.T) {
 	requireNotInMemory(t, s.operator.PID(), other)
 }
 
+// What the API server says about a copy can quote it, whatever its kind: why it denies a write or a deletion, and
+// warnings, which clients log by default.
+func TestMessagesOfTheAPIServerShowNoValuesOfSources(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, newTestCluster(t))
+	policy := func(name, action, operations, object, valid string) string {
+		return strings.NewReplacer("NAME", name, "ACTION", action, "OPERATIONS", operations, "OBJECT", object,
+			"VALID", valid, "LABEL", testLabel).Replace(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: NAME}
+spec:
+  matchConstraints:
+    namespaceSelector: {matchExpressions: [{key: LABEL, operator: Exists}]}
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [OPERATIONS]}
+  validations:
+  - {expression: "VALID", messageExpression: "'it has ' + OBJECT.data.key"}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: NAME}
+spec: {policyName: NAME, validationActions: [ACTION]}
+`)
+	}
+	_, err := s.kubectl(t.Context(), documents(
+		policy("denied", "Deny", "CREATE, UPDATE", "object", "object.metadata.name != 'denied'"),
+		policy("kept", "Deny", "DELETE", "oldObject", "oldObject.metadata.name != 'kept'"),
+		policy("warned", "Warn", "CREATE, UPDATE", "object", "!has(object.data.key)"),
+	), "apply", "--filename", "-")
+	require.NoError(t, err)
+	ns := s.createNamespace("n")
+	s.waitInitialized(ns)
+	prober, warnings := s.newWarnedUser("prober", "system:masters")
+	s.eventually(func(c *assert.CollectT) {
+		probe := parseYAML(t, documents(configMap("warned", "v"), configMap("denied", "v")))
+		probe[0].SetNamespace(ns.Name)
+		probe[1].SetNamespace(ns.Name)
+		assert.NoError(c, prober.Create(t.Context(), probe[0], client.DryRunAll))
+		assert.Contains(c, strings.Join(warnings.drain(), " "), "it has v")
+		assert.ErrorContains(c, prober.Create(t.Context(), probe[1], client.DryRunAll), "it has v")
+	})
+	const value = "copied-value-7a0b"
+	vault := s.newSources()
+	s.createObjects(vault.Name, documents(configMap("denied", value), configMap("kept", value), configMap("warned", value)))
+	s.letOperatorGet(vault, "configmaps", "denied", "kept", "warned")
+	template := s.createTemplate("copies", "", deletesObjects, copies(sourceOf("ConfigMap", vault, "denied"),
+		sourceOf("ConfigMap", vault, "kept"), sourceOf("ConfigMap", vault, "warned")))
+	s.waitNotPopulated(ns, "configmap/denied of template "+template.Name+": the API server answered with status 422")
+	s.waitPresent(ns, documents(configMap("kept", value), configMap("warned", value)))
+	s.deleteIn(vault, documents(configMap("kept", "")))
+	s.waitNotPopulated(ns, "configmap/kept: the API server answered with status 422, and its "+
+		"message may contain values of the ConfigMap: delete the ConfigMap yourself with --dry-run=server to read it")
+	s.requireNotShown(template, value, ns, vault)
+}
+
+// An edit that enables a template lets its earlier revisions into force, too, where the rollout has not reached.
+func TestEnablingATemplateRequiresTheRightsOfItsEarlierRevisions(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	vault := s.newSources()
+	s.createObjects(vault.Name, secret("pull", "v"))
+	s.letOperatorGet(vault, "secrets", "pull")
+	writes := policyRule("create patch delete", "", "secrets configmaps")
+	author, editor := s.newTemplateAuthor("author", writes), s.newTemplateAuthor("editor", writes)
+	s.letGet(vault, userSubject(s.name("author")), "secrets", "pull")
+	enables := func(template *v1alpha1.NamespaceTemplate) { template.Annotations = nil }
+	withoutSources := func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Sources, template.Spec.Rollout = nil, &v1alpha1.Rollout{Paused: true}
+		withObjects(t, configMap("a", "v"))(template)
+	}
+	disabled := func(short string) *v1alpha1.NamespaceTemplate {
+		template := s.createTemplate(short, "", copies(sourceOf("Secret", vault, "pull")))
+		s.waitRollout(template, v1alpha1.RolloutComplete)
+		s.updateTemplate(template, disablesTemplate)
+		return template
+	}
+	change := func(
+		user client.Client, template *v1alpha1.NamespaceTemplate, changes ...func(*v1alpha1.NamespaceTemplate),
+	) error {
+		stored := &v1alpha1.NamespaceTemplate{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(template), stored))
+		changed := stored.DeepCopy()
+		for _, change := range changes {
+			change(changed)
+		}
+		return user.Patch(t.Context(), changed, client.MergeFrom(stored))
+	}
+	const denial = "namespaces would have an earlier revision until the rollout reaches them: "
+	atOnce, later := disabled("at-once"), disabled("later")
+	expectForbidden(t, change(editor, atOnce, withoutSources, enables), denial)
+	require.NoError(t, change(editor, later, withoutSources))
+	s.waitTemplateStatus(later, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Len(c, status.Revisions, 2)
+	})
+	expectForbidden(t, change(editor, later, enables), denial+`user "`+s.name("editor")+`" may not get secrets "pull"`)
+	require.NoError(t, change(author, atOnce, withoutSources, enables))
+	require.NoError(t, change(author, later, enables))
+
+	guarded := s.createTemplate("guarded", "", requiresUse, copies(sourceOf("Secret", vault, "pull")))
+	s.waitRollout(guarded, v1alpha1.RolloutComplete)
+	expectForbidden(t, change(editor, guarded, withoutSources, enables), denial)
+	require.NoError(t, change(author, guarded, withoutSources, enables))
+}
+
 // requireNotShown fails if a value, plain or encoded, is in the operator's log, in an Event, a condition, a status or a
 // revision.
 func (s *testScope) requireNotShown(template *v1alpha1.NamespaceTemplate, value string, namespaces ...*corev1.Namespace) {
