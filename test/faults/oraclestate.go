@@ -225,8 +225,8 @@ func (r *run) missingRevisions(ctx context.Context, template *v1alpha1.Namespace
 }
 
 // undeclared and rebound are parts of the names of objects that others create and that the operator may delete: objects
-// that an authoritative template does not declare, RoleBindings that it must replace, and namespaces that expire with the
-// consent of their users.
+// that an authoritative template does not declare, RoleBindings that it must replace, and namespaces that expire with
+// the consent of their users.
 const (
 	undeclared = "undeclared"
 	rebound    = "rebound"

@@ -73,7 +73,9 @@ func (r *run) protectLabel(short string) {
 	name := r.name(short)
 	r.create(&rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{name}, Resources: []string{"labels"}, Verbs: []string{"set"}}},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{name}, Resources: []string{"labels"}, Verbs: []string{"set"},
+		}},
 	})
 	r.create(&rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -295,7 +297,8 @@ func (r *run) createCounted(number int, ns *corev1.Namespace) (came outcome) {
 // deleteCounted deletes a namespace, and records when it was gone: until then it counts.
 func (r *run) deleteCounted(number int, name string) {
 	existed := r.history.now()
-	for begin := time.Now(); r.ctx.Err() == nil && time.Since(begin) < settleTimeout; pause(r.ctx, 20*time.Millisecond) {
+	begin := time.Now()
+	for ; r.ctx.Err() == nil && time.Since(begin) < settleTimeout; pause(r.ctx, 20*time.Millisecond) {
 		asked, ns := r.history.now(), &corev1.Namespace{}
 		err := r.client.Get(r.ctx, client.ObjectKey{Name: name}, ns)
 		switch {

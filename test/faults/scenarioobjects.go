@@ -253,8 +253,8 @@ func protection() scenario {
 				return r.isOfRun(write) && write.ObjectRef.Name == "released"
 			})
 			for _, name := range r.namespaceNames() {
-				r.annotateUnlessGone(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "released"}},
-					v1alpha1.DeletionProtectionAnnotation, nil)
+				released := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "released"}}
+				r.annotateUnlessGone(released, v1alpha1.DeletionProtectionAnnotation, nil)
 			}
 		},
 		check: func(r *run) []string {

@@ -21,9 +21,9 @@ import (
 )
 
 // createSelfService creates a policyspace with rules for self-service.
-func (s *testScope) createSelfService(short, parent string, rules v1alpha1.SelfService) *v1alpha1.PolicySpace {
+func (s *testScope) createSelfService(short string, rules v1alpha1.SelfService) *v1alpha1.PolicySpace {
 	s.t.Helper()
-	space := s.newSpace(short, parent)
+	space := s.newSpace(short, "")
 	space.Spec.SelfService = &rules
 	require.NoError(s.t, s.client.Create(s.t.Context(), space))
 	return space
@@ -174,7 +174,7 @@ func TestSelfServiceOnly(t *testing.T) {
 	require.NoError(t, cluster.startOperator(t.Context(), "--self-service-only"))
 	s := newScope(t, cluster)
 	s.createSpace("other", "")
-	space := s.createSelfService("sandbox", "", v1alpha1.SelfService{NamePattern: "*"})
+	space := s.createSelfService("sandbox", v1alpha1.SelfService{NamePattern: "*"})
 	jane := s.newUser(s.name("jane"))
 	jane.grant("use", "policyspaces")
 	s.eventually(func(c *assert.CollectT) {
@@ -207,7 +207,7 @@ func TestSelfServiceOnly(t *testing.T) {
 func TestPolicySpacesStayBelowRules(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
-	s.createSelfService("sandbox", "", v1alpha1.SelfService{NamePattern: s.name("sb-*")})
+	s.createSelfService("sandbox", v1alpha1.SelfService{NamePattern: s.name("sb-*")})
 	s.createSpace("middle", "sandbox")
 	s.createSpace("other", "")
 	below := s.createSpace("below", "sandbox")
@@ -275,7 +275,7 @@ func TestNamespacesExpire(t *testing.T) {
 	t.Parallel()
 	cluster := newTestCluster(t)
 	s := newScope(t, cluster)
-	s.createSelfService("sandbox", "", v1alpha1.SelfService{
+	s.createSelfService("sandbox", v1alpha1.SelfService{
 		NamePattern: "*", MaxAge: &metav1.Duration{Duration: 720 * time.Hour},
 	})
 	s.createSpace("below", "sandbox")
@@ -359,7 +359,7 @@ func TestNamespacesExpire(t *testing.T) {
 		s.waitTerminating(ns)
 	})
 
-	s.createSelfService("short", "", v1alpha1.SelfService{
+	s.createSelfService("short", v1alpha1.SelfService{
 		NamePattern: "*", MaxAge: &metav1.Duration{Duration: time.Hour},
 	})
 	into := func(space string) string { return labelPatch(v1alpha1.PolicySpaceLabel, `"`+s.name(space)+`"`) }

@@ -479,7 +479,7 @@ spec: {policyName: NAME, validationActions: [ACTION]}
 	s.waitNotPopulated(ns, "configmap/denied of template "+template.Name+": the API server answered with status 422")
 	s.waitPresent(ns, documents(configMap("kept", value), configMap("warned", value)))
 	s.deleteIn(vault, documents(configMap("kept", "")))
-	s.waitNotPopulated(ns, "configmap/kept of template "+template.Name+": the API server answered with status 422, and its "+
+	s.waitNotPopulated(ns, "configmap/kept: the API server answered with status 422, and its "+
 		"message may contain values of the ConfigMap: delete the ConfigMap yourself with --dry-run=server to read it")
 	s.requireNotShown(template, value, ns, vault)
 }

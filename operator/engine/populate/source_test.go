@@ -202,13 +202,9 @@ func TestTheReasonOfADriftQuotesNoValuesOfASource(t *testing.T) {
 	template := copying(t, func(spec *v1alpha1.NamespaceTemplateSpec) { spec.Sources[0].Kind = "ServiceAccount" })
 	source := NewSource(render.RefOf(&template.Spec.Sources[0]), account)
 	declared := declareFrom(source, teamA(), template)
-	item := func(name string) fieldpath.Path {
-		return fieldpath.MakePathOrDie("secrets", fieldpath.KeyByFields("name", name))
-	}
-	remove := func(name string) []fieldpath.Path {
-		return []fieldpath.Path{item(name), append(item(name), fieldpath.PathElement{FieldName: new("name")})}
-	}
-	observed := applied(t, declared.Objects[0], append(remove("hunter2"), remove("hunter3")...)...)
+	removed := fieldpath.KeyByFields("name", "hunter2")
+	observed := applied(t, declared.Objects[0], fieldpath.MakePathOrDie("secrets", removed),
+		fieldpath.MakePathOrDie("secrets", removed, "name"))
 	plan := NewPlan(declared, match.NewIndex(template), Observed{Objects: []*metav1.PartialObjectMetadata{observed}})
 	require.Len(t, plan.Changes, 1)
 	require.True(t, plan.Changes[0].Drifted)

@@ -70,7 +70,8 @@ type MetadataSample struct {
 	Path string
 	// Values are those of the template and, if Path is that of an overlay, of the overlay.
 	Values map[MetadataKey]string
-	// ByUsers is true if users choose a part of the values: they have the token of the creator, a label or an annotation.
+	// ByUsers is true if users choose a part of the values: they have the token of the creator, of a label or of an
+	// annotation.
 	ByUsers bool
 }
 

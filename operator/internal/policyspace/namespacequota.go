@@ -36,8 +36,8 @@ const (
 	firstRetry = 25 * time.Millisecond
 	// maxReservations bounds the reservations for namespaces in a status, which an object of the API server must hold.
 	maxReservations = 500
-	// maxOfName bounds how many of them are for the same name. These take the room of one namespace, so without a bound,
-	// a user who creates the same namespace many times at once would fill the status for all other users.
+	// maxOfName bounds how many of them are for the same name. These take the room of one namespace, so without a
+	// bound, a user who creates the same namespace many times at once would fill the status for all other users.
 	maxOfName = 10
 	// maxConditioned is how many policy spaces a match condition names.
 	maxConditioned = 500
@@ -162,16 +162,13 @@ func (q *NamespaceQuota) checkStored(ctx context.Context, p placing) error {
 	stored := &metav1.PartialObjectMetadata{}
 	stored.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	err := q.live.Get(ctx, client.ObjectKey{Name: p.reservation.Name}, stored)
-	if client.IgnoreNotFound(err) != nil {
+	isMissing, isCreated := apierrors.IsNotFound(err), p.reservation.Since == ""
+	switch {
+	case err != nil && !isMissing:
 		return fmt.Errorf("read namespace %s: %w", p.reservation.Name, err)
-	}
-	if p.reservation.Since == "" {
-		if err != nil {
-			return nil
-		}
+	case isCreated && !isMissing:
 		return webhook.AlreadyExists(corev1.Resource("namespaces"), p.reservation.Name)
-	}
-	if err != nil || stored.UID != p.reservation.UID || stored.ResourceVersion != p.reservation.Since {
+	case !isCreated && (stored.UID != p.reservation.UID || stored.ResourceVersion != p.reservation.Since):
 		return webhook.Defer(codes.Busy,
 			fmt.Sprintf("namespace %s changed while the request was checked: try again", p.reservation.Name), 0)
 	}
@@ -393,8 +390,8 @@ func (q *NamespaceQuota) deny(request *webhook.Request, err error) error {
 	return webhook.Deny(code, err.Error())
 }
 
-// limitedPlugin is the name of the plugin for policy spaces with a limit, and of those below them. Its webhook denies if
-// no replica answers.
+// limitedPlugin is the name of the plugin for policy spaces with a limit, and of those below them. Its webhook denies
+// if no replica answers.
 const limitedPlugin = "namespace-quota"
 
 // Plugins returns the rows of the admission chain. While no replica answers, no namespace is put into a policy space
