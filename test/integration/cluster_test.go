@@ -238,7 +238,7 @@ func (cluster *testCluster) startOperator(ctx context.Context, flags ...string) 
 }
 
 // checkVetting returns an error unless the API server calls the webhook that vets templates, to deny one whose object has
-// no name. It does from the moment at which the first operator is ready.
+// no name. A busy API server may know the configuration of the webhooks a moment after it answered the operator's probe.
 func (cluster *testCluster) checkVetting(ctx context.Context) error {
 	nameless := &v1alpha1.NamespaceTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: "nameless"},
@@ -247,8 +247,11 @@ func (cluster *testCluster) checkVetting(ctx context.Context) error {
 			Templates:  []runtime.RawExtension{{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap"}`)}},
 		},
 	}
-	if err := cluster.client.Create(ctx, nameless, client.DryRunAll); err == nil ||
-		!strings.Contains(err.Error(), "admission webhook") {
+	isCalled := func(ctx context.Context) (bool, error) {
+		err := cluster.client.Create(ctx, nameless.DeepCopy(), client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "admission webhook"), nil
+	}
+	if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, isCalled); err != nil {
 		return fmt.Errorf("the operator is ready, but the API server does not call its webhooks: %w", err)
 	}
 	return nil
