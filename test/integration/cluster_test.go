@@ -238,7 +238,7 @@ func (cluster *testCluster) startOperator(ctx context.Context, flags ...string) 
 }
 
 // checkVetting returns an error unless the API server calls the webhook that vets templates, to deny one whose object has
-// no name. A busy API server may know the configuration of the webhooks a moment after it answered the operator's probe.
+// no name. It does from the moment at which the first operator is ready. On a busy machine the call may fail.
 func (cluster *testCluster) checkVetting(ctx context.Context) error {
 	nameless := &v1alpha1.NamespaceTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: "nameless"},
@@ -247,12 +247,9 @@ func (cluster *testCluster) checkVetting(ctx context.Context) error {
 			Templates:  []runtime.RawExtension{{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap"}`)}},
 		},
 	}
-	isCalled := func(ctx context.Context) (bool, error) {
-		err := cluster.client.Create(ctx, nameless.DeepCopy(), client.DryRunAll)
-		return err != nil && strings.Contains(err.Error(), "admission webhook"), nil
-	}
-	if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, isCalled); err != nil {
-		return fmt.Errorf("the operator is ready, but the API server does not call its webhooks: %w", err)
+	err := cluster.client.Create(ctx, nameless, client.DryRunAll)
+	if err == nil || !strings.Contains(err.Error(), "webhook") {
+		return fmt.Errorf("the operator is ready, but the API server does not call its webhooks: %v", err)
 	}
 	return nil
 }

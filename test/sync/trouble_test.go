@@ -257,6 +257,63 @@ func TestOneOfTheProgramsIsDown(t *testing.T) { //nolint:paralleltest // it stop
 	x.waitExact(more)
 }
 
+// A template and a tree that declare the same label of a namespace do not replace each other's value without end: the
+// value of the template stays until the template goes, and the tree says so.
+func TestATreeLeavesTheLabelsOfTemplates(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "shared")
+	team := func(value string) map[string]string {
+		return map[string]string{"shared-a/namespace.yaml": "apiVersion: v1\nkind: Namespace\nmetadata:\n" +
+			"  name: shared-a\n  labels: {example.com/tier: tree, example.com/team: " + value + "}\n"}
+	}
+	template := &v1alpha1.NamespaceTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: "shared-tier"},
+		Spec: v1alpha1.NamespaceTemplateSpec{
+			Namespaces: v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{
+				MatchExpressions: []metav1.LabelSelectorRequirement{{
+					Key: "shared" + v1alpha1.DepthLabelSuffix, Operator: metav1.LabelSelectorOpExists,
+				}},
+			}},
+			NamespaceMetadata: &v1alpha1.NamespaceMetadata{Labels: map[string]string{"example.com/tier": "template"}},
+		},
+	}
+	require.NoError(t, cluster.client.Create(t.Context(), template))
+	hasLabels := func(tier, team string) {
+		t.Helper()
+		ns := namespace("shared-a")
+		x.eventually(func(c *assert.CollectT) {
+			assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+			assert.Equal(c, []string{tier, team}, []string{ns.Labels["example.com/tier"], ns.Labels["example.com/team"]})
+		})
+	}
+	commit := x.commit(team("one"))
+	x.follow()
+	x.waitApplied(commit)
+	hasLabels("template", "one")
+
+	commit = x.commit(team("two"))
+	x.waitApplied(commit)
+	hasLabels("template", "two")
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.Contains(c, conditionReady(status).Message, "in 1 namespace, templates set labels or annotations that the tree "+
+			"declares differently, the first is the label example.com/tier of namespace shared-a, by template shared-tier")
+	})
+	x.eventually(func(c *assert.CollectT) { // the operator has written what it writes
+		assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(template), template))
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Updated: 1, Populated: 1}, template.Status.Namespaces)
+	})
+	x.waitQuiet()
+	before := x.versions("shared-a")
+	for range 3 {
+		x.waitQuiet()
+	}
+	require.Equal(t, before, x.versions("shared-a"))
+
+	require.NoError(t, cluster.client.Delete(t.Context(), template))
+	x.waitApplied(x.commit(team("three")))
+	hasLabels("tree", "three")
+}
+
 // Once the objects of a tree are applied, nothing is written, however the files spell them.
 func TestNothingIsWrittenWithoutAChange(t *testing.T) {
 	t.Parallel()

@@ -81,7 +81,9 @@ type Plan struct {
 	Used []string
 	// Unmanaged are the names of declared namespaces that exist and are not adopted.
 	Unmanaged []string
-	Conflicts []Conflict
+	// TemplateValues are the labels and annotations of namespaces that stay as templates have set them.
+	TemplateValues []TemplateValue
+	Conflicts      []Conflict
 }
 
 // NewPlan compares what a tree declares with what exists. The declared objects are those of Declare.
@@ -169,6 +171,8 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 			return
 		}
 	}
+	object, values := withoutTemplateValues(object, live, state.declares)
+	p.TemplateValues = append(p.TemplateValues, values...)
 	switch {
 	case IsInForce(object, live):
 	case id.GroupKind == bindingKind && !equality.Semantic.DeepEqual(live.Object["roleRef"], object.Object["roleRef"]):

@@ -5,6 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
 // Scope says which objects concern a tree.
@@ -34,8 +35,9 @@ func NewScope(
 }
 
 // Concerns reports whether a new plan for the tree may differ from the plan before an object changed. Before is nil if
-// the object was created, and after is nil if it was deleted. A policyspace in Used may be deleted once a namespace of
-// others has left it: that is planned at the next interval.
+// the object was created, and after is nil if it was deleted. Two cases wait for the next interval: a policyspace in Used
+// may be deleted once a namespace of others has left it, and the tree may set a label of a namespace once the template
+// that has set it no longer declares it.
 func (s Scope) Concerns(before, after *unstructured.Unstructured) bool {
 	switch {
 	case before == nil:
@@ -48,6 +50,7 @@ func (s Scope) Concerns(before, after *unstructured.Unstructured) bool {
 		return isAdoptedBy(before, s.Tree) != isAdoptedBy(after, s.Tree) ||
 			s.Created[after.GetUID()] && isProtected(before) != isProtected(after)
 	}
+	declared, _ = withoutTemplateValues(declared, after, isAnyDeclared)
 	return !IsInForce(declared, after) || consents(before) != consents(after) ||
 		before.GetLabels()[v1alpha1.TreeLabel] != after.GetLabels()[v1alpha1.TreeLabel]
 }
@@ -57,3 +60,6 @@ func (s Scope) has(object *unstructured.Unstructured) bool {
 	id := IDOf(object)
 	return s.Declared[id] != nil || s.Created[object.GetUID()] || s.Pending[id] || isAdoptedBy(object, s.Tree)
 }
+
+// isAnyDeclared takes every recorded value for one that its template declares.
+func isAnyDeclared(TemplateValue, populate.RecordedValue) bool { return true }

@@ -236,7 +236,7 @@ func TestExemptNamespaceMetadata(t *testing.T) {
 			ns.Labels = map[string]string{"tier": "gold"}
 			key := render.MetadataKey{Field: render.Labels, Key: "tier"}
 			declared := Declare(render.NewCache(), ns, index.Match(ns), Inputs{Exemptions: exemptions})
-			change := undeclaredValue(declared, index, key, recordedValue{Template: "a", Value: digest("gold")})
+			change := undeclaredValue(declared, index, key, RecordedValue{Template: "a", Value: digest("gold")})
 			require.Equal(t, LeaveAlone, change.Action, change.Reason)
 		})
 	}

@@ -87,7 +87,7 @@ func (d *Declared) addMetadata(template *v1alpha1.NamespaceTemplate, values map[
 // template declares any, and none is recorded.
 func planMetadata(declared Declared, index *match.Index) (Change, bool) {
 	ns := declared.Namespace
-	record := recordedMetadata(ns)
+	record := RecordedMetadata(ns.Annotations)
 	if len(declared.Metadata) == 0 && len(record) == 0 {
 		return Change{}, false
 	}
@@ -112,14 +112,14 @@ func planMetadata(declared Declared, index *match.Index) (Change, bool) {
 
 // planValue plans a declared value.
 func planValue(
-	declared *DeclaredValue, ns *corev1.Namespace, record metadataRecord, index *match.Index,
+	declared *DeclaredValue, ns *corev1.Namespace, record MetadataRecord, index *match.Index,
 ) ValueChange {
 	change := ValueChange{
 		MetadataKey: declared.MetadataKey, Template: declared.Template.Name, Declared: declared, Action: Configure,
 	}
 	value, exists := valueIn(ns, change.MetadataKey)
 	recorded, isRecorded := record[change.MetadataKey]
-	isDeclared, isOurs := exists && value == declared.Value, exists && isRecorded && recorded.Value == digest(value)
+	isDeclared, isOurs := exists && value == declared.Value, exists && isRecorded && recorded.IsIn(value)
 	change.hasDeclaredValue = isDeclared
 	if selecting := index.SelectedBy(change.Key); selecting != "" && change.Field == render.Labels {
 		change.Action, change.Selects = LeaveAlone, true
@@ -156,7 +156,7 @@ func driftedValue(change ValueChange, reason string) ValueChange {
 // undeclaredValue plans a recorded value that no template declares. It is removed under the conditions under which an
 // object is pruned.
 func undeclaredValue(
-	declared Declared, index *match.Index, key render.MetadataKey, recorded recordedValue,
+	declared Declared, index *match.Index, key render.MetadataKey, recorded RecordedValue,
 ) ValueChange {
 	change := ValueChange{MetadataKey: key, Action: LeaveAlone, Template: recorded.Template}
 	template := index.Get(recorded.Template)
@@ -165,7 +165,7 @@ func undeclaredValue(
 	switch {
 	case recorded.Existed:
 		change.Reason = "existed before nstpl managed it"
-	case recorded.Value != digest(value):
+	case !recorded.IsIn(value):
 		change.Reason = "was set by another client"
 	case template == nil || template.UID != recorded.UID:
 		change.Reason = fmt.Sprintf("remains, because template %s does not exist", recorded.Template)
@@ -298,7 +298,7 @@ func (m *MetadataChange) After() (labels, annotations map[string]string) {
 // remove, and the new record.
 func (m *MetadataChange) patch() map[string]map[string]any {
 	patch := map[string]map[string]any{render.Labels: {}, render.Annotations: {}}
-	before, after := recordedMetadata(m.namespace), metadataRecord{}
+	before, after := RecordedMetadata(m.namespace.Annotations), MetadataRecord{}
 	for key, recorded := range before {
 		if _, exists := valueIn(m.namespace, key); exists {
 			after[key] = recorded
@@ -314,10 +314,9 @@ func (m *MetadataChange) patch() map[string]map[string]any {
 			delete(after, key)
 		case change.Action == Create || change.Action == Configure:
 			patch[key.Field][key.Key] = change.Declared.Value
-			after[key] = recordedValue{
-				Template: change.Template, UID: change.Declared.Template.UID, Value: digest(change.Declared.Value),
-				Existed: isRecorded && recorded.Existed || !isRecorded && exists,
-			}
+			set := NewRecordedValue(change.Template, change.Declared.Template.UID, change.Declared.Value)
+			set.Existed = isRecorded && recorded.Existed || !isRecorded && exists
+			after[key] = set
 		case isRecorded && change.Declared != nil:
 			after[key] = recorded // also of a value that another client removed
 		}
@@ -392,10 +391,10 @@ func metadataFindings(change Change, failure *Failure, isWritten bool) []Finding
 
 // MayPruneMetadata reports whether labels or annotations of a namespace remain to be removed once a template is gone.
 func MayPruneMetadata(ns *corev1.Namespace, template string, uid types.UID) bool {
-	for key, recorded := range recordedMetadata(ns) {
+	for key, recorded := range RecordedMetadata(ns.Annotations) {
 		value, exists := valueIn(ns, key)
 		if exists && recorded.Template == template && recorded.UID == uid && !recorded.Existed &&
-			recorded.Value == digest(value) {
+			recorded.IsIn(value) {
 			return true
 		}
 	}

@@ -29,7 +29,7 @@ func setsTier(name, value string) *v1alpha1.NamespaceTemplate {
 }
 
 // namespaceWith returns a namespace with a label tier and a record of it. Either may be empty.
-func namespaceWith(tier string, recorded recordedValue) *corev1.Namespace {
+func namespaceWith(tier string, recorded RecordedValue) *corev1.Namespace {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "team-a", UID: "uid", Labels: map[string]string{}, Annotations: map[string]string{},
 	}}
@@ -37,16 +37,16 @@ func namespaceWith(tier string, recorded recordedValue) *corev1.Namespace {
 		ns.Labels["tier"] = tier
 	}
 	if recorded.Template != "" {
-		ns.Annotations[v1alpha1.NamespaceMetadataAnnotation] = metadataRecord{tierKey: recorded}.String()
+		ns.Annotations[v1alpha1.NamespaceMetadataAnnotation] = MetadataRecord{tierKey: recorded}.String()
 	}
 	return ns
 }
 
-func recorded(template, value string) recordedValue {
-	return recordedValue{Template: template, UID: types.UID(template + "-uid"), Value: digest(value)}
+func recorded(template, value string) RecordedValue {
+	return RecordedValue{Template: template, UID: types.UID(template + "-uid"), Value: digest(value)}
 }
 
-func existed(value recordedValue) recordedValue {
+func existed(value RecordedValue) RecordedValue {
 	value.Existed = true
 	return value
 }
@@ -60,21 +60,21 @@ func TestPlanOfADeclaredLabel(t *testing.T) {
 		reported Action
 		reason   string
 		drifted  bool
-		record   recordedValue
+		record   RecordedValue
 	}{
 		"missing": {
-			ns: namespaceWith("", recordedValue{}), action: Create, reason: "does not exist", record: recorded("t", "x"),
+			ns: namespaceWith("", RecordedValue{}), action: Create, reason: "does not exist", record: recorded("t", "x"),
 		},
 		"as declared": {
 			ns: namespaceWith("x", recorded("t", "x")), action: Unchanged, reason: "is as declared",
 			record: recorded("t", "x"),
 		},
 		"the same before": {
-			ns: namespaceWith("x", recordedValue{}), action: Configure, reason: "exists but is not managed by nstpl yet",
+			ns: namespaceWith("x", RecordedValue{}), action: Configure, reason: "exists but is not managed by nstpl yet",
 			record: existed(recorded("t", "x")),
 		},
 		"another value before": {
-			ns: namespaceWith("y", recordedValue{}), action: Configure, reported: LeaveAlone, drifted: true,
+			ns: namespaceWith("y", RecordedValue{}), action: Configure, reported: LeaveAlone, drifted: true,
 			reason: `was set to "y" by another client`, record: existed(recorded("t", "x")),
 		},
 		"changed": {
@@ -95,7 +95,7 @@ func TestPlanOfADeclaredLabel(t *testing.T) {
 		},
 		"an invalid record": {
 			ns: func() *corev1.Namespace {
-				ns := namespaceWith("x", recordedValue{})
+				ns := namespaceWith("x", RecordedValue{})
 				ns.Annotations[v1alpha1.NamespaceMetadataAnnotation] = "{"
 				return ns
 			}(),
@@ -122,7 +122,7 @@ func TestPlanOfADeclaredLabel(t *testing.T) {
 				if patch := plan.Changes[0].Metadata.patch(); want == Create || want == Configure {
 					require.Equal(t, map[string]any{"tier": "x"}, patch[render.Labels])
 					require.Equal(t, map[string]any{
-						v1alpha1.NamespaceMetadataAnnotation: metadataRecord{tierKey: test.record}.String(),
+						v1alpha1.NamespaceMetadataAnnotation: MetadataRecord{tierKey: test.record}.String(),
 					}, patch[render.Annotations])
 				}
 			}
@@ -200,7 +200,7 @@ func TestALabelByWhichATemplateSelectsIsNotSet(t *testing.T) {
 	for _, test := range []struct {
 		ns       *corev1.Namespace
 		severity Severity
-	}{{namespaceWith("", recordedValue{}), Error}, {namespaceWith("x", recorded("t", "x")), Warning}} {
+	}{{namespaceWith("", RecordedValue{}), Error}, {namespaceWith("x", recorded("t", "x")), Warning}} {
 		plan := NewPlan(Declare(render.NewCache(), test.ns, []*v1alpha1.NamespaceTemplate{template}, Inputs{}),
 			index, Observed{})
 		require.Equal(t, LeaveAlone, plan.Changes[0].Action)
@@ -220,7 +220,7 @@ func TestFindingsAboutNamespaceMetadata(t *testing.T) {
 	ignores.Spec.NamespaceMetadata.Labels["other"] = "x"
 	last := setsTier("b", "y")
 	templates := []*v1alpha1.NamespaceTemplate{ignores, last}
-	plan := NewPlan(Declare(render.NewCache(), namespaceWith("z", recordedValue{}), templates, Inputs{}),
+	plan := NewPlan(Declare(render.NewCache(), namespaceWith("z", RecordedValue{}), templates, Inputs{}),
 		match.NewIndex(templates...), Observed{})
 	require.Equal(t, "a,b", plan.Changes[0].Template)
 	require.True(t, plan.Changes[0].IsOf("b"))

@@ -15,12 +15,12 @@ import (
 // recordKey is the annotation with the record.
 var recordKey = render.MetadataKey{Field: render.Annotations, Key: v1alpha1.NamespaceMetadataAnnotation}
 
-// metadataRecord records which labels and annotations of a namespace templates have set. The write that sets them also
+// MetadataRecord records which labels and annotations of a namespace templates have set. The write that sets them also
 // writes the record, into NamespaceMetadataAnnotation, which admission protects.
-type metadataRecord map[render.MetadataKey]recordedValue
+type MetadataRecord map[render.MetadataKey]RecordedValue
 
-// recordedValue is a label or an annotation in the record.
-type recordedValue struct {
+// RecordedValue is a label or an annotation in the record.
+type RecordedValue struct {
 	// Template and UID are those of the template that declared the value.
 	Template string    `json:"template"`
 	UID      types.UID `json:"uid,omitempty"`
@@ -30,19 +30,27 @@ type recordedValue struct {
 	Existed bool `json:"existed,omitempty"`
 }
 
-func (r recordedValue) isOf(template *v1alpha1.NamespaceTemplate) bool {
+// NewRecordedValue returns the record of a value that a template declares.
+func NewRecordedValue(template string, uid types.UID, value string) RecordedValue {
+	return RecordedValue{Template: template, UID: uid, Value: digest(value)}
+}
+
+// IsIn reports whether a label or an annotation still has the recorded value.
+func (r RecordedValue) IsIn(value string) bool { return r.Value == digest(value) }
+
+func (r RecordedValue) isOf(template *v1alpha1.NamespaceTemplate) bool {
 	return r.Template == template.Name && r.UID == template.UID
 }
 
 // storedRecord is the record as JSON: the values by field, and then by key.
-type storedRecord map[string]map[string]recordedValue
+type storedRecord map[string]map[string]RecordedValue
 
-// String returns the record as recordedMetadata reads it. Go sorts the keys.
-func (r metadataRecord) String() string {
+// String returns the record as RecordedMetadata reads it. Go sorts the keys.
+func (r MetadataRecord) String() string {
 	stored := storedRecord{}
 	for key, value := range r {
 		if stored[key.Field] == nil {
-			stored[key.Field] = map[string]recordedValue{}
+			stored[key.Field] = map[string]RecordedValue{}
 		}
 		stored[key.Field][key.Key] = value
 	}
@@ -53,15 +61,15 @@ func (r metadataRecord) String() string {
 	return string(data)
 }
 
-// recordedMetadata returns the record of a namespace. It is empty if the annotation is missing or invalid: then all
-// values count as those of other clients.
-func recordedMetadata(ns *corev1.Namespace) metadataRecord {
-	text := ns.Annotations[v1alpha1.NamespaceMetadataAnnotation]
+// RecordedMetadata returns the record among the annotations of a namespace. It is empty if the record is missing or
+// invalid: then all values count as those of other clients.
+func RecordedMetadata(annotations map[string]string) MetadataRecord {
+	text := annotations[v1alpha1.NamespaceMetadataAnnotation]
 	stored := storedRecord{}
 	if text == "" || json.Unmarshal([]byte(text), &stored) != nil {
 		return nil
 	}
-	record := metadataRecord{}
+	record := MetadataRecord{}
 	for _, field := range []string{render.Labels, render.Annotations} {
 		for key, value := range stored[field] {
 			record[render.MetadataKey{Field: field, Key: key}] = value

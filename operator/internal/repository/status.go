@@ -129,6 +129,16 @@ func conditionOf(known answer, applied string, o *outcome) condition {
 			"set existingNamespaces to Adopt, or annotate them with %s=true", n, o.Unmanaged[0],
 			v1alpha1.AdoptAnnotation)
 	}
+	if len(o.TemplateValues) > 0 {
+		value := o.TemplateValues[0]
+		names := map[string]bool{}
+		for _, value := range o.TemplateValues {
+			names[value.Namespace] = true
+		}
+		message += fmt.Sprintf("; in %s, templates set labels or annotations that the tree declares differently, the first is "+
+			"the %s of namespace %s, by template %s: remove it from the tree or from the template",
+			countNamespaces(len(names)), value.MetadataKey, value.Namespace, value.Template)
+	}
 	if n := len(o.Protected); n > 0 {
 		message += fmt.Sprintf("; kept, because protected from deletion: %s that the tree no longer declares, the first is "+
 			"%s: to have it deleted, a user with the verb unprotect on it must remove its annotation %s",

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
@@ -26,6 +27,9 @@ func TestConditionOf(t *testing.T) {
 	}}}
 	failed := &outcome{failures: []failure{{id, errors.New("denied")}}}
 	kept := &outcome{Plan: inventory.Plan{Protected: []string{"a", "b"}}}
+	ofTemplates := &outcome{Plan: inventory.Plan{TemplateValues: []inventory.TemplateValue{
+		{Namespace: "a", MetadataKey: render.MetadataKey{Field: render.Labels, Key: "tier"}, Template: "defaults"},
+	}}}
 	waiting := &outcome{Plan: inventory.Plan{Waiting: []string{"a"}}}
 	for name, test := range map[string]struct {
 		known   answer
@@ -45,6 +49,12 @@ func TestConditionOf(t *testing.T) {
 			want: condition{reporting.Current, reasonSynced, "commit 0123456 is in force; kept, because protected from " +
 				"deletion: 2 namespaces that the tree no longer declares, the first is a: to have it deleted, a user with " +
 				"the verb unprotect on it must remove its annotation policy.nstpl.dev/deletion-protection"},
+		},
+		"templates have set labels": {
+			known: answer{tree: tree}, outcome: ofTemplates,
+			want: condition{reporting.Current, reasonSynced, "commit 0123456 is in force; in 1 namespace, templates " +
+				"set labels or annotations that the tree declares differently, the first is the label tier of namespace a, by " +
+				"template defaults: remove it from the tree or from the template"},
 		},
 		"objects remain": {known: answer{tree: tree}, outcome: remaining, want: condition{
 			reporting.InProgress, reasonProgressing, "commit 0123456 is being applied: 2 objects remain",
