@@ -259,7 +259,7 @@ func TestOneOfTheProgramsIsDown(t *testing.T) { //nolint:paralleltest // it stop
 
 // A template and a tree that declare the same label of a namespace do not replace each other's value without end: the
 // value of the template stays until the template goes, and the tree says so.
-func TestATreeLeavesTheLabelsOfTemplates(t *testing.T) {
+func TestATreeKeepsTheLabelsOfTemplates(t *testing.T) {
 	t.Parallel()
 	x := newTree(t, "shared")
 	team := func(value string) map[string]string {

@@ -13,7 +13,7 @@ import (
 )
 
 // A tree leaves the label of a namespace that a template has set, and says so.
-func TestPlanLeavesTheValuesOfTemplates(t *testing.T) {
+func TestPlanKeepsTheValuesOfTemplates(t *testing.T) {
 	t.Parallel()
 	key := render.MetadataKey{Field: render.Labels, Key: "tier"}
 	byTree := namespace("ns", labeled("tier", "tree"), labeled("team", "a"))
