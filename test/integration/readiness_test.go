@@ -1,19 +1,24 @@
 package integration_test
 
 import (
+	"crypto/tls"
+	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/operator"
 )
 
 // The operator finds out by a SelfSubjectAccessReview whether the API server calls its webhooks. A webhook denies
@@ -44,6 +49,37 @@ func TestOnlyTheProbeIsDenied(t *testing.T) {
 		_, err := review(t, user, spec)
 		require.NoError(t, err, name)
 	}
+}
+
+// A replica that does not lead is not ready before a leader has written the webhooks.
+func TestReplicaIsNotReadyBeforeALeaderHasWrittenTheWebhooks(t *testing.T) {
+	t.Parallel()
+	cluster := newClusterWithoutOperator(t)
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.OperatorLease},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: new("another-replica"), LeaseDurationSeconds: new(int32(3600)),
+			RenewTime: &metav1.MicroTime{Time: time.Now()},
+		},
+	}
+	require.NoError(t, cluster.client.Create(t.Context(), lease))
+	standby, err := operator.Start(operator.Options{
+		Binary: operatorBinary, Dir: cluster.dir, Kubeconfig: cluster.operatorKubeconfig, Webhooks: cluster.webhookAddress,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = standby.Kill() })
+	s := newScope(t, cluster)
+	s.eventually(func(c *assert.CollectT) { // until it serves its certificate
+		connection, err := tls.Dial("tcp", standby.Webhooks, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test
+		if assert.NoError(c, err) {
+			assert.NoError(c, connection.Close())
+		}
+	})
+	require.Error(t, standby.Get(t.Context(), standby.Probes, "/readyz", io.Discard))
+
+	require.NoError(t, cluster.client.Delete(t.Context(), lease))
+	require.NoError(t, standby.AwaitReady(t.Context()))
+	require.NoError(t, cluster.checkVetting(t.Context()))
 }
 
 // review creates a SelfSubjectAccessReview.

@@ -20,6 +20,8 @@ const (
 	probeName = "probe.policy.nstpl.dev"
 	// probeTimeoutSeconds is short, since a probe that cannot be sent is an answer, too.
 	probeTimeoutSeconds = 1
+	// probedPath is the path of which the webhook denies a review.
+	probedPath = "object.spec.nonResourceAttributes.path"
 )
 
 // A probe finds out whether the API server calls certain webhooks. After they were written, the API server goes on with
@@ -38,6 +40,22 @@ func newProbe(webhooks []admissionregistrationv1.ValidatingWebhook) (probe, erro
 	return probe("/" + probeName + "/" + hex.EncodeToString(digest[:])), nil
 }
 
+// probeOf returns the probe of the webhooks that another replica has written, or "" if there is none.
+func probeOf(webhooks []admissionregistrationv1.ValidatingWebhook) probe {
+	for i := range webhooks {
+		if webhooks[i].Name != probeName {
+			continue
+		}
+		for _, condition := range webhooks[i].MatchConditions {
+			if _, after, found := strings.Cut(condition.Expression, probedPath+" == '"); found {
+				path, _, _ := strings.Cut(after, "'")
+				return probe(path)
+			}
+		}
+	}
+	return ""
+}
+
 // webhook returns the webhook that denies the probe.
 func (p probe) webhook(endpoint Endpoint, bundle []byte) admissionregistrationv1.ValidatingWebhook {
 	return admissionregistrationv1.ValidatingWebhook{
@@ -49,7 +67,7 @@ func (p probe) webhook(endpoint Endpoint, bundle []byte) admissionregistrationv1
 		NamespaceSelector: orEverything(nil), ObjectSelector: orEverything(nil),
 		MatchConditions: Every("probe",
 			"has(object.spec.nonResourceAttributes)",
-			"object.spec.nonResourceAttributes.path == '"+string(p)+"'"),
+			probedPath+" == '"+string(p)+"'"),
 		MatchPolicy: new(admissionregistrationv1.Equivalent), FailurePolicy: new(admissionregistrationv1.Fail),
 		TimeoutSeconds: new(int32(probeTimeoutSeconds)), SideEffects: new(admissionregistrationv1.SideEffectClassNone),
 		AdmissionReviewVersions: []string{"v1"},

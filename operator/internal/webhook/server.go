@@ -1,17 +1,14 @@
 package webhook
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"strconv"
-	"time"
 
 	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -84,7 +81,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	if err := configurations.SetupWithManager(mgr, renewed); err != nil {
 		return fmt.Errorf("set up the controller of webhook configurations: %w", err)
 	}
-	return mgr.AddReadyzCheck("webhooks", ready(mgr, server, o, configurations))
+	return mgr.AddReadyzCheck("webhooks", newReadiness(mgr, server, o, configurations).check)
 }
 
 // serverOptions returns the options of the server without those about certificates that the operator issues.
@@ -135,51 +132,4 @@ func newKeeper(o Options) (*certificates.Keeper, error) {
 	}
 	secrets := o.Clients.CoreV1().Secrets(v1alpha1.OperatorNamespace)
 	return certificates.NewKeeper(secrets, v1alpha1.WebhookSecret, hosts, certificates.DefaultLifetimes()), nil
-}
-
-// ready returns a readiness check. It fails until the replica serves its certificate and, if the replica leads, the API
-// server calls the webhooks that it has written.
-func ready(
-	mgr ctrl.Manager, server ctrlwebhook.Server, o Options, configurations *Configurations,
-) func(*http.Request) error {
-	started := server.StartedChecker()
-	return func(request *http.Request) error {
-		if err := started(request); err != nil {
-			return err
-		}
-		if bundle := configurations.Endpoint.Bundle; bundle != nil {
-			if err := verify(request.Context(), o.Address, bundle()); err != nil {
-				return err
-			}
-		}
-		select {
-		case <-mgr.Elected():
-		default:
-			return nil
-		}
-		select {
-		case <-configurations.Called:
-			return nil
-		default:
-			return errors.New("the API server does not call the webhooks yet")
-		}
-	}
-}
-
-// verify performs a TLS handshake with the webhook server as the API server would.
-func verify(ctx context.Context, address string, bundle []byte) error {
-	authorities := x509.NewCertPool()
-	if !authorities.AppendCertsFromPEM(bundle) {
-		return errors.New("the webhooks have no certificate yet")
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	dialer := &tls.Dialer{Config: &tls.Config{
-		RootCAs: authorities, ServerName: v1alpha1.WebhookService + "." + v1alpha1.OperatorNamespace + ".svc",
-	}}
-	connection, err := dialer.DialContext(ctx, "tcp", address)
-	if err != nil {
-		return fmt.Errorf("the webhook server does not serve its certificate: %w", err)
-	}
-	return connection.Close()
 }
