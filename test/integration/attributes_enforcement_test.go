@@ -333,6 +333,12 @@ func TestAttributesOfTemplatesAreCheckedForTheirAuthors(t *testing.T) {
 			Name: "o", Namespaces: selectLabel("tier", "x"), Labels: map[string]string{"a": "b"},
 		}}
 	}), "may not remove label")
+	// A template whose name comes later in the alphabet replaces the object.
+	for _, objectName := range []string{"a", "$(NAMESPACE)"} {
+		err := other.Create(t.Context(), s.newTemplate("replaces", configMap(objectName, "v")))
+		require.ErrorContains(t, err, fmt.Sprintf("may not remove label %s of ConfigMap a, which is \"prod\"", s.name("env")))
+	}
+	require.NoError(t, other.Create(t.Context(), s.newTemplate("is-replaced", configMap("a", "v")), client.DryRunAll))
 	rule := &v1alpha1.ClusterProtectedAttribute{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("env")}, rule))
 	rule.GuardDeletion = true

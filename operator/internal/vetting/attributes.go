@@ -14,8 +14,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// judgeAttributes returns the protected attributes that an edit sets, or removes from populated objects, and that its
-// author may not change in all namespaces. The rules do not apply to the operator when it populates namespaces, as they
+// judgeAttributes returns the protected attributes that an edit sets, or removes from populated objects, also from those
+// of templates that it overrides, and that its author may not change in all namespaces. The rules do not apply to the operator when it populates namespaces, as they
 // do not apply to Kubernetes' controllers when those copy pod templates. The rules of single namespaces do not apply to
 // templates, which are objects of the cluster.
 func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
@@ -63,16 +63,21 @@ func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 	for _, change := range v.namespaceChanges(rules, v.overrides) {
 		judge("Namespaces", change)
 	}
+	isProtected := func(object *unstructured.Unstructured) bool {
+		return len(rules.Judge(attributes.Change{Old: object.Object, New: map[string]any{}},
+			func(role v1alpha1.RoleReference) bool {
+				return index.Holds(who, role, "")
+			})) > 0
+	}
+	lost, err := v.overriddenLosses(ctx, variants, isProtected)
+	if err != nil {
+		return nil, err
+	}
 	if v.old != nil {
-		isProtected := func(object *unstructured.Unstructured) bool {
-			return len(rules.Judge(attributes.Change{Old: object.Object, New: map[string]any{}},
-				func(role v1alpha1.RoleReference) bool {
-					return index.Holds(who, role, "")
-				})) > 0
-		}
-		for _, lost := range losses(ctx, v.edit, variants, isProtected) {
-			judge(nameOf(lost.before), lost.change())
-		}
+		lost = append(lost, losses(ctx, v.edit, variants, isProtected)...)
+	}
+	for _, one := range lost {
+		judge(nameOf(one.before), one.change())
 	}
 	return problems, nil
 }

@@ -1,0 +1,62 @@
+package vetting
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// overriddenLosses returns the protected objects of the templates that the updated one overrides, with the objects that
+// replace them. isProtected reports whether the author may not remove an object's attributes.
+func (v *review) overriddenLosses(
+	ctx context.Context, variants []render.Variant, isProtected func(*unstructured.Unstructured) bool,
+) ([]loss, error) {
+	if v.updated == nil {
+		return nil, nil
+	}
+	own := namesOf(declarationsOf(v.updated))
+	var all []loss
+	for _, overlap := range overlaps(v.updated, v.others) {
+		if !overlap.overrides {
+			continue
+		}
+		other := &v1alpha1.NamespaceTemplate{}
+		if err := v.live.Get(ctx, client.ObjectKey{Name: overlap.other}, other); err != nil {
+			if client.IgnoreNotFound(err) == nil {
+				continue // it was deleted meanwhile
+			}
+			return nil, fmt.Errorf("read template %s, whose objects it overrides: %w", overlap.other, err)
+		}
+		for _, before := range variantsOf(ctx, other) {
+			for _, object := range before.Objects() {
+				if own[object.GroupVersionKind().GroupKind()].mayHave(object.GetName()) && isProtected(object) {
+					all = append(all, replacements(object, variants)...)
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// replacements returns a protected object with each of the objects that may replace it. A copy of a source has the
+// attributes of the source, so it counts as an object without any.
+func replacements(protected *unstructured.Unstructured, variants []render.Variant) []loss {
+	var all []loss
+	for _, variant := range variants {
+		for _, object := range variant.Objects() {
+			if object.GroupVersionKind().GroupKind() == protected.GroupVersionKind().GroupKind() &&
+				render.MayCoincide(object.GetName(), protected.GetName()) {
+				all = append(all, loss{protected, object})
+			}
+		}
+	}
+	if len(all) == 0 {
+		all = append(all, loss{protected, &unstructured.Unstructured{Object: map[string]any{}}})
+	}
+	return all
+}
