@@ -520,7 +520,7 @@ func TestAttributesAreEnforcedForConcurrentWrites(t *testing.T) {
 // Without the operator, writes that change a protected attribute are denied, and all others are allowed.
 func TestAttributesFailClosedWithoutOperator(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	s.bindRole("", v1alpha1.ClusterRoleKind, s.createAttributeRole("", "deployer"),

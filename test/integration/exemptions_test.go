@@ -457,7 +457,7 @@ func TestTemplatesDeclareNoExemptions(t *testing.T) {
 // operator was running, and it ends those that expired meanwhile.
 func TestExemptionsHoldAfterARestart(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	template := s.createTemplate("t", documents(configMap("a", "1"), configMap("b", "1"), configMap("c", "1")))
 	ns := s.createPopulatedNamespace("ns")
 	s.exempt(ns, template, "a")

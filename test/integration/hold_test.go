@@ -125,7 +125,7 @@ func TestHoldIsNotCalledForInitializedNamespaces(t *testing.T) {
 
 func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	s.createTemplate("defaults", configMap("a", "v"))
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)

@@ -218,7 +218,7 @@ func TestInitializersAreAwaitedWithoutTemplates(t *testing.T) {
 
 func TestInitializerTimeoutsFollowTheFailurePolicy(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	s.createTemplate("defaults", configMap("settings", "v"))
 	s.createInitializers(1, v1alpha1.FailureIgnore, "ignored")
 	ignored := s.createNamespace("ignored")
@@ -301,7 +301,7 @@ func TestInitializationConfigurationReportsAccepted(t *testing.T) {
 
 func TestInitializationContinuesAfterOperatorRestart(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	s.createTemplate("defaults", configMap("settings", "v"))
 	s.createInitializers(3600, v1alpha1.FailureFail, "network")
 	populated := s.createNamespace("populated")

@@ -47,7 +47,7 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, sharedCluster.stop()) }()
+	defer func() { err = errors.Join(err, sharedCluster.stop(), stopIdle()) }()
 	if err := sharedCluster.startOperator(context.Background(),
 		"--exclude-namespaces=excluded-by-flag,excluded-too"); err != nil {
 		return 1, err

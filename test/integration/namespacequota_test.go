@@ -513,7 +513,7 @@ func TestNamespaceQuotaPerCreator(t *testing.T) {
 // While no replica answers, namespaces are put into no policyspace with a limit, and everything else goes on.
 func TestNamespaceQuotaWithoutOperator(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	s.createLimitedSpace(s.newSpace("root", "", countNamespaces, "4"))
 	s.createSpace("below", "root")
 	s.createSpace("free", "")
@@ -541,7 +541,7 @@ func TestNamespaceQuotaWithoutOperator(t *testing.T) {
 // The limit of a policyspace that is Ready is enforced, also if the operator ends at that moment.
 func TestNamespaceQuotaIsEnforcedWhenReady(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	s.createLimitedSpace(s.newSpace("first", "", countNamespaces, "1"))
 	s.createLimitedSpace(s.newSpace("second", "", countNamespaces, "1"))
 	require.NoError(t, s.operator.Kill())

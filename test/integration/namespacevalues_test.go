@@ -281,7 +281,7 @@ func TestValuesAreNotRenderedOnceTheirRuleIsDeleted(t *testing.T) {
 // The value is decided by the API server even while no operator runs: a change is denied, and rendered values stay.
 func TestValuesWithoutTheOperator(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	rule, holder := s.protectValue(v1alpha1.LabelAttribute, "tier")
 	tier := s.name("tier")

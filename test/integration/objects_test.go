@@ -293,18 +293,31 @@ func rawObjects(t *testing.T, objects string) []runtime.RawExtension {
 // parseYAML decodes the documents of a YAML text.
 func parseYAML(t *testing.T, text string) []*unstructured.Unstructured {
 	t.Helper()
+	objects, err := decodeYAML(text)
+	require.NoError(t, err)
+	return objects
+}
+
+// decodeYAML returns the objects of some YAML documents.
+func decodeYAML(text string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
 	for {
 		var document runtime.RawExtension
 		err := decoder.Decode(&document)
 		if errors.Is(err, io.EOF) {
-			return objects
+			return objects, nil
 		}
-		require.NoError(t, err)
+		if err != nil {
+			return nil, err
+		}
 		object := &unstructured.Unstructured{}
-		require.NoError(t, utiljson.Unmarshal(document.Raw, &object.Object))
-		objects = append(objects, object)
+		if err := utiljson.Unmarshal(document.Raw, &object.Object); err != nil {
+			return nil, err
+		}
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
 	}
 }
 

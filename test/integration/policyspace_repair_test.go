@@ -145,7 +145,7 @@ func TestPolicySpaceQuotaObjectIsRepaired(t *testing.T) {
 // Damages that happen while the operator is down are repaired when it starts.
 func TestPolicySpaceQuotaObjectIsRepairedAfterARestart(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	spaces, namespaces := map[string]string{}, map[string][2]string{}
 	for name := range usageQuotaDamages {
 		spaces[name] = fmt.Sprint("s", len(spaces))

@@ -186,7 +186,7 @@ func TestLabelOfAPolicySpaceThatDoesNotExistIsDenied(t *testing.T) {
 // operator is back and the policyspace exists.
 func TestPolicySpacesCanBeDeletedAndNamedWhileTheOperatorIsDown(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	space := s.createSpace("a", "")
 	ns := s.createNamespace("n", s.inSpace("a"))
 	s.waitInSpace(ns.Name, "a")

@@ -172,7 +172,7 @@ func TestProtectedObjectIsNotDeleted(t *testing.T) {
 // The protection holds while the operator is down.
 func TestProtectionHoldsWithoutTheOperator(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	s.createTemplate("defaults", protected(t, configMap("settings", "v")))
 	ns := s.createPopulatedNamespace("a", func(ns *corev1.Namespace) {
 		ns.Annotations = map[string]string{v1alpha1.DeletionProtectionAnnotation: "true"}

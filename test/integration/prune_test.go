@@ -313,7 +313,7 @@ func TestRecreatedObjectBelongsToTheOperator(t *testing.T) {
 // A template that cannot be rendered reports that, and its last accepted revision stays in force.
 func TestBrokenTemplatePrunesNothing(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	template := s.createTemplate("defaults", documents(configMap("keep", "v"), configMap("drop", "v")))
 	ns := s.createPopulatedNamespace("a")
 	for what, broken := range map[string]func(*v1alpha1.NamespaceTemplate){

@@ -162,7 +162,7 @@ func TestARolloutStopsWhenNamespacesFail(t *testing.T) {
 
 func TestWavesPauseAndResume(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	template := s.createTemplate("a", configValue("one"))
 	var canaries, others []*corev1.Namespace
 	for i := range 2 {
@@ -337,7 +337,7 @@ func TestDisablingATemplateDoesNotCompleteItsRollout(t *testing.T) {
 // A template that cannot be compiled any more does not change what it populated, nor keep new namespaces closed.
 func TestTheLastAcceptedRevisionStaysInForce(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	template := s.createTemplate("a", configValue("one"))
 	old := s.createPopulatedNamespace("old")
 	s.updateTemplateUnvetted(template, withObjects(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: '$(X'}, data: 5}\n---\n"+
@@ -356,7 +356,7 @@ func TestTheLastAcceptedRevisionStaysInForce(t *testing.T) {
 // the operator apply a revision that was not vetted.
 func TestRevisionsOfOthersAreIgnored(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	template := s.newTemplate("a", configValue("one"))
 	forged := &appsv1.ControllerRevision{
 		ObjectMeta: metav1.ObjectMeta{

@@ -206,7 +206,7 @@ func TestSelfServiceOnly(t *testing.T) {
 // the policyspace elsewhere, with all its namespaces.
 func TestPolicySpacesStayBelowRules(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	s.createSelfService("sandbox", v1alpha1.SelfService{NamePattern: s.name("sb-*")})
 	s.createSpace("middle", "sandbox")
 	s.createSpace("other", "")

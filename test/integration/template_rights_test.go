@@ -147,7 +147,7 @@ func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 // template.
 func TestAdmissionOfTemplatesWithoutOperatorAllowsDisabling(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	author := s.newTemplateAuthor("author")
 	theirs := s.createTemplate("theirs", configMap("a", "v"), deletesObjects)
 	stays := s.createTemplate("stays", configMap("b", "v"))

@@ -184,7 +184,7 @@ func TestTemplateUseIsRequiredForEachOfManyTemplates(t *testing.T) {
 // was stored, nor while other templates are written, nor while no operator runs.
 func TestTemplateUseIsRequiredOnceATemplateIsStored(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	jane := s.newUser("jane")
 	create := func(name, value string) error {
 		_, err := jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
@@ -255,7 +255,7 @@ func isClosed(channel <-chan struct{}) bool {
 // The operator restores the record of selectors, while it runs and when it starts.
 func TestTemplateUseIsRequiredAfterTheRecordWasEmptied(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	guarded := s.createTemplate("guarded", configMap("a", "v"), requiresUse)
 	jane := s.newUser("jane")
 	record := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
