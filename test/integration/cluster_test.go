@@ -176,8 +176,9 @@ var installed = sync.OnceValues(func() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(),
-		filepath.Join("../..", folder))
+	options := krusty.MakeDefaultOptions()
+	options.Reorder = krusty.ReorderOptionLegacy // namespaces first, as kubectl does
+	built, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), filepath.Join("../..", folder))
 	if err != nil {
 		return nil, err
 	}
