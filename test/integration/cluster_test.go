@@ -169,6 +169,16 @@ func (cluster *testCluster) install(ctx context.Context) error {
 	return operator.WriteKubeconfig(ctx, cluster.controlPlane, cluster.operatorKubeconfig)
 }
 
+// applyManifests applies the manifests as the README says.
+func (cluster *testCluster) applyManifests(ctx context.Context) error {
+	folder, _, err := controlplane.Manifests(controlplane.Version())
+	if err != nil {
+		return err
+	}
+	_, err = cluster.kubectl(ctx, "", "apply", "--kustomize", filepath.Join("../..", folder))
+	return err
+}
+
 // installed returns the manifests that the README applies, with additionalKindsRole and rejectingPolicy. They are built
 // once, and not applied with kubectl, because a test that starts a cluster takes a third less CPU without it.
 var installed = sync.OnceValues(func() ([]*unstructured.Unstructured, error) {

@@ -48,6 +48,9 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, sharedCluster.stop(), stopIdle()) }()
+	if err := sharedCluster.applyManifests(context.Background()); err != nil {
+		return 1, err
+	}
 	if err := sharedCluster.startOperator(context.Background(),
 		"--exclude-namespaces=excluded-by-flag,excluded-too"); err != nil {
 		return 1, err
