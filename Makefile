@@ -83,8 +83,9 @@ cli: control-plane ## Run the tests of kubectl nstpl
 # version of Kubernetes, and not over all tests.
 .PHONY: integration
 integration: control-plane ## Run the operator's tests on a real control plane, and those of the Helm chart
-	go test -count=1 -timeout 60m $$(go list ./test/... | grep -v -e /test/cli -e /test/load -e /test/measure -e /test/scale -e /test/node -e /test/e2e -e /test/sync)
-	go test -count=1 -timeout 20m $(RACE) ./test/sync
+	go test -count=1 -timeout 40m $$(go list ./test/... | grep -v -e /test/cli -e /test/load -e /test/measure -e /test/scale -e /test/node -e /test/e2e -e /test/sync -e /test/integration)
+	go test -count=1 -timeout 60m -parallel 4 ./test/integration
+	go test -count=1 -timeout 30m $(RACE) ./test/sync
 	K8S_VERSION=$(OLDER) go test -count=1 -timeout 40m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound|PolicySpaceTemplatesAreInherited|PolicySpaceQuotaLimitsUsage|Binding|Role|Revoked|DriftIsDetected|DriftCannot|TreeDoesNotManage|SCCRecord)'
 	cd test/helm && go test -count=1 -timeout 10m ./...
 
