@@ -26,8 +26,11 @@ type TemplateValue struct {
 func withoutTemplateValues(
 	declared, live *unstructured.Unstructured, declares func(TemplateValue, populate.RecordedValue) bool,
 ) (*unstructured.Unstructured, []TemplateValue) {
+	if IDOf(declared).GroupKind != namespaceKind {
+		return declared, nil
+	}
 	record := populate.RecordedMetadata(live.GetAnnotations())
-	if IDOf(declared).GroupKind != namespaceKind || len(record) == 0 {
+	if len(record) == 0 {
 		return declared, nil
 	}
 	left := map[string]map[string]string{
