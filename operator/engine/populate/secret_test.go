@@ -94,6 +94,10 @@ func TestFailuresQuoteNoValuesOfSecrets(t *testing.T) {
 			other.Action, other.Declared, other.SourceLost = Prune, nil, other.Declared
 			require.Equal(t, strings.NewReplacer(`Secret "`, `ConfigMap "`, "the Secret", "the ConfigMap", "apply", "delete").
 				Replace(test.want), f.withoutValues(other).Error(), "but not those about copies")
+			dropped := Change{Action: Prune, Kind: other.Kind, Observed: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+				Annotations: map[string]string{v1alpha1.CopyOfAnnotation: "a/b"},
+			}}}
+			require.Equal(t, f.withoutValues(other).Error(), f.withoutValues(dropped).Error(), "also of dropped ones")
 		})
 	}
 }
