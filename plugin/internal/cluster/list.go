@@ -103,7 +103,7 @@ func newRESTClient(config *rest.Config, client *http.Client) (*rest.RESTClient, 
 	return rest.UnversionedRESTClientForConfigAndClient(config, client)
 }
 
-// acceptProtobuf prefers protobuf, which is decoded in a fifth of the time of JSON. The API server has it for the kinds of
+// acceptProtobuf prefers protobuf, which is decoded in less than half the time of JSON. The API server has it for the kinds of
 // Kubernetes.
 const acceptProtobuf = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 
