@@ -103,8 +103,8 @@ func newRESTClient(config *rest.Config, client *http.Client) (*rest.RESTClient, 
 	return rest.UnversionedRESTClientForConfigAndClient(config, client)
 }
 
-// acceptProtobuf prefers protobuf, which is decoded in less than half the time of JSON. The API server has it for the kinds of
-// Kubernetes.
+// acceptProtobuf prefers protobuf, which is decoded in less than half the time of JSON. The API server has it for the
+// kinds of Kubernetes.
 const acceptProtobuf = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 
 // ListNamespaces returns the namespaces that a label selector selects. They lack the metadata that no command needs.
