@@ -19,7 +19,8 @@ import (
 
 // syncScenarios returns the scenarios of nstpl-sync. Faults happen to it, while the operator works undisturbed.
 func syncScenarios() []scenario {
-	all := []scenario{syncFirst(), syncEdit(), syncRename(), syncDelete(), syncProtected(), syncConfirm(), syncChurn()}
+	all := []scenario{syncFirst(), syncEdit(), syncRename(), syncDelete(), syncProtected(), syncLabels(), syncConfirm(),
+		syncChurn()}
 	const lasts = 4 * time.Second
 	notApplied := fault{answer: http.StatusServiceUnavailable, chance: 1, methods: "PATCH", lasts: lasts}
 	templates, spaces := notApplied, notApplied
@@ -256,6 +257,48 @@ func (r *run) observeSame(objects ...client.Object) (problems func() []string) {
 			}
 		}
 		return all
+	}
+}
+
+// syncLabels: a template sets a label of namespaces that the tree declares with another value, while commits change
+// another label. When the template goes, the label gets the value of the tree.
+func syncLabels() scenario {
+	labelled := func(r *run, team string) tree {
+		t := r.firstTree()
+		for path, content := range t {
+			if strings.HasSuffix(path, "/namespace.yaml") {
+				t[path] = strings.Replace(content, "labels: {", "labels: {"+enforceLabel+": privileged, team: "+team+", ", 1)
+			}
+		}
+		return t
+	}
+	waitLabels := func(r *run, level, team string) {
+		r.waitUntilRight("labels are wrong", settleTimeout, func(ctx context.Context) []string {
+			return append(r.differentLabels(ctx, enforceLabel, level), r.differentLabels(ctx, "team", team)...)
+		})
+	}
+	return scenario{
+		name: "sync labels", deletes: []string{undeclared, ".of-b", "local"}, drifts: true,
+		before: func(r *run) {
+			r.createObjectsOfOthers()
+			r.prepareSync()
+			r.commit(labelled(r, "one"))
+			r.follow(nil)
+		},
+		do: func(r *run) {
+			r.createTemplate("levels", configMap, func(template *v1alpha1.NamespaceTemplate) {
+				template.Spec.NamespaceMetadata = &v1alpha1.NamespaceMetadata{Labels: levels("baseline")}
+				template.Spec.DriftPolicy = v1alpha1.DriftCorrect
+			})
+			r.commit(labelled(r, "two"))
+		},
+		leaderless: func(r *run) { r.commit(labelled(r, "three")) },
+		then: func(r *run) {
+			r.commit(labelled(r, "four"))
+			waitLabels(r, "baseline", "four")
+			r.deleteTemplate("levels")
+			waitLabels(r, "privileged", "four")
+		},
 	}
 }
 

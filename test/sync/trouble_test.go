@@ -310,8 +310,7 @@ func TestATreeKeepsTheLabelsOfTemplates(t *testing.T) {
 	require.Equal(t, before, x.versions("shared-a"))
 
 	require.NoError(t, cluster.client.Delete(t.Context(), template))
-	x.waitApplied(x.commit(team("three")))
-	hasLabels("tree", "three")
+	hasLabels("tree", "two")
 }
 
 // Once the objects of a tree are applied, nothing is written, however the files spell them.

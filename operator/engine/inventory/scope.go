@@ -1,6 +1,8 @@
 package inventory
 
 import (
+	"maps"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -35,13 +37,14 @@ func NewScope(
 }
 
 // Concerns reports whether a new plan for the tree may differ from the plan before an object changed. Before is nil if
-// the object was created, and after is nil if it was deleted. Two cases wait for the next interval: a policyspace in Used
-// may be deleted once a namespace of others has left it, and the tree may set a label of a namespace once the template
-// that has set it no longer declares it.
+// the object was created, and after is nil if it was deleted. A policyspace in Used may be deleted once a namespace of
+// others has left it: that is planned at the next interval.
 func (s Scope) Concerns(before, after *unstructured.Unstructured) bool {
 	switch {
 	case before == nil:
 		return s.has(after)
+	case mayHaveSet(before, after):
+		return true
 	case after == nil || isBeingDeleted(before) != isBeingDeleted(after):
 		return s.has(before)
 	}
@@ -50,8 +53,9 @@ func (s Scope) Concerns(before, after *unstructured.Unstructured) bool {
 		return isAdoptedBy(before, s.Tree) != isAdoptedBy(after, s.Tree) ||
 			s.Created[after.GetUID()] && isProtected(before) != isProtected(after)
 	}
-	declared, _ = withoutTemplateValues(declared, after, isAnyDeclared)
-	return !IsInForce(declared, after) || consents(before) != consents(after) ||
+	left, _ := withoutTemplateValues(declared, after, isAnyDeclared)
+	return !IsInForce(left, after) || !IsInForce(declared, after) && hasOtherMetadata(before, after) ||
+		consents(before) != consents(after) ||
 		before.GetLabels()[v1alpha1.TreeLabel] != after.GetLabels()[v1alpha1.TreeLabel]
 }
 
@@ -63,3 +67,9 @@ func (s Scope) has(object *unstructured.Unstructured) bool {
 
 // isAnyDeclared takes every recorded value for one that its template declares.
 func isAnyDeclared(TemplateValue, populate.RecordedValue) bool { return true }
+
+// hasOtherMetadata reports whether labels or annotations changed.
+func hasOtherMetadata(before, after *unstructured.Unstructured) bool {
+	return !maps.Equal(before.GetLabels(), after.GetLabels()) ||
+		!maps.Equal(before.GetAnnotations(), after.GetAnnotations())
+}

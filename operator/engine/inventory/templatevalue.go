@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -68,4 +69,32 @@ func (s State) declares(value TemplateValue, recorded populate.RecordedValue) bo
 	}
 	_, isDeclared := render.DeclaredMetadata(&template.Spec)[value.MetadataKey]
 	return isDeclared
+}
+
+// mayHaveSet reports whether a change is one of a template that may have set labels or annotations of namespaces, and
+// that may no longer declare some of them: the tree may set these then.
+func mayHaveSet(before, after *unstructured.Unstructured) bool {
+	if IDOf(before).GroupKind != templateKind {
+		return false
+	}
+	set := metadataFields(before)
+	return len(set) > 0 && (after == nil || !equality.Semantic.DeepEqual(set, metadataFields(after)))
+}
+
+// metadataFields returns the declarations of labels and annotations in a template and its overlays.
+func metadataFields(template *unstructured.Unstructured) []any {
+	var all []any
+	add := func(fields map[string]any) {
+		if declared := fields["namespaceMetadata"]; declared != nil {
+			all = append(all, declared)
+		}
+	}
+	spec, _ := template.Object["spec"].(map[string]any)
+	add(spec)
+	overlays, _ := spec["overlays"].([]any)
+	for i := range overlays {
+		overlay, _ := overlays[i].(map[string]any)
+		add(overlay)
+	}
+	return all
 }

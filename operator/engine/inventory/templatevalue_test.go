@@ -73,8 +73,8 @@ func TestPlanKeepsTheValuesOfTemplates(t *testing.T) {
 	require.Equal(t, map[string]string{"tier": "tree", "team": "a"}, byTree.GetLabels(), "the declaration is not changed")
 }
 
-// A template that sets a label of a namespace again and again costs the tree nothing.
-func TestValuesOfTemplatesDoNotConcernATree(t *testing.T) {
+// The values of templates concern a tree when they change, and when a template may no longer declare them.
+func TestValuesOfTemplatesConcernATreeWhenTheyChange(t *testing.T) {
 	t.Parallel()
 	byTree := namespace("ns", labeled("tier", "tree"))
 	scope := NewScope("foo", declare(t, byTree), nil, nil)
@@ -88,7 +88,25 @@ func TestValuesOfTemplatesDoNotConcernATree(t *testing.T) {
 	annotations := after.GetAnnotations()
 	annotations[v1alpha1.NamespaceMetadataAnnotation] = record.String()
 	after.SetAnnotations(annotations)
-	require.False(t, scope.Concerns(before, after))
+	require.True(t, scope.Concerns(before, after), "the template may be gone")
+	status := after.DeepCopy()
+	status.Object["status"] = map[string]any{"phase": "Active"}
+	require.False(t, scope.Concerns(after, status))
+
+	setting := defaults(t, v1alpha1.NamespaceTemplateSpec{
+		NamespaceMetadata: &v1alpha1.NamespaceMetadata{Labels: map[string]string{"tier": "template"}},
+	})
+	inOverlay := defaults(t, v1alpha1.NamespaceTemplateSpec{Overlays: []v1alpha1.Overlay{{
+		NamespaceMetadata: &v1alpha1.NamespaceMetadata{Labels: map[string]string{"tier": "template"}},
+	}}})
+	without := defaults(t, v1alpha1.NamespaceTemplateSpec{})
+	for _, template := range []*unstructured.Unstructured{setting, inOverlay} {
+		require.True(t, scope.Concerns(template, nil), "the tree may set the label again")
+		require.True(t, scope.Concerns(template, without))
+		require.False(t, scope.Concerns(without, template))
+		require.False(t, scope.Concerns(template, template.DeepCopy()))
+	}
+	require.False(t, scope.Concerns(without, nil))
 }
 
 // defaults returns the template defaults as it is in the cluster.

@@ -199,8 +199,10 @@ func (o *Object) isReplaceableCopy() bool {
 
 // isOfCopy reports whether the change is about a copy of a source, also one that no template declares any more.
 func (c Change) isOfCopy() bool {
-	object := cmp.Or(c.Declared, c.SourceLost)
-	return object != nil && object.isCopy() || c.Observed != nil && c.Observed.Annotations[v1alpha1.CopyOfAnnotation] != ""
+	if object := cmp.Or(c.Declared, c.SourceLost); object != nil && object.isCopy() {
+		return true
+	}
+	return c.Observed != nil && c.Observed.Annotations[v1alpha1.CopyOfAnnotation] != ""
 }
 
 func (o *Object) isCopy() bool {

@@ -14,10 +14,10 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// judgeAttributes returns the protected attributes that an edit sets, or removes from populated objects, also from those
-// of templates that it overrides, and that its author may not change in all namespaces. The rules do not apply to the operator when it populates namespaces, as they
-// do not apply to Kubernetes' controllers when those copy pod templates. The rules of single namespaces do not apply to
-// templates, which are objects of the cluster.
+// judgeAttributes returns the protected attributes that an edit sets, or removes from populated objects, and that its
+// author may not change in all namespaces. Objects of templates that the edited one overrides count as well. The rules
+// do not apply to the operator when it populates namespaces, as they do not apply to Kubernetes' controllers when those
+// copy pod templates. The rules of single namespaces do not apply to templates, which are objects of the cluster.
 func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 	who := attributes.Requester{Name: v.request.UserInfo.Username, Groups: v.request.UserInfo.Groups}
 	rules, err := v.attributes.Rules(ctx, v.request.Revision)
