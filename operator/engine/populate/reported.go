@@ -26,7 +26,7 @@ var (
 	// reportedObject matches a finding about an object: see Finding.String.
 	reportedObject = regexp.MustCompile(`^(?s)([a-z0-9.-]+/\S+?)(?: of template (\S+?))?: (.*)$`)
 	// reportedCount matches the part of a message that counts the objects and names the templates.
-	reportedCount = regexp.MustCompile(`^\d+ objects of `)
+	reportedCount = regexp.MustCompile(`^\d+ objects? of `)
 )
 
 // ReportedFindings returns the findings that a Populated condition, which may be nil, contains. The message of the

@@ -73,7 +73,7 @@ func TestReportedFindingsHaveTheirReasons(t *testing.T) {
 		findings := Findings(declared, Result{})
 		require.Len(t, findings, 1)
 		reported := ReportedFindings(&corev1.NamespaceCondition{
-			Status: corev1.ConditionTrue, Message: "1 objects of t; " + findings[0].String(),
+			Status: corev1.ConditionTrue, Message: "1 object of t; " + findings[0].String(),
 		})
 		require.Len(t, reported, 1)
 		require.Equal(t, reason, reported[0].Reason)

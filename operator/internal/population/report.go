@@ -46,7 +46,7 @@ func reportOf(plan populate.Plan, result populate.Result, findings []populate.Fi
 	report.Status, report.Reason = corev1.ConditionTrue, populate.ConditionPopulated
 	var parts []string
 	if isPopulated && len(plan.Templates) > 0 {
-		parts = append(parts, fmt.Sprintf("%d objects of %s", len(plan.Objects), templateNames(plan.Templates)))
+		parts = append(parts, countObjects(len(plan.Objects))+" of "+templateNames(plan.Templates))
 	}
 	for _, finding := range findings {
 		if finding.Severity == populate.Error {
@@ -199,4 +199,12 @@ func orNull(value string) any {
 		return nil
 	}
 	return value
+}
+
+// countObjects returns a number of objects in words.
+func countObjects(n int) string {
+	if n == 1 {
+		return "1 object"
+	}
+	return fmt.Sprintf("%d objects", n)
 }
