@@ -21,8 +21,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
-	testoperator "nstpl.dev/nstpl/test/operator"
-	"nstpl.dev/nstpl/test/process"
+	"nstpl.dev/nstpl/test/operator"
 )
 
 var update = flag.Bool("update", false, "update the expected output in the scripts")
@@ -149,38 +148,32 @@ func install(t *testing.T, cluster *controlplane.Cluster) {
 	}, time.Minute, 50*time.Millisecond)
 }
 
-// startOperator starts the operator and waits until it is the leader. The end of the test stops it.
+// startOperator starts the operator, with the rights on Secrets and Services that some scripts need, and waits until it
+// is ready. The end of the test stops it.
 func startOperator(t *testing.T, cluster *controlplane.Cluster) {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "nstpl-operator")
+	kubectl(t, cluster, "apply", "-f", filepath.Join("testdata", "rights.yaml"))
+	for _, resource := range []string{"secrets", "services"} {
+		require.Eventually(t, func() bool {
+			return exec.CommandContext(t.Context(), cluster.Kubectl, "--kubeconfig", cluster.Kubeconfig, "auth", "can-i", "delete",
+				resource, "--all-namespaces", "--as", "system:serviceaccount:nstpl-system:nstpl-operator").Run() == nil
+		}, time.Minute, 50*time.Millisecond)
+	}
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "nstpl-operator")
 	out, err := exec.Command("go", "build", "-o", binary, "nstpl.dev/nstpl/cmd/nstpl-operator").CombinedOutput()
 	require.NoError(t, err, "build the operator: %s", out)
-	addresses, err := process.FreeAddresses(1)
+	kubeconfig := filepath.Join(dir, "operator.kubeconfig")
+	require.NoError(t, operator.WriteKubeconfig(t.Context(), cluster, kubeconfig))
+	started, err := operator.Start(operator.Options{Binary: binary, Dir: dir, Kubeconfig: kubeconfig})
 	require.NoError(t, err)
-	webhooks := addresses[0]
-	_, flags, err := controlplane.Manifests(controlplane.Version())
-	require.NoError(t, err)
-	operator := exec.Command(binary, append(flags, "--metrics-bind-address=0", "--health-probe-bind-address=0",
-		"--webhook-bind-address="+webhooks, "--webhook-url=https://"+webhooks)...)
-	kubeconfig := filepath.Join(t.TempDir(), "operator.kubeconfig")
-	require.NoError(t, testoperator.WriteKubeconfig(t.Context(), cluster, kubeconfig))
-	operator.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
-	log, err := os.Create(filepath.Join(t.TempDir(), "operator.log"))
-	require.NoError(t, err)
-	operator.Stdout, operator.Stderr = log, log
-	require.NoError(t, operator.Start())
 	t.Cleanup(func() {
-		_ = operator.Process.Kill()
-		_ = operator.Wait()
 		if t.Failed() {
-			text, _ := os.ReadFile(log.Name())
-			t.Logf("the operator's log:\n%s", text)
+			t.Logf("the operator's log:\n%s", started.Log(""))
 		}
+		_ = started.Kill()
 	})
-	require.Eventually(t, func() bool {
-		return exec.CommandContext(t.Context(), cluster.Kubectl, "--kubeconfig", cluster.Kubeconfig,
-			"get", "lease", "nstpl-operator", "--namespace", "nstpl-system").Run() == nil
-	}, time.Minute, 50*time.Millisecond)
+	require.NoError(t, started.AwaitReady(t.Context()))
 }
 
 func kubectl(t *testing.T, cluster *controlplane.Cluster, args ...string) {
