@@ -79,7 +79,7 @@ unit: control-plane ## Run the unit tests, with the race detector where there is
 cli: control-plane ## Run the tests of kubectl nstpl
 	go test -count=1 -timeout 20m ./test/cli/... ./test/scale
 
-# The race detector makes the operator three times slower. So it runs over nstpl-sync, and over the tests with an older
+# The race detector more than doubles the operator's CPU time. So it runs over nstpl-sync, and over the tests with an older
 # version of Kubernetes, and not over all tests.
 .PHONY: integration
 integration: control-plane ## Run the operator's tests on a real control plane, and those of the Helm chart

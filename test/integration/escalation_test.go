@@ -28,7 +28,7 @@ import (
 )
 
 var (
-	escalationFor = flag.Duration("escalation.for", 30*time.Second,
+	escalationFor = flag.Duration("escalation.for", time.Minute,
 		"how long to search for escalations; rounds that have begun are completed")
 	escalationSeed = flag.Uint64("escalation.seed", 1,
 		"seed of the rounds; 0 chooses a random seed")

@@ -121,7 +121,7 @@ func TestPolicySpaceQuotaIsEnforcedDuringRenames(t *testing.T) {
 			more := func() {
 				t.Helper()
 				before := created.Load()
-				s.eventually(func(c *assert.CollectT) { assert.Greater(c, created.Load(), before+3) })
+				s.eventually(func(c *assert.CollectT) { assert.Greater(c, created.Load(), before+10) })
 			}
 			more()
 			rename(s, namespaces)

@@ -8,6 +8,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // Scope says which objects concern a tree.
@@ -66,7 +67,7 @@ func (s Scope) has(object *unstructured.Unstructured) bool {
 }
 
 // isAnyDeclared takes every recorded value for one that its template declares.
-func isAnyDeclared(TemplateValue, populate.RecordedValue) bool { return true }
+func isAnyDeclared(render.MetadataKey, populate.RecordedValue) bool { return true }
 
 // hasOtherMetadata reports whether labels or annotations changed.
 func hasOtherMetadata(before, after *unstructured.Unstructured) bool {

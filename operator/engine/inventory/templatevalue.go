@@ -25,7 +25,7 @@ type TemplateValue struct {
 // withoutTemplateValues returns a declared namespace without the labels and annotations that templates have set to
 // other values, and these. The template is asked, too, since what it no longer declares may remain on the namespace.
 func withoutTemplateValues(
-	declared, live *unstructured.Unstructured, declares func(TemplateValue, populate.RecordedValue) bool,
+	declared, live *unstructured.Unstructured, declares func(render.MetadataKey, populate.RecordedValue) bool,
 ) (*unstructured.Unstructured, []TemplateValue) {
 	if IDOf(declared).GroupKind != namespaceKind {
 		return declared, nil
@@ -42,10 +42,9 @@ func withoutTemplateValues(
 	for _, key := range slices.SortedFunc(maps.Keys(record), render.MetadataKey.Compare) {
 		wanted, isDeclared := left[key.Field][key.Key]
 		value, exists := current[key.Field][key.Key]
-		set := TemplateValue{declared.GetName(), key, record[key].Template}
-		if isDeclared && exists && wanted != value && record[key].IsIn(value) && declares(set, record[key]) {
+		if isDeclared && exists && wanted != value && record[key].IsIn(value) && declares(key, record[key]) {
 			delete(left[key.Field], key.Key)
-			values = append(values, set)
+			values = append(values, TemplateValue{declared.GetName(), key, record[key].Template})
 		}
 	}
 	if len(values) == 0 {
@@ -58,43 +57,30 @@ func withoutTemplateValues(
 }
 
 // declares reports whether the template that a record names exists and still declares the label or the annotation.
-func (s State) declares(value TemplateValue, recorded populate.RecordedValue) bool {
-	live := s.Live[ID{templateKind, recorded.Template}]
-	if live == nil || live.GetUID() != recorded.UID {
-		return false
+func (s State) declares(key render.MetadataKey, recorded populate.RecordedValue) bool {
+	template := s.Live[ID{templateKind, recorded.Template}]
+	_, isDeclared := declaredBy(template)[key]
+	return isDeclared && template.GetUID() == recorded.UID
+}
+
+// declaredBy returns the labels and annotations of namespaces that a template declares. The template may be nil.
+func declaredBy(object *unstructured.Unstructured) map[render.MetadataKey][]string {
+	if object == nil {
+		return nil
 	}
 	template := &v1alpha1.NamespaceTemplate{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, template); err != nil {
-		return false
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, template); err != nil {
+		return nil // the API server has validated it
 	}
-	_, isDeclared := render.DeclaredMetadata(&template.Spec)[value.MetadataKey]
-	return isDeclared
+	return render.DeclaredMetadata(&template.Spec)
 }
 
 // mayHaveSet reports whether a change is one of a template that may have set labels or annotations of namespaces, and
-// that may no longer declare some of them: the tree may set these then.
+// that may no longer declare some of them: the tree may set these then. After is nil if the template was deleted.
 func mayHaveSet(before, after *unstructured.Unstructured) bool {
 	if IDOf(before).GroupKind != templateKind {
 		return false
 	}
-	set := metadataFields(before)
-	return len(set) > 0 && (after == nil || !equality.Semantic.DeepEqual(set, metadataFields(after)))
-}
-
-// metadataFields returns the declarations of labels and annotations in a template and its overlays.
-func metadataFields(template *unstructured.Unstructured) []any {
-	var all []any
-	add := func(fields map[string]any) {
-		if declared := fields["namespaceMetadata"]; declared != nil {
-			all = append(all, declared)
-		}
-	}
-	spec, _ := template.Object["spec"].(map[string]any)
-	add(spec)
-	overlays, _ := spec["overlays"].([]any)
-	for i := range overlays {
-		overlay, _ := overlays[i].(map[string]any)
-		add(overlay)
-	}
-	return all
+	set := declaredBy(before)
+	return len(set) > 0 && !equality.Semantic.DeepEqual(set, declaredBy(after))
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -63,6 +64,8 @@ func (o *outline) binds(role string) bool {
 type Outlines struct {
 	// synced reports whether all templates of the start are known.
 	synced func() bool
+	// templates reads the templates from the cache.
+	templates client.Reader
 
 	mu     sync.Mutex
 	byName map[string]*outlined
@@ -76,7 +79,7 @@ type outlined struct {
 
 // NewOutlines returns the outlines of the templates in a cache.
 func NewOutlines(ctx context.Context, templates cache.Cache) (*Outlines, error) {
-	o := &Outlines{byName: map[string]*outlined{}}
+	o := &Outlines{templates: templates, byName: map[string]*outlined{}}
 	informer, err := templates.GetInformer(ctx, &v1alpha1.NamespaceTemplate{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, err
@@ -95,6 +98,15 @@ func NewOutlines(ctx context.Context, templates cache.Cache) (*Outlines, error) 
 	}
 	o.synced = registered.HasSynced
 	return o, nil
+}
+
+// template returns a template, which must not be changed.
+func (o *Outlines) template(ctx context.Context, name string) (*v1alpha1.NamespaceTemplate, error) {
+	template := &v1alpha1.NamespaceTemplate{}
+	if err := o.templates.Get(ctx, client.ObjectKey{Name: name}, template, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("read template %s: %w", name, err)
+	}
+	return template, nil
 }
 
 func (o *Outlines) set(template *v1alpha1.NamespaceTemplate) {

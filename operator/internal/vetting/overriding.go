@@ -2,12 +2,10 @@ package vetting
 
 import (
 	"context"
-	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
@@ -25,12 +23,12 @@ func (v *review) overriddenLosses(
 		if !overlap.overrides {
 			continue
 		}
-		other := &v1alpha1.NamespaceTemplate{}
-		if err := v.live.Get(ctx, client.ObjectKey{Name: overlap.other}, other); err != nil {
-			if client.IgnoreNotFound(err) == nil {
-				continue // it was deleted meanwhile
-			}
-			return nil, fmt.Errorf("read template %s, whose objects it overrides: %w", overlap.other, err)
+		other, err := v.outlines.template(ctx, overlap.other)
+		if apierrors.IsNotFound(err) {
+			continue // it was deleted meanwhile
+		}
+		if err != nil {
+			return nil, err
 		}
 		for _, before := range variantsOf(ctx, other) {
 			for _, object := range before.Objects() {

@@ -10,7 +10,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -103,26 +102,10 @@ func newRESTClient(config *rest.Config, client *http.Client) (*rest.RESTClient, 
 	return rest.UnversionedRESTClientForConfigAndClient(config, client)
 }
 
-// acceptProtobuf prefers protobuf, which is decoded in less than half the time of JSON. The API server has it for the
-// kinds of Kubernetes.
-const acceptProtobuf = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-
 // ListNamespaces returns the namespaces that a label selector selects. They lack the metadata that no command needs.
 func (c *Cluster) ListNamespaces(ctx context.Context, selector string) ([]*corev1.Namespace, error) {
-	var namespaces []*corev1.Namespace
-	request := func(ctx context.Context, options metav1.ListOptions) (string, error) {
-		var chunk corev1.NamespaceList
-		err := c.rest.Get().AbsPath(pathOf(corev1.SchemeGroupVersion.WithResource("namespaces"), "")...).
-			SetHeader("Accept", acceptProtobuf).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(&chunk)
-		for i := range chunk.Items {
-			ns := chunk.Items[i]
-			reduceNamespace(&ns)
-			namespaces = append(namespaces, &ns)
-		}
-		return chunk.Continue, err
-	}
-	err := Chunks(ctx, c.ChunkSize, metav1.ListOptions{LabelSelector: selector}, request, func() { namespaces = nil })
-	return namespaces, err
+	return list(ctx, c, corev1.SchemeGroupVersion.WithResource("namespaces"), "",
+		metav1.ListOptions{LabelSelector: selector}, reduceNamespace)
 }
 
 // reduceNamespace removes metadata of a namespace. The managedFields show whether a namespace without a recorded
