@@ -121,13 +121,21 @@ func normalize(content map[string]any) {
 	}
 	metadata["managedFields"] = owners(metadata)
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
-		for _, key := range []string{
-			v1alpha1.HashAnnotation, v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation,
-			v1alpha1.MCSAnnotation, v1alpha1.ExpiresAnnotation,
-		} {
+		for _, key := range []string{v1alpha1.HashAnnotation, v1alpha1.ExpiresAnnotation} {
 			if annotations[key] != nil {
 				annotations[key] = "set"
 			}
+		}
+		// Whether IDs are given depends on the constraint of another run, which may still exist when this one begins. The
+		// scenarios uids and accounts check the IDs.
+		for _, key := range []string{
+			v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation,
+			v1alpha1.AccountUIDAnnotation,
+		} {
+			delete(annotations, key)
+		}
+		if len(annotations) == 0 {
+			delete(metadata, "annotations")
 		}
 		if record, ok := annotations[v1alpha1.NamespaceMetadataAnnotation].(string); ok {
 			annotations[v1alpha1.NamespaceMetadataAnnotation] = uidOfTemplate.ReplaceAllString(record, "")
