@@ -64,16 +64,27 @@ func (h *history) add(event done) {
 }
 
 // check returns a violation if no order of the operations keeps within a limit. For an operation with an unknown
-// outcome, the objects that exist in the end show whether it was executed, but not when.
+// outcome, what happened to its object shows whether it was executed, but not when.
 func (h *history) check(limit int, there map[string]string) []string {
 	var operations []porcupine.Operation
 	end := h.now()
+	destroyed := map[string]time.Duration{}
+	for _, event := range h.events {
+		if event.operation == destroy {
+			destroyed[event.object] = event.called
+		}
+	}
 	for _, event := range h.events {
 		over := event.over
 		if event.outcome == unknown {
 			over = end
-			if _, exists := there[event.object]; exists != (event.operation == create) {
+			_, exists := there[event.object]
+			seen, isDestroyed := destroyed[event.object]
+			switch {
+			case event.operation == destroy && exists, event.operation == create && !exists && !isDestroyed:
 				continue
+			case event.operation == create && isDestroyed: // clients delete only objects that they have seen before
+				over = seen - 1
 			}
 		}
 		if event.outcome != refused {

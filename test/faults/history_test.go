@@ -55,6 +55,16 @@ func TestHistory(t *testing.T) {
 		"a lost answer, and the object does not exist": {[]done{
 			at(create, "a", accepted, 0, 1), at(create, "b", unknown, 2, 3), at(create, "c", accepted, 4, 5),
 		}, []string{"a", "c"}, true},
+		"a lost answer, and the object was deleted": {
+			[]done{at(create, "a", unknown, 0, 1), at(destroy, "a", accepted, 2, 3)}, nil, true,
+		},
+		"a lost answer, and the object was deleted after the limit was exceeded": {[]done{
+			at(create, "b", accepted, 0, 1), at(create, "a", unknown, 2, 3), at(create, "c", accepted, 4, 5),
+			at(destroy, "a", accepted, 6, 7),
+		}, []string{"b", "c"}, false},
+		"a lost answer to a creation and to the deletion": {
+			[]done{at(create, "a", unknown, 0, 1), at(destroy, "a", unknown, 2, 3)}, nil, true,
+		},
 		"a lost deletion that was": {[]done{
 			at(create, "a", accepted, 0, 1), at(create, "b", accepted, 2, 3), at(destroy, "a", unknown, 4, 5),
 			at(create, "c", accepted, 6, 7),
