@@ -123,6 +123,12 @@ func Count(requests []Request) map[string]int {
 	return counts
 }
 
+// isForcedApply reports whether a request is a server-side apply as the operator and nstpl-sync send it. Other patches
+// create nothing.
+func (r Request) isForcedApply() bool {
+	return r.Verb == "patch" && strings.Contains(r.RequestURI, "force=true")
+}
+
 func (r Request) storesNothing() bool {
 	switch r.ObjectRef.Resource {
 	case "events", "leases", "selfsubjectaccessreviews", "subjectaccessreviews":
@@ -153,7 +159,7 @@ func (a *Log) CheckDeletionsOf(user string, point int, expected func(Request) bo
 		}
 		about := object{r.ObjectRef.APIGroup, r.ObjectRef.Resource, r.ObjectRef.Namespace, r.ObjectRef.Name}
 		switch done := r.Stage == "ResponseComplete"; {
-		case !done && r.Verb == "patch" && creators[about] == "":
+		case !done && r.isForcedApply() && creators[about] == "":
 			creators[about] = r.User.Username // the answer is not logged if the client is killed meanwhile
 		case done && r.ResponseStatus.Code == 201:
 			creators[about] = r.User.Username
