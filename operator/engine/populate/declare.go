@@ -1,12 +1,8 @@
 package populate
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -217,11 +213,7 @@ func stamp(
 	}
 	objects := make([]Object, 0, len(stamped))
 	for _, object := range stamped {
-		hash, err := hashOf(object)
-		if err != nil {
-			return nil, nil, nil, fmt.Errorf("template %s: %w", template.Name, err)
-		}
-		objects = append(objects, Object{Unstructured: object, Template: template, Hash: hash})
+		objects = append(objects, Object{Unstructured: object.Unstructured, Template: template, Hash: object.Hash})
 	}
 	if len(template.Spec.Sources) > 0 {
 		if objects, err = filled(objects, values.Namespace, sources); err != nil {
@@ -230,24 +222,6 @@ func stamp(
 	}
 	metadata, unknown := compiled.StampMetadata(values)
 	return objects, metadata, append(omitted, unknown...), nil
-}
-
-// hashOf returns a hash of the object's JSON, in which Go sorts keys. It omits the namespace, so that equal objects in
-// many namespaces have the same hash. 64 bits suffice to distinguish the few contents that one object ever has. A user
-// gains nothing by a collision, because the ownership in managedFields is compared too.
-func hashOf(object *unstructured.Unstructured) (string, error) {
-	content := maps.Clone(object.Object)
-	if metadata, ok := content["metadata"].(map[string]any); ok {
-		metadata = maps.Clone(metadata)
-		delete(metadata, "namespace")
-		content["metadata"] = metadata
-	}
-	data, err := json.Marshal(content)
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:8]), nil
 }
 
 // Matching returns the templates that populate ns, or the reason why no template may populate it.

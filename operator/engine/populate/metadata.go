@@ -257,7 +257,7 @@ func (m *MetadataChange) declared() *Object {
 			template = value.Declared.Template
 		}
 	}
-	hash, err := hashOf(object)
+	hash, err := render.Hash(object)
 	if template == nil || err != nil {
 		return nil
 	}

@@ -50,8 +50,8 @@ func SameRecord(a, b *metav1.PartialObjectMetadata) bool {
 
 // ownsLabel reports whether a managedFields entry contains the label that names an object's template.
 func ownsLabel(entry metav1.ManagedFieldsEntry) bool {
-	owned := fieldSet{}
-	if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned) != nil {
+	owned, err := ownedFields(&entry)
+	if err != nil {
 		return false
 	}
 	_, owns := owned.child("f:metadata").child("f:labels")["f:"+v1alpha1.TemplateNameLabel]
@@ -69,42 +69,18 @@ func Rewritten(before, after metav1.Object) bool {
 	if old == nil || !old.Time.Equal(entry.Time) {
 		return true
 	}
-	oldFields, newFields := fieldSet{}, fieldSet{}
 	if old.FieldsV1 == nil || entry.FieldsV1 == nil || old.FieldsV1.GetRawString() == entry.FieldsV1.GetRawString() {
 		return false
 	}
-	if json.Unmarshal(old.FieldsV1.GetRawBytes(), &oldFields) != nil ||
-		json.Unmarshal(entry.FieldsV1.GetRawBytes(), &newFields) != nil {
-		return true
-	}
-	return !newFields.within(oldFields)
-}
-
-// within reports whether another set contains all fields of this one. A node without children owns everything below it,
-// so it is not within a node that has children.
-func (s fieldSet) within(other fieldSet) bool {
-	for key, child := range s {
-		otherChild, ok := other[key]
-		if isEmptied := len(child) == 0 && len(otherChild) > 0; !ok || isEmptied || !child.within(otherChild) {
-			return false
-		}
-	}
-	return true
+	oldFields, oldErr := ownedFields(old)
+	newFields, newErr := ownedFields(entry)
+	return oldErr != nil || newErr != nil || !newFields.within(oldFields)
 }
 
 // IsOwnEntry reports whether a managedFields entry records the fields that nstpl applied.
 func IsOwnEntry(entry *metav1.ManagedFieldsEntry) bool {
 	return entry.Manager == v1alpha1.FieldManager && entry.Operation == metav1.ManagedFieldsOperationApply &&
 		entry.Subresource == ""
-}
-
-// ownedFields returns the fields that an entry owns.
-func ownedFields(entry *metav1.ManagedFieldsEntry) (fieldSet, error) {
-	owned := fieldSet{}
-	if entry.FieldsV1 == nil {
-		return owned, nil
-	}
-	return owned, json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned)
 }
 
 // lostFields returns the sorted paths of the declared fields that an entry does not own.
@@ -120,31 +96,40 @@ func lostFields(declared map[string]any, entry *metav1.ManagedFieldsEntry) ([]st
 // itself shows which maps and lists the API server treats as atomic.
 func (s fieldSet) lostOf(declared map[string]any) []string {
 	var lost []string
-	for _, field := range slices.Sorted(maps.Keys(declared)) {
+	for field, value := range declared {
 		switch field {
 		case "apiVersion", "kind", "status":
 			// An apply never owns these. The API server drops a status that is not written through the subresource.
 		case "metadata":
-			if metadata, ok := declared[field].(map[string]any); ok {
-				lost = append(lost, lostMetadata(metadata, s.child("f:metadata"))...)
+			if metadata, ok := value.(map[string]any); ok {
+				lost = append(lost, below("metadata", lostMetadata(metadata, s.child("f:metadata")))...)
 			}
 		default:
-			lost = append(lost, s.lost(field, "f:"+field, declared[field])...)
+			lost = append(lost, below(field, s.lost("f:"+field, value))...)
 		}
 	}
+	slices.Sort(lost)
 	return lost
 }
 
-// lostMetadata skips the fields for which the API server never records an owner. Templates may contain some of them,
-// because kubectl create --dry-run prints them.
+// below returns the paths below a field.
+func below(field string, paths []string) []string {
+	for i := range paths {
+		paths[i] = field + paths[i]
+	}
+	return paths
+}
+
+// lostMetadata returns the paths below metadata, as lost does. It skips the fields for which the API server never records
+// an owner. Templates may contain some of them, because kubectl create --dry-run prints them.
 func lostMetadata(metadata map[string]any, owned fieldSet) []string {
 	var lost []string
-	for _, field := range slices.Sorted(maps.Keys(metadata)) {
+	for field, value := range metadata {
 		switch field {
 		case "name", "namespace", "creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink",
 			"uid":
 		default:
-			lost = append(lost, owned.lost("metadata."+field, "f:"+field, metadata[field])...)
+			lost = append(lost, below("."+field, owned.lost("f:"+field, value))...)
 		}
 	}
 	return lost
@@ -199,19 +184,13 @@ func splitFields(recorded string) []string {
 	return slices.DeleteFunc(strings.Split(recorded, "\n"), func(path string) bool { return path == "" })
 }
 
-// fieldSet is a node of FieldsV1. Its keys are "f:<name>" for a field, "k:<keys>" for an item of a list with keys,
-// "v:<value>" for an item of a set and "." for the node itself. A node without children is owned as a whole.
-type fieldSet map[string]fieldSet
-
-func (s fieldSet) child(key string) fieldSet {
-	return s[key]
-}
-
-// lost returns the paths of the fields in a declared value that are not owned. The key is that of the value in s.
-func (s fieldSet) lost(path, key string, value any) []string {
+// lost returns the paths, below a declared value, of its fields that are not owned, in any order. The path of the value
+// itself is empty. The key is that of the value in s. Usually all fields are owned, so paths are put together only for
+// the others.
+func (s fieldSet) lost(key string, value any) []string {
 	node, ok := s[key]
 	if fields, isMap := value.(map[string]any); !ok && (!isMap || len(fields) == 0) {
-		return []string{path}
+		return []string{""}
 	}
 	if ok && len(node) == 0 {
 		return nil
@@ -219,15 +198,16 @@ func (s fieldSet) lost(path, key string, value any) []string {
 	var lost []string
 	switch value := value.(type) {
 	case map[string]any:
-		for _, field := range slices.Sorted(maps.Keys(value)) {
-			lost = append(lost, node.lost(path+"."+field, "f:"+field, value[field])...)
+		for field, value := range value {
+			lost = append(lost, below("."+field, node.lost("f:"+field, value))...)
 		}
 	case []any:
 		for i, key := range node.itemKeys(value) {
-			if name := path + "[" + itemName(key, value[i]) + "]"; key == "" {
+			name := "[" + itemName(key, value[i]) + "]"
+			if key == "" {
 				lost = append(lost, name)
 			} else {
-				lost = append(lost, node.lost(name, key, value[i])...)
+				lost = append(lost, below(name, node.lost(key, value[i]))...)
 			}
 		}
 	}

@@ -324,11 +324,7 @@ func without(lost []string, unowned string) []string {
 }
 
 // hasHash reports whether the set has the applied-hash annotation: nstpl was the last client that wrote it.
-func (s fieldSet) hasHash() bool {
-	return len(s.lostOf(map[string]any{
-		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.HashAnnotation: ""}},
-	})) == 0
-}
+func (s fieldSet) hasHash() bool { return s.hasAnnotation(v1alpha1.HashAnnotation) }
 
 // lostReason returns the fields that were changed and the managers that may have changed them.
 func lostReason(lost []string, observed *metav1.PartialObjectMetadata) string {

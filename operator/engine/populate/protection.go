@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // An object with DeletionProtectionAnnotation is not deleted: an admission policy denies that to every client. Every
@@ -36,9 +37,7 @@ func IsProtectedByTemplate(object metav1.Object) bool {
 		return false
 	}
 	owned, err := ownedFields(entry)
-	return err == nil && len(owned.lostOf(map[string]any{
-		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.DeletionProtectionAnnotation: "true"}},
-	})) == 0
+	return err == nil && owned.hasAnnotation(v1alpha1.DeletionProtectionAnnotation)
 }
 
 // keepProtection returns the declaration to apply to an observed object. It is the declaration itself, with
@@ -63,7 +62,7 @@ func keepProtection(declared *Object, observed *metav1.PartialObjectMetadata) *O
 	annotations[v1alpha1.DeletionProtectionAnnotation] = "true"
 	kept.SetAnnotations(annotations)
 	var err error
-	if kept.Hash, err = hashOf(kept.Unstructured); err != nil {
+	if kept.Hash, err = render.Hash(kept.Unstructured); err != nil {
 		return declared // cannot happen: the declaration has a hash
 	}
 	return &kept

@@ -157,7 +157,7 @@ func (o *Object) fill(source Source) error {
 	content := maps.Clone(o.Object)
 	content["source"] = source.Digest
 	var err error
-	if o.Hash, err = hashOf(&unstructured.Unstructured{Object: content}); err != nil {
+	if o.Hash, err = render.Hash(&unstructured.Unstructured{Object: content}); err != nil {
 		return err
 	}
 	o.Unstructured = &unstructured.Unstructured{Object: o.Object}

@@ -76,10 +76,11 @@ func finish(
 	for _, object := range slices.Concat(objects, copies) {
 		setOwn(object, template.Name)
 		declareRules(object)
-		compiled.objects = append(compiled.objects, compiledObject{
-			Unstructured: *object,
-			needsCreator: needsCreator(object.Object),
-		})
+		object, err := newCompiledObject(object)
+		if err != nil {
+			return nil, err
+		}
+		compiled.objects = append(compiled.objects, object)
 	}
 	return compiled, nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
@@ -33,7 +32,7 @@ func templateOf(t testing.TB, objects ...string) *v1alpha1.NamespaceTemplate {
 }
 
 // declared returns the objects of a template with the named overlays for the namespace team-a, which alice created.
-func declared(t testing.TB, template *v1alpha1.NamespaceTemplate, overlays ...string) []*unstructured.Unstructured {
+func declared(t testing.TB, template *v1alpha1.NamespaceTemplate, overlays ...string) []Object {
 	t.Helper()
 	compiled, err := Compile(t.Context(), template, overlays)
 	require.NoError(t, err)

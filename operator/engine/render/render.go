@@ -42,11 +42,6 @@ type Compiled struct {
 	usedKeys []usedKey
 }
 
-type compiledObject struct {
-	unstructured.Unstructured
-	needsCreator bool
-}
-
 // Omission is a declared object that is not created in a namespace.
 type Omission struct {
 	Template string
@@ -72,11 +67,13 @@ func (c *Compiled) Kinds() []schema.GroupVersionKind {
 // Stamp returns the objects for one namespace, in the template's order. It omits objects whose name is reserved in the
 // namespace, and objects with the token of the creator if the creator is unknown. It returns an error if two objects
 // have the same kind and name, and a *MissingError if the namespace lacks a label or an annotation of a token.
-func (c *Compiled) Stamp(values Values) ([]*unstructured.Unstructured, []Omission, error) {
+//
+// Objects that contain no token share their content with other namespaces. Callers must not change it.
+func (c *Compiled) Stamp(values Values) ([]Object, []Omission, error) {
 	if err := c.checkValues(values); err != nil {
 		return nil, nil, err
 	}
-	objects := make([]*unstructured.Unstructured, 0, len(c.objects))
+	objects := make([]Object, 0, len(c.objects))
 	var omitted []Omission
 	seen := map[identity]bool{}
 	for i := range c.objects {
@@ -88,14 +85,16 @@ func (c *Compiled) Stamp(values Values) ([]*unstructured.Unstructured, []Omissio
 			})
 			continue
 		}
-		object := values.stampObject(&source.Unstructured)
-		object.SetNamespace(values.Namespace)
-		if reason := reservedName(object); reason != "" {
+		object, err := source.stamp(values)
+		if err != nil {
+			return nil, nil, fmt.Errorf("template %s: %w", c.Template, err)
+		}
+		if reason := reservedName(object.Unstructured); reason != "" {
 			omitted = append(omitted,
 				Omission{Template: c.Template, Kind: source.GroupVersionKind(), Name: object.GetName(), Reason: reason})
 			continue
 		}
-		id := identityOf(object)
+		id := identityOf(object.Unstructured)
 		if seen[id] {
 			return nil, nil, fmt.Errorf("template %s: %s is declared twice", c.Template, id)
 		}
@@ -136,7 +135,7 @@ func (v Values) stamp(value any) any {
 // dataFromStringData moves a Secret's stringData to data, as the API server does. If the API server did it,
 // managedFields would name no owner of that data, and drift could not be detected.
 func dataFromStringData(object *unstructured.Unstructured) {
-	if object.GroupVersionKind().GroupKind() != (schema.GroupKind{Kind: "Secret"}) {
+	if object.GroupVersionKind().GroupKind() != secretKind {
 		return
 	}
 	stringData, ok, err := unstructured.NestedStringMap(object.Object, "stringData")

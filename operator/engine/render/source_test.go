@@ -39,11 +39,11 @@ func TestCopiesAreRenderedAfterOverlaysWithoutTheirContent(t *testing.T) {
 			"annotations": map[string]any{"example.com/by": "alice", v1alpha1.CopyOfAnnotation: "registry/pull"},
 		},
 	}, objects[1].Object)
-	ref, isCopy := SourceOf(objects[1])
+	ref, isCopy := SourceOf(objects[1].Unstructured)
 	require.True(t, isCopy)
 	require.Equal(t, SourceRefs(&template.Spec)[0], ref)
 	require.Equal(t, "secret/pull in namespace registry", ref.String())
-	_, isCopy = SourceOf(objects[0])
+	_, isCopy = SourceOf(objects[0].Unstructured)
 	require.False(t, isCopy)
 	require.Equal(t, "ca", objects[2].GetName())
 	require.NotContains(t, objects[2].Object, "data")
@@ -165,7 +165,7 @@ func FuzzSources(f *testing.F) {
 		objects, _, err := compiled.Stamp(Values{Namespace: "registry", Creator: "pull/../other", sample: "other"})
 		require.NoError(t, err)
 		for _, object := range objects {
-			ref, isCopy := SourceOf(object)
+			ref, isCopy := SourceOf(object.Unstructured)
 			require.True(t, isCopy)
 			require.Equal(t, RefOf(&source), ref)
 			require.Equal(t, "registry", object.GetNamespace())

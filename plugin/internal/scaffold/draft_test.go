@@ -46,7 +46,7 @@ func selectorOf(t *testing.T, template *v1alpha1.NamespaceTemplate) string {
 }
 
 // rendered returns the objects of a template for a namespace.
-func rendered(t *testing.T, template *v1alpha1.NamespaceTemplate, values render.Values) []*unstructured.Unstructured {
+func rendered(t *testing.T, template *v1alpha1.NamespaceTemplate, values render.Values) []render.Object {
 	t.Helper()
 	compiled, err := render.Compile(t.Context(), template, nil)
 	require.NoError(t, err)
