@@ -11,12 +11,14 @@
 package diff
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -226,14 +228,7 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 // compare returns the observed objects, and a report without the contents of objects.
 func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey, *report, error) {
 	defer d.Progress("comparing namespaces with templates")()
-	templates, err := d.Templates(ctx, c, d.files)
-	if apierrors.IsForbidden(err) {
-		return nil, nil, forbiddenTemplates{err}
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	namespaces, readErrs, err := d.namespaces.Read(ctx, c)
+	templates, namespaces, readErrs, err := d.read(ctx, c)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -251,7 +246,10 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey,
 				"namespacetemplates %q not found: run 'kubectl get namespacetemplates' to list them", name)
 		}
 	}
-	after, _ := c.Reindex(ctx, before, d.withoutRemoved(templates), namespaces)
+	after := before
+	if d.removes() {
+		after, _ = c.Reindex(ctx, before, d.withoutRemoved(templates), namespaces)
+	}
 	d.noteRollouts(after, namespaces)
 	d.noteExemptions(after, namespaces)
 	compared, err := survey.Compare(ctx, c, after, namespaces,
@@ -276,6 +274,21 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey,
 		report.Unknown = append(report.Unknown, err.Error())
 	}
 	return compared, report, ctx.Err()
+}
+
+// read reads the templates and the namespaces at once. The errors are those of namespaces that the user may not read.
+func (d *diff) read(
+	ctx context.Context, c *cluster.Cluster,
+) (templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace, forbidden []error, err error) {
+	var reading sync.WaitGroup
+	var ofTemplates, ofNamespaces error
+	reading.Go(func() { templates, ofTemplates = d.Templates(ctx, c, d.files) })
+	reading.Go(func() { namespaces, forbidden, ofNamespaces = d.namespaces.Read(ctx, c) })
+	reading.Wait()
+	if apierrors.IsForbidden(ofTemplates) {
+		ofTemplates = forbiddenTemplates{ofTemplates}
+	}
+	return templates, namespaces, forbidden, cmp.Or(ofTemplates, ofNamespaces)
 }
 
 // noteRollouts prints how many namespaces are compared with an earlier revision of a template.

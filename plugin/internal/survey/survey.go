@@ -140,6 +140,7 @@ func Compare(
 		}
 	}
 	add(populate.KindsToObserve(scope.templates(index)))
+	inUse := map[*v1alpha1.NamespaceTemplate]bool{}
 	for _, ns := range namespaces {
 		templates, skipped := populate.Matching(index, ns)
 		if skipped != "" {
@@ -147,8 +148,9 @@ func Compare(
 		}
 		names = append(names, ns.Name)
 		for _, template := range templates {
-			if scope.Template == "" || scope.Template == template.Name {
-				add(s.kindsOf(template, ns))
+			if isNew := !inUse[template]; isNew && (scope.Template == "" || scope.Template == template.Name) {
+				inUse[template] = true
+				add(declaredKinds(template))
 			}
 		}
 	}
@@ -163,15 +165,10 @@ func Compare(
 	return s, s.observeOthers(ctx, c, authoritative)
 }
 
-// kindsOf returns the kinds of the objects that a template declares for a namespace. It returns none if the template
-// cannot be compiled.
-func (s *Survey) kindsOf(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) []schema.GroupKind {
-	compiled, err := s.cache.Compile(template, match.Overlays(template, ns))
-	if err != nil {
-		return nil
-	}
+// declaredKinds returns the kinds of the objects that a template declares.
+func declaredKinds(template *v1alpha1.NamespaceTemplate) []schema.GroupKind {
 	var kinds []schema.GroupKind
-	for _, kind := range compiled.Kinds() {
+	for _, kind := range render.KindsOf(render.AllDeclarations(template)) {
 		kinds = append(kinds, kind.GroupKind())
 	}
 	return kinds
@@ -203,11 +200,13 @@ func (s *Survey) planned(ns *corev1.Namespace) Namespace {
 	}
 	planned := s.plan(ns, s.index)
 	if s.scope.OmitUnchanged {
-		all := len(planned.Changes)
-		planned.Changes = slices.DeleteFunc(slices.Clone(planned.Changes), func(change populate.Change) bool {
-			return change.Action == populate.Unchanged
-		})
-		planned.Unchanged = all - len(planned.Changes)
+		var changes []populate.Change // a slice of its own, since it stays in memory
+		for _, change := range planned.Changes {
+			if change.Action != populate.Unchanged {
+				changes = append(changes, change)
+			}
+		}
+		planned.Changes, planned.Unchanged = changes, len(planned.Changes)-len(changes)
 		planned.Declared = populate.Declared{
 			Namespace: ns, Omitted: planned.Omitted, Overridden: planned.Overridden, Withheld: planned.Withheld,
 			Broken: planned.Broken, Exempt: planned.Exempt,
