@@ -21,7 +21,8 @@ import (
 )
 
 func main() {
-	memory.Collect(30) // the caches are most of the heap, and change little
+	// The caches are most of the heap, and change little.
+	memory.Collect(memory.Growth{Size: 96 << 20, Percent: 30})
 	var options operator.Options
 	flag.BoolVar(&options.LeaderElect, "leader-elect", true,
 		"elect a leader, so that only one of several replicas writes to the cluster")

@@ -17,7 +17,8 @@ import (
 )
 
 func main() {
-	memory.Collect(20) // a commit is read in one burst, whose memory is garbage afterwards
+	// A commit is read in one burst, whose memory is garbage afterwards.
+	memory.Collect(memory.Growth{Size: 96 << 20, Percent: 20})
 	var options gitsync.Options
 	flag.BoolVar(&options.LeaderElect, "leader-elect", true,
 		"elect a leader, so that only one of several replicas writes to the cluster")

@@ -13,20 +13,24 @@ import (
 	"strings"
 )
 
-// comfortable is the size in bytes up to which the heap may grow before it is collected. Each collection takes time in
-// proportion to the bytes in use, so collecting a small heap often costs processor time and saves little memory.
-const comfortable = 96 << 20
+// Growth is how much the heap may grow before it is collected. Each collection takes time in proportion to the bytes in
+// use, so collecting a small heap often costs processor time and saves little memory.
+type Growth struct {
+	// Size is the size in bytes up to which the heap may grow in any case.
+	Size uint64
+	// Percent is how much a larger heap may grow, in percent of the bytes in use, as in GOGC.
+	Percent int
+}
 
 // Collect configures the garbage collector, except for what the environment variables GOMEMLIMIT and GOGC set. Where
 // the process has a memory limit, Go's soft limit becomes nine tenths of it: the collector then runs more often before
-// the kernel kills the process. percent is how much the heap may grow before it is collected, as in GOGC, once it is
-// large. Collect keeps adapting the collector to the heap while the process runs.
-func Collect(percent int) {
+// the kernel kills the process. Collect keeps adapting the collector to the heap while the process runs.
+func Collect(growth Growth) {
 	if limit := limitOf(os.DirFS("/")); os.Getenv("GOMEMLIMIT") == "" && limit < math.MaxInt64 {
 		debug.SetMemoryLimit(limit / 10 * 9)
 	}
 	if os.Getenv("GOGC") == "" {
-		adapt(percent, &cycle{})
+		adapt(growth, &cycle{})
 	}
 }
 
@@ -35,22 +39,22 @@ func Collect(percent int) {
 type cycle struct{ _ *cycle }
 
 // adapt sets how much the heap may grow until the next collection, and does so again after it.
-func adapt(percent int, next *cycle) {
+func adapt(growth Growth, next *cycle) {
 	inUse := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(inUse)
-	debug.SetGCPercent(growth(inUse[0].Value.Uint64(), percent))
-	runtime.SetFinalizer(next, func(ended *cycle) { adapt(percent, ended) })
+	debug.SetGCPercent(growth.percentOf(inUse[0].Value.Uint64()))
+	runtime.SetFinalizer(next, func(ended *cycle) { adapt(growth, ended) })
 }
 
-// growth returns how much a heap may grow, in percent of the bytes in use, if a large one may grow by percent. It is a
-// multiple of 10, so that small changes of the heap change nothing.
-func growth(inUse uint64, percent int) int {
-	most := max(400, percent)
+// percentOf returns how much a heap may grow, in percent of the bytes in use. It is a multiple of 10, so that small
+// changes of the heap change nothing.
+func (g Growth) percentOf(inUse uint64) int {
+	most := max(400, g.Percent)
 	if inUse == 0 {
 		return most
 	}
-	left := comfortable - min(comfortable, inUse)
-	return min(most, max(percent, int(left*100/inUse)/10*10))
+	left := g.Size - min(g.Size, inUse)
+	return min(most, max(g.Percent, int(left*100/inUse)/10*10))
 }
 
 // limitOf returns the memory limit of this process in bytes: the least of those of its control group and the groups

@@ -66,14 +66,14 @@ func TestSmallHeapsMayGrowMore(t *testing.T) {
 		0: 400, mebibyte: 400, 30 * mebibyte: 220, 48 * mebibyte: 100, 64 * mebibyte: 50, 80 * mebibyte: 30,
 		96 * mebibyte: 30, 1000 * mebibyte: 30,
 	} {
-		require.Equal(t, want, growth(inUse, 30), "%d MiB in use", inUse/mebibyte)
+		require.Equal(t, want, Growth{96 * mebibyte, 30}.percentOf(inUse), "%d MiB in use", inUse/mebibyte)
 	}
 }
 
 func TestCollectorIsAdaptedAfterEachCollection(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
-	adapt(30, &cycle{})
+	adapt(Growth{96 << 20, 30}, &cycle{})
 	for range 3 { // the finalizer is set again each time
 		debug.SetGCPercent(77)
 		require.Eventually(t, func() bool {
