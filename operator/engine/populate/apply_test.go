@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -95,4 +96,54 @@ func TestTheFirstWriteRecordsEmptyLists(t *testing.T) {
 	object := declare(teamA(), templateOf(t, "a", settings)).Objects[0]
 	require.Equal(t, "data.a\ndata.b", expectUnowned(&object, "data.b\ndata.a"),
 		"fields in the record are expected again")
+}
+
+// Patch returns the object as it was stored.
+func (s stored) Patch(
+	context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string,
+) (*metav1.PartialObjectMetadata, error) {
+	return s.object, nil
+}
+
+// TestReplacementIsFoundIfItsAnswerWasLost checks what follows from the object that exists after a deletion, when the
+// creation of the replacement is a conflict.
+func TestReplacementIsFoundIfItsAnswerWasLost(t *testing.T) {
+	t.Parallel()
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, "settings", errors.New("it exists"))
+	object := declare(teamA(), templateOf(t, "a", settings)).Objects[0]
+	before := applied(t, object)
+	before.UID = "before"
+	change := Change{Kind: object.GroupVersionKind(), Name: object.GetName(), Declared: &object, Observed: before}
+	existing := func(change func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
+		current := before.DeepCopy()
+		current.UID = "after"
+		change(current)
+		return current
+	}
+	for name, test := range map[string]struct {
+		existing *metav1.PartialObjectMetadata
+		found    bool
+		message  string
+	}{
+		"the replacement": {existing(func(*metav1.PartialObjectMetadata) {}), true, ""},
+		"one of another client": {existing(func(o *metav1.PartialObjectMetadata) {
+			o.ManagedFields, o.Annotations, o.Labels = nil, nil, nil
+		}), false, "another client created an object of the same name"},
+		"the one that is being deleted": {existing(func(o *metav1.PartialObjectMetadata) {
+			o.UID, o.Finalizers = "before", []string{"example.com/keep"}
+		}), false, "remove example.com/keep from its metadata.finalizers"},
+		"none": {nil, false, "it exists"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			written, err := afterConflict(t.Context(), stored{object: test.existing}, change, conflict)
+			if test.found {
+				require.NoError(t, err)
+				require.Equal(t, test.existing, written)
+				return
+			}
+			require.ErrorContains(t, err, test.message)
+			require.Nil(t, written)
+		})
+	}
 }

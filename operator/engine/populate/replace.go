@@ -45,30 +45,36 @@ func (p *pass) replace(
 	outcome.Deleted = true
 	outcome.Written, err = patch(ctx, objects, change.Declared, options{})
 	if apierrors.IsConflict(err) && outcome.Written == nil {
-		err = whyNotReplaced(ctx, objects, change, err)
+		outcome.Written, err = afterConflict(ctx, objects, change, err)
 	}
 	outcome.Replaced = err == nil
 	return outcome, err
 }
 
-// whyNotReplaced returns why an object of the same name still exists after the deletion. It empties an RBAC object.
-func whyNotReplaced(ctx context.Context, objects metadata.ResourceInterface, change Change, conflict error) error {
+// afterConflict returns why an object of the same name exists after the deletion. It empties an RBAC object that is still
+// being deleted. If the object is the replacement, because the answer to its creation was lost, afterConflict applies it
+// again, and returns the result.
+func afterConflict(
+	ctx context.Context, objects metadata.ResourceInterface, change Change, conflict error,
+) (*metav1.PartialObjectMetadata, error) {
 	existing, err := find(ctx, objects, change.Name)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case existing == nil:
-		return conflict
+		return nil, conflict
+	case existing.UID != change.Observed.UID && Ours(existing):
+		return patch(ctx, objects, change.Declared, options{existing: existing, record: recordOf(existing)})
 	case existing.UID != change.Observed.UID:
-		return errors.New("was deleted to be recreated, but another client created an object of the same name")
+		return nil, errors.New("was deleted to be recreated, but another client created an object of the same name")
 	case isRBAC(change.Kind.GroupKind()):
 		change.Observed = existing
 		if _, err := empty(ctx, objects, change); err != nil {
-			return err
+			return nil, err
 		}
-		return finalizerFailure(change)
+		return nil, finalizerFailure(change)
 	}
-	return &Failure{Reason: ReasonHeldByFinalizer,
+	return nil, &Failure{Reason: ReasonHeldByFinalizer,
 		err: fmt.Errorf("is being deleted to be recreated, but finalizers keep it: "+
 			"remove %s from its metadata.finalizers",
 			strings.Join(existing.Finalizers, ", "))}

@@ -62,6 +62,8 @@ type kind struct {
 	// lost holds, by namespace and name, the last known metadata of objects that another client deleted, or whose label
 	// it removed.
 	lost map[string]map[string]*metav1.PartialObjectMetadata
+	// former holds the objects of namespaces that have ended, until the watch delivers their deletion.
+	former map[types.UID]struct{}
 }
 
 // rewrite is a state of an object in which another client may have written the managedFields entry of nstpl.
@@ -89,6 +91,7 @@ func newKind(
 		written:             map[types.UID]string{},
 		unansweredApplies:   map[types.NamespacedName]struct{}{},
 		lost:                map[string]map[string]*metav1.PartialObjectMetadata{},
+		former:              map[types.UID]struct{}{},
 	}
 	k.reflector = cache.NewReflectorWithOptions(k.listerWatcher(client, selector), &metav1.PartialObjectMetadata{}, k,
 		cache.ReflectorOptions{Name: mapping.Resource.GroupResource().String()})
@@ -204,11 +207,13 @@ func (k *kind) removed(object *metav1.PartialObjectMetadata) {
 	_, isOwn := k.ownDeletions[object.UID]
 	_, isDeletable := k.deletable[object.UID]
 	_, isUnanswered := k.unansweredDeletions[object.UID]
+	_, isFormer := k.former[object.UID]
 	if isDeletable {
 		k.deletable[object.UID] = true
 	}
 	delete(k.ownDeletions, object.UID)
 	delete(k.unansweredDeletions, object.UID)
+	delete(k.former, object.UID)
 	delete(k.rewritten, object.UID)
 	delete(k.written, object.UID)
 	// The object may be the predecessor of one that this process has created since by the same name.
@@ -216,7 +221,7 @@ func (k *kind) removed(object *metav1.PartialObjectMetadata) {
 		atLeast(object.ResourceVersion, written.ResourceVersion) {
 		delete(k.recent, keyOf(object))
 	}
-	if !isOwn && !isDeletable && !isUnanswered && populate.Ours(object) {
+	if !isOwn && !isDeletable && !isUnanswered && !isFormer && populate.Ours(object) {
 		if k.lost[object.Namespace] == nil {
 			k.lost[object.Namespace] = map[string]*metav1.PartialObjectMetadata{}
 		}
@@ -308,6 +313,21 @@ func (k *kind) forget(namespace string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.lost, namespace)
+}
+
+// namespaceEnded drops the lost objects of a namespace that has ended. The objects that the watch still shows in it will
+// be deleted, and not by another client. Those that this process has written since may be in a new namespace of the same
+// name.
+func (k *kind) namespaceEnded(namespace string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.lost, namespace)
+	for _, item := range k.items.byNamespace[namespace] {
+		written := k.recent[types.NamespacedName{Namespace: namespace, Name: item.Name}]
+		if written == nil || written.UID != item.UID {
+			k.former[item.UID] = struct{}{}
+		}
+	}
 }
 
 // lostIn returns the lost objects of a namespace, by name.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
 // at returns an object with a resource version and the time of the managedFields entry of nstpl.
@@ -152,6 +153,21 @@ func TestObjectsThatThisProcessDeletesAreNotLost(t *testing.T) {
 			k.wrote("a", at("8", 2))
 			k.removed(at("8", 2))
 		}, true, 1},
+		"its namespace has ended": {func(k *kind) {
+			k.items.put((&populate.Reducer{}).Reduce(at("7", 1)))
+			k.namespaceEnded("a")
+			k.removed(at("7", 1))
+		}, false, 1},
+		"another client had deleted it before its namespace ended": {func(k *kind) {
+			k.removed(at("7", 1))
+			k.namespaceEnded("a")
+		}, false, 1},
+		"another client deletes an object that was applied to a new namespace of the same name": {func(k *kind) {
+			k.wrote("a", at("7", 1))
+			k.items.put((&populate.Reducer{}).Reduce(at("7", 1)))
+			k.namespaceEnded("a")
+			k.removed(at("7", 1))
+		}, true, 1},
 		"another client deletes the object while a plan is applied": {func(k *kind) {
 			k.expectDeletion("uid")
 			k.removed(at("7", 1))
@@ -170,6 +186,7 @@ func TestObjectsThatThisProcessDeletesAreNotLost(t *testing.T) {
 			require.Equal(t, c.changed, changed,
 				"the namespace is reconciled unless this process received the answer to its deletion")
 			require.Empty(t, k.ownDeletions)
+			require.Empty(t, k.former)
 			require.Empty(t, k.unansweredDeletions)
 			require.Equal(t, map[types.UID]bool{}, k.deletable)
 		})

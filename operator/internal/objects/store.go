@@ -100,6 +100,14 @@ func (s *Store) Observe(namespace string, declared []schema.GroupKind) populate.
 	return observed
 }
 
+// NamespaceEnded records that the namespace of a name has ended, and that there may be a new one of the same name. The
+// deletion of the earlier one's objects, which the watches may deliver later, is not attributed to another client.
+func (s *Store) NamespaceEnded(namespace string) {
+	for _, kind := range s.watched(s.kinds) {
+		kind.namespaceEnded(namespace)
+	}
+}
+
 // Forget drops the lost objects of a namespace that was deleted or is not populated.
 func (s *Store) Forget(namespace string) {
 	for _, kind := range s.watched(s.kinds) {

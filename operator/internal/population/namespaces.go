@@ -141,6 +141,7 @@ func (r *Namespaces) handler() handler.EventHandler {
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ backoff.Queue) {
 			r.Results.Forget(e.Object.GetName())
 			r.Reports.Forget(e.Object.GetName())
+			r.Objects.NamespaceEnded(e.Object.GetName())
 		},
 	}
 }
@@ -156,7 +157,9 @@ func (r *Namespaces) exists(object client.Object) {
 }
 
 func (r *Namespaces) created(ns client.Object) {
-	r.Results.Created(ns.GetName(), ns.GetUID(), time.Now())
+	if r.Results.Created(ns.GetName(), ns.GetUID(), time.Now()) {
+		r.Objects.NamespaceEnded(ns.GetName()) // the objects of an earlier one may still be in the caches
+	}
 	r.Queue.AddNew(ns.GetName())
 }
 
@@ -278,6 +281,9 @@ func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 			kinds[kind] = true
 			all = append(all, kind)
 		}
+	}
+	if r.Results.IsSuccessor(declared.Namespace.Name, declared.Namespace.UID) {
+		r.Objects.NamespaceEnded(declared.Namespace.Name)
 	}
 	observed := r.Objects.Observe(declared.Namespace.Name, all)
 	if r.Results.IsNew(declared.Namespace.Name, declared.Namespace.UID) {

@@ -122,15 +122,16 @@ func (r *Results) Complete(template string) bool {
 	return isComplete
 }
 
-// Created records that the watch reported the creation of a namespace. The namespace may have been reconciled already:
-// the cache has it a moment before its event arrives.
-func (r *Results) Created(namespace string, uid types.UID, at time.Time) {
+// Created records that the watch reported the creation of a namespace. It reports false if the namespace was reconciled
+// already: the cache has it a moment before its event arrives.
+func (r *Results) Created(namespace string, uid types.UID, at time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if known := r.namespaces[namespace]; known != nil && known.uid == uid {
-		return
+		return false
 	}
 	r.namespaces[namespace] = &record{uid: uid, created: at}
+	return true
 }
 
 // IsNew reports whether a namespace was created while this process was watching, and has not been reconciled since. The
@@ -140,6 +141,15 @@ func (r *Results) IsNew(namespace string, uid types.UID) bool {
 	defer r.mu.Unlock()
 	known := r.namespaces[namespace]
 	return known.isNew() && known.uid == uid
+}
+
+// IsSuccessor reports whether the results of a namespace are those of an earlier one of the same name, so that the watch
+// has not reported the creation of this one yet.
+func (r *Results) IsSuccessor(namespace string, uid types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.namespaces[namespace]
+	return known != nil && known.isReconciled && known.uid != uid
 }
 
 // isNew may be called on a nil record.

@@ -32,8 +32,18 @@ func TestNamespaceIsNewUntilItIsReconciled(t *testing.T) {
 func TestCreationEventAfterTheFirstReconciliationIsIgnored(t *testing.T) {
 	results := NewResults(func(string, bool) {})
 	results.Record("a", "1", nil, true)
-	results.Created("a", "1", time.Now())
+	require.False(t, results.Created("a", "1", time.Now()))
 	require.False(t, results.IsNew("a", "1"))
+}
+
+func TestNamespaceIsASuccessorUntilItIsReconciled(t *testing.T) {
+	results := NewResults(func(string, bool) {})
+	require.False(t, results.IsSuccessor("a", "1"), "none was known before")
+	results.Record("a", "1", nil, true)
+	require.False(t, results.IsSuccessor("a", "1"))
+	require.True(t, results.IsSuccessor("a", "2"))
+	results.Record("a", "2", nil, true)
+	require.False(t, results.IsSuccessor("a", "2"))
 }
 
 func TestLateResultsOfADeletedNamespaceAreIgnored(t *testing.T) {
