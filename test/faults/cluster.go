@@ -66,8 +66,8 @@ type testCluster struct {
 }
 
 // newTestCluster starts a control plane and replicas of the operator, and returns when namespaces are populated.
-func newTestCluster(ctx context.Context, p programs, replicas int) (c *testCluster, err error) {
-	c = &testCluster{backends: map[*replica]string{}}
+func newTestCluster(ctx context.Context, p programs, replicas int) (_ *testCluster, err error) {
+	c := &testCluster{backends: map[*replica]string{}}
 	c.ctx, c.end = context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
