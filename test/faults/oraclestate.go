@@ -94,7 +94,8 @@ func (r *run) statusProblems(template *v1alpha1.NamespaceTemplate, selected int3
 		want.Populated, want.Drifted = status.Namespaces.Populated, selected-status.Namespaces.Populated
 	}
 	if status.Namespaces != want {
-		return []string{fmt.Sprintf("the status of %s counts %+v instead of %+v", name, status.Namespaces, want)}
+		return []string{fmt.Sprintf("the status of %s counts %+v instead of %+v, with the failures %+v", name,
+			status.Namespaces, want, status.Failures)}
 	}
 	if condition := meta.FindStatusCondition(status.Conditions, v1alpha1.TemplatePopulated); condition != nil &&
 		selected > 0 &&
