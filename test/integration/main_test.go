@@ -63,7 +63,8 @@ func run(m *testing.M) (code int, err error) {
 
 // buildOperator compiles the operator, with the race detector if the tests are compiled with it.
 func buildOperator(path string) error {
-	args := []string{"build", "-o", path}
+	// Without the commit, it has the version of the plugin in this process.
+	args := []string{"build", "-buildvcs=false", "-o", path}
 	if info, ok := debug.ReadBuildInfo(); ok &&
 		slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		args = append(args, "-race")
