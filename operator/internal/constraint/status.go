@@ -37,6 +37,8 @@ type Statuses struct {
 	Stored *webhook.Stored
 	// Queues creates the queue of the controller.
 	Queues *backoff.Queues
+
+	written watch.Written[*v1alpha1.SecurityContextConstraints]
 }
 
 // SetupWithManager adds a controller that reconciles a constraint when it changes, and all constraints when a webhook
@@ -68,8 +70,10 @@ func (r *Statuses) all(ctx context.Context) []reconcile.Request {
 func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	constraint := &v1alpha1.SecurityContextConstraints{}
 	if err := r.Client.Get(ctx, request.NamespacedName, constraint); err != nil {
+		r.written.Forget(request.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	constraint = r.written.Latest(constraint)
 	state, err := r.configured(ctx)
 	if err != nil || state == webhooksMissing {
 		return reconcile.Result{}, err // the operator is about to write them, and the watch reports that
@@ -88,6 +92,8 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 	case client.IgnoreNotFound(err) != nil:
 		return reconcile.Result{},
 			fmt.Errorf("write the status of SecurityContextConstraints %s: %w", constraint.Name, err)
+	case err == nil:
+		r.written.Add(changed)
 	}
 	return reconcile.Result{}, nil
 }

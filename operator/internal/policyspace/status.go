@@ -68,6 +68,8 @@ func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace)
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: usageDelay}, nil
 	}
+	// The status may have been compared with a late cache before and after this write.
+	result.RequeueAfter = sooner(result.RequeueAfter, statusDelay)
 	return result, client.IgnoreNotFound(err)
 }
 

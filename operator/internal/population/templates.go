@@ -94,6 +94,8 @@ type Templates struct {
 	unlisted map[string]struct{}
 	// rolled are the states of templates that were rolled out last.
 	rolled map[string]state
+	// written has the templates whose status was written.
+	written watch.Written[*v1alpha1.NamespaceTemplate]
 	// listed has the generations of the templates that were not accepted at the latest list, and listedAsOf is its
 	// resourceVersion.
 	listed     map[string]generation
@@ -133,8 +135,10 @@ func (r *Templates) withKindsOf(_ context.Context, definition client.Object) []r
 func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	template := &v1alpha1.NamespaceTemplate{}
 	err := r.Client.Get(ctx, req.NamespacedName, template, client.UnsafeDisableDeepCopy)
-	template = r.shared(template)
 	gone := apierrors.IsNotFound(err)
+	if !gone {
+		template = r.written.Latest(r.shared(template))
+	}
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, err
 	}
@@ -502,6 +506,7 @@ func (r *Templates) drop(name string) {
 	r.Values.forget(name)
 	r.Sources.Set(name, nil)
 	r.Metrics.forget(name)
+	r.written.Forget(name)
 	r.mu.Lock()
 	delete(r.rolled, name)
 	delete(r.unlisted, name)

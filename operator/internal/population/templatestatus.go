@@ -149,8 +149,12 @@ func (r *Templates) writeStatus(
 	}
 	changed := template.DeepCopy()
 	changed.Status = *status
-	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, changed, patch.WhileUnchanged(template))); err != nil {
+	err := r.Client.Status().Patch(ctx, changed, patch.WhileUnchanged(template))
+	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("write the status of template %s: %w", template.Name, err)
+	}
+	if err == nil {
+		r.written.Add(changed)
 	}
 	return changed, nil
 }

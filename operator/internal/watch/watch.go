@@ -1,4 +1,5 @@
-// Package watch contains predicates that several controllers share.
+// Package watch contains what several controllers share to follow objects whose status they write: a predicate, and the
+// objects that they wrote.
 package watch
 
 import (
