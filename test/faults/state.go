@@ -126,8 +126,8 @@ func normalize(content map[string]any) {
 				annotations[key] = "set"
 			}
 		}
-		// Whether IDs are given depends on the constraint of another run, which may still exist when this one begins. The
-		// scenarios uids and accounts check the IDs.
+		// Whether IDs are given depends on the constraint of another run, which may still exist when this one begins.
+		// The scenarios uids and accounts check the IDs.
 		for _, key := range []string{
 			v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation,
 			v1alpha1.AccountUIDAnnotation,

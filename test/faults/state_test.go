@@ -8,8 +8,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// TestStatesDoNotDependOnTheConstraintsOfOtherRuns expects that a namespace which was given user IDs, because another run
-// had a constraint, is the same as one without.
+// TestStatesDoNotDependOnTheConstraintsOfOtherRuns expects that a namespace which was given user IDs, because another
+// run had a constraint, is the same as one without.
 func TestStatesDoNotDependOnTheConstraintsOfOtherRuns(t *testing.T) {
 	t.Parallel()
 	without := map[string]any{"metadata": map[string]any{"name": "theirs"}}

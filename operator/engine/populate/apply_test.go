@@ -105,9 +105,9 @@ func (s stored) Patch(
 	return s.object, nil
 }
 
-// TestReplacementIsFoundIfItsAnswerWasLost checks what follows from the object that exists after a deletion, when the
+// TestReplacementWhoseAnswerWasLostIsAppliedAgain checks what follows from the object that exists after a deletion, when the
 // creation of the replacement is a conflict.
-func TestReplacementIsFoundIfItsAnswerWasLost(t *testing.T) {
+func TestReplacementWhoseAnswerWasLostIsAppliedAgain(t *testing.T) {
 	t.Parallel()
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, "settings", errors.New("it exists"))
 	object := declare(teamA(), templateOf(t, "a", settings)).Objects[0]
@@ -122,7 +122,7 @@ func TestReplacementIsFoundIfItsAnswerWasLost(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		existing *metav1.PartialObjectMetadata
-		found    bool
+		isOurs   bool
 		message  string
 	}{
 		"the replacement": {existing(func(*metav1.PartialObjectMetadata) {}), true, ""},
@@ -137,7 +137,7 @@ func TestReplacementIsFoundIfItsAnswerWasLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			written, err := afterConflict(t.Context(), stored{object: test.existing}, change, conflict)
-			if test.found {
+			if test.isOurs {
 				require.NoError(t, err)
 				require.Equal(t, test.existing, written)
 				return

@@ -20,8 +20,8 @@ func ownedFields(entry *metav1.ManagedFieldsEntry) (fieldSet, error) {
 	return parseFieldSet(entry.FieldsV1.GetRawString())
 }
 
-// parseFieldSet parses FieldsV1. Plans parse it for each object, and it consists of nothing but objects. So it is parsed
-// in one pass, if it has the compact form in which the API server writes it and no escaped key.
+// parseFieldSet parses FieldsV1. Plans parse it for each object, and it consists of nothing but objects. So it is
+// parsed in one pass, if it has the compact form in which the API server writes it and no escaped key.
 func parseFieldSet(text string) (fieldSet, error) {
 	if set, rest, ok := compactFieldSet(text); ok && rest == "" {
 		return set, nil

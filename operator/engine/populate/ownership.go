@@ -120,8 +120,8 @@ func below(field string, paths []string) []string {
 	return paths
 }
 
-// lostMetadata returns the paths below metadata, as lost does. It skips the fields for which the API server never records
-// an owner. Templates may contain some of them, because kubectl create --dry-run prints them.
+// lostMetadata returns the paths below metadata, as lost does. It skips the fields for which the API server never
+// records an owner. Templates may contain some of them, because kubectl create --dry-run prints them.
 func lostMetadata(metadata map[string]any, owned fieldSet) []string {
 	var lost []string
 	for field, value := range metadata {

@@ -51,9 +51,9 @@ func (p *pass) replace(
 	return outcome, err
 }
 
-// afterConflict returns why an object of the same name exists after the deletion. It empties an RBAC object that is still
-// being deleted. If the object is the replacement, because the answer to its creation was lost, afterConflict applies it
-// again, and returns the result.
+// afterConflict returns why an object of the same name exists after the deletion. It empties an RBAC object that is
+// still being deleted. If the object is the replacement, because the answer to its creation was lost, afterConflict
+// applies it again, and returns the result.
 func afterConflict(
 	ctx context.Context, objects metadata.ResourceInterface, change Change, conflict error,
 ) (*metav1.PartialObjectMetadata, error) {

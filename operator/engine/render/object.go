@@ -82,8 +82,8 @@ func Hash(object *unstructured.Unstructured) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// withoutNamespace returns the content of an object without its namespace. It copies the object itself and its metadata,
-// and shares everything below them.
+// withoutNamespace returns the content of an object without its namespace. It copies the object itself and its
+// metadata, and shares everything below them.
 func withoutNamespace(object *unstructured.Unstructured) map[string]any {
 	content := maps.Clone(object.Object)
 	if metadata, ok := content["metadata"].(map[string]any); ok {

@@ -315,9 +315,9 @@ func (k *kind) forget(namespace string) {
 	delete(k.lost, namespace)
 }
 
-// namespaceEnded drops the lost objects of a namespace that has ended. The objects that the watch still shows in it will
-// be deleted, and not by another client. Those that this process has written since may be in a new namespace of the same
-// name.
+// namespaceEnded drops the lost objects of a namespace that has ended. The objects that the watch still shows in it
+// will be deleted, and not by another client. Those that this process has written since may be in a new namespace of
+// the same name.
 func (k *kind) namespaceEnded(namespace string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

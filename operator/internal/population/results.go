@@ -143,8 +143,8 @@ func (r *Results) IsNew(namespace string, uid types.UID) bool {
 	return known.isNew() && known.uid == uid
 }
 
-// IsSuccessor reports whether the results of a namespace are those of an earlier one of the same name, so that the watch
-// has not reported the creation of this one yet.
+// IsSuccessor reports whether the results of a namespace are those of an earlier one of the same name, so that the
+// watch has not reported the creation of this one yet.
 func (r *Results) IsSuccessor(namespace string, uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
