@@ -1,6 +1,7 @@
 package population
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/manifests/crd"
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/test/controlplane"
 )
@@ -51,9 +53,9 @@ func TestLateReportsAreRefused(t *testing.T) {
 	}
 }
 
-// A revision that was stored with the status is not replaced by an operator whose copy of the template is older.
-func TestLateCopiesReplaceNoRevision(t *testing.T) {
-	t.Parallel()
+// newClusterWithTemplates starts a control plane that has the kinds of nstpl, and returns a client for them.
+func newClusterWithTemplates(t *testing.T) (*controlplane.Cluster, client.Client) {
+	t.Helper()
 	cluster := controlplane.New(t)
 	definitions, err := crd.All()
 	require.NoError(t, err)
@@ -66,11 +68,12 @@ func TestLateCopiesReplaceNoRevision(t *testing.T) {
 	for _, definition := range definitions {
 		require.NoError(t, api.Create(t.Context(), definition))
 	}
-	typed, err := kubernetes.NewForConfig(cluster.RESTConfig())
-	require.NoError(t, err)
-	require.NoError(t, api.Create(t.Context(), &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace},
-	}))
+	return cluster, api
+}
+
+// createTemplate creates the template t, once the kind is served.
+func createTemplate(t *testing.T, api client.Client) *v1alpha1.NamespaceTemplate {
+	t.Helper()
 	template := &v1alpha1.NamespaceTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: "t"},
 		Spec: v1alpha1.NamespaceTemplateSpec{
@@ -78,9 +81,61 @@ func TestLateCopiesReplaceNoRevision(t *testing.T) {
 			Templates:  []runtime.RawExtension{{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap"}`)}},
 		},
 	}
-	require.EventuallyWithT(t, func(c *assert.CollectT) { // until the kind is served
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		assert.NoError(c, api.Create(t.Context(), template))
 	}, 30*time.Second, 50*time.Millisecond)
+	return template
+}
+
+// lateCache is a client whose reads return one template, and whose writes reach the API server.
+type lateCache struct {
+	client.Client
+	template *v1alpha1.NamespaceTemplate
+}
+
+func (c *lateCache) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	c.template.DeepCopyInto(object.(*v1alpha1.NamespaceTemplate))
+	return nil
+}
+
+// TestAStatusThatTheCacheDoesNotShowYetIsTakenBack writes that a namespace failed while the cache goes on to show that
+// it is populated, which is true again afterwards.
+func TestAStatusThatTheCacheDoesNotShowYetIsTakenBack(t *testing.T) {
+	t.Parallel()
+	_, api := newClusterWithTemplates(t)
+	late := &lateCache{api, createTemplate(t, api)}
+	late.template.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.TemplateAccepted, Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "it compiles",
+		LastTransitionTime: metav1.Now(),
+	}}
+	require.NoError(t, api.Status().Update(t.Context(), late.template))
+	results := NewResults(func(string, bool) {})
+	results.Start(nil)
+	templates := &Templates{Client: late, Stored: match.NewIndex(), Results: results}
+	write := func(state State) *v1alpha1.NamespaceTemplate {
+		results.Record("a", "1", map[string]TemplateResult{"t": {Generation: 1, State: state}}, state == Populated)
+		template, err := templates.read(t.Context(), "t")
+		require.NoError(t, err)
+		require.NoError(t, templates.keepStatus(t.Context(), template))
+		stored := &v1alpha1.NamespaceTemplate{}
+		require.NoError(t, api.Get(t.Context(), client.ObjectKey{Name: "t"}, stored))
+		return stored
+	}
+	late.template = write(Populated)
+	require.EqualValues(t, 1, write(Failed).Status.Namespaces.Failed)
+	require.Equal(t, v1alpha1.NamespaceCounts{Matched: 1, Updated: 1, Populated: 1}, write(Populated).Status.Namespaces)
+}
+
+// A revision that was stored with the status is not replaced by an operator whose copy of the template is older.
+func TestLateCopiesReplaceNoRevision(t *testing.T) {
+	t.Parallel()
+	cluster, api := newClusterWithTemplates(t)
+	typed, err := kubernetes.NewForConfig(cluster.RESTConfig())
+	require.NoError(t, err)
+	require.NoError(t, api.Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace},
+	}))
+	template := createTemplate(t, api)
 	templates := &Templates{
 		Live: api, Revisions: typed.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
 	}

@@ -133,12 +133,8 @@ func (r *Templates) withKindsOf(_ context.Context, definition client.Object) []r
 
 // Reconcile accepts a template, rolls it out, and writes its status.
 func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	template := &v1alpha1.NamespaceTemplate{}
-	err := r.Client.Get(ctx, req.NamespacedName, template, client.UnsafeDisableDeepCopy)
+	template, err := r.read(ctx, req.Name)
 	gone := apierrors.IsNotFound(err)
-	if !gone {
-		template = r.written.Latest(r.shared(template))
-	}
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, err
 	}
@@ -181,6 +177,15 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		return reconcile.Result{RequeueAfter: wait}, r.pruneRevisions(ctx, template)
 	}
 	return reconcile.Result{RequeueAfter: wait}, nil
+}
+
+// read returns a template as it was stored last.
+func (r *Templates) read(ctx context.Context, name string) (*v1alpha1.NamespaceTemplate, error) {
+	template := &v1alpha1.NamespaceTemplate{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, template, client.UnsafeDisableDeepCopy); err != nil {
+		return template, err
+	}
+	return r.written.Latest(r.shared(template)), nil
 }
 
 // shared returns the cache's own template in place of a copy of it, so that the index keeps no second one. Nothing
