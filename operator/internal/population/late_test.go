@@ -98,9 +98,9 @@ func (c *lateCache) Get(_ context.Context, _ client.ObjectKey, object client.Obj
 	return nil
 }
 
-// TestAStatusThatTheCacheDoesNotShowYetIsTakenBack writes that a namespace failed while the cache goes on to show that
+// TestAStatusThatTheCacheDoesNotShowYetIsReplaced writes that a namespace failed while the cache goes on to show that
 // it is populated, which is true again afterwards.
-func TestAStatusThatTheCacheDoesNotShowYetIsTakenBack(t *testing.T) {
+func TestAStatusThatTheCacheDoesNotShowYetIsReplaced(t *testing.T) {
 	t.Parallel()
 	_, api := newClusterWithTemplates(t)
 	late := &lateCache{api, createTemplate(t, api)}
