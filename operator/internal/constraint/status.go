@@ -46,7 +46,7 @@ type Statuses struct {
 func (r *Statuses) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("sccstatus").
 		For(&v1alpha1.SecurityContextConstraints{},
-			builder.WithPredicates(predicate.Funcs{UpdateFunc: watch.MoreThanStatus})).
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: r.written.MoreThanStatus})).
 		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, handler.EnqueueRequestsFromMapFunc(
 			func(ctx context.Context, _ client.Object) []reconcile.Request { return r.all(ctx) })).
 		WatchesRawSource(r.Stored.Source(v1alpha1.ConstraintWebhookName, r.all)).

@@ -155,8 +155,9 @@ func (r *Templates) writeStatus(
 	}
 	if err == nil {
 		r.written.Add(changed)
+		_, err = r.read(ctx, template.Name) // forgets it if the cache has it already
 	}
-	return changed, nil
+	return changed, client.IgnoreNotFound(err)
 }
 
 func addKinds(status *v1alpha1.NamespaceTemplateStatus, kinds []v1alpha1.GroupKind) {

@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
 // Written has cluster-scoped objects as the API server returned them after a write of this process, until a cache has
@@ -15,7 +16,7 @@ type Written[T client.Object] struct {
 	objects map[string]T
 }
 
-// Add records an object after a write.
+// Add records an object after a write. If the event of the write is past, it is kept until Latest is called.
 func (w *Written[T]) Add(object T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,6 +41,15 @@ func (w *Written[T]) Latest(cached T) T {
 	}
 	delete(w.objects, cached.GetName())
 	return cached
+}
+
+// MoreThanStatus is the predicate of the same name, for a controller that uses Written. It forgets the object if the
+// cache has it now.
+func (w *Written[T]) MoreThanStatus(e event.UpdateEvent) bool {
+	if cached, is := e.ObjectNew.(T); is {
+		w.Latest(cached)
+	}
+	return MoreThanStatus(e)
 }
 
 // Forget removes an object that does not exist any more.

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -24,6 +25,10 @@ func TestWrittenIsLatestUntilTheCacheHasIt(t *testing.T) {
 	require.Same(t, after, written.Latest(before))
 	require.Same(t, later, written.Latest(later))
 	require.Same(t, before, written.Latest(before), "it is forgotten once the cache has had it")
+
+	written.Add(after)
+	require.False(t, written.MoreThanStatus(event.UpdateEvent{ObjectOld: before, ObjectNew: after}))
+	require.Empty(t, written.objects, "nothing is kept that the cache has")
 
 	written.Add(after)
 	other := at("2", "9")
