@@ -107,7 +107,8 @@ type Templates struct {
 // CustomResourceDefinition of their kinds does.
 func (r *Templates) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("namespacetemplate").
-		For(&v1alpha1.NamespaceTemplate{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.written.MoreThanStatus})).
+		For(&v1alpha1.NamespaceTemplate{},
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: r.written.MoreThanStatus})).
 		WatchesMetadata(definitionOf(""), handler.EnqueueRequestsFromMapFunc(r.withKindsOf), builder.OnlyMetadata).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: templateWorkers,
