@@ -74,7 +74,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		Leader: leader, Clients: clients.set, Metadata: clients.metadata,
 		Objects: clients.objects, Namespaces: namespaces,
 		Spaces: spaces.Spaces, UsageQuotas: spaces.UsageQuotas, Exclude: options.ExcludeNamespaces,
-		Stored: cached, Attributes: attributes, OpenReports: options.OpenReports,
+		Stored: cached, Attributes: attributes, Blocks: constraints.Blocks, OpenReports: options.OpenReports,
 	})
 	if err != nil {
 		return nil, err
@@ -91,7 +91,6 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		Mapper: mgr.GetRESTMapper(), Clients: clients.set, Metadata: clients.metadata, Outlines: outlines,
 		Live: mgr.GetAPIReader(), Attributes: attributes, Selectors: selectors,
 	})
-	constraintMutator, constraintValidator := constraints.Plugins()
 
 	chain := webhook.Chain{
 		templates.Plugin(),
@@ -102,8 +101,8 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		rules.Parents,
 		rules.Namespaces,
 		attributes.Plugin(),
-		constraintMutator,
-		constraintValidator,
+		constraints.Mutator,
+		constraints.Validator,
 		spaces.Quota,
 		spaces.Sequencer,
 		hold.Plugin(), // last, because it waits, and a request that another plugin denies need not wait

@@ -92,6 +92,15 @@ func (p Pool) block(number int) v1alpha1.IDRange {
 	return v1alpha1.IDRange{Min: first, Max: first + p.Size - 1}
 }
 
+// annotations returns the annotations of a namespace that has a block and its level.
+func (p Pool) annotations(number int) map[string]string {
+	ids := fmt.Sprintf("%d/%d", p.block(number).Min, p.Size)
+	return map[string]string{
+		v1alpha1.UIDRangeAnnotation: ids, v1alpha1.SupplementalGroupsAnnotation: ids,
+		v1alpha1.MCSAnnotation: p.Levels.Level(number),
+	}
+}
+
 // numberOf returns the number of the block with exactly these user IDs, and whether there is one.
 func (p Pool) numberOf(ids v1alpha1.IDRange) (int, bool) {
 	number := (ids.Min - p.IDs.Min) / p.Size
@@ -146,11 +155,8 @@ type allocator struct {
 // next on, and Allocate returns the next block for the following call: the block of a deleted namespace is used again
 // as late as possible. With an error, Allocate also returns the allocations that were possible.
 func Allocate(pool Pool, next int, holders []Holder) ([]Allocation, int, error) {
-	holders = slices.Clone(holders)
-	slices.SortFunc(holders, func(a, b Holder) int {
-		return cmp.Or(a.Created.Compare(b.Created.Time), strings.Compare(a.Name, b.Name))
-	})
-	a := &allocator{pool: pool, next: next, levels: map[string]bool{}, used: map[int]bool{}}
+	holders = inOrderOfAge(holders)
+	a := newAllocator(pool, next)
 	wrong := a.recordExisting(holders)
 	var allocations []Allocation
 	for _, holder := range holders {
@@ -163,6 +169,38 @@ func Allocate(pool Pool, next int, holders []Holder) ([]Allocation, int, error) 
 		}
 	}
 	return allocations, a.next, nil
+}
+
+// NextFree returns the annotations for the next blocks that no namespace uses: as many as are wanted if there are, and
+// ErrPoolExhausted if there are none. It also returns the next block for the following call.
+func NextFree(pool Pool, next, wanted int, holders []Holder) ([]map[string]string, int, error) {
+	a := newAllocator(pool, next)
+	a.recordExisting(inOrderOfAge(holders))
+	var blocks []map[string]string
+	for range wanted {
+		number, err := a.nextFree()
+		if err != nil && len(blocks) == 0 {
+			return nil, a.next, err
+		}
+		if err != nil {
+			break
+		}
+		blocks = append(blocks, pool.annotations(number))
+	}
+	return blocks, a.next, nil
+}
+
+func newAllocator(pool Pool, next int) *allocator {
+	return &allocator{pool: pool, next: next, levels: map[string]bool{}, used: map[int]bool{}}
+}
+
+// inOrderOfAge returns the holders in the order of their ages, the oldest first.
+func inOrderOfAge(holders []Holder) []Holder {
+	holders = slices.Clone(holders)
+	slices.SortFunc(holders, func(a, b Holder) int {
+		return cmp.Or(a.Created.Compare(b.Created.Time), strings.Compare(a.Name, b.Name))
+	})
+	return holders
 }
 
 // recordExisting records the user IDs and levels that namespaces have, and returns what is wrong with them, by
@@ -254,14 +292,12 @@ func (a *allocator) complete(holder Holder, wrong string) (Allocation, error) {
 		if err != nil {
 			return allocation, err
 		}
-		block := a.pool.block(number)
-		ids = fmt.Sprintf("%d/%d", block.Min, a.pool.Size)
-		allocation.Annotations[v1alpha1.UIDRangeAnnotation] = ids
-		if wrong != "" || !hasGroups {
-			allocation.Annotations[v1alpha1.SupplementalGroupsAnnotation] = ids
+		allocation.Annotations = a.pool.annotations(number)
+		if wrong == "" && hasGroups {
+			delete(allocation.Annotations, v1alpha1.SupplementalGroupsAnnotation)
 		}
-		if wrong != "" || !hasLevel {
-			allocation.Annotations[v1alpha1.MCSAnnotation] = a.pool.Levels.Level(number)
+		if wrong == "" && hasLevel {
+			delete(allocation.Annotations, v1alpha1.MCSAnnotation)
 		}
 		return allocation, nil
 	}

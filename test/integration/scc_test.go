@@ -378,6 +378,21 @@ func TestSCCInvalidConstraintDoesNotBlockPods(t *testing.T) {
 	require.NoError(t, jane.Create(t.Context(), newPod(ns, "p")))
 }
 
+// A populated namespace is given its ranges in the write that opens it.
+func TestSCCPopulatedNamespaceOpensWithItsRanges(t *testing.T) {
+	t.Parallel()
+	s := newSCCScope(t)
+	s.createTemplate("t", configMap("a", "x"))
+	ns := s.createPopulatedNamespace("populated")
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+	for _, key := range []string{
+		v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation,
+	} {
+		require.NotEmpty(t, ns.Annotations[key], "the namespace is open")
+	}
+	require.Equal(t, map[string]int{"patch configmaps": 1, "patch namespaces/status": 1}, s.countWrites(ns))
+}
+
 // No two namespaces get the same ranges, even if the operator restarts meanwhile. A new namespace's first pod waits for
 // its ranges.
 func TestSCCAllocationsAreUnique(t *testing.T) {

@@ -54,8 +54,8 @@ func newAdmission(ctx context.Context, mgr ctrl.Manager, grants *Grants, flags F
 	}, nil
 }
 
-// Plugins returns the rows of the chain.
-func (a *Admission) Plugins() (mutating, validating webhook.Plugin) {
+// plugins returns the rows of the chain.
+func (a *Admission) plugins() (mutating, validating webhook.Plugin) {
 	pods := func(
 		operation admissionregistrationv1.OperationType, resources ...string,
 	) admissionregistrationv1.RuleWithOperations {

@@ -5,14 +5,18 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/test/controlplane"
@@ -71,7 +75,7 @@ func TestLateAllocationsAreRejected(t *testing.T) {
 			merge(t, ns, c.meanwhile)
 		}
 		after := ns.DeepCopy()
-		err := api.Status().Patch(t.Context(), after, allocationPatch(seen, scc.Allocation{Annotations: c.given}))
+		err := api.Status().Patch(t.Context(), after, allocationPatch(seen, c.given))
 		if c.late {
 			require.True(t, patch.IsStale(err), "%d: %v", i, err)
 			require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(ns), after))
@@ -182,18 +186,56 @@ func TestAllocationsOfNamespaces(t *testing.T) {
 	}
 }
 
-func TestHoldersDoNotChangeTheCache(t *testing.T) {
-	t.Parallel()
-	cached := namespace("a", 1, map[string]string{"x": "y"})
-	holders, _ := holdersOf([]corev1.Namespace{cached}, nil, map[types.UID]map[string]string{"a": block(0)})
-	require.Contains(t, holders[0].Annotations, v1alpha1.UIDRangeAnnotation)
-	require.Equal(t, map[string]string{"x": "y"}, cached.Annotations)
+// queued records the requests that are added to a queue.
+type queued struct {
+	backoff.Queue
+	now, later []string
 }
 
-func TestNextBlock(t *testing.T) {
+func (q *queued) Add(request reconcile.Request) { q.now = append(q.now, request.Name) }
+
+func (q *queued) AddAfter(request reconcile.Request, _ time.Duration) {
+	q.later = append(q.later, request.Name)
+}
+
+// Which events reconcile a namespace alone, and which all of them, whose request has no name.
+func TestEventsThatAllocate(t *testing.T) {
 	t.Parallel()
-	for value, want := range map[string]int{"7": 7, "0": 0, "-1": 0, "": 0, "seven": 0} {
-		require.Equal(t, want, nextBlock(map[string]string{nextBlockKey: value}), value)
+	plain, held, complete := namespace("plain", 1, nil), namespace("held", 1, nil), namespace("complete", 1, block(0))
+	held.Labels = map[string]string{v1alpha1.InitializingLabel: "true"}
+	given := namespace("given", 1, nil)
+	withGiven, withOther := namespace("given", 1, block(1)), namespace("given", 1, block(2))
+	recreated := namespace("given", 2, nil)
+	recreated.UID = "another"
+	for name, test := range map[string]struct {
+		event      any
+		now, later []string
+	}{
+		"the start":                     {event.CreateEvent{Object: &plain, IsInInitialList: true}, []string{""}, nil},
+		"a new namespace":               {event.CreateEvent{Object: &plain}, []string{"plain"}, nil},
+		"one that waits for its report": {event.CreateEvent{Object: &held}, nil, []string{"held"}},
+		"one that comes with a block":   {event.CreateEvent{Object: &complete}, []string{""}, nil},
+		"what it was given":             {event.UpdateEvent{ObjectOld: &given, ObjectNew: &withGiven}, nil, nil},
+		"what it was not given":         {event.UpdateEvent{ObjectOld: &given, ObjectNew: &withOther}, []string{""}, nil},
+		"a block is removed":            {event.UpdateEvent{ObjectOld: &withGiven, ObjectNew: &given}, []string{""}, nil},
+		"another change":                {event.UpdateEvent{ObjectOld: &plain, ObjectNew: &plain}, nil, nil},
+		"created again":                 {event.UpdateEvent{ObjectOld: &given, ObjectNew: &recreated}, []string{"given"}, nil},
+		"deleted":                       {event.DeleteEvent{Object: &plain}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := &Allocations{Blocks: &Blocks{given: map[types.UID]map[string]string{given.UID: block(1)}}}
+			queue := &queued{}
+			switch e := test.event.(type) {
+			case event.CreateEvent:
+				r.handler().Create(t.Context(), e, queue)
+			case event.UpdateEvent:
+				r.handler().Update(t.Context(), e, queue)
+			case event.DeleteEvent:
+				r.handler().Delete(t.Context(), e, queue)
+			}
+			require.Equal(t, test.now, queue.now)
+			require.Equal(t, test.later, queue.later)
+		})
 	}
-	require.Equal(t, 0, nextBlock(nil))
 }

@@ -1,7 +1,7 @@
 // Package constraint enforces SecurityContextConstraints: it admits pods by them, guards exec and attach, gives
 // namespaces their UID ranges and SELinux levels, and removes references to deleted objects from constraints. The
-// decision about one pod is a function of values, scc.Review, and so is the allocation, scc.Allocate. This package
-// supplies the values and writes the results.
+// decision about one pod is a function of values, scc.Review, and so are the allocations, scc.Allocate and
+// scc.NextFree. This package supplies the values and writes the results.
 //
 // # What enters where
 //
@@ -9,8 +9,10 @@
 //     open as the first matching constraint generates them, and records the constraint on the pod.
 //   - Admission.Validate receives the same requests after all webhooks have changed them, and denies a pod that no
 //     constraint allows as it is. It also receives exec and attach.
-//   - Allocations is the controller that annotates namespaces with a UID range, supplemental groups and an SELinux
-//     level. A pod that needs them waits some seconds for them.
+//   - Blocks has UID ranges and SELinux levels in reserve for new namespaces. Package population writes them together
+//     with its first report, so that a populated namespace has them when it opens.
+//   - Allocations is the controller that annotates all other namespaces with them, and repairs those that share some. A
+//     pod that needs them waits some seconds for them.
 //   - Statuses is the controller that writes whether the operator admits pods by a constraint.
 //   - References is the controller that removes ServiceAccounts and Namespaces that were deleted from the users and
 //     groups of constraints.

@@ -37,18 +37,29 @@ type Flags struct {
 	Pool scc.Pool
 }
 
-// Setup adds the controllers of SecurityContextConstraints to a manager, and returns the plugins.
-func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Admission, error) {
+// Feature is what other packages use of SecurityContextConstraints.
+type Feature struct {
+	// Mutator and Validator are rows of the admission chain.
+	Mutator, Validator webhook.Plugin
+	// Blocks gives user IDs to new namespaces.
+	Blocks *Blocks
+}
+
+// Setup adds the controllers of SecurityContextConstraints to a manager.
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	leader := o.Leader
 	grants := NewGrants(o.Clients.AuthorizationV1().SubjectAccessReviews(), mgr.GetAPIReader())
 	admission, err := newAdmission(ctx, mgr, grants, o.Flags)
 	if err != nil {
 		return nil, err
 	}
-	allocations := &Allocations{
+	blocks := &Blocks{
 		Client: leader.Client, ConfigMaps: leader.Clientset.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
-		Recorder: mgr.GetEventRecorder(reporting.Controller), Pool: o.Flags.Pool, Exempt: o.Flags.ExemptNamespaces,
-		Constraints: admission.constraints, Caches: leader.Caches, Queues: leader.Queues,
+		Pool: o.Flags.Pool, Exempt: o.Flags.ExemptNamespaces, Constraints: admission.constraints,
+	}
+	allocations := &Allocations{
+		Client: leader.Client, Blocks: blocks, Recorder: mgr.GetEventRecorder(reporting.Controller),
+		Caches: leader.Caches, Queues: leader.Queues,
 	}
 	if err := allocations.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of allocations: %w", err)
@@ -73,5 +84,6 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Admission, error)
 	if err := statuses.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of statuses: %w", err)
 	}
-	return admission, nil
+	mutator, validator := admission.plugins()
+	return &Feature{Mutator: mutator, Validator: validator, Blocks: blocks}, nil
 }

@@ -28,6 +28,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/constraint"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
 	"nstpl.dev/nstpl/operator/internal/openreports"
@@ -52,6 +53,8 @@ type Namespaces struct {
 	Recorder     events.EventRecorder
 	Events       eventsclient.EventsV1Interface
 	Metrics      *Metrics
+	// Blocks gives user IDs to new namespaces, in the same write as the first report.
+	Blocks *constraint.Blocks
 	// Reports writes the findings to Reports of openreports.io. It is nil if that is off.
 	Reports *openreports.Writer
 	// Caches delay the first reconciliation until the caches are as new as the leadership.

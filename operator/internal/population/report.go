@@ -144,9 +144,10 @@ func stored(ns *corev1.Namespace) (Report, metav1.Time) {
 	return report, condition.LastTransitionTime
 }
 
-// patch returns the one write that stores a report. It carries the resourceVersion: it may open the namespace and move
-// it, so it must not be applied after another leader or an initializer changed the namespace.
-func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, error) {
+// patch returns the one write that stores a report, and the annotations of a new block of user IDs if there are some.
+// It carries the resourceVersion: it may open the namespace and move it, so it must not be applied after another leader
+// or an initializer changed the namespace.
+func (r Report) patch(ns *corev1.Namespace, transition metav1.Time, block map[string]string) ([]byte, error) {
 	condition := map[string]any{"type": v1alpha1.NamespacePopulated, "$patch": "delete"}
 	if r.Status != "" {
 		condition = map[string]any{
@@ -160,6 +161,9 @@ func (r Report) patch(ns *corev1.Namespace, transition metav1.Time) ([]byte, err
 		if r.InTree {
 			annotations[v1alpha1.InTreeAnnotation] = "true"
 		}
+	}
+	for key, value := range block {
+		annotations[key] = value
 	}
 	labels := r.depthLabels(ns)
 	metadata := map[string]any{

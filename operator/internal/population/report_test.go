@@ -18,7 +18,7 @@ import (
 // reported returns a namespace after a report was applied to it.
 func reported(t *testing.T, ns *corev1.Namespace, report Report) (*corev1.Namespace, map[string]any) {
 	t.Helper()
-	patch, err := report.patch(ns, metav1.Unix(1, 0))
+	patch, err := report.patch(ns, metav1.Unix(1, 0), nil)
 	require.NoError(t, err)
 	before, err := json.Marshal(ns)
 	require.NoError(t, err)

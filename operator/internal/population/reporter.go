@@ -141,7 +141,7 @@ func (r *Namespaces) write(
 	if report.Status != before.Status || since.IsZero() {
 		since = metav1.Now()
 	}
-	body, err := report.patch(ns, since)
+	body, err := report.patch(ns, since, r.blockFor(ctx, ns))
 	if err != nil {
 		return false, err
 	}
@@ -160,6 +160,19 @@ func (r *Namespaces) write(
 	written.ManagedFields = nil
 	r.Results.Written(written)
 	return !report.hasSameFindings(before), nil
+}
+
+// blockFor returns the annotations with which an initializing namespace is given user IDs, so that it has them when it
+// opens. If there are none to give at the moment, package constraint gives them later.
+func (r *Namespaces) blockFor(ctx context.Context, ns *corev1.Namespace) map[string]string {
+	if !initialize.Initializing(ns) {
+		return nil
+	}
+	block, err := r.Blocks.For(ctx, ns)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Info("the namespace gets no user IDs yet", "problem", err.Error())
+	}
+	return block
 }
 
 // current returns the namespace of the cache if it differs from ns only in the annotations that package constraint

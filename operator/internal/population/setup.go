@@ -19,6 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/attribute"
 	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/constraint"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
 	"nstpl.dev/nstpl/operator/internal/openreports"
@@ -54,6 +55,8 @@ type Options struct {
 	Exclude []string
 	// Attributes provides the rules about protected attributes.
 	Attributes *attribute.Admission
+	// Blocks gives user IDs to new namespaces.
+	Blocks *constraint.Blocks
 	// OpenReports makes the leader write findings to Reports of openreports.io.
 	OpenReports bool
 }
@@ -111,7 +114,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		Yield:   yield,
 		Results: results, Queue: o.Namespaces, Recorder: recorder,
 		Events: o.Leader.Clientset.EventsV1(), Metrics: populationMetrics,
-		Exclude: o.Exclude, Caches: o.Leader.Caches, Reports: reports,
+		Exclude: o.Exclude, Caches: o.Leader.Caches, Blocks: o.Blocks, Reports: reports,
 	}
 	if err := namespaces.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of namespaces: %w", err)

@@ -18,7 +18,8 @@ func TestRulesNotifyOfTheFirstAndTheLast(t *testing.T) {
 		}
 	}
 	some := &v1alpha1.SelfService{NamePattern: "*"}
-	r := &rules{spaces: map[string]bool{}}
+	isListed := false
+	r := &rules{spaces: map[string]bool{}, isListed: func() bool { return isListed }}
 	notified := -1 // Listen calls the function once
 	r.changes.Listen(func() { notified++ })
 	for _, step := range []struct {
@@ -37,6 +38,10 @@ func TestRulesNotifyOfTheFirstAndTheLast(t *testing.T) {
 	} {
 		r.update(step.object, step.exists)
 		require.Equal(t, step.any, r.any())
+		require.False(t, r.isEmpty(), "until the first list is complete")
+		isListed = true
+		require.Equal(t, !step.any, r.isEmpty())
+		isListed = false
 		require.Equal(t, step.notified, notified)
 	}
 }
