@@ -1,6 +1,7 @@
 package match
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -20,7 +21,8 @@ import (
 type Index struct {
 	mu        sync.RWMutex
 	templates map[string]indexed
-	byLabel   map[label]map[string]struct{}
+	// byLabel are the names of the templates that require a label. Most labels have one, for which a list is smallest.
+	byLabel map[label][]string
 	// scanned are the templates that require no label. Match tries each of them.
 	scanned map[string]struct{}
 	// byKey are the names of the templates that select by a label, by the key of the label.
@@ -53,7 +55,7 @@ type indexed struct {
 func NewIndex(templates ...*v1alpha1.NamespaceTemplate) *Index {
 	index := &Index{
 		templates: map[string]indexed{},
-		byLabel:   map[label]map[string]struct{}{},
+		byLabel:   map[label][]string{},
 		scanned:   map[string]struct{}{},
 		byKey:     map[string]map[string]struct{}{},
 
@@ -104,11 +106,10 @@ func (x *Index) SetLayers(template *v1alpha1.NamespaceTemplate, layers rollout.L
 	if _, isScanned := x.scanned[template.Name]; isScanned {
 		entry.required = nil
 	}
-	for _, required := range entry.required {
-		if x.byLabel[required] == nil {
-			x.byLabel[required] = map[string]struct{}{}
+	for i, required := range entry.required {
+		if !slices.Contains(entry.required[:i], required) { // two revisions may require the same label
+			x.byLabel[required] = append(x.byLabel[required], template.Name)
 		}
-		x.byLabel[required][template.Name] = struct{}{}
 	}
 	x.templates[template.Name] = entry
 }
@@ -128,8 +129,8 @@ func (x *Index) remove(name string) {
 	delete(x.templates, name)
 	delete(x.scanned, name)
 	for _, required := range entry.required {
-		delete(x.byLabel[required], name)
-		if len(x.byLabel[required]) == 0 {
+		others := slices.DeleteFunc(x.byLabel[required], func(other string) bool { return other == name })
+		if x.byLabel[required] = others; len(others) == 0 {
 			delete(x.byLabel, required)
 		}
 	}
@@ -228,17 +229,17 @@ func (x *Index) find(
 	defer x.mu.RUnlock()
 	set := labelsOf(ns)
 	var found []*v1alpha1.NamespaceTemplate
-	try := func(names map[string]struct{}) {
+	try := func(names iter.Seq[string]) {
 		for name := range names {
 			if template := choose(x.templates[name], set); template != nil {
 				found = append(found, template)
 			}
 		}
 	}
-	try(x.scanned)
+	try(maps.Keys(x.scanned))
 	for key, value := range set {
-		try(x.byLabel[label{key: key, value: value}])
-		try(x.byLabel[label{key: key, anyValue: true}])
+		try(slices.Values(x.byLabel[label{key: key, value: value}]))
+		try(slices.Values(x.byLabel[label{key: key, anyValue: true}]))
 	}
 	slices.SortFunc(found, func(a, b *v1alpha1.NamespaceTemplate) int { return strings.Compare(a.Name, b.Name) })
 	// Two revisions may be found by different labels.

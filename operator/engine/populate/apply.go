@@ -26,12 +26,19 @@ type Applier struct {
 	mapper meta.RESTMapper
 	slots  chan struct{}
 	yield  *Yield
+
+	mu sync.Mutex
+	// mappings are those that the mapper returned, which looks each up in many lists.
+	mappings map[schema.GroupVersionKind]*meta.RESTMapping
 }
 
 // NewApplier returns an applier that makes at most the given number of writes at the same time, in all namespaces
 // together. Each write waits for yield unless yield is nil.
 func NewApplier(client metadata.Interface, mapper meta.RESTMapper, writes int, yield *Yield) *Applier {
-	return &Applier{client: client, mapper: mapper, slots: make(chan struct{}, writes), yield: yield}
+	return &Applier{
+		client: client, mapper: mapper, slots: make(chan struct{}, writes), yield: yield,
+		mappings: map[schema.GroupVersionKind]*meta.RESTMapping{},
+	}
 }
 
 // Outcome is the result of a change that needed a write.
@@ -256,7 +263,7 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 
 // resource returns the client for a kind in a namespace.
 func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (metadata.ResourceInterface, error) {
-	mapping, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	mapping, err := a.mapping(kind)
 	if err != nil {
 		return nil, err
 	}
@@ -265,6 +272,23 @@ func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (meta
 			"%s is not namespace-scoped: remove it from the template", kind.GroupKind())}
 	}
 	return a.client.Resource(mapping.Resource).Namespace(namespace), nil
+}
+
+func (a *Applier) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	a.mu.Lock()
+	known := a.mappings[kind]
+	a.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	mapping, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	a.mappings[kind] = mapping
+	a.mu.Unlock()
+	return mapping, nil
 }
 
 // create applies an object that does not exist yet, or adopts one that does. Either is one write, so that an object of

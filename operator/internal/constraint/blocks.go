@@ -23,7 +23,7 @@ const nextBlockKey = "next"
 
 // reservedAtOnce is the number of blocks that are reserved for new namespaces at a time. Those that are left when the
 // leader ends are used as late as possible.
-const reservedAtOnce = 32
+const reservedAtOnce = 64
 
 // Blocks gives blocks of user IDs and SELinux levels to namespaces while there are constraints. It writes down the next
 // free block before it gives one away, so that another leader continues after it and no block is given twice. For new

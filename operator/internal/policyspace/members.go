@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -24,11 +26,47 @@ const (
 	labelledSpace    = "labelled/"
 )
 
+// members finds the cached namespaces of policy spaces, of which there may be many: nothing is copied, and nobody may
+// change them.
+type members struct{ indexer toolscache.Indexer }
+
+func newMembers(ctx context.Context, cached cache.Cache) (members, error) {
+	informer, err := cached.GetInformer(ctx, &corev1.Namespace{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return members{}, err
+	}
+	shared, isShared := informer.(toolscache.SharedIndexInformer)
+	if !isShared {
+		return members{}, fmt.Errorf("the informer of namespaces is a %T, which has no index", informer)
+	}
+	return members{shared.GetIndexer()}, shared.AddIndexers(toolscache.Indexers{policySpaceIndex: indexPolicySpaces})
+}
+
+// inside returns the namespaces in and below a policy space by their depth labels.
+func (m members) inside(space string) []*corev1.Namespace { return m.list(insideSpace + space) }
+
+// labelled returns the namespaces whose label names a policy space.
+func (m members) labelled(space string) []*corev1.Namespace { return m.list(labelledSpace + space) }
+
+func (m members) list(value string) []*corev1.Namespace {
+	objects, err := m.indexer.ByIndex(policySpaceIndex, value)
+	if err != nil {
+		return nil // only if there were no such index
+	}
+	namespaces := make([]*corev1.Namespace, 0, len(objects))
+	for _, object := range objects {
+		if ns, ok := object.(*corev1.Namespace); ok {
+			namespaces = append(namespaces, ns)
+		}
+	}
+	return namespaces
+}
+
 // indexPolicySpaces returns the values of a namespace in the policySpaceIndex.
-func indexPolicySpaces(object client.Object) []string {
+func indexPolicySpaces(object any) ([]string, error) {
 	ns, ok := object.(*corev1.Namespace)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	var values []string
 	for _, space := range hierarchy.SpacesOf(ns) {
@@ -38,45 +76,17 @@ func indexPolicySpaces(object client.Object) []string {
 	if space != "" {
 		values = append(values, labelledSpace+space)
 	}
-	return values
+	return values, nil
 }
 
-// listByPolicySpace returns the cached namespaces with a value in the policySpaceIndex. The caller must not change
-// them.
-func listByPolicySpace(ctx context.Context, cached client.Reader, value string) ([]*corev1.Namespace, error) {
-	list := &corev1.NamespaceList{}
-	if err := cached.List(ctx, list, client.MatchingFields{policySpaceIndex: value},
-		client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	namespaces := make([]*corev1.Namespace, 0, len(list.Items))
-	for i := range list.Items {
-		namespaces = append(namespaces, &list.Items[i])
-	}
-	return namespaces, nil
-}
-
-// inside returns the namespaces in and below a policy space by their depth labels.
-func (r *Spaces) inside(ctx context.Context, space string) ([]*corev1.Namespace, error) {
-	return listByPolicySpace(ctx, r.Client, insideSpace+space)
-}
-
-// members returns the namespaces that are counted in a policy space, by name: the namespaces in and below it, those
+// counted returns the namespaces that are counted in a policy space, by name: the namespaces in and below it, those
 // that are about to move there, and those of the policy spaces with which it shares usage.
-func (r *Spaces) members(ctx context.Context, space *v1alpha1.PolicySpace) ([]*corev1.Namespace, error) {
+func (r *Spaces) counted(space *v1alpha1.PolicySpace) []*corev1.Namespace {
 	var namespaces []*corev1.Namespace
 	for _, name := range withShares(space) {
-		inside, err := r.inside(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		entering, err := r.entering(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		namespaces = slices.Concat(namespaces, inside, entering)
+		namespaces = slices.Concat(namespaces, r.Members.inside(name), r.entering(name))
 	}
-	return sortedByName(namespaces), nil
+	return sortedByName(namespaces)
 }
 
 // sortedByName returns each namespace once, in ascending order of the names.
@@ -94,27 +104,23 @@ func sortedByName(namespaces []*corev1.Namespace) []*corev1.Namespace {
 
 // entering returns the namespaces that are about to move into or below a policy space: the label of the namespace or
 // the parent of a policy space above it has changed, and the depth labels have not been written yet.
-func (r *Spaces) entering(ctx context.Context, space string) ([]*corev1.Namespace, error) {
+func (r *Spaces) entering(space string) []*corev1.Namespace {
 	r.placement.mu.Lock()
 	lineage, _ := r.placement.forest.Lineage(space) // empty if it is broken: then no namespace moves there
 	below := r.placement.forest.Below(space)
 	r.placement.mu.Unlock()
 	if len(lineage) == 0 {
-		return nil, nil
+		return nil
 	}
 	var entering []*corev1.Namespace
 	for name := range below {
-		namespaces, err := listByPolicySpace(ctx, r.Client, labelledSpace+name)
-		if err != nil {
-			return nil, err
-		}
-		for _, ns := range namespaces {
+		for _, ns := range r.Members.labelled(name) {
 			if isEntering(ns, space) {
 				entering = append(entering, ns)
 			}
 		}
 	}
-	return entering, nil
+	return entering
 }
 
 // isEntering reports whether a namespace, whose label names a policy space or one below it, is elsewhere by its depth

@@ -42,9 +42,13 @@ func TestIndexPolicySpaces(t *testing.T) {
 		"of Kubernetes":    {namespaceIn("kube-system", "new", "root"), []string{"inside/root", "labelled/new"}},
 		"in no space ever": {&corev1.Namespace{}, nil},
 	} {
-		require.Equal(t, test.want, indexPolicySpaces(test.ns), name)
+		values, err := indexPolicySpaces(test.ns)
+		require.NoError(t, err)
+		require.Equal(t, test.want, values, name)
 	}
-	require.Nil(t, indexPolicySpaces(&corev1.Pod{}))
+	values, err := indexPolicySpaces(&corev1.Pod{})
+	require.NoError(t, err)
+	require.Nil(t, values)
 }
 
 func TestIsEntering(t *testing.T) {

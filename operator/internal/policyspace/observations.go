@@ -21,13 +21,9 @@ func (r *Spaces) observe(
 	if len(quota.Objects(space)) == 0 && len(space.Status.Bookings) == 0 {
 		return nil, nil, nil
 	}
-	members, err := r.members(ctx, space)
-	if err != nil {
-		return nil, nil, err
-	}
 	observed := map[string]quota.Usage{}
 	var names []string
-	for _, ns := range members {
+	for _, ns := range r.counted(space) {
 		usageQuota := &corev1.ResourceQuota{}
 		err := r.Client.Get(ctx, usageQuotaKey(ns.Name), usageQuota, client.UnsafeDisableDeepCopy)
 		if client.IgnoreNotFound(err) != nil {

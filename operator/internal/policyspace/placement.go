@@ -85,11 +85,7 @@ func (r *Spaces) updateForest(ctx context.Context, name string) error {
 	changed := changedSpaces(p.forest, next)
 	var moved []string
 	for _, space := range changed {
-		namespaces, err := listByPolicySpace(ctx, r.Client, labelledSpace+space)
-		if err != nil {
-			return err
-		}
-		for _, ns := range namespaces {
+		for _, ns := range r.Members.labelled(space) {
 			if isPlacedDifferently(ns, p.forest, next) {
 				moved = append(moved, ns.Name)
 			}

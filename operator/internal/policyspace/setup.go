@@ -47,8 +47,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	if err != nil {
 		return nil, err
 	}
+	members, err := newMembers(ctx, mgr.GetCache())
+	if err != nil {
+		return nil, fmt.Errorf("index the namespaces by policyspace: %w", err)
+	}
 	usageQuotas := &UsageQuotas{
-		Client: leader.Client, Namespaces: o.Namespaces, Caches: leader.Caches, Queues: leader.Queues,
+		Client: leader.Client, Members: members, Namespaces: o.Namespaces, Caches: leader.Caches, Queues: leader.Queues,
 	}
 	if err := usageQuotas.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of usage quotas: %w", err)
@@ -74,10 +78,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	}
 	totals := newNamespaceTotals(mgr.GetCache(), mgr.GetAPIReader(), census, &quota.changes)
 	spaces := &Spaces{
-		Client: leader.Client, Live: mgr.GetAPIReader(), Namespaces: o.Namespaces, Metrics: spaceMetrics,
+		Client: leader.Client, Live: mgr.GetAPIReader(), Members: members, Namespaces: o.Namespaces, Metrics: spaceMetrics,
 		Caches: leader.Caches, Queues: leader.Queues, totals: totals, enforcement: enforced,
 	}
-	if err := spaces.SetupWithManager(ctx, mgr); err != nil {
+	if err := spaces.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of policyspaces: %w", err)
 	}
 	missing := &missingSpaces{

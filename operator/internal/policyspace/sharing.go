@@ -58,8 +58,7 @@ func (r *Spaces) isShareDue(ctx context.Context, replacement hierarchy.Replaceme
 	if i := shareIndex(entered.Status, replacement.Old); i >= 0 {
 		return time.Until(entered.Status.SharedWith[i].Until.Time) < shareTime/2, nil
 	}
-	inside, err := r.inside(ctx, entered.Name)
-	return mayReplace(entered, len(inside)), err
+	return mayReplace(entered, len(r.Members.inside(entered.Name))), nil
 }
 
 func hasQuota(space *v1alpha1.PolicySpace) bool { return space != nil && len(quota.Objects(space)) > 0 }
@@ -97,11 +96,7 @@ func (r *Spaces) shareBoth(ctx context.Context, replacement hierarchy.Replacemen
 // endReservationsOfDeleted ends the reservations of a policy space that was deleted together with the list of them. It
 // reports whether the cache contains all usage that was written before.
 func (r *Spaces) endReservationsOfDeleted(ctx context.Context, space string) (bool, error) {
-	inside, err := r.inside(ctx, space)
-	if err != nil {
-		return false, err
-	}
-	for _, ns := range inside {
+	for _, ns := range r.Members.inside(space) {
 		if _, err := renewUsageQuota(ctx, r.Client, ns.Name); client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("end the reservations of policyspace %s: %w", space, err)
 		}

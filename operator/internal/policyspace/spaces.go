@@ -45,6 +45,8 @@ type Spaces struct {
 	// Client reads from the cache, Live from the API server.
 	Client client.Client
 	Live   client.Reader
+	// Members finds the namespaces of policy spaces.
+	Members members
 	// Namespaces is the queue of the controller of namespaces.
 	Namespaces *queue.Queue
 	Metrics    *Metrics
@@ -71,11 +73,7 @@ type freshness struct {
 
 // SetupWithManager starts the controller. It reconciles a policy space when its spec changes, and when the usage, the
 // number or the place of the namespaces in it changes.
-func (r *Spaces) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
-	err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Namespace{}, policySpaceIndex, indexPolicySpaces)
-	if err != nil {
-		return err
-	}
+func (r *Spaces) SetupWithManager(mgr ctrl.Manager) error {
 	r.requests = r.Queues.NewRetrying("policyspace", backoff.FirstRetry)
 	r.totals.census.listener = r.enqueueCounted
 	newQueue := func(string, backoff.Limiter) backoff.Queue { return r.requests }

@@ -46,11 +46,8 @@ func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	inside, err := r.inside(ctx, space.Name)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	status, pending := nextStatus(space, namespaces, observed, r.positionOf(space.Name, len(inside)), counted)
+	position := r.positionOf(space.Name, len(r.Members.inside(space.Name)))
+	status, pending := nextStatus(space, namespaces, observed, position, counted)
 	r.Metrics.setQuota(space.Name, quota.Hard(space), status.Used)
 	remaining, err := r.endExpired(ctx, space.Name, status, pending)
 	if err != nil {

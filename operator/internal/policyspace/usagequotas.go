@@ -44,6 +44,8 @@ const (
 // namespaces. It keeps one in each namespace that is in a policy space with a quota.
 type UsageQuotas struct {
 	Client client.Client
+	// Members finds the namespaces of policy spaces.
+	Members members
 	// Namespaces is the queue of the controller of namespaces. It opens a namespace once its usage is counted.
 	Namespaces *queue.Queue
 	// Caches makes Reconcile wait until the caches are at least as new as the leadership.
@@ -76,14 +78,10 @@ func (r *UsageQuotas) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // namespacesOf returns requests for the namespaces in and below a policy space, and those with which it shares usage.
-func (r *UsageQuotas) namespacesOf(ctx context.Context, space client.Object) []reconcile.Request {
+func (r *UsageQuotas) namespacesOf(_ context.Context, space client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, name := range withShares(space) {
-		namespaces, err := listByPolicySpace(ctx, r.Client, insideSpace+name)
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "cannot list the namespaces of a policyspace", "policyspace", name)
-		}
-		for _, ns := range namespaces {
+		for _, ns := range r.Members.inside(name) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Name: ns.Name}})
 		}
 	}
