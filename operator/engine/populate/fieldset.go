@@ -33,10 +33,10 @@ func parseFieldSet(text string) (fieldSet, error) {
 // compactFieldSet parses the set at the beginning of a text, and returns the rest of the text. It reports false if the
 // text has another form.
 func compactFieldSet(text string) (set fieldSet, rest string, ok bool) {
-	set = fieldSet{}
 	if rest, ok = strings.CutPrefix(text, "{}"); ok {
-		return set, rest, true
+		return nil, rest, true // most nodes have no children
 	}
+	set = fieldSet{}
 	for separator := "{"; ; separator = "," {
 		if rest, ok = strings.CutPrefix(text, separator+`"`); !ok {
 			rest, ok = strings.CutPrefix(text, "}")

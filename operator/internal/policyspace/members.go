@@ -143,8 +143,16 @@ func withShares(space client.Object) []string {
 
 // chargedBy returns the policy spaces in which the usage of a namespace is counted, the nearest first.
 func chargedBy(ctx context.Context, reader client.Reader, ns *corev1.Namespace) ([]string, error) {
+	read := map[string]*v1alpha1.PolicySpace{} // Charged asks for most of them twice, and each read is a copy
 	return hierarchy.Charged(ns, func(name string) (*v1alpha1.PolicySpace, error) {
-		return getSpace(ctx, reader, name)
+		if space, isRead := read[name]; isRead {
+			return space, nil
+		}
+		space, err := getSpace(ctx, reader, name)
+		if err == nil {
+			read[name] = space
+		}
+		return space, err
 	})
 }
 

@@ -145,6 +145,9 @@ func (r *Namespaces) write(
 	if err != nil {
 		return false, err
 	}
+	if !before.Initializing {
+		r.Yield.Wait(ctx) // like the writes of objects
+	}
 	written := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
 	err = r.Client.Status().Patch(ctx, written, client.RawPatch(types.StrategicMergePatchType, body))
 	switch {

@@ -5,9 +5,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
 func TestRulesNotifyOfTheFirstAndTheLast(t *testing.T) {
@@ -44,4 +47,20 @@ func TestRulesNotifyOfTheFirstAndTheLast(t *testing.T) {
 		isListed = false
 		require.Equal(t, step.notified, notified)
 	}
+}
+
+// unreadable is a client.Reader that a test must not use.
+type unreadable struct{ client.Reader }
+
+// While no policy space has rules, other plugins make the API server ask, and nothing is read for the answer.
+func TestWithoutRulesNothingIsRead(t *testing.T) {
+	t.Parallel()
+	ns := &unstructured.Unstructured{}
+	ns.SetName("team-a")
+	ns.SetLabels(map[string]string{v1alpha1.PolicySpaceLabel: "corp"})
+	listed := func() bool { return true }
+	a := &Admission{rules: &rules{spaces: map[string]bool{}, isListed: listed}, live: unreadable{}}
+	require.NoError(t, a.Validate(t.Context(), &webhook.Request{Object: ns}))
+	a.rules.spaces["corp"] = true
+	require.Panics(t, func() { _ = a.Validate(t.Context(), &webhook.Request{Object: ns}) })
 }
