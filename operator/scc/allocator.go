@@ -171,13 +171,14 @@ func Allocate(pool Pool, next int, holders []Holder) ([]Allocation, int, error) 
 	return allocations, a.next, nil
 }
 
-// NextFree returns the annotations for the next blocks that no namespace uses: as many as are wanted if there are, and
-// ErrPoolExhausted if there are none. It also returns the next block for the following call.
+// NextFree returns the annotations for the next blocks that no namespace uses, or ErrPoolExhausted if there are none:
+// as many as are wanted if there are, but at most a 64th of the pool. It also returns the next block for the following
+// call.
 func NextFree(pool Pool, next, wanted int, holders []Holder) ([]map[string]string, int, error) {
 	a := newAllocator(pool, next)
 	a.recordExisting(inOrderOfAge(holders))
 	var blocks []map[string]string
-	for range wanted {
+	for range min(wanted, max(1, pool.blocks()/64)) {
 		number, err := a.nextFree()
 		if err != nil && len(blocks) == 0 {
 			return nil, a.next, err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -160,6 +161,35 @@ func TestAllocateReturnsWhatItCouldWhenThePoolIsExhausted(t *testing.T) {
 		err := scc.Allocate(small, 0, []scc.Holder{holder("a", 4), holder("b", 3), holder("c", 2), holder("d", 1)})
 	require.ErrorIs(t, err, scc.ErrPoolExhausted)
 	require.Len(t, allocations, 3)
+}
+
+func TestNextFree(t *testing.T) {
+	t.Parallel()
+	small := pool(t, "1000-2999/10")
+	for name, test := range map[string]struct {
+		next, wanted int
+		holders      []scc.Holder
+		want         string
+		after        int
+	}{
+		"the next ones":              {5, 2, nil, "1050/10 1060/10", 7},
+		"at most a 64th of the pool": {0, 100, nil, "1000/10 1010/10 1020/10", 3},
+		"not those of namespaces":    {0, 2, []scc.Holder{holder("a", 1, "1010/10"), holder("b", 2)}, "1000/10 1020/10", 3},
+		"the last and the first":     {199, 2, nil, "2990/10 1000/10", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			blocks, after, err := scc.NextFree(small, test.next, test.wanted, test.holders)
+			require.NoError(t, err)
+			var ids []string
+			for _, block := range blocks {
+				require.Len(t, block, 3)
+				ids = append(ids, block[v1alpha1.UIDRangeAnnotation])
+			}
+			require.Equal(t, test.want, strings.Join(ids, " "))
+			require.Equal(t, test.after, after)
+		})
+	}
 }
 
 // After Allocate, every namespace has its own user IDs and level, and a second call changes nothing.

@@ -227,25 +227,26 @@ const (
 	transformationsAnnotation = "alpha.config.kubernetes.io/transformations"
 )
 
-// unusableKey returns the first key, in ascending order, that contains a token or that YAML reads as a merge key. It
-// returns "" if there is none.
+// unusableKey returns the least key that contains a token or that YAML reads as a merge key, or "" if there is none.
 func unusableKey(value any) string {
+	least := ""
+	add := func(key string) {
+		if key != "" && (least == "" || key < least) {
+			least = key
+		}
+	}
 	switch value := value.(type) {
 	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(value)) {
+		for key, field := range value {
 			if _, constant := Literal(key); !constant || key == "<<" {
-				return key
+				add(key)
 			}
-			if found := unusableKey(value[key]); found != "" {
-				return found
-			}
+			add(unusableKey(field))
 		}
 	case []any:
 		for _, item := range value {
-			if found := unusableKey(item); found != "" {
-				return found
-			}
+			add(unusableKey(item))
 		}
 	}
-	return ""
+	return least
 }

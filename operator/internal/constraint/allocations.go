@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -22,6 +23,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/patch"
@@ -36,7 +38,7 @@ const retryStale = 250 * time.Millisecond
 const restFactor = 9
 
 // reportDelay is when an initializing namespace is given a block that it still lacks. Usually it is given one together
-// with the report on its population, which needs no write of its own.
+// with the first report on its population, which needs no write of its own.
 const reportDelay = time.Second
 
 // allocationWorkers is the number of new namespaces that are patched at the same time.
@@ -100,6 +102,8 @@ func (r *Allocations) handler() handler.EventHandler {
 			case e.ObjectOld.GetUID() != e.ObjectNew.GetUID():
 				r.Blocks.forget(e.ObjectOld.GetUID())
 				created(e.ObjectNew, queue)
+			case ok && initialize.Initializing(e.ObjectOld) && !initialize.Initializing(ns) && !hasAllocation(ns):
+				queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(ns)})
 			case !ok || allocationOf(e.ObjectOld) == allocationOf(e.ObjectNew):
 			case r.Blocks.isGiven(ns):
 				r.Blocks.forget(ns.UID)
@@ -141,6 +145,9 @@ func (r *Allocations) Reconcile(ctx context.Context, request reconcile.Request) 
 	if err := r.Client.Get(ctx, request.NamespacedName, ns, client.UnsafeDisableDeepCopy); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	if awaitsReport(ns) {
+		return reconcile.Result{RequeueAfter: reportDelay}, nil
+	}
 	given, err := r.Blocks.For(ctx, ns)
 	if err != nil || given == nil {
 		return retryConflict(err)
@@ -151,6 +158,12 @@ func (r *Allocations) Reconcile(ctx context.Context, request reconcile.Request) 
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{}, nil
+}
+
+// awaitsReport reports whether a namespace waits for the first report on its population, which comes with a block.
+func awaitsReport(ns *corev1.Namespace) bool {
+	return initialize.Initializing(ns) && populate.PopulatedCondition(ns) == nil &&
+		slices.Contains(initialize.Pending(ns), v1alpha1.TemplateInitializer)
 }
 
 // retryConflict makes a conflict with the last write of an earlier leader be retried at once.
@@ -171,16 +184,16 @@ func (r *Allocations) compareAll(ctx context.Context) (reconcile.Result, error) 
 		return reconcile.Result{}, err
 	}
 	start := time.Now()
-	list := &corev1.NamespaceList{}
-	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	namespaces, err := r.Blocks.Namespaces.List(labels.Everything())
+	if err != nil {
 		return reconcile.Result{}, err
 	}
-	allocations, exhausted := r.Blocks.Complete(ctx, list.Items)
+	allocations, exhausted := r.Blocks.Complete(ctx, namespaces)
 	r.resume = time.Now().Add(restFactor * time.Since(start))
 	if exhausted != nil && !errors.Is(exhausted, scc.ErrPoolExhausted) {
 		return retryConflict(exhausted)
 	}
-	stale, err := r.write(ctx, list.Items, allocations)
+	stale, err := r.write(ctx, namespaces, allocations)
 	if err := errors.Join(exhausted, err); err != nil || !stale {
 		return reconcile.Result{}, err
 	}
@@ -206,11 +219,11 @@ func (r *Allocations) patch(ctx context.Context, ns *corev1.Namespace, annotatio
 
 // write annotates namespaces. It reports whether some of them had changed and have to be reconciled again.
 func (r *Allocations) write(
-	ctx context.Context, namespaces []corev1.Namespace, allocations []scc.Allocation,
+	ctx context.Context, namespaces []*corev1.Namespace, allocations []scc.Allocation,
 ) (stale bool, err error) {
 	byName := make(map[string]*corev1.Namespace, len(namespaces))
-	for i := range namespaces {
-		byName[namespaces[i].Name] = &namespaces[i]
+	for _, ns := range namespaces {
+		byName[ns.Name] = ns
 	}
 	errs := make([]error, len(allocations))
 	workqueue.ParallelizeUntil(ctx, maxConcurrentPatches, len(allocations), func(i int) {

@@ -87,8 +87,8 @@ func TestLateAllocationsAreRejected(t *testing.T) {
 	}
 }
 
-func namespace(name string, created int64, annotations map[string]string) corev1.Namespace {
-	return corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+func namespace(name string, created int64, annotations map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: name, UID: types.UID(name), CreationTimestamp: metav1.Unix(created, 0), Annotations: annotations,
 	}}
 }
@@ -110,7 +110,7 @@ func TestAllocationsOfNamespaces(t *testing.T) {
 	withoutLevel := block(1)
 	delete(withoutLevel, v1alpha1.MCSAnnotation)
 	for name, test := range map[string]struct {
-		namespaces []corev1.Namespace
+		namespaces []*corev1.Namespace
 		written    map[types.UID]map[string]string
 		next       int
 		want       map[string]map[string]string
@@ -119,46 +119,46 @@ func TestAllocationsOfNamespaces(t *testing.T) {
 		missing []types.UID
 	}{
 		"the oldest first": {
-			namespaces: []corev1.Namespace{namespace("b", 2, nil), namespace("a", 3, nil), namespace("c", 1, nil)},
+			namespaces: []*corev1.Namespace{namespace("b", 2, nil), namespace("a", 3, nil), namespace("c", 1, nil)},
 			want:       map[string]map[string]string{"c": block(0), "b": block(1), "a": block(2)},
 		},
 		"from the next block": {
-			namespaces: []corev1.Namespace{namespace("a", 1, nil)}, next: 2,
+			namespaces: []*corev1.Namespace{namespace("a", 1, nil)}, next: 2,
 			want: map[string]map[string]string{"a": block(2)},
 		},
 		"exempt namespaces": {
-			namespaces: []corev1.Namespace{namespace("kube-system", 1, nil), namespace("a", 2, nil)},
+			namespaces: []*corev1.Namespace{namespace("kube-system", 1, nil), namespace("a", 2, nil)},
 			want:       map[string]map[string]string{"a": block(0)},
 		},
 		"a block that a namespace has": {
-			namespaces: []corev1.Namespace{namespace("a", 2, block(0)), namespace("b", 1, nil)},
+			namespaces: []*corev1.Namespace{namespace("a", 2, block(0)), namespace("b", 1, nil)},
 			want:       map[string]map[string]string{"b": block(1)},
 		},
 		"a namespace that lacks a level": {
-			namespaces: []corev1.Namespace{namespace("a", 1, withoutLevel)},
+			namespaces: []*corev1.Namespace{namespace("a", 1, withoutLevel)},
 			want: map[string]map[string]string{
 				"a": {v1alpha1.MCSAnnotation: block(1)[v1alpha1.MCSAnnotation]},
 			},
 		},
 		"a block that two namespaces have": {
-			namespaces: []corev1.Namespace{namespace("young", 2, block(0)), namespace("old", 1, block(0))}, next: 1,
+			namespaces: []*corev1.Namespace{namespace("young", 2, block(0)), namespace("old", 1, block(0))}, next: 1,
 			want: map[string]map[string]string{"young": block(1)}, repaired: []string{"young"},
 		},
 		"annotations that the cache does not show yet": {
-			namespaces: []corev1.Namespace{namespace("a", 1, nil), namespace("b", 2, nil)},
+			namespaces: []*corev1.Namespace{namespace("a", 1, nil), namespace("b", 2, nil)},
 			written:    map[types.UID]map[string]string{"a": block(0)}, next: 1,
 			want: map[string]map[string]string{"b": block(1)}, missing: []types.UID{"a"},
 		},
 		"annotations that the cache shows": {
-			namespaces: []corev1.Namespace{namespace("a", 1, block(0))},
+			namespaces: []*corev1.Namespace{namespace("a", 1, block(0))},
 			written:    map[types.UID]map[string]string{"a": block(0)}, next: 1,
 		},
 		"annotations that a user changed since": {
-			namespaces: []corev1.Namespace{namespace("a", 1, block(3))},
+			namespaces: []*corev1.Namespace{namespace("a", 1, block(3))},
 			written:    map[types.UID]map[string]string{"a": block(0)}, next: 1,
 		},
 		"a deleted namespace of the same name": {
-			namespaces: []corev1.Namespace{namespace("a", 1, nil)},
+			namespaces: []*corev1.Namespace{namespace("a", 1, nil)},
 			written:    map[types.UID]map[string]string{"an older UID": block(0)}, next: 1,
 			want: map[string]map[string]string{"a": block(1)},
 		},
@@ -205,22 +205,26 @@ func TestEventsThatAllocate(t *testing.T) {
 	held.Labels = map[string]string{v1alpha1.InitializingLabel: "true"}
 	given := namespace("given", 1, nil)
 	withGiven, withOther := namespace("given", 1, block(1)), namespace("given", 1, block(2))
+	opened := namespace("held", 1, nil)
 	recreated := namespace("given", 2, nil)
 	recreated.UID = "another"
 	for name, test := range map[string]struct {
 		event      any
 		now, later []string
 	}{
-		"the start":                     {event.CreateEvent{Object: &plain, IsInInitialList: true}, []string{""}, nil},
-		"a new namespace":               {event.CreateEvent{Object: &plain}, []string{"plain"}, nil},
-		"one that waits for its report": {event.CreateEvent{Object: &held}, nil, []string{"held"}},
-		"one that comes with a block":   {event.CreateEvent{Object: &complete}, []string{""}, nil},
-		"what it was given":             {event.UpdateEvent{ObjectOld: &given, ObjectNew: &withGiven}, nil, nil},
-		"what it was not given":         {event.UpdateEvent{ObjectOld: &given, ObjectNew: &withOther}, []string{""}, nil},
-		"a block is removed":            {event.UpdateEvent{ObjectOld: &withGiven, ObjectNew: &given}, []string{""}, nil},
-		"another change":                {event.UpdateEvent{ObjectOld: &plain, ObjectNew: &plain}, nil, nil},
-		"created again":                 {event.UpdateEvent{ObjectOld: &given, ObjectNew: &recreated}, []string{"given"}, nil},
-		"deleted":                       {event.DeleteEvent{Object: &plain}, nil, nil},
+		"the start":                     {event.CreateEvent{Object: plain, IsInInitialList: true}, []string{""}, nil},
+		"a new namespace":               {event.CreateEvent{Object: plain}, []string{"plain"}, nil},
+		"one that waits for its report": {event.CreateEvent{Object: held}, nil, []string{"held"}},
+		"one that opens without a block": {
+			event.UpdateEvent{ObjectOld: held, ObjectNew: opened}, []string{"held"}, nil,
+		},
+		"one that comes with a block": {event.CreateEvent{Object: complete}, []string{""}, nil},
+		"what it was given":           {event.UpdateEvent{ObjectOld: given, ObjectNew: withGiven}, nil, nil},
+		"what it was not given":       {event.UpdateEvent{ObjectOld: given, ObjectNew: withOther}, []string{""}, nil},
+		"a block is removed":          {event.UpdateEvent{ObjectOld: withGiven, ObjectNew: given}, []string{""}, nil},
+		"another change":              {event.UpdateEvent{ObjectOld: plain, ObjectNew: plain}, nil, nil},
+		"created again":               {event.UpdateEvent{ObjectOld: given, ObjectNew: recreated}, []string{"given"}, nil},
+		"deleted":                     {event.DeleteEvent{Object: plain}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -237,5 +241,29 @@ func TestEventsThatAllocate(t *testing.T) {
 			require.Equal(t, test.now, queue.now)
 			require.Equal(t, test.later, queue.later)
 		})
+	}
+}
+
+// An initializing namespace is given a block by its first report, unless it waits for other initializers only.
+func TestAwaitsReport(t *testing.T) {
+	t.Parallel()
+	pending := func(list string, conditions ...corev1.NamespaceCondition) *corev1.Namespace {
+		ns := namespace("a", 1, map[string]string{v1alpha1.PendingAnnotation: list})
+		ns.Labels = map[string]string{v1alpha1.InitializingLabel: "true"}
+		ns.Status.Conditions = conditions
+		return ns
+	}
+	failed := corev1.NamespaceCondition{Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionFalse}
+	plain := namespace("a", 1, nil)
+	for name, test := range map[string]struct {
+		ns   *corev1.Namespace
+		want bool
+	}{
+		"of a namespace that templates select": {pending("other,namespace-template"), true},
+		"of one that is not populated yet":     {pending("namespace-template", failed), false},
+		"of one that others initialize":        {pending("other"), false},
+		"of one that is open":                  {plain, false},
+	} {
+		require.Equal(t, test.want, awaitsReport(test.ns), name)
 	}
 }

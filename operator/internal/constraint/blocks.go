@@ -10,9 +10,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	corev1listers "k8s.io/client-go/listers/core/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/scc"
@@ -21,16 +22,16 @@ import (
 // nextBlockKey is the key, in the ConfigMap of allocations, of the number of the block that is given next.
 const nextBlockKey = "next"
 
-// reservedAtOnce is the number of blocks that are reserved for new namespaces at a time. Those that are left when the
-// leader ends are used as late as possible.
-const reservedAtOnce = 64
+// reservedAtOnce is the number of blocks that are reserved for new namespaces at a time, of a pool that is large. Those
+// that are left when the leader ends are used as late as possible.
+const reservedAtOnce = 256
 
 // Blocks gives blocks of user IDs and SELinux levels to namespaces while there are constraints. It writes down the next
 // free block before it gives one away, so that another leader continues after it and no block is given twice. For new
 // namespaces it has some blocks in reserve, so that not every one of them is compared with all others.
 type Blocks struct {
-	// Client reads from the cache.
-	Client     client.Reader
+	// Namespaces are the cached ones.
+	Namespaces corev1listers.NamespaceLister
 	ConfigMaps corev1client.ConfigMapInterface
 	Pool       scc.Pool
 	// Exempt lists the namespaces that are given nothing.
@@ -77,11 +78,11 @@ func (b *Blocks) isNeeded(ctx context.Context) (bool, error) {
 }
 
 func (b *Blocks) fillReserve(ctx context.Context) error {
-	list := &corev1.NamespaceList{}
-	if err := b.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	namespaces, err := b.Namespaces.List(labels.Everything())
+	if err != nil {
 		return err
 	}
-	holders, _ := holdersOf(list.Items, b.Exempt, b.given)
+	holders, _ := holdersOf(namespaces, b.Exempt, b.given)
 	return b.advance(ctx, func(next int) (after int, err error) {
 		b.reserve, after, err = scc.NextFree(b.Pool, next, reservedAtOnce, holders)
 		return after, err
@@ -90,7 +91,7 @@ func (b *Blocks) fillReserve(ctx context.Context) error {
 
 // Complete returns what namespaces lack and what is wrong with what they have, in comparison with all others. If the
 // pool is exhausted, it returns the allocations that were possible and scc.ErrPoolExhausted.
-func (b *Blocks) Complete(ctx context.Context, namespaces []corev1.Namespace) ([]scc.Allocation, error) {
+func (b *Blocks) Complete(ctx context.Context, namespaces []*corev1.Namespace) ([]scc.Allocation, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var holders []scc.Holder
@@ -109,8 +110,8 @@ func (b *Blocks) Complete(ctx context.Context, namespaces []corev1.Namespace) ([
 		return nil, err
 	}
 	uids := make(map[string]types.UID, len(namespaces))
-	for i := range namespaces {
-		uids[namespaces[i].Name] = namespaces[i].UID
+	for _, ns := range namespaces {
+		uids[ns.Name] = ns.UID
 	}
 	for _, allocation := range allocations {
 		if allocation.Repairs == "" {
@@ -178,12 +179,11 @@ func (b *Blocks) forget(ns types.UID) {
 // annotations that were written and that the cache may not show yet; holdersOf adds them to the namespace, and returns
 // the part of given that the cache still does not show.
 func holdersOf(
-	namespaces []corev1.Namespace, exempt []string, given map[types.UID]map[string]string,
+	namespaces []*corev1.Namespace, exempt []string, given map[types.UID]map[string]string,
 ) ([]scc.Holder, map[types.UID]map[string]string) {
-	var holders []scc.Holder
+	holders := make([]scc.Holder, 0, len(namespaces))
 	missing := map[types.UID]map[string]string{}
-	for i := range namespaces {
-		ns := &namespaces[i]
+	for _, ns := range namespaces {
 		if slices.Contains(exempt, ns.Name) {
 			continue
 		}

@@ -2,6 +2,7 @@ package constraint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -26,6 +28,21 @@ type blocksScope struct {
 	client     client.Client
 	configMaps corev1client.ConfigMapInterface
 }
+
+// stored lists the namespaces in the API server.
+type stored struct{ client.Client }
+
+func (s stored) List(selector labels.Selector) ([]*corev1.Namespace, error) {
+	list := &corev1.NamespaceList{}
+	err := s.Client.List(context.Background(), list, client.MatchingLabelsSelector{Selector: selector})
+	var namespaces []*corev1.Namespace
+	for i := range list.Items {
+		namespaces = append(namespaces, &list.Items[i])
+	}
+	return namespaces, err
+}
+
+func (s stored) Get(string) (*corev1.Namespace, error) { return nil, errors.ErrUnsupported }
 
 func newBlocksScope(t *testing.T) *blocksScope {
 	cluster := controlplane.New(t)
@@ -47,7 +64,7 @@ func (s *blocksScope) leader(ids string) *Blocks {
 	pool, err := scc.NewPool(ids, "s0:/2", 1)
 	require.NoError(s.t, err)
 	return &Blocks{
-		Client: s.client, ConfigMaps: s.configMaps, Pool: pool, Exempt: []string{"kube-system"},
+		Namespaces: stored{s.client}, ConfigMaps: s.configMaps, Pool: pool, Exempt: []string{"kube-system"},
 		Constraints: &constraintCache{sorted: []*v1alpha1.SecurityContextConstraints{{}}},
 	}
 }
@@ -71,7 +88,7 @@ func TestABlockIsGivenToOneNamespace(t *testing.T) {
 			for range 2 {
 				group.Go(func() {
 					ns := namespace(fmt.Sprintf("a-%d-%d", round, i), 1, nil)
-					given, err := leader.For(t.Context(), &ns)
+					given, err := leader.For(t.Context(), ns)
 					mu.Lock()
 					defer mu.Unlock()
 					if err != nil || len(given) != 3 {
@@ -101,7 +118,7 @@ func TestNamespacesThatAreGivenNoBlock(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		blocks *Blocks
-		ns     corev1.Namespace
+		ns     *corev1.Namespace
 	}{
 		"without constraints": {withoutConstraints, namespace("a", 1, nil)},
 		"an exempt one":       {others, namespace("kube-system", 1, nil)},
@@ -110,7 +127,7 @@ func TestNamespacesThatAreGivenNoBlock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			given, err := test.blocks.For(t.Context(), &test.ns)
+			given, err := test.blocks.For(t.Context(), test.ns)
 			require.NoError(t, err)
 			require.Nil(t, given)
 		})
@@ -129,15 +146,15 @@ func TestABlockInReserveThatANamespaceHasIsNotGiven(t *testing.T) {
 	require.Equal(t, block(1), leader.reserve[0])
 
 	s.create("restored", block(1))
-	list := &corev1.NamespaceList{}
-	require.NoError(t, s.client.List(t.Context(), list))
-	allocations, err := leader.Complete(t.Context(), list.Items)
+	namespaces, err := leader.Namespaces.List(labels.Everything())
+	require.NoError(t, err)
+	allocations, err := leader.Complete(t.Context(), namespaces)
 	require.NoError(t, err)
 	for _, allocation := range allocations {
 		require.NotEqual(t, block(1), allocation.Annotations)
 	}
 	second := namespace("second", 2, nil)
-	given, err = leader.For(t.Context(), &second)
+	given, err = leader.For(t.Context(), second)
 	require.NoError(t, err)
 	require.NotEqual(t, block(1), given)
 	again, err := leader.For(t.Context(), first)
@@ -181,13 +198,13 @@ func TestNoBlockIsGivenThatIsNotWrittenDown(t *testing.T) {
 	leader.ConfigMaps = &lateLeader{s.configMaps, func() {
 		once.Do(func() {
 			var err error
-			given, err = earlier.For(t.Context(), &theirs)
+			given, err = earlier.For(t.Context(), theirs)
 			require.NoError(t, err)
 		})
 	}}
-	_, err := leader.For(t.Context(), &ours)
+	_, err := leader.For(t.Context(), ours)
 	require.True(t, apierrors.IsConflict(err), err)
-	second, err := leader.For(t.Context(), &ours)
+	second, err := leader.For(t.Context(), ours)
 	require.NoError(t, err)
 	require.NotEqual(t, given, second)
 }
@@ -195,7 +212,7 @@ func TestNoBlockIsGivenThatIsNotWrittenDown(t *testing.T) {
 func TestHoldersDoNotChangeTheCache(t *testing.T) {
 	t.Parallel()
 	cached := namespace("a", 1, map[string]string{"x": "y"})
-	holders, _ := holdersOf([]corev1.Namespace{cached}, nil, map[types.UID]map[string]string{"a": block(0)})
+	holders, _ := holdersOf([]*corev1.Namespace{cached}, nil, map[types.UID]map[string]string{"a": block(0)})
 	require.Contains(t, holders[0].Annotations, v1alpha1.UIDRangeAnnotation)
 	require.Equal(t, map[string]string{"x": "y"}, cached.Annotations)
 }

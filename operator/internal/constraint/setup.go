@@ -10,6 +10,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 )
@@ -53,8 +54,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	if err != nil {
 		return nil, err
 	}
+	namespaces, err := watch.NewNamespaceLister(ctx, mgr.GetCache())
+	if err != nil {
+		return nil, fmt.Errorf("watch the namespaces: %w", err)
+	}
 	blocks := &Blocks{
-		Client: leader.Client, ConfigMaps: leader.Clientset.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
+		Namespaces: namespaces, ConfigMaps: leader.Clientset.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
 		Pool: o.Flags.Pool, Exempt: o.Flags.ExemptNamespaces, Constraints: admission.constraints,
 	}
 	allocations := &Allocations{

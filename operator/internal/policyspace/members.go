@@ -15,6 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/internal/watch"
 )
 
 // policySpaceIndex is the cache index of namespaces by policy space. A namespace has the value insideSpace plus the
@@ -26,20 +27,15 @@ const (
 	labelledSpace    = "labelled/"
 )
 
-// members finds the cached namespaces of policy spaces, of which there may be many: nothing is copied, and nobody may
-// change them.
+// members finds the cached namespaces of policy spaces, which nobody may change.
 type members struct{ indexer toolscache.Indexer }
 
 func newMembers(ctx context.Context, cached cache.Cache) (members, error) {
-	informer, err := cached.GetInformer(ctx, &corev1.Namespace{}, cache.BlockUntilSynced(false))
+	informer, err := watch.Namespaces(ctx, cached)
 	if err != nil {
 		return members{}, err
 	}
-	shared, isShared := informer.(toolscache.SharedIndexInformer)
-	if !isShared {
-		return members{}, fmt.Errorf("the informer of namespaces is a %T, which has no index", informer)
-	}
-	return members{shared.GetIndexer()}, shared.AddIndexers(toolscache.Indexers{policySpaceIndex: indexPolicySpaces})
+	return members{informer.GetIndexer()}, informer.AddIndexers(toolscache.Indexers{policySpaceIndex: indexPolicySpaces})
 }
 
 // inside returns the namespaces in and below a policy space by their depth labels.

@@ -9,7 +9,6 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -64,7 +63,7 @@ func (r *Templates) queueChanged(
 		return nil
 	}
 	both := append(append(rollout.Layers{}, layers...), before...)
-	namespaces, err := r.selectedBy(ctx, both)
+	namespaces, err := r.selectedBy(both)
 	if err != nil {
 		return err
 	}
@@ -138,7 +137,7 @@ func selects(layer *rollout.Layer, ns *corev1.Namespace) bool {
 
 // selectedBy returns the namespaces that any of the layers selects and that may be populated, and those that are opted
 // out, which the status counts.
-func (r *Templates) selectedBy(ctx context.Context, layers rollout.Layers) ([]*corev1.Namespace, error) {
+func (r *Templates) selectedBy(layers rollout.Layers) ([]*corev1.Namespace, error) {
 	var all []*corev1.Namespace
 	seen := map[string]struct{}{}
 	for i := range layers {
@@ -146,13 +145,11 @@ func (r *Templates) selectedBy(ctx context.Context, layers rollout.Layers) ([]*c
 		if err != nil {
 			continue // it selects nothing, and the status of the template says why
 		}
-		list := &corev1.NamespaceList{}
-		if err := r.Client.List(ctx, list, client.MatchingLabelsSelector{Selector: selector},
-			client.UnsafeDisableDeepCopy); err != nil {
+		namespaces, err := r.Namespaces.List(selector)
+		if err != nil {
 			return nil, fmt.Errorf("list the namespaces of template %s: %w", layers[i].Template.Name, err)
 		}
-		for j := range list.Items {
-			ns := &list.Items[j]
+		for _, ns := range namespaces {
 			if _, isListed := seen[ns.Name]; isListed {
 				continue
 			}
@@ -210,7 +207,7 @@ func (r *Templates) advance(
 func (r *Templates) members(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, layers rollout.Layers,
 ) ([]rollout.Member, error) {
-	namespaces, err := r.selectedBy(ctx, layers)
+	namespaces, err := r.selectedBy(layers)
 	if err != nil {
 		return nil, err
 	}

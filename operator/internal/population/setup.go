@@ -27,6 +27,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/sources"
+	"nstpl.dev/nstpl/operator/internal/watch"
 )
 
 // Writes in flight at a time. The writes of a rollout and those to a new namespace share a connection and the API
@@ -82,8 +83,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		Reviews: o.Clients.AuthorizationV1().SelfSubjectAccessReviews(), Changed: o.Namespaces.AddDrifted,
 	})
 	recorder := mgr.GetEventRecorder(reporting.Controller)
+	cached, err := watch.NewNamespaceLister(ctx, mgr.GetCache())
+	if err != nil {
+		return nil, fmt.Errorf("watch the namespaces: %w", err)
+	}
 	templates := &Templates{
-		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Index: match.NewIndex(), Stored: o.Stored,
+		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Namespaces: cached, Index: match.NewIndex(), Stored: o.Stored,
 		Cache: render.NewCache(), Values: &Values{Rules: o.Attributes},
 		Objects: store, Results: results, Requests: requests, Queue: o.Namespaces, Exclude: o.Exclude,
 		Revisions: o.Leader.Clientset.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),

@@ -14,8 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
+	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -68,6 +70,8 @@ type Templates struct {
 	// Client reads from the cache, Live from the API server.
 	Client client.Client
 	Live   client.Reader
+	// Namespaces are the cached ones.
+	Namespaces corev1listers.NamespaceLister
 	// Revisions are the ControllerRevisions in the operator's namespace.
 	Revisions appsclient.ControllerRevisionInterface
 	Index     *match.Index
@@ -210,13 +214,13 @@ func (r *Templates) Load(ctx context.Context) error {
 	if err := r.loadExemptions(ctx); err != nil {
 		return err
 	}
-	namespaces := &corev1.NamespaceList{}
-	if err := r.Client.List(ctx, namespaces, client.UnsafeDisableDeepCopy); err != nil {
+	namespaces, err := r.Namespaces.List(labels.Everything())
+	if err != nil {
 		return err
 	}
-	names := make([]string, 0, len(namespaces.Items))
-	for i := range namespaces.Items {
-		names = append(names, namespaces.Items[i].Name)
+	names := make([]string, 0, len(namespaces))
+	for _, ns := range namespaces {
+		names = append(names, ns.Name)
 	}
 	r.Results.Start(names)
 	templates := &v1alpha1.NamespaceTemplateList{}

@@ -45,7 +45,7 @@ func (r *Templates) completeStatus(
 		r.Results.Any(template.Name) {
 		return nil
 	}
-	namespaces, err := r.selectedBy(ctx, rollout.New(template, status.Revisions, specs))
+	namespaces, err := r.selectedBy(rollout.New(template, status.Revisions, specs))
 	if err == nil && len(namespaces) == 0 {
 		r.summarize(template, status)
 	}

@@ -1,0 +1,34 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+)
+
+// Namespaces returns the informer of the cached namespaces. Its index has them without copies, of which a list of the
+// cache's own makes one for each. Nobody may change them.
+func Namespaces(ctx context.Context, cached cache.Cache) (toolscache.SharedIndexInformer, error) {
+	informer, err := cached.GetInformer(ctx, &corev1.Namespace{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, err
+	}
+	shared, isShared := informer.(toolscache.SharedIndexInformer)
+	if !isShared {
+		return nil, fmt.Errorf("the informer of namespaces is a %T, which has no index", informer)
+	}
+	return shared, nil
+}
+
+// NewNamespaceLister returns a lister of the cached namespaces, which nobody may change.
+func NewNamespaceLister(ctx context.Context, cached cache.Cache) (corev1listers.NamespaceLister, error) {
+	informer, err := Namespaces(ctx, cached)
+	if err != nil {
+		return nil, err
+	}
+	return corev1listers.NewNamespaceLister(informer.GetIndexer()), nil
+}
