@@ -107,18 +107,35 @@ type generation struct {
 
 // unaccepted returns the names of the templates that are not accepted as they were at a resourceVersion, or as they are
 // now if the resourceVersion is empty. It lists the templates only if no earlier list is as new, and from time to time
-// while some are not accepted: they may have been deleted, and are then never accepted.
+// while some are not accepted: they may have been deleted, and are then never accepted. Of the namespaces that need a
+// list at the same time, such as those of a policy space that moves, one lists them for all.
 func (r *Templates) unaccepted(ctx context.Context, asOf string) ([]string, error) {
-	r.mu.Lock()
-	known, stored, age := r.listedAsOf, r.listed, time.Since(r.listedAt)
-	r.mu.Unlock()
-	order, err := resourceversion.CompareResourceVersion(asOf, known)
-	isListed := asOf != "" && err == nil && order <= 0
-	if names := r.withoutAcceptance(stored); isListed && (len(names) == 0 || age < requeueSoon) {
-		return names, nil
+	called := time.Now()
+	if names, isKnown, err := r.latestUnaccepted(asOf, called); isKnown {
+		return names, err
 	}
-	stored, err = r.listUnaccepted(ctx)
-	return r.withoutAcceptance(stored), err
+	r.listing.Lock()
+	defer r.listing.Unlock()
+	if names, isKnown, err := r.latestUnaccepted(asOf, called); isKnown {
+		return names, err
+	}
+	latest := r.list(ctx)
+	return r.withoutAcceptance(latest.unaccepted), latest.err
+}
+
+// latestUnaccepted returns the names by the latest list, and whether that suffices: it was begun after a time, or is as
+// new as a resourceVersion. The error is that of a list which was begun after the time.
+func (r *Templates) latestUnaccepted(asOf string, called time.Time) (names []string, isKnown bool, err error) {
+	r.mu.Lock()
+	latest := r.latest
+	r.mu.Unlock()
+	names = r.withoutAcceptance(latest.unaccepted)
+	if latest.begun.After(called) {
+		return names, true, latest.err
+	}
+	order, err := resourceversion.CompareResourceVersion(asOf, latest.asOf)
+	isListed := asOf != "" && err == nil && order <= 0
+	return names, isListed && (len(names) == 0 || time.Since(latest.begun) < requeueSoon), nil
 }
 
 // withoutAcceptance returns the names of those of some templates that are not accepted.
@@ -132,24 +149,27 @@ func (r *Templates) withoutAcceptance(templates map[string]generation) []string 
 	return names
 }
 
-// listUnaccepted lists the templates, and returns the generations of those that are not accepted.
-func (r *Templates) listUnaccepted(ctx context.Context) (map[string]generation, error) {
+// list lists the templates, and returns the result, which it keeps.
+func (r *Templates) list(ctx context.Context) listed {
+	begun := time.Now()
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NamespaceTemplateList"))
-	if err := r.Live.List(ctx, list); err != nil {
-		return nil, fmt.Errorf("list templates that are not accepted yet: %w", err)
-	}
-	stored := map[string]generation{}
+	err := r.Live.List(ctx, list)
+	unaccepted := map[string]generation{}
 	for i := range list.Items {
 		item := &list.Items[i]
 		if g := (generation{item.UID, item.Generation}); !r.accepted(item.Name, g) {
-			stored[item.Name] = g
+			unaccepted[item.Name] = g
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.listed, r.listedAsOf, r.listedAt = stored, list.ResourceVersion, time.Now()
-	return stored, nil
+	if r.latest.begun = begun; err != nil {
+		r.latest.err = fmt.Errorf("list templates that are not accepted yet: %w", err)
+	} else {
+		r.latest = listed{begun: begun, unaccepted: unaccepted, asOf: list.ResourceVersion}
+	}
+	return r.latest
 }
 
 // accepted reports whether a generation of a template, or a later one, is accepted.

@@ -2,6 +2,8 @@ package population
 
 import (
 	"context"
+	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,10 +21,17 @@ type storedTemplates struct {
 
 	names []string
 	lists int
+	// during is called by each list before it reads, if it is not nil.
+	during func() error
 }
 
 func (s *storedTemplates) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	s.lists++
+	if s.during != nil {
+		if err := s.during(); err != nil {
+			return err
+		}
+	}
 	list.SetResourceVersion("10")
 	for _, name := range s.names {
 		items := list.(*metav1.PartialObjectMetadataList)
@@ -54,4 +63,39 @@ func TestDeletedTemplatesDelayNoMove(t *testing.T) {
 		require.True(t, current())
 		require.Equal(t, 2, api.lists, "nothing is listed while all are accepted")
 	})
+}
+
+// The namespaces of a policy space that moves need a list at the same time. One lists for all, and all fail with it.
+func TestNamespacesThatMoveTogetherShareAList(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]error{"which succeeds": nil, "which fails": errors.New("no answer")} {
+		for _, asOf := range []string{"9", ""} {
+			t.Run(name+" as of "+asOf, func(t *testing.T) {
+				t.Parallel()
+				const moved = 16
+				var called sync.WaitGroup
+				called.Add(moved)
+				api := &storedTemplates{names: []string{"a"}}
+				r := &Templates{Live: api, Index: match.NewIndex()}
+				api.during = func() error {
+					if api.lists == 1 {
+						called.Wait() // so that the others need a list that begins later, unless they have a version
+					}
+					return failure
+				}
+				var done sync.WaitGroup
+				for range moved {
+					done.Go(func() {
+						called.Done()
+						is, err := r.Current(t.Context(), asOf)
+						if !errors.Is(err, failure) || is {
+							t.Errorf("%v, %v", is, err)
+						}
+					})
+				}
+				done.Wait()
+				require.Less(t, api.lists, moved)
+			})
+		}
+	}
 }

@@ -100,11 +100,19 @@ type Templates struct {
 	rolled map[string]state
 	// written has the templates whose status was written.
 	written watch.Written[*v1alpha1.NamespaceTemplate]
-	// listed has the generations of the templates that were not accepted at the latest list, and listedAsOf is its
-	// resourceVersion.
-	listed     map[string]generation
-	listedAsOf string
-	listedAt   time.Time
+	// listing is held while the templates are listed, and latest is the latest list.
+	listing sync.Mutex
+	latest  listed
+}
+
+// listed is the result of a list of the templates.
+type listed struct {
+	begun time.Time
+	err   error
+	// unaccepted has the generations of the templates that were not accepted.
+	unaccepted map[string]generation
+	// asOf is the resourceVersion of the list. A list that failed keeps that of the one before, and its templates.
+	asOf string
 }
 
 // SetupWithManager adds the controller to a manager. Templates are reconciled when they change, and when a
