@@ -178,15 +178,17 @@ func NextFree(pool Pool, next, wanted int, holders []Holder) ([]map[string]strin
 	a := newAllocator(pool, next)
 	a.recordExisting(inOrderOfAge(holders))
 	var blocks []map[string]string
+	var exhausted error
 	for range min(wanted, max(1, pool.blocks()/64)) {
 		number, err := a.nextFree()
-		if err != nil && len(blocks) == 0 {
-			return nil, a.next, err
-		}
 		if err != nil {
+			exhausted = err
 			break
 		}
 		blocks = append(blocks, pool.annotations(number))
+	}
+	if len(blocks) == 0 {
+		return nil, a.next, exhausted
 	}
 	return blocks, a.next, nil
 }

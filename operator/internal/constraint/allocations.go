@@ -111,7 +111,9 @@ func (r *Allocations) handler() handler.EventHandler {
 				queue.Add(reconcile.Request{})
 			}
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ backoff.Queue) { r.Blocks.forget(e.Object.GetUID()) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ backoff.Queue) {
+			r.Blocks.forget(e.Object.GetUID())
+		},
 	}
 }
 

@@ -45,6 +45,7 @@ func (s stored) List(selector labels.Selector) ([]*corev1.Namespace, error) {
 func (s stored) Get(string) (*corev1.Namespace, error) { return nil, errors.ErrUnsupported }
 
 func newBlocksScope(t *testing.T) *blocksScope {
+	t.Helper()
 	cluster := controlplane.New(t)
 	api, err := client.New(cluster.RESTConfig(), client.Options{})
 	require.NoError(t, err)
@@ -75,7 +76,7 @@ func (s *blocksScope) create(name string, annotations map[string]string) *corev1
 	return ns
 }
 
-// Whoever asks, and however often, no two namespaces are given the same block, not even by another leader.
+// However often one asks, no two namespaces are given the same block, not even by another leader.
 func TestABlockIsGivenToOneNamespace(t *testing.T) {
 	t.Parallel()
 	s := newBlocksScope(t)

@@ -27,7 +27,7 @@ const (
 	labelledSpace    = "labelled/"
 )
 
-// members finds the cached namespaces of policy spaces, which nobody may change.
+// members finds the cached namespaces of policy spaces, which callers must not change.
 type members struct{ indexer toolscache.Indexer }
 
 func newMembers(ctx context.Context, cached cache.Cache) (members, error) {
@@ -35,7 +35,8 @@ func newMembers(ctx context.Context, cached cache.Cache) (members, error) {
 	if err != nil {
 		return members{}, err
 	}
-	return members{informer.GetIndexer()}, informer.AddIndexers(toolscache.Indexers{policySpaceIndex: indexPolicySpaces})
+	indexers := toolscache.Indexers{policySpaceIndex: indexPolicySpaces}
+	return members{informer.GetIndexer()}, informer.AddIndexers(indexers)
 }
 
 // inside returns the namespaces in and below a policy space by their depth labels.

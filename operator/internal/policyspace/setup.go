@@ -78,8 +78,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	}
 	totals := newNamespaceTotals(mgr.GetCache(), mgr.GetAPIReader(), census, &quota.changes)
 	spaces := &Spaces{
-		Client: leader.Client, Live: mgr.GetAPIReader(), Members: members, Namespaces: o.Namespaces, Metrics: spaceMetrics,
-		Caches: leader.Caches, Queues: leader.Queues, totals: totals, enforcement: enforced,
+		Client: leader.Client, Live: mgr.GetAPIReader(), Members: members, Namespaces: o.Namespaces,
+		Metrics: spaceMetrics,
+		Caches:  leader.Caches, Queues: leader.Queues, totals: totals, enforcement: enforced,
 	}
 	if err := spaces.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of policyspaces: %w", err)

@@ -172,8 +172,7 @@ const stepRetry = 2 * time.Second
 // advance takes the next step of the rollout of a template's newest revision. It returns after which time the step
 // after that may be due, or 0. Nothing is known about the namespaces before each was reconciled once after a start.
 func (r *Templates) advance(
-	ctx context.Context, template *v1alpha1.NamespaceTemplate, layers rollout.Layers,
-	status *v1alpha1.NamespaceTemplateStatus,
+	template *v1alpha1.NamespaceTemplate, layers rollout.Layers, status *v1alpha1.NamespaceTemplateStatus,
 ) (time.Duration, error) {
 	// A template that is disabled and enabled again continues its rollout.
 	if len(status.Revisions) == 0 || status.Revisions[0].State == v1alpha1.RolloutComplete ||
@@ -181,7 +180,7 @@ func (r *Templates) advance(
 		layers[0].Name != status.Revisions[0].Name || !r.Results.Complete(template.Name) {
 		return 0, nil
 	}
-	members, err := r.members(ctx, template, layers)
+	members, err := r.members(template, layers)
 	if err != nil {
 		return 0, err
 	}
@@ -205,7 +204,7 @@ func (r *Templates) advance(
 
 // members returns the namespaces of a rollout, with what is known about them.
 func (r *Templates) members(
-	ctx context.Context, template *v1alpha1.NamespaceTemplate, layers rollout.Layers,
+	template *v1alpha1.NamespaceTemplate, layers rollout.Layers,
 ) ([]rollout.Member, error) {
 	namespaces, err := r.selectedBy(layers)
 	if err != nil {

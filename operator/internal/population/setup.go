@@ -88,8 +88,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		return nil, fmt.Errorf("watch the namespaces: %w", err)
 	}
 	templates := &Templates{
-		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Namespaces: cached, Index: match.NewIndex(), Stored: o.Stored,
-		Cache: render.NewCache(), Values: &Values{Rules: o.Attributes},
+		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Namespaces: cached,
+		Index: match.NewIndex(), Stored: o.Stored, Cache: render.NewCache(), Values: &Values{Rules: o.Attributes},
 		Objects: store, Results: results, Requests: requests, Queue: o.Namespaces, Exclude: o.Exclude,
 		Revisions: o.Leader.Clientset.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
 		Metrics:   populationMetrics, Recorder: recorder, Caches: o.Leader.Caches,

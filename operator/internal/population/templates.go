@@ -411,7 +411,7 @@ func (r *Templates) acceptTemplate(
 			return nil, 0, err
 		}
 	}
-	wait, err := r.advance(ctx, template, rollout.New(template, status.Revisions, specs), status)
+	wait, err := r.advance(template, rollout.New(template, status.Revisions, specs), status)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 )
 
-// Namespaces returns the informer of the cached namespaces. Its index has them without copies, of which a list of the
-// cache's own makes one for each. Nobody may change them.
+// Namespaces returns the informer of the cached namespaces. Callers must not change them: its index has no copies,
+// while a list of the cache's own copies each.
 func Namespaces(ctx context.Context, cached cache.Cache) (toolscache.SharedIndexInformer, error) {
 	informer, err := cached.GetInformer(ctx, &corev1.Namespace{}, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -24,7 +24,7 @@ func Namespaces(ctx context.Context, cached cache.Cache) (toolscache.SharedIndex
 	return shared, nil
 }
 
-// NewNamespaceLister returns a lister of the cached namespaces, which nobody may change.
+// NewNamespaceLister returns a lister of the cached namespaces, which callers must not change.
 func NewNamespaceLister(ctx context.Context, cached cache.Cache) (corev1listers.NamespaceLister, error) {
 	informer, err := Namespaces(ctx, cached)
 	if err != nil {
