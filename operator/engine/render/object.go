@@ -72,7 +72,7 @@ func (o *compiledObject) stamp(values Values) (Object, error) {
 // usualSize is the size of the JSON of most objects, in bytes.
 const usualSize = 1024
 
-// Hash returns a hash of the object's JSON, in which Go sorts keys. It omits the namespace, so that equal objects in
+// Hash returns a hash of the object's JSON, whose keys are sorted. It omits the namespace, so that equal objects in
 // many namespaces have the same hash. 64 bits suffice to distinguish the few contents that one object ever has. A user
 // gains nothing by a collision, because the ownership in managedFields is compared too.
 func Hash(object *unstructured.Unstructured) (string, error) {

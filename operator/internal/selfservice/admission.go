@@ -54,7 +54,9 @@ func (a *Admission) Plugin() webhook.Plugin {
 			if !a.only && !a.rules.any() {
 				return nil, nil
 			}
-			return []webhook.Webhook{{Rules: rules, MatchConditions: conditions}}, nil
+			return []webhook.Webhook{{
+				Rules: rules, MatchConditions: conditions, Revision: webhook.OwnWebhook,
+			}}, nil
 		},
 		Changes: &a.rules.changes,
 	}
@@ -70,8 +72,11 @@ func (a *Admission) Plugin() webhook.Plugin {
 // rules do not allow. What a namespace already violated, it may violate further, unless it moves. A namespace does not
 // move to a policy space in which it would expire earlier. Validate warns of the end of a new namespace.
 func (a *Admission) Validate(ctx context.Context, request *webhook.Request) error {
-	if request.Object == nil || request.UserInfo.Username == v1alpha1.OperatorUser || !a.only && a.rules.isEmpty() {
-		return nil // without rules, the API server asks for the sake of other plugins
+	if request.Revision != webhook.OwnWebhook {
+		return nil // another plugin's webhook: the API server sends the request again if there are rules
+	}
+	if request.Object == nil || request.UserInfo.Username == v1alpha1.OperatorUser {
+		return nil
 	}
 	name, labels := request.Object.GetName(), request.Object.GetLabels()
 	var before map[string]string

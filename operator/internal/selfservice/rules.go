@@ -15,8 +15,6 @@ import (
 type rules struct {
 	// changes notifies when the first policy space gets rules, and when the last one loses them.
 	changes webhook.Changes
-	// isListed reports whether all policy spaces of the first list are recorded.
-	isListed func() bool
 
 	mu     sync.Mutex
 	spaces map[string]bool
@@ -28,16 +26,12 @@ func newRules(ctx context.Context, cached cache.Cache) (*rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { r.update(object, true) },
 		UpdateFunc: func(_, object any) { r.update(object, true) },
 		DeleteFunc: func(object any) { r.update(object, false) },
 	})
-	if err != nil {
-		return nil, err
-	}
-	r.isListed = registration.HasSynced
-	return r, nil
+	return r, err
 }
 
 // update records whether a policy space has rules.
@@ -59,11 +53,6 @@ func (r *rules) update(object any, exists bool) {
 	if changed {
 		r.changes.Notify()
 	}
-}
-
-// isEmpty reports whether it is known that no policy space has rules.
-func (r *rules) isEmpty() bool {
-	return r.isListed() && !r.any()
 }
 
 // any reports whether a policy space has rules.
