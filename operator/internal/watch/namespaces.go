@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 )
 
-// Namespaces returns the informer of the cached namespaces. Its index has the objects of the cache itself, which callers
-// must not change. The cache's own List copies each of them.
+// Namespaces returns the informer of the cached namespaces. Its index has the objects of the cache itself, which
+// callers must not change. The cache's own List copies each of them.
 func Namespaces(ctx context.Context, cached cache.Cache) (toolscache.SharedIndexInformer, error) {
 	informer, err := cached.GetInformer(ctx, &corev1.Namespace{}, cache.BlockUntilSynced(false))
 	if err != nil {
