@@ -46,7 +46,7 @@ func (r request) isWrite() bool {
 
 // isLeaseWrite reports whether the request acquires, renews or releases a leader's lease.
 func (r request) isLeaseWrite() bool {
-	return r.resource == "leases" && r.method != http.MethodGet
+	return r.resource == "leases" && r.method != http.MethodGet && !r.dryRun
 }
 
 func (r request) String() string {

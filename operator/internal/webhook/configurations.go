@@ -10,7 +10,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -42,8 +42,9 @@ const (
 // the ValidatingWebhookConfigurations that the plugins name. The manifests create them, so that the operator needs
 // rights to these objects only.
 type Configurations struct {
-	Client   client.Client
-	Reviews  authorizationclient.SelfSubjectAccessReviewInterface
+	Client client.Client
+	// Leases are those in the operator's namespace, for dry runs.
+	Leases   coordinationclient.LeaseInterface
 	Stored   *Stored
 	Chain    Chain
 	Endpoint Endpoint
@@ -133,7 +134,7 @@ func (c *Configurations) Reconcile(ctx context.Context, _ reconcile.Request) (re
 		return result, nil
 	default:
 	}
-	called, err := c.probe.isCalled(ctx, c.Reviews)
+	called, err := c.probe.isCalled(ctx, c.Leases)
 	if !called {
 		return reconcile.Result{RequeueAfter: retryProbe}, err
 	}

@@ -75,7 +75,7 @@ func (r *readiness) checkStandby(ctx context.Context) error {
 		return errNotCalled
 	}
 	if p := probeOf(stored.Webhooks); p != "" { // an earlier version of the operator writes none
-		called, err := p.isCalled(ctx, r.configurations.Reviews)
+		called, err := p.isCalled(ctx, r.configurations.Leases)
 		if err != nil {
 			return err
 		}

@@ -49,8 +49,9 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	configurations := &Configurations{
-		Client: o.Leader.Client, Reviews: o.Clients.AuthorizationV1().SelfSubjectAccessReviews(), Stored: o.Stored,
-		Chain: o.Chain, Endpoint: Endpoint{URL: o.URL}, Called: make(chan struct{}), Queues: o.Leader.Queues,
+		Client: o.Leader.Client, Leases: o.Clients.CoordinationV1().Leases(v1alpha1.OperatorNamespace),
+		Stored: o.Stored, Chain: o.Chain, Endpoint: Endpoint{URL: o.URL}, Called: make(chan struct{}),
+		Queues: o.Leader.Queues,
 	}
 	serving, err := o.serverOptions()
 	if err != nil {
