@@ -251,7 +251,7 @@ func (e driftFixture) hidingWrites() map[string]func() error {
 				entry.Time = &metav1.Time{Time: entry.Time.AddDate(0, 0, 1)}
 			})
 		}),
-		"a version that is not served": forged(func(entry *metav1.ManagedFieldsEntry) {
+		unservedVersion: forged(func(entry *metav1.ManagedFieldsEntry) {
 			entry.APIVersion = "example.com/v0"
 		}),
 		"a field more": forged(func(entry *metav1.ManagedFieldsEntry) {
@@ -297,6 +297,9 @@ func (e driftFixture) hidingWrites() map[string]func() error {
 	return all
 }
 
+// unservedVersion is one of hidingWrites.
+const unservedVersion = "a version that is not served"
+
 // A user who may edit populated objects cannot hide an edit, because only edits may change the operator's entry in
 // managedFields.
 func TestDriftCannotBeHidden(t *testing.T) {
@@ -315,7 +318,13 @@ func TestDriftCannotBeHidden(t *testing.T) {
 			e := newDriftFixture(t, kind, reportsDrift)
 			attacks := e.hidingWrites()
 			for _, name := range slices.Sorted(maps.Keys(attacks)) {
+				before := e.getObject().GetManagedFields()
 				err := attacks[name]()
+				// Since Kubernetes 1.37, the API server ignores a list with a version that no custom resource has.
+				if name == unservedVersion && err == nil {
+					require.Equal(t, before, e.getObject().GetManagedFields())
+					continue
+				}
 				require.True(t, apierrors.IsForbidden(err), "%s: %v\n%v", name, err, e.getObject().GetManagedFields())
 				require.ErrorContains(t, err, "needs the verb patch on namespacetemplates/"+e.name("defaults"), name)
 			}

@@ -8,6 +8,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 // When the API server answers again, the operator handles everything that failed or happened during the outage at once,
@@ -29,6 +32,14 @@ func TestFailuresAreRetriedWhenTheAPIServerReturns(t *testing.T) {
 	for _, ns := range all {
 		s.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, through.writesAfter(ns.Name, time.Time{})) })
 	}
+	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Name: v1alpha1.AutoOptOutConfigMap, Namespace: v1alpha1.OperatorNamespace,
+	}}
+	changed := time.Now()
+	require.NoError(t, s.client.Patch(t.Context(), list, mergePatch(`{"data": {"users": "robot"}}`)))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NotEmpty(c, through.writesAfter(v1alpha1.OperatorNamespace+"/configmaps/"+v1alpha1.SelectorsConfigMap, changed))
+	})
 	through.server.CloseClientConnections()
 	for i := range 5 {
 		all = append(all, s.createNamespace(fmt.Sprint("unseen-", i)))

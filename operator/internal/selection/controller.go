@@ -114,7 +114,7 @@ func (r *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	r.resume = time.Now().Add(max(gather, restFactor*time.Since(start)))
+	took := time.Since(start)
 	before := read(configMap)
 	pending, err := r.stillPending(ctx, before.pending, objects)
 	if err != nil {
@@ -133,6 +133,8 @@ func (r *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 			return reconcile.Result{}, fmt.Errorf("write ConfigMap %s: %w", v1alpha1.SelectorsConfigMap, err)
 		}
 	}
+	// Not after a failure: the queue waits longer after each, unless a result without an error comes between them.
+	r.resume = time.Now().Add(max(gather, restFactor*took))
 	select {
 	case <-r.complete:
 	default:
