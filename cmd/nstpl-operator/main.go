@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"nstpl.dev/nstpl/cmd/internal/logging"
 	"nstpl.dev/nstpl/cmd/internal/memory"
 	"nstpl.dev/nstpl/operator"
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -75,8 +76,8 @@ func main() {
 		"the number of SELinux levels to reserve for each namespace")
 	printVersion := flag.Bool("version", false, "print the version and exit")
 	// Most errors come from the API server. A stack trace of the operator does not help to understand them.
-	logging := zap.Options{StacktraceLevel: zapcore.PanicLevel}
-	logging.BindFlags(flag.CommandLine)
+	logOptions := zap.Options{StacktraceLevel: zapcore.PanicLevel}
+	logOptions.BindFlags(flag.CommandLine)
 	flag.Parse()
 	if *printVersion {
 		fmt.Println(version.String()) //nolint:forbidigo // the output of the flag
@@ -85,7 +86,7 @@ func main() {
 	options.ExcludeNamespaces = splitList(*exclude)
 	options.AttributeExemptUsers, options.AttributeExemptGroups = splitList(*users), splitList(*groups)
 	options.SCCExemptNamespaces = splitList(*sccExempt)
-	log := zap.New(zap.UseFlagOptions(&logging))
+	log := logging.New(&logOptions)
 	ctrl.SetLogger(log)
 	err := errors.Join(
 		parseChoice("scc-match", *sccMatch, "union", "intersection", &options.SCCIntersection),

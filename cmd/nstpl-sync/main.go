@@ -11,6 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"nstpl.dev/nstpl/cmd/internal/logging"
 	"nstpl.dev/nstpl/cmd/internal/memory"
 	"nstpl.dev/nstpl/operator/gitsync"
 	"nstpl.dev/nstpl/operator/version"
@@ -30,14 +31,14 @@ func main() {
 		"the address of the endpoint /hint/NAME for push hints, or 0 to disable it")
 	flag.StringVar(&options.Dir, "dir", "/tmp/nstpl-sync", "the directory for fetched commits")
 	printVersion := flag.Bool("version", false, "print the version and exit")
-	logging := zap.Options{StacktraceLevel: zapcore.PanicLevel}
-	logging.BindFlags(flag.CommandLine)
+	logOptions := zap.Options{StacktraceLevel: zapcore.PanicLevel}
+	logOptions.BindFlags(flag.CommandLine)
 	flag.Parse()
 	if *printVersion {
 		fmt.Println(version.String()) //nolint:forbidigo // the output of the flag
 		return
 	}
-	log := zap.New(zap.UseFlagOptions(&logging))
+	log := logging.New(&logOptions)
 	ctrl.SetLogger(log)
 	config, err := ctrl.GetConfig()
 	if err == nil {
