@@ -23,7 +23,7 @@ import (
 
 func main() {
 	// The caches are most of the heap, and change little.
-	memory.Collect(memory.Growth{Size: 96 << 20, Percent: 30})
+	memory.Collect(memory.Growth{Size: 96 << 20, Percent: 25})
 	var options operator.Options
 	flag.BoolVar(&options.LeaderElect, "leader-elect", true,
 		"elect a leader, so that only one of several replicas writes to the cluster")
