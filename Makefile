@@ -89,7 +89,7 @@ integration: control-plane ## Run the operator's tests on a real control plane, 
 	go test -count=1 -timeout 60m -parallel 4 ./test/integration
 	go test -count=1 -timeout 30m $(RACE) ./test/sync
 	K8S_VERSION=$(OLDER) go test -count=1 -timeout 40m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound|PolicySpaceTemplatesAreInherited|PolicySpaceQuotaLimitsUsage|Binding|Role|Revoked|DriftIsDetected|DriftCannot|TreeDoesNotManage|SCCRecord)'
-	K8S_VERSION=$(NEWER) go test -count=1 -timeout 40m ./test/integration -run '^Test(OnlyTheProbe|Replica|Admission|Hold|Initializ|CreatorMay|Attributes|PolicySpaceTemplates|PolicySpaceQuota|DriftCannot|Drift.*ManagedFields|SCC|Static)'
+	K8S_VERSION=$(NEWER) go test -count=1 -timeout 40m ./test/integration -run '^Test(OnlyTheProbe|AdmissionRe|AdmissionMarks|HoldDelaysWritesUntil|InitializationEndsWithOneWrite|AttributesOfPods|PolicySpaceTemplatesAreInherited|PolicySpaceQuotaLimitsUsage|DriftCannot|SCCAdmits)'
 	cd test/helm && go test -count=1 -timeout 10m ./...
 
 # Installs a release and upgrades it to this version. UPGRADE_FROM is the commit of the earlier release; without it, both are
