@@ -68,7 +68,7 @@ func TestReplicaIsNotReadyBeforeALeaderHasWrittenTheWebhooks(t *testing.T) {
 	require.NoError(t, cluster.checkVetting(t.Context()))
 }
 
-// createLease is a dry run of the creation of a Lease. Without a name, it has a prefix of one.
+// createLease is a dry run of the creation of a Lease. If the name is empty, the API server generates one.
 func (s *testScope) createLease(namespace, name string) error {
 	s.t.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
