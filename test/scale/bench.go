@@ -216,6 +216,7 @@ func (b *bench) measureSize(ctx context.Context, size content) {
 		{"failures", b.measureFailures, 3 * time.Minute, 10 * time.Millisecond},
 		{"sizes of statuses", b.measureStatuses, time.Minute, 10 * time.Millisecond},
 		{"deletion", b.measureDeletion, 2 * time.Minute, 20 * time.Millisecond},
+		{"templates that require permission", b.measureGuards, 2 * time.Minute, 20 * time.Millisecond},
 	} {
 		limited := fmt.Errorf("it takes longer than the limit of %s", s.limit+time.Duration(size)*s.perNamespace)
 		limit, cancel := context.WithTimeoutCause(ctx, s.limit+time.Duration(size)*s.perNamespace, limited)

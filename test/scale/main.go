@@ -22,7 +22,8 @@ import (
 // options are the flags.
 type options struct {
 	sizes                        []int
-	creations, floor, probes     int
+	creations, floor             int
+	probes, restarts             int
 	rate                         float64
 	memory                       int64 // MiB
 	operator, plugin, json, html string
@@ -56,10 +57,11 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	sizes := flags.String("sizes", "1000,3000,10000",
 		"numbers of namespaces, ascending; the cluster grows from one to the next")
 	flags.IntVar(&o.creations, "creations", 100, "namespaces to create one by one, to measure the request")
-	flags.IntVar(&o.floor, "floor", 500, "namespaces of the bare client, which come before everything else")
+	flags.IntVar(&o.floor, "floor", 200, "namespaces of the bare client, which come before everything else")
 	flags.IntVar(&o.probes, "probes", 15,
 		"namespaces to create, two per second, before each change, to compare with those during it")
 	flags.Float64Var(&o.rate, "rate", 25, "namespaces to create per second")
+	flags.IntVar(&o.restarts, "restarts", 1, "restarts of the operator; the figures are those of the worst")
 	flags.Int64Var(&o.memory, "memory", 384, "MiB of memory that the restarted operator has")
 	flags.StringVar(&o.operator, "operator", "bin/nstpl-operator", "the operator's program")
 	flags.StringVar(&o.plugin, "plugin", "bin/kubectl-nstpl", "the plugin's program")
@@ -78,8 +80,8 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	if !slices.IsSorted(o.sizes) || len(slices.Compact(slices.Clone(o.sizes))) != len(o.sizes) {
 		return o, fmt.Errorf("-sizes: %s is not ascending", *sizes)
 	}
-	if o.creations < 1 || o.floor < 1 || o.probes < 1 || o.rate <= 0 {
-		return o, errors.New("-creations, -floor, -probes and -rate must be positive")
+	if min(o.creations, o.floor, o.probes, o.restarts) < 1 || o.rate <= 0 {
+		return o, errors.New("-creations, -floor, -probes, -restarts and -rate must be positive")
 	}
 	return o, nil
 }

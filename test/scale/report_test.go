@@ -164,8 +164,8 @@ func TestFlags(t *testing.T) {
 		"-sizes=0":       `-sizes: "0" is not a positive number`,
 		"-sizes=20,10":   "-sizes: 20,10 is not ascending",
 		"-sizes=10,10":   "-sizes: 10,10 is not ascending",
-		"-rate=0":        "-creations, -floor, -probes and -rate must be positive",
-		"-creations=0":   "-creations, -floor, -probes and -rate must be positive",
+		"-rate=0":        "-creations, -floor, -probes, -restarts and -rate must be positive",
+		"-creations=0":   "-creations, -floor, -probes, -restarts and -rate must be positive",
 		"-unknown=value": "flag provided but not defined: -unknown",
 	} {
 		_, err := parseFlags([]string{args}, io.Discard)

@@ -45,10 +45,17 @@ func TestRun(t *testing.T) {
 		"rollout to all namespaces: writes, to changes", "move of all namespaces: time", "restart: until ready",
 		"restart: peak memory", "largest status of namespaces with failures", "largest status of policyspaces",
 		"deletion of a tenth of the namespaces at once: time for each",
+		"templates that begin and cease to require permission: namespaces denied, for each",
 	} {
 		require.Positive(t, values[name], name)
 	}
-	require.Zero(t, values["move of all namespaces: gaps in access"])
+	for _, name := range []string{
+		"move of all namespaces: gaps in access",
+		"templates that begin and cease to require permission: namespaces that are not denied",
+		"templates that begin and cease to require permission: namespaces that open before they are populated",
+	} {
+		require.Zero(t, values[name], name)
+	}
 	require.FileExists(t, o.html)
 	require.Contains(t, out.String(), "restart: until ready")
 	require.Contains(t, progress.String(), "10 namespaces: move of a policy space")

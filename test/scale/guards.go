@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/measure"
+)
+
+// guardLabel selects the namespaces of a template that requires permission at some times.
+const guardLabel = "scale.nstpl.dev/guard"
+
+// guards lets a user create namespaces for templates that begin or cease to require permission.
+type guards struct {
+	*bench
+	// user may create namespaces and ConfigMaps everywhere, and use no template.
+	user                   kubernetes.Interface
+	denied, slipped, early atomic.Int64
+}
+
+// measureGuards writes templates, of which each requires permission at some times, while a user without it creates
+// namespaces for them. It adds a tenth of the templates of the content.
+func (b *bench) measureGuards(ctx context.Context) error {
+	user, err := b.namespaceCreator(ctx)
+	if err != nil {
+		return err
+	}
+	g := &guards{bench: b, user: user}
+	count := divideUp(int(b.content), 10)
+	b.progress.part("templates that begin and cease to require permission", count)
+	start := time.Now()
+	if err := b.parallel(ctx, count, func(i int) error { return g.toggle(ctx, i) }); err != nil {
+		return err
+	}
+	const prefix = "templates that begin and cease to require permission: "
+	b.add(measurement{Name: prefix + "time for each", Unit: "ms"}, measure.Milliseconds(time.Since(start))/float64(count))
+	b.add(measurement{Name: prefix + "namespaces denied, for each"}, float64(g.denied.Load())/float64(count))
+	b.add(measurement{Name: prefix + "namespaces that are not denied", Goal: atMost(0)}, float64(g.slipped.Load()))
+	b.add(measurement{Name: prefix + "namespaces that open before they are populated", Goal: atMost(0)},
+		float64(g.early.Load()))
+	return nil
+}
+
+// namespaceCreator returns a client of a user who may create and change namespaces, and create ConfigMaps in all.
+func (b *bench) namespaceCreator(ctx context.Context) (kubernetes.Interface, error) {
+	const name = "namespace-creator"
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"namespaces", "configmaps"}, Verbs: []string{"create", "patch"}},
+	}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+	}
+	_, failedRole := b.client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
+	_, failedBinding := b.client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
+	for _, err := range []error{failedRole, failedBinding} {
+		if err != nil && !apierrors.IsAlreadyExists(err) { // an earlier size has created it
+			return nil, err
+		}
+	}
+	config, err := b.cluster.UserConfig(name)
+	if err != nil {
+		return nil, err
+	}
+	user, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	for { // the API server learns of new bindings a moment later
+		review, err := user.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
+			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Resource: "namespaces"},
+			}}, metav1.CreateOptions{})
+		if err != nil || review.Status.Allowed {
+			return user, err
+		}
+		if err := measure.Pause(ctx, pollInterval); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// toggle creates a template, lets it begin to require permission, and then cease to. Every second template requires it
+// from its creation on.
+func (g *guards) toggle(ctx context.Context, index int) error {
+	name := fmt.Sprintf("guard-%d-%05d", g.content, index)
+	var annotations map[string]any
+	isGuarded := index%2 == 1
+	if isGuarded {
+		annotations = map[string]any{v1alpha1.RequirePermissionAnnotation: "true"}
+	}
+	template := newTemplate(name, annotations, map[string]any{"matchLabels": map[string]any{guardLabel: name}},
+		profileObject())
+	if err := g.apply(ctx, template); err != nil {
+		return err
+	}
+	if !isGuarded {
+		if err := g.createOpen(ctx, name, "before"); err != nil {
+			return err
+		}
+		if err := g.require(ctx, name, `"true"`); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(g.tryCreation(ctx, name), g.tryLabel(ctx, name), g.require(ctx, name, "null")); err != nil {
+		return err
+	}
+	return g.createOpen(ctx, name, "after")
+}
+
+// require sets whether a template requires permission, as a JSON value of the annotation.
+func (g *guards) require(ctx context.Context, template, value string) error {
+	patch := fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, v1alpha1.RequirePermissionAnnotation, value)
+	_, err := g.dynamic.Resource(v1alpha1.GroupVersion.WithResource("namespacetemplates")).
+		Patch(ctx, template, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// namespaceOf returns a namespace that only the template selects.
+func namespaceOf(template, suffix string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: template + "-" + suffix, Labels: map[string]string{guardLabel: template, unselectedLabel: "true"},
+	}}
+}
+
+// createOpen creates a namespace for a template that does not require permission, and writes into it as soon as that is
+// possible. The object of the template must be there by then.
+func (g *guards) createOpen(ctx context.Context, template, suffix string) error {
+	ns := namespaceOf(template, suffix)
+	// The leader lifts a requirement a moment after the template ceases to have it.
+	err := untilAllowed(ctx, func() error {
+		_, err := g.user.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	own := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "own"}}
+	if err := untilAllowed(ctx, func() error {
+		_, err := g.user.CoreV1().ConfigMaps(ns.Name).Create(ctx, own, metav1.CreateOptions{})
+		return err
+	}); err != nil {
+		return err
+	}
+	_, err = g.client.CoreV1().ConfigMaps(ns.Name).Get(ctx, profileObject().GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		g.early.Add(1)
+		return nil
+	}
+	return err
+}
+
+// untilAllowed repeats a request that admission denies or delays.
+func untilAllowed(ctx context.Context, request func() error) error {
+	for {
+		err := request()
+		if !apierrors.IsTooManyRequests(err) && !apierrors.IsForbidden(err) {
+			return err
+		}
+		if err := measure.Pause(ctx, pollInterval); err != nil {
+			return err
+		}
+	}
+}
+
+// tryCreation tries to create a namespace for a template that requires permission.
+func (g *guards) tryCreation(ctx context.Context, template string) error {
+	_, err := g.user.CoreV1().Namespaces().Create(ctx, namespaceOf(template, "denied"), metav1.CreateOptions{})
+	return g.count(err)
+}
+
+// tryLabel tries to label a namespace for a template that requires permission.
+func (g *guards) tryLabel(ctx context.Context, template string) error {
+	ns := namespaceOf(template, "other")
+	delete(ns.Labels, guardLabel)
+	if _, err := g.user.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	patch := fmt.Appendf(nil, `{"metadata": {"labels": {%q: %q}}}`, guardLabel, template)
+	_, err := g.user.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return g.count(err)
+}
+
+// count counts a write that must be denied.
+func (g *guards) count(err error) error {
+	switch {
+	case err == nil:
+		g.slipped.Add(1)
+	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+		g.denied.Add(1)
+	default:
+		return err
+	}
+	return nil
+}
