@@ -224,11 +224,12 @@ func (a *Applier) each(ctx context.Context, changes []Change, do func(Change) Ou
 	var wait sync.WaitGroup
 	for i, change := range changes {
 		a.slots <- struct{}{}
+		answered := func() {}
 		if a.yield != nil {
-			a.yield.Wait(ctx)
+			answered = a.yield.Bulk(ctx)
 		}
 		wait.Go(func() {
-			defer func() { <-a.slots }()
+			defer func() { answered(); <-a.slots }()
 			outcomes[i] = do(change)
 		})
 	}

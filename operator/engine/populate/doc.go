@@ -92,5 +92,5 @@
 //   - apply.go, replace.go: carrying out a plan; recreating objects that cannot be changed in place.
 //   - record.go, existing.go: the records on objects and on namespaces.
 //   - failure.go, finding.go: the classification of errors, and the findings.
-//   - yield.go: bulk writes wait for urgent ones.
+//   - yield.go: bulk writes wait for urgent ones, and few of them are sent at a time.
 package populate

@@ -36,3 +36,38 @@ func TestBulkWritesWaitForUrgentWork(t *testing.T) {
 		require.Zero(t, waited())
 	})
 }
+
+// Few bulk writes are in flight at a time. One that a webhook delays does not count for long, so that the others go on.
+func TestFewBulkWritesAreSentAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		yield := NewYield()
+		begin, sent := time.Now(), make(chan time.Duration, maxQuick+2)
+		answers := make([]func(), 0, maxQuick)
+		for range maxQuick {
+			answers = append(answers, yield.Bulk(t.Context()))
+		}
+		require.Zero(t, time.Since(begin))
+		for range 2 {
+			go func() {
+				yield.Bulk(t.Context())
+				sent <- time.Since(begin)
+			}()
+		}
+		time.Sleep(quick / 2)
+		answers[0]()
+		require.Equal(t, quick/2, <-sent, "after an answer")
+		require.Equal(t, quick, <-sent, "after the time of a quick write")
+		for _, answered := range answers {
+			answered() // late, or again
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		yield.Bulk(ctx)()
+		time.Sleep(quick)
+		for range maxQuick {
+			yield.Bulk(t.Context())()
+		}
+		require.Equal(t, quick+quick, time.Since(begin), "nothing is left")
+	})
+}
