@@ -38,19 +38,17 @@ func (b *bench) measureGuards(ctx context.Context) error {
 		return err
 	}
 	g := &guards{bench: b, user: user}
-	count := divideUp(int(b.content), 10)
+	count := divideUp(int(b.content), 20)
 	b.progress.part("templates that begin and cease to require permission", count)
 	start := time.Now()
-	if err := b.parallel(ctx, count, func(i int) error { return g.toggle(ctx, i) }); err != nil {
-		return err
-	}
+	err = b.parallel(ctx, count, func(i int) error { return g.toggle(ctx, i) })
 	const prefix = "templates that begin and cease to require permission: "
 	b.add(measurement{Name: prefix + "time for each", Unit: "ms"}, measure.Milliseconds(time.Since(start))/float64(count))
 	b.add(measurement{Name: prefix + "namespaces denied, for each"}, float64(g.denied.Load())/float64(count))
 	b.add(measurement{Name: prefix + "namespaces that are not denied", Goal: atMost(0)}, float64(g.slipped.Load()))
 	b.add(measurement{Name: prefix + "namespaces that open before they are populated", Goal: atMost(0)},
 		float64(g.early.Load()))
-	return nil
+	return err
 }
 
 // namespaceCreator returns a client of a user who may create and change namespaces, and create ConfigMaps in all.

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -9,7 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -56,13 +59,17 @@ func list[T any](
 ) ([]*T, error) {
 	var objects []*T
 	err := Chunks(ctx, c.ChunkSize, options, func(ctx context.Context, options metav1.ListOptions) (string, error) {
-		data, err := body(c.rest.Get().AbsPath(pathOf(resource, namespace)...).
-			VersionedParams(&options, metav1.ParameterCodec).Do(ctx))
+		request := c.rest.Get().AbsPath(pathOf(resource, namespace)...).
+			VersionedParams(&options, metav1.ParameterCodec)
+		if isOfKubernetes[T]() {
+			request.SetHeader("Accept", runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON)
+		}
+		data, err := body(request.Do(ctx))
 		if err != nil {
 			return "", err
 		}
-		var decoded chunk[T]
-		if err := json.UnmarshalCaseSensitivePreserveInts(data, &decoded); err != nil {
+		decoded, err := decode[T](data)
+		if err != nil {
 			return "", fmt.Errorf("decode the list of %s: %w", resource.GroupResource(), err)
 		}
 		for i := range decoded.Items {
@@ -73,6 +80,45 @@ func list[T any](
 		return decoded.Metadata.Continue, nil
 	}, func() { objects = nil })
 	return objects, err
+}
+
+// isOfKubernetes reports whether a type is one of Kubernetes' own, which the API server also sends as protobuf: that
+// takes both sides a fraction of the time.
+func isOfKubernetes[T any]() bool {
+	object, ok := any(new(T)).(runtime.Object)
+	if !ok {
+		return false
+	}
+	_, _, err := scheme.Scheme.ObjectKinds(object)
+	return err == nil
+}
+
+// protobufPrefix is how objects in protobuf begin. It has no name in apimachinery.
+var protobufPrefix = []byte("k8s\x00")
+
+// decode decodes a chunk in protobuf or JSON. An API server may answer with JSON although protobuf is preferred.
+func decode[T any](data []byte) (decoded chunk[T], err error) {
+	if !bytes.HasPrefix(data, protobufPrefix) {
+		err := json.UnmarshalCaseSensitivePreserveInts(data, &decoded)
+		return decoded, err
+	}
+	object, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), data)
+	if err != nil {
+		return decoded, err
+	}
+	list, err := meta.ListAccessor(object)
+	if err != nil {
+		return decoded, err
+	}
+	decoded.Metadata.Continue = list.GetContinue()
+	return decoded, meta.EachListItem(object, func(item runtime.Object) error {
+		one, ok := any(item).(*T)
+		if !ok {
+			return fmt.Errorf("it contains a %T", item)
+		}
+		decoded.Items = append(decoded.Items, *one)
+		return nil
+	})
 }
 
 // body returns the body of a response, or the error that the API server describes in it.

@@ -8,10 +8,14 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
@@ -72,19 +76,70 @@ func TestChunksListsEveryObjectOnce(t *testing.T) {
 	}
 }
 
+// Kubernetes' own kinds are listed as protobuf, if the API server has it, and a custom kind as JSON.
+func TestListsInProtobufAreTheSameAsInJSON(t *testing.T) {
+	namespaces := &corev1.NamespaceList{
+		ListMeta: metav1.ListMeta{Continue: "next"},
+		Items: []corev1.Namespace{
+			{ObjectMeta: metav1.ObjectMeta{
+				Name: "a", Labels: map[string]string{"tier": "tenant"}, CreationTimestamp: metav1.Unix(1e9, 0),
+				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:a":{}}`)}}},
+			}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "b"}},
+		},
+	}
+	last := &corev1.NamespaceList{Items: []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "c"}}}}
+	listed := map[string][]*corev1.Namespace{}
+	for _, contentType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
+		accepted := map[string]string{}
+		c := connect(t, func(w http.ResponseWriter, request *http.Request) {
+			accepted[request.URL.Path] = request.Header.Get("Accept")
+			w.Header().Set("Content-Type", contentType)
+			if request.URL.Path != "/api/v1/namespaces" {
+				_, _ = w.Write([]byte(`{"metadata": {}, "items": [{"metadata": {"name": "corp"}}]}`))
+				return
+			}
+			info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), contentType)
+			chunk := namespaces
+			if request.URL.Query().Get("continue") == "next" {
+				chunk = last
+			}
+			assert.NoError(t, scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion).Encode(chunk, w))
+		})
+		var err error
+		listed[contentType], err = c.ListNamespaces(t.Context(), "")
+		require.NoError(t, err)
+		spaces, err := c.PolicySpaces(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "corp", spaces[0].Name)
+		require.Equal(t, "application/vnd.kubernetes.protobuf,application/json", accepted["/api/v1/namespaces"])
+		require.NotContains(t, accepted["/apis/policy.nstpl.dev/v1alpha1/policyspaces"], "protobuf")
+	}
+	require.Len(t, listed[runtime.ContentTypeJSON], 3)
+	require.Equal(t, "tenant", listed[runtime.ContentTypeJSON][0].Labels["tier"])
+	require.Equal(t, listed[runtime.ContentTypeJSON], listed[runtime.ContentTypeProtobuf])
+}
+
 func TestListReturnsTheErrorOfTheAPIServer(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	c := connect(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,` +
 			`"message":"namespaces is forbidden: ask jane"}`))
-	}))
+	})
+	_, err := c.ListNamespaces(t.Context(), "")
+	require.True(t, apierrors.IsForbidden(err))
+	require.EqualError(t, err, "namespaces is forbidden: ask jane")
+}
+
+// connect returns a cluster whose requests a function answers.
+func connect(t *testing.T, answer http.HandlerFunc) *cluster.Cluster {
+	t.Helper()
+	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
 	flags := genericclioptions.NewConfigFlags(false)
 	flags.APIServer = &server.URL
 	c, err := cluster.Connect(flags)
 	require.NoError(t, err)
-	_, err = c.ListNamespaces(t.Context(), "")
-	require.True(t, apierrors.IsForbidden(err))
-	require.EqualError(t, err, "namespaces is forbidden: ask jane")
+	return c
 }
