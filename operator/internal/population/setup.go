@@ -31,7 +31,7 @@ import (
 )
 
 // Writes in flight at a time. The writes of a rollout and those to a new namespace share a connection and the API
-// server. More than bulkWrites made rollouts hardly faster where that was measured (make bench).
+// server. populate.Yield sends few of the bulkWrites together: the others are those that a webhook, say, delays.
 const (
 	urgentWrites = 64
 	bulkWrites   = 8
