@@ -43,7 +43,8 @@ func (b *bench) measureGuards(ctx context.Context) error {
 	start := time.Now()
 	err = b.parallel(ctx, count, func(i int) error { return g.toggle(ctx, i) })
 	const prefix = "templates that begin and cease to require permission: "
-	b.add(measurement{Name: prefix + "time for each", Unit: "ms"}, measure.Milliseconds(time.Since(start))/float64(count))
+	b.add(measurement{Name: prefix + "time for each", Unit: "ms"},
+		measure.Milliseconds(time.Since(start))/float64(count))
 	b.add(measurement{Name: prefix + "namespaces denied, for each"}, float64(g.denied.Load())/float64(count))
 	b.add(measurement{Name: prefix + "namespaces that are not denied", Goal: atMost(0)}, float64(g.slipped.Load()))
 	b.add(measurement{Name: prefix + "namespaces that open before they are populated", Goal: atMost(0)},

@@ -46,7 +46,8 @@ func (b *bench) measureRestart(ctx context.Context) error {
 	b.add(measurement{Name: "restart: until all namespaces are checked", Unit: "s", Growth: linear},
 		worst.checked.Seconds())
 	b.add(measurement{Name: "restart: writes, without the leader's Event", Goal: atMost(0)}, worst.writes)
-	b.add(measurement{Name: "restart: peak memory", Unit: "MiB", Growth: linear, Goal: atMost(300)}, worst.peak/mebibyte)
+	b.add(measurement{Name: "restart: peak memory", Unit: "MiB", Growth: linear, Goal: atMost(300)},
+		worst.peak/mebibyte)
 	return b.endConfinement(ctx)
 }
 

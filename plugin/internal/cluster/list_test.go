@@ -83,7 +83,7 @@ func TestListsInProtobufAreTheSameAsInJSON(t *testing.T) {
 		Items: []corev1.Namespace{
 			{ObjectMeta: metav1.ObjectMeta{
 				Name: "a", Labels: map[string]string{"tier": "tenant"}, CreationTimestamp: metav1.Unix(1e9, 0),
-				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:a":{}}`)}}},
+				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: metav1.NewFieldsV1(`{"f:a":{}}`)}},
 			}, Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}},
 			{ObjectMeta: metav1.ObjectMeta{Name: "b"}},
 		},
@@ -104,7 +104,8 @@ func TestListsInProtobufAreTheSameAsInJSON(t *testing.T) {
 			if request.URL.Query().Get("continue") == "next" {
 				chunk = last
 			}
-			assert.NoError(t, scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion).Encode(chunk, w))
+			encoder := scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion)
+			assert.NoError(t, encoder.Encode(chunk, w))
 		})
 		var err error
 		listed[contentType], err = c.ListNamespaces(t.Context(), "")
