@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/test/measure"
 )
 
@@ -193,12 +195,12 @@ func (g *guards) tryLabel(ctx context.Context, template string) error {
 	return g.count(err)
 }
 
-// count counts a write that must be denied.
+// count counts a write that must be denied because of the template. A denial for another reason is an error.
 func (g *guards) count(err error) error {
 	switch {
 	case err == nil:
 		g.slipped.Add(1)
-	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+	case slices.Contains(codes.Find(err.Error()), codes.TemplateUse):
 		g.denied.Add(1)
 	default:
 		return err

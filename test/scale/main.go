@@ -22,8 +22,8 @@ import (
 // options are the flags.
 type options struct {
 	sizes                        []int
-	creations, floor             int
-	probes, restarts             int
+	creations, floor, probes     int
+	restarts                     int
 	rate                         float64
 	memory                       int64 // MiB
 	operator, plugin, json, html string
