@@ -31,7 +31,7 @@ import (
 const (
 	// usageDelay is how long a change of usage waits, so that one write of the status follows several changes.
 	usageDelay = 20 * time.Millisecond
-	// statusDelay is the same for changes that do not affect usage, such as the number of namespaces.
+	// statusDelay is the same for changes that do not affect usage that is limited, such as the number of namespaces.
 	statusDelay = time.Second
 	// countDelay is the same for the number of namespaces, if it is limited.
 	countDelay = 200 * time.Millisecond
@@ -147,7 +147,8 @@ func (r *Spaces) enqueueOnUsage(ctx context.Context, usageQuota client.Object) [
 	return nil
 }
 
-// enqueueSpacesOf enqueues the policy spaces in which a namespace is counted.
+// enqueueSpacesOf enqueues the policy spaces in which a namespace is counted. Those that do not limit usage wait for at
+// least statusDelay: when a policy space moves, thousands of namespaces enter and leave others within seconds.
 func (r *Spaces) enqueueSpacesOf(ctx context.Context, object client.Object, delay time.Duration) {
 	ns, ok := object.(*corev1.Namespace)
 	if !ok {
@@ -158,7 +159,13 @@ func (r *Spaces) enqueueSpacesOf(ctx context.Context, object client.Object, dela
 		ctrl.LoggerFrom(ctx).Error(err, "cannot find the policyspaces in which a namespace is counted", "namespace",
 			ns.Name)
 	}
-	r.enqueueAfter(delay, charged...)
+	for _, name := range charged {
+		wait := delay
+		if space, err := getSpace(ctx, r.Client, name); err == nil && !hasQuota(space) {
+			wait = max(delay, statusDelay)
+		}
+		r.enqueueAfter(wait, name)
+	}
 }
 
 func (r *Spaces) enqueueAfter(delay time.Duration, spaces ...string) {
