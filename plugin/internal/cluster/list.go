@@ -2,10 +2,13 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -52,12 +55,28 @@ type chunk[T any] struct {
 }
 
 // list returns the objects of a resource in a namespace, or in all namespaces if namespace is empty. It decodes one
-// chunk at a time, and calls reduce for each object before it decodes the next chunk.
+// chunk at a time, while it requests the next one, and calls reduce for each object before it decodes the next chunk.
 func list[T any](
 	ctx context.Context, c *Cluster, resource schema.GroupVersionResource, namespace string,
 	options metav1.ListOptions, reduce func(*T),
 ) ([]*T, error) {
 	var objects []*T
+	var next string
+	var failed error
+	add := func(data []byte) {
+		decoded, err := decode[T](data)
+		if err != nil {
+			failed = fmt.Errorf("decode the list of %s: %w", resource.GroupResource(), err)
+			return
+		}
+		for i := range decoded.Items {
+			object := decoded.Items[i]
+			reduce(&object)
+			objects = append(objects, &object)
+		}
+		next = decoded.Metadata.Continue
+	}
+	var adding sync.WaitGroup
 	err := Chunks(ctx, c.ChunkSize, options, func(ctx context.Context, options metav1.ListOptions) (string, error) {
 		request := c.rest.Get().AbsPath(pathOf(resource, namespace)...).
 			VersionedParams(&options, metav1.ParameterCodec)
@@ -65,21 +84,34 @@ func list[T any](
 			request.SetHeader("Accept", runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON)
 		}
 		data, err := body(request.Do(ctx))
-		if err != nil {
-			return "", err
+		adding.Wait()
+		if err != nil || failed != nil {
+			return "", cmp.Or(err, failed)
 		}
-		decoded, err := decode[T](data)
-		if err != nil {
-			return "", fmt.Errorf("decode the list of %s: %w", resource.GroupResource(), err)
+		if token, ok := nextChunk(data); ok {
+			adding.Go(func() { add(data) })
+			return token, nil
 		}
-		for i := range decoded.Items {
-			object := decoded.Items[i]
-			reduce(&object)
-			objects = append(objects, &object)
-		}
-		return decoded.Metadata.Continue, nil
+		add(data)
+		return next, failed
 	}, func() { objects = nil })
-	return objects, err
+	adding.Wait()
+	return objects, cmp.Or(err, failed)
+}
+
+// nextChunk returns the token of the next chunk from the metadata of a chunk in JSON, without decoding its items. It
+// finds the metadata only where the API server writes it: after all items of a custom resource.
+func nextChunk(data []byte) (token string, ok bool) {
+	at := bytes.LastIndex(data, []byte(`"metadata":`))
+	if at < 0 || bytes.HasPrefix(data, protobufPrefix) {
+		return "", false
+	}
+	// The rest of the text is valid in braces only if it is the end of the list itself, and not of an item.
+	var end struct {
+		Metadata metav1.ListMeta `json:"metadata"`
+	}
+	err := json.UnmarshalCaseSensitivePreserveInts(slices.Concat([]byte("{"), data[at:]), &end)
+	return end.Metadata.Continue, err == nil
 }
 
 // isOfKubernetes reports whether a type is one of Kubernetes' own, which the API server also sends as protobuf: that

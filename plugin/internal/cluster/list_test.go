@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -119,6 +120,35 @@ func TestListsInProtobufAreTheSameAsInJSON(t *testing.T) {
 	require.Len(t, listed[runtime.ContentTypeJSON], 3)
 	require.Equal(t, "tenant", listed[runtime.ContentTypeJSON][0].Labels["tier"])
 	require.Equal(t, listed[runtime.ContentTypeJSON], listed[runtime.ContentTypeProtobuf])
+}
+
+// Chunks of custom resources are decoded while the next one is requested.
+func TestListKeepsTheOrderOfChunks(t *testing.T) {
+	const chunks = 4
+	broken := -1
+	c := connect(t, func(w http.ResponseWriter, request *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		at, _ := strconv.Atoi(request.URL.Query().Get("continue")) // 0 without a token
+		next := ""
+		if at < chunks-1 {
+			next = strconv.Itoa(at + 1)
+		}
+		name := strconv.Quote(strconv.Itoa(at))
+		if at == broken {
+			name = "{}"
+		}
+		_, _ = fmt.Fprintf(w, `{"items":[{"metadata":{"name":%s}}],"metadata":{"continue":%q}}`, name, next)
+	})
+	spaces, err := c.PolicySpaces(t.Context())
+	require.NoError(t, err)
+	require.Len(t, spaces, chunks)
+	for i, space := range spaces {
+		require.Equal(t, strconv.Itoa(i), space.Name)
+	}
+	for broken = range chunks {
+		_, err = c.PolicySpaces(t.Context())
+		require.ErrorContains(t, err, "decode the list of policyspaces.policy.nstpl.dev")
+	}
 }
 
 func TestListReturnsTheErrorOfTheAPIServer(t *testing.T) {
