@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -51,6 +52,8 @@ type Cluster struct {
 	config    *rest.Config
 	port      *port
 	processes []*process.Process
+	// restarting is held while one of the processes is replaced.
+	restarting sync.Mutex
 	// commands are the command lines of the processes, by name.
 	commands map[string][]string
 }
@@ -151,8 +154,10 @@ func (c *Cluster) run(assets, name string, args []string) error {
 }
 
 // Restart kills one of the cluster's programs, such as kube-apiserver, and starts it again with the same arguments and
-// data. It returns when the API server is ready. It must not be called concurrently with other methods.
+// data. It returns when the API server is ready. Of the other methods, only Wait may be called concurrently.
 func (c *Cluster) Restart(ctx context.Context, name string) error {
+	c.restarting.Lock()
+	defer c.restarting.Unlock()
 	at := slices.IndexFunc(c.processes, func(p *process.Process) bool { return p.Name == name })
 	if at < 0 {
 		return fmt.Errorf("restart %s: the cluster has no such program", name)
@@ -182,7 +187,10 @@ func (c *Cluster) Wait(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		if err := c.crash(); err != nil {
+		c.restarting.Lock()
+		err := c.crash()
+		c.restarting.Unlock()
+		if err != nil {
 			return err
 		}
 		select {

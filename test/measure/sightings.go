@@ -68,6 +68,9 @@ func Follow(ctx context.Context, w watch.Interface, look func(watch.Event)) erro
 			return nil
 		case event, ok := <-w.ResultChan():
 			if !ok {
+				if ctx.Err() != nil { // which ends the watch, too
+					return nil
+				}
 				return fmt.Errorf("a watch has ended before its time")
 			}
 			look(event)

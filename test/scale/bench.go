@@ -13,14 +13,11 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
 	"nstpl.dev/nstpl/test/measure"
 	"nstpl.dev/nstpl/test/operator"
@@ -53,9 +50,7 @@ type bench struct {
 	namespaces map[int]bool
 	rules      int
 	secured    int
-	// populated has the times at which expected namespaces are populated.
-	populated *measure.Sightings
-	bare      floors
+	bare       floors
 	// writesPerNamespace is how many requests the operator made for a new namespace of this size, which include the
 	// status of its templates and policy spaces.
 	writesPerNamespace float64
@@ -75,7 +70,7 @@ func newBench(o options, dir string, out io.Writer) *bench {
 		report: &report{
 			Kubernetes: controlplane.Version(), Processors: runtime.NumCPU(), Started: time.Now(), Sizes: o.sizes,
 		},
-		created: map[string]bool{}, namespaces: map[int]bool{}, populated: measure.NewSightings(),
+		created: map[string]bool{}, namespaces: map[int]bool{},
 	}
 }
 
@@ -117,7 +112,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 	if err := b.measureFloor(ctx); err != nil {
 		return fmt.Errorf("measure the bare client: %w", errors.Join(context.Cause(ctx), err))
 	}
-	if err := b.install(ctx, fail); err != nil {
+	if err := b.install(ctx); err != nil {
 		return fmt.Errorf("install the operator: %w", errors.Join(context.Cause(ctx), err))
 	}
 	defer func() { err = errors.Join(err, b.stopOperator()) }()
@@ -143,8 +138,8 @@ func (b *bench) connect() (err error) {
 	return err
 }
 
-// install installs nstpl, starts the operator, and begins to watch namespaces.
-func (b *bench) install(ctx context.Context, fail context.CancelCauseFunc) error {
+// install installs nstpl and starts the operator.
+func (b *bench) install(ctx context.Context) error {
 	defer b.progress.begin("installation")()
 	folder, _, err := controlplane.Manifests(controlplane.Version())
 	if err != nil {
@@ -161,37 +156,7 @@ func (b *bench) install(ctx context.Context, fail context.CancelCauseFunc) error
 		return err
 	}
 	b.webhooks = addresses[0]
-	if err := b.startOperator(ctx, b.options.operator); err != nil {
-		return err
-	}
-	return b.follow(ctx, fail, v1alpha1.NamespacePopulated)
-}
-
-// follow looks for namespaces whose condition becomes True until ctx ends.
-func (b *bench) follow(
-	ctx context.Context, fail context.CancelCauseFunc, condition corev1.NamespaceConditionType,
-) error {
-	changed, err := measure.Watch(ctx, b.client, "", b.client.CoreV1().Namespaces().Watch)
-	if err != nil {
-		return err
-	}
-	go func() {
-		err := measure.Follow(ctx, changed, func(event watch.Event) {
-			ns, ok := event.Object.(*corev1.Namespace)
-			if !ok || event.Type == watch.Deleted {
-				return
-			}
-			for _, is := range ns.Status.Conditions {
-				if is.Type == condition && is.Status == corev1.ConditionTrue {
-					b.populated.Record(ns.Name)
-				}
-			}
-		})
-		if err != nil {
-			fail(err)
-		}
-	}()
-	return nil
+	return b.startOperator(ctx, b.options.operator)
 }
 
 // measureSize lets the cluster grow to a size and runs all steps. An operator that has ended is started again.
@@ -213,6 +178,7 @@ func (b *bench) measureSize(ctx context.Context, size content) {
 		{"rollout", b.measureRollout, 2 * time.Minute, 40 * time.Millisecond},
 		{"move of a policy space", b.measureMove, 2 * time.Minute, 80 * time.Millisecond},
 		{"restart", b.measureRestart, 2 * time.Minute, 20 * time.Millisecond},
+		{"disruptions", b.measureDisruptions, 3 * time.Minute, 20 * time.Millisecond},
 		{"failures", b.measureFailures, 3 * time.Minute, 10 * time.Millisecond},
 		{"sizes of statuses", b.measureStatuses, time.Minute, 10 * time.Millisecond},
 		{"deletion", b.measureDeletion, 2 * time.Minute, 20 * time.Millisecond},

@@ -37,14 +37,12 @@ func (b *bench) measureFloor(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := b.follow(ctx, fail, floorCondition); err != nil {
-		return err
-	}
 	go floor.Run(ctx, created, fail)
 	b.progress.part("population by the bare client", b.options.floor)
 	var done population
 	work, err := measure.During(ctx, b.client, func() (err error) {
-		done, err = (&arrivals{bench: b, rate: b.options.rate}).create(ctx, listed(b.options.floor, floorNamespace))
+		arriving := &arrivals{bench: b, rate: b.options.rate, condition: floorCondition}
+		done, err = arriving.create(ctx, listed(b.options.floor, floorNamespace))
 		return err
 	})
 	if err != nil {

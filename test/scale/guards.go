@@ -137,8 +137,7 @@ func namespaceOf(template, suffix string) *corev1.Namespace {
 	}}
 }
 
-// createOpen creates a namespace for a template that does not require permission, and writes into it as soon as that is
-// possible. The object of the template must be there by then.
+// createOpen creates a namespace for a template that does not require permission.
 func (g *guards) createOpen(ctx context.Context, template, suffix string) error {
 	ns := namespaceOf(template, suffix)
 	// The leader lifts a requirement a moment after the template ceases to have it.
@@ -149,14 +148,19 @@ func (g *guards) createOpen(ctx context.Context, template, suffix string) error 
 	if err != nil {
 		return err
 	}
+	return g.writeWhenOpen(ctx, ns.Name)
+}
+
+// writeWhenOpen writes into a namespace as soon as that is possible. The object of its template must be there by then.
+func (g *guards) writeWhenOpen(ctx context.Context, namespace string) error {
 	own := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "own"}}
 	if err := untilAllowed(ctx, func() error {
-		_, err := g.user.CoreV1().ConfigMaps(ns.Name).Create(ctx, own, metav1.CreateOptions{})
+		_, err := g.user.CoreV1().ConfigMaps(namespace).Create(ctx, own, metav1.CreateOptions{})
 		return err
 	}); err != nil {
 		return err
 	}
-	_, err = g.client.CoreV1().ConfigMaps(ns.Name).Get(ctx, profileObject().GetName(), metav1.GetOptions{})
+	_, err := g.client.CoreV1().ConfigMaps(namespace).Get(ctx, profileObject().GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		g.early.Add(1)
 		return nil
@@ -164,11 +168,11 @@ func (g *guards) createOpen(ctx context.Context, template, suffix string) error 
 	return err
 }
 
-// untilAllowed repeats a request that admission denies or delays.
+// untilAllowed repeats a request that admission denies or delays, or for which it cannot be asked.
 func untilAllowed(ctx context.Context, request func() error) error {
 	for {
 		err := request()
-		if !apierrors.IsTooManyRequests(err) && !apierrors.IsForbidden(err) {
+		if !apierrors.IsTooManyRequests(err) && !apierrors.IsForbidden(err) && !apierrors.IsInternalError(err) {
 			return err
 		}
 		if err := measure.Pause(ctx, pollInterval); err != nil {

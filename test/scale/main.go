@@ -17,6 +17,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 // options are the flags.
@@ -30,6 +33,7 @@ type options struct {
 }
 
 func main() {
+	ctrl.SetLogger(logr.Discard()) // controller-runtime complains if clients have no logger
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := runWithFlags(ctx, os.Args[1:])
 	cancel()

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/measure"
@@ -35,10 +36,13 @@ type population struct {
 type arrivals struct {
 	*bench
 	rate float64
+	// condition is the one of a populated namespace.
+	condition corev1.NamespaceConditionType
 	// extra reports whether these namespaces are not what the progress counts.
 	extra bool
 	// requests has an element for each request at a time.
-	requests chan struct{}
+	requests  chan struct{}
+	populated *measure.Sightings
 
 	mu     sync.Mutex
 	done   population
@@ -48,6 +52,11 @@ type arrivals struct {
 
 // create creates namespaces until there is no next one, and waits until all are populated.
 func (a *arrivals) create(ctx context.Context, next func(index int) (*corev1.Namespace, bool)) (population, error) {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil) // ends the watch
+	if err := a.follow(ctx, fail); err != nil {
+		return a.done, err
+	}
 	start := time.Now()
 	a.requests = make(chan struct{}, maxRequests)
 	slots := make(chan struct{}, maxWaiting)
@@ -76,6 +85,29 @@ func (a *arrivals) create(ctx context.Context, next func(index int) (*corev1.Nam
 		return a.done, fmt.Errorf("%d namespaces were not created and populated; the first: %w", a.missed, a.err)
 	}
 	return a.done, context.Cause(ctx)
+}
+
+// follow records the times at which namespaces are populated, until ctx ends.
+func (a *arrivals) follow(ctx context.Context, fail context.CancelCauseFunc) error {
+	a.populated = measure.NewSightings()
+	changed, err := measure.Watch(ctx, a.client, "", a.client.CoreV1().Namespaces().Watch)
+	if err != nil {
+		return err
+	}
+	go func() {
+		fail(measure.Follow(ctx, changed, func(event watch.Event) {
+			ns, ok := event.Object.(*corev1.Namespace)
+			if !ok || event.Type == watch.Deleted {
+				return
+			}
+			for _, is := range ns.Status.Conditions {
+				if is.Type == a.condition && is.Status == corev1.ConditionTrue {
+					a.populated.Record(ns.Name)
+				}
+			}
+		}))
+	}()
+	return nil
 }
 
 // one creates a namespace and returns the time of the request, and the time until it was populated.
@@ -151,7 +183,9 @@ func (b *bench) measurePopulation(ctx context.Context) error {
 	var done population
 	var failed error
 	work, err := measure.During(ctx, b.client, func() error {
-		done, failed = (&arrivals{bench: b, rate: b.options.rate}).create(ctx, listed(len(missing),
+		done, failed = (&arrivals{
+			bench: b, rate: b.options.rate, condition: v1alpha1.NamespacePopulated,
+		}).create(ctx, listed(len(missing),
 			func(i int) *corev1.Namespace { return newNamespace(missing[i]) }))
 		return nil
 	})

@@ -46,7 +46,8 @@ func operatorWrites(made measure.Requests) float64 {
 // probes creates namespaces at a slow rate while something else happens, until it is over.
 func (b *bench) probes(ctx context.Context, prefix string, enough func(count int) bool) (population, error) {
 	team := teamName(min(1, b.content.teams()-1))
-	return (&arrivals{bench: b, rate: probeRate, extra: true}).create(ctx, func(index int) (*corev1.Namespace, bool) {
+	a := &arrivals{bench: b, rate: probeRate, condition: v1alpha1.NamespacePopulated, extra: true}
+	return a.create(ctx, func(index int) (*corev1.Namespace, bool) {
 		if enough(index) {
 			return nil, false
 		}

@@ -43,7 +43,9 @@ func TestRun(t *testing.T) {
 		"request that creates a namespace, idle cluster: p99", "namespace populated, at 25 per second: p99",
 		"API server's CPU time for a namespace", "writes for a namespace", "diff -A: time", "vet DIR: peak memory",
 		"rollout to all namespaces: writes, to changes", "move of all namespaces: time", "restart: until ready",
-		"restart: peak memory", "largest status of namespaces with failures", "largest status of policyspaces",
+		"restart: peak memory", "the leader is killed: until everything is corrected",
+		"the API server restarts: writes, to changes", "the API server restarts: peak memory of a replica",
+		"largest status of namespaces with failures", "largest status of policyspaces",
 		"deletion of a tenth of the namespaces at once: time for each",
 		"templates that begin and cease to require permission: namespaces denied, for each",
 	} {
@@ -51,6 +53,8 @@ func TestRun(t *testing.T) {
 	}
 	for _, name := range []string{
 		"move of all namespaces: gaps in access",
+		"the leader is killed: namespaces that open before they are populated",
+		"the API server restarts: namespaces that open before they are populated",
 		"templates that begin and cease to require permission: namespaces that are not denied",
 		"templates that begin and cease to require permission: namespaces that open before they are populated",
 	} {

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/test/measure"
+	"nstpl.dev/nstpl/test/operator"
+	"nstpl.dev/nstpl/test/process"
+)
+
+// restartDelay is how long after its end a replica is started again.
+const restartDelay = time.Second
+
+// replicas are operators behind a Service. One that ends is started again, as by a kubelet.
+type replicas struct {
+	*bench
+	service *operator.Service
+	remove  []func()
+	end     context.CancelFunc
+	running sync.WaitGroup
+
+	mu sync.Mutex
+	// all are the processes by the address of their webhooks, and ready are the addresses of those that are ready.
+	all   map[string]*operator.Process
+	ready map[string]bool
+	// leader is the address of the replica that led at first.
+	leader string
+	errs   []error
+}
+
+// startReplicas replaces the operator by two replicas, each with little memory. The first of them leads.
+func (b *bench) startReplicas(ctx context.Context) (r *replicas, err error) {
+	b.progress.part("two replicas start", 0)
+	if err := b.stopOperator(); err != nil {
+		return nil, err
+	}
+	r = &replicas{bench: b, all: map[string]*operator.Process{}, ready: map[string]bool{}}
+	ctx, r.end = context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.stop())
+		}
+	}()
+	reader, err := client.New(b.config, client.Options{})
+	if err != nil {
+		return r, err
+	}
+	if r.service, err = operator.NewService(ctx, reader, b.webhooks); err != nil {
+		return r, err
+	}
+	addresses, err := process.FreeAddresses(2)
+	if err != nil {
+		return r, err
+	}
+	r.leader = addresses[0]
+	for _, address := range addresses {
+		program, _, remove, err := b.confine()
+		if err != nil {
+			return r, err
+		}
+		r.remove = append(r.remove, remove)
+		replica, err := r.start(ctx, program, address)
+		if err != nil {
+			return r, err
+		}
+		r.running.Go(func() { r.keep(ctx, replica, program, address) })
+	}
+	return r, nil
+}
+
+// start starts a replica, and returns when it is ready.
+func (r *replicas) start(ctx context.Context, program, address string) (*operator.Process, error) {
+	replica, err := operator.Start(operator.Options{
+		Binary: program, Dir: r.dir, Kubeconfig: r.operatorKubeconfig(), Flags: []string{"--leader-elect"},
+		Webhooks: address, Service: r.webhooks,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	r.all[address] = replica
+	r.mu.Unlock()
+	if err := replica.AwaitReady(ctx); err != nil {
+		return replica, err
+	}
+	r.serve(address, true)
+	return replica, nil
+}
+
+// serve sets whether the Service forwards to a replica.
+func (r *replicas) serve(address string, isReady bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ready[address] = isReady; !isReady {
+		delete(r.ready, address)
+	}
+	var backends []string
+	for address := range r.ready {
+		backends = append(backends, address)
+	}
+	r.service.Use(backends...)
+}
+
+// keep starts a replica again whenever it has ended, until ctx ends.
+func (r *replicas) keep(ctx context.Context, replica *operator.Process, program, address string) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-replica.Exited:
+		}
+		r.serve(address, false)
+		failed := replica.Kill() // ends its guard, and looks for panics in its log
+		if measure.Pause(ctx, restartDelay) != nil {
+			return
+		}
+		next, err := r.start(ctx, program, address)
+		if failed != nil || next == nil {
+			r.mu.Lock()
+			r.errs = append(r.errs, failed, err)
+			r.mu.Unlock()
+			return
+		}
+		replica = next // which may have ended while the API server cannot be reached
+	}
+}
+
+// killLeader kills the replica that led at first.
+func (r *replicas) killLeader() error {
+	r.serve(r.leader, false)
+	r.mu.Lock()
+	leader := r.all[r.leader]
+	r.mu.Unlock()
+	return leader.Kill()
+}
+
+// peakMemory returns the greatest resident memory that a replica has had since it started, in bytes.
+func (r *replicas) peakMemory() (peak float64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, replica := range r.all {
+		if !replica.Runs() {
+			continue
+		}
+		one, failed := peakMemory(replica.PID())
+		peak, err = max(peak, one), errors.Join(err, failed)
+	}
+	return peak, err
+}
+
+// stop stops all replicas and the Service.
+func (r *replicas) stop() error {
+	r.end()
+	r.running.Wait()
+	errs := r.errs
+	for _, replica := range r.all {
+		if replica.Runs() {
+			errs = append(errs, replica.Stop())
+		}
+	}
+	for _, remove := range r.remove {
+		remove()
+	}
+	if r.service != nil {
+		errs = append(errs, r.service.Close())
+	}
+	return errors.Join(errs...)
+}
