@@ -102,8 +102,11 @@ func list[T any](
 // nextChunk returns the token of the next chunk from the metadata of a chunk in JSON, without decoding its items. It
 // finds the metadata only where the API server writes it: after all items of a custom resource.
 func nextChunk(data []byte) (token string, ok bool) {
+	if bytes.HasPrefix(data, protobufPrefix) {
+		return "", false
+	}
 	at := bytes.LastIndex(data, []byte(`"metadata":`))
-	if at < 0 || bytes.HasPrefix(data, protobufPrefix) {
+	if at < 0 {
 		return "", false
 	}
 	// The rest of the text is valid in braces only if it is the end of the list itself, and not of an item.

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -188,11 +189,13 @@ func newSpaceNode(space *v1alpha1.PolicySpace, templates []*v1alpha1.NamespaceTe
 func templatesOfSpaces(templates []*v1alpha1.NamespaceTemplate) map[string][]*v1alpha1.NamespaceTemplate {
 	ofSpaces := map[string][]*v1alpha1.NamespaceTemplate{}
 	for _, template := range templates {
-		selector, err := match.Selector(template.Spec.Namespaces)
-		if err != nil {
+		selector := template.Spec.Namespaces.LabelSelector
+		if selector == nil || len(selector.MatchLabels) > 0 || len(selector.MatchExpressions) != 1 {
 			continue
 		}
-		if space, ok := strings.CutSuffix(selector.String(), v1alpha1.DepthLabelSuffix); ok {
+		only := selector.MatchExpressions[0]
+		if space, ok := strings.CutSuffix(only.Key, v1alpha1.DepthLabelSuffix); ok &&
+			only.Operator == metav1.LabelSelectorOpExists {
 			ofSpaces[space] = append(ofSpaces[space], template)
 		}
 	}
