@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 	"time"
@@ -44,7 +45,8 @@ func TestNewUsesAnExistingClusterAndKeepsItRunning(t *testing.T) {
 	requirePopulated(t, newClient(t, cluster), "after")
 }
 
-// Stored objects exist after a program was killed and started again, and the cluster continues to work.
+// Stored objects exist after a program was killed and started again, and the cluster continues to work. Wait does not
+// take that for an end.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	cluster, err := controlplane.Start(t.Context(), controlplane.Options{})
@@ -52,12 +54,17 @@ func TestRestart(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, cluster.Stop()) })
 	client := newClient(t, cluster)
 	requirePopulated(t, client, "before")
+	waiting, stopWaiting := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- cluster.Wait(waiting) }()
 	for _, name := range []string{"kube-apiserver", "etcd", "kube-controller-manager"} {
 		require.NoError(t, cluster.Restart(t.Context(), name), name)
 		_, err := client.CoreV1().Namespaces().Get(t.Context(), "before", metav1.GetOptions{})
 		require.NoError(t, err, name)
 		requirePopulated(t, client, "after-"+name)
 	}
+	stopWaiting()
+	require.NoError(t, <-ended)
 	require.ErrorContains(t, cluster.Restart(t.Context(), "kubelet"), "the cluster has no such program")
 }
 

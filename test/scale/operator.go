@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -96,9 +97,12 @@ func (b *bench) confine() (binary, how string, remove func(), err error) {
 		enter = fmt.Sprintf("echo $$ >'%s/cgroup.procs'", group)
 		remove = func() { _ = os.Remove(group) }
 	}
-	binary = filepath.Join(b.dir, "confined-operator")
-	script := fmt.Sprintf("#!/bin/sh\n%s && exec '%s' \"$@\"\n", enter, path)
-	return binary, how, remove, os.WriteFile(binary, []byte(script), 0o700)
+	script, err := os.CreateTemp(b.dir, "confined-operator-*")
+	if err != nil {
+		return "", "", remove, err
+	}
+	_, err = fmt.Fprintf(script, "#!/bin/sh\n%s && exec '%s' \"$@\"\n", enter, path)
+	return script.Name(), how, remove, errors.Join(err, script.Chmod(0o700), script.Close())
 }
 
 // newCgroup creates a cgroup with a limit of memory and returns its folder. It tries version 2 and then version 1.
