@@ -108,7 +108,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 	if b.bareClient, err = kubernetes.NewForConfig(bare.RESTConfig()); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.progress.out, "kubeconfig while this runs: %s\n", b.cluster.Kubeconfig)
+	b.progress.note("kubeconfig while this runs: %s", b.cluster.Kubeconfig)
 	if err := b.measureFloor(ctx); err != nil {
 		return fmt.Errorf("measure the bare client: %w", errors.Join(context.Cause(ctx), err))
 	}
@@ -209,13 +209,13 @@ func (b *bench) step(ctx context.Context, name string, run func(context.Context)
 	if err != nil {
 		text := strings.ReplaceAll(err.Error(), "\n", "; ")
 		b.report.Failures = append(b.report.Failures, failure{int(b.content), name, text})
-		fmt.Fprintf(b.progress.out, "FAILED: %s: %s\n", name, text)
+		b.progress.note("FAILED: %s: %s", name, text)
 	}
 }
 
 // printRequests prints the requests of a step, to explain its figures.
 func (b *bench) printRequests(step string, work measure.Work) {
-	fmt.Fprintf(b.progress.out, "requests of the %s: %v\n", step, work.Requests)
+	b.progress.note("requests of the %s: %v", step, work.Requests)
 }
 
 // add adds a figure of the current size.

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// In a disruption, one of so many namespaces loses an object,
+	// namespacesPerLoss is how many namespaces there are for each that loses an object in a disruption.
 	namespacesPerLoss = 50
-	// and so many namespaces are created, for which a template of this name declares an object.
+	// disruptedNamespaces is how many namespaces are created in a disruption, and disruptedTemplate is their template.
 	disruptedNamespaces = 20
 	disruptedTemplate   = "disrupted"
 )
@@ -28,12 +28,13 @@ func (b *bench) measureDisruptions(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, b.startOperator(ctx, b.options.operator)) }()
 	r, err := b.startReplicas(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.stop(), b.startOperator(ctx, b.options.operator)) }()
-	d := &disruption{guards: &guards{bench: b, user: creator}, replicas: r}
+	defer func() { err = errors.Join(err, r.stop()) }()
+	d := &disruption{guards: &guards{bench: b, user: creator, mayFail: true}, replicas: r}
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}

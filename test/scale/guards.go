@@ -28,7 +28,9 @@ const guardLabel = "scale.nstpl.dev/guard"
 type guards struct {
 	*bench
 	// user may create namespaces and ConfigMaps everywhere, and use no template.
-	user                   kubernetes.Interface
+	user kubernetes.Interface
+	// mayFail reports whether admission may fail for a moment, because a replica has just ended.
+	mayFail                bool
 	denied, slipped, early atomic.Int64
 }
 
@@ -141,7 +143,7 @@ func namespaceOf(template, suffix string) *corev1.Namespace {
 func (g *guards) createOpen(ctx context.Context, template, suffix string) error {
 	ns := namespaceOf(template, suffix)
 	// The leader lifts a requirement a moment after the template ceases to have it.
-	err := untilAllowed(ctx, func() error {
+	err := g.untilAllowed(ctx, func() error {
 		_, err := g.user.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
 		return err
 	})
@@ -154,7 +156,7 @@ func (g *guards) createOpen(ctx context.Context, template, suffix string) error 
 // writeWhenOpen writes into a namespace as soon as that is possible. The object of its template must be there by then.
 func (g *guards) writeWhenOpen(ctx context.Context, namespace string) error {
 	own := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "own"}}
-	if err := untilAllowed(ctx, func() error {
+	if err := g.untilAllowed(ctx, func() error {
 		_, err := g.user.CoreV1().ConfigMaps(namespace).Create(ctx, own, metav1.CreateOptions{})
 		return err
 	}); err != nil {
@@ -168,11 +170,12 @@ func (g *guards) writeWhenOpen(ctx context.Context, namespace string) error {
 	return err
 }
 
-// untilAllowed repeats a request that admission denies or delays, or for which it cannot be asked.
-func untilAllowed(ctx context.Context, request func() error) error {
+// untilAllowed repeats a request that admission denies or delays, or for which it fails if it may.
+func (g *guards) untilAllowed(ctx context.Context, request func() error) error {
 	for {
 		err := request()
-		if !apierrors.IsTooManyRequests(err) && !apierrors.IsForbidden(err) && !apierrors.IsInternalError(err) {
+		isFailure := g.mayFail && apierrors.IsInternalError(err)
+		if !apierrors.IsTooManyRequests(err) && !apierrors.IsForbidden(err) && !isFailure {
 			return err
 		}
 		if err := measure.Pause(ctx, pollInterval); err != nil {

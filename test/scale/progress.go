@@ -16,6 +16,7 @@ type progress struct {
 	out     io.Writer
 	started time.Time
 
+	// mu guards out, too: lines appear while a step runs.
 	mu   sync.Mutex
 	what string
 	// done and total count what the current part of a step does. Without a total, only the time is printed.
@@ -53,6 +54,13 @@ func (p *progress) part(what string, total int) {
 	p.total.Store(int64(total))
 	p.mu.Unlock()
 	p.print()
+}
+
+// note prints a line that remains of interest.
+func (p *progress) note(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(p.out, format+"\n", args...)
 }
 
 func (p *progress) print() {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -96,17 +98,15 @@ func (r *replicas) start(ctx context.Context, program, address string) (*operato
 func (r *replicas) serve(address string, isReady bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ready[address] = isReady; !isReady {
+	if isReady {
+		r.ready[address] = true
+	} else {
 		delete(r.ready, address)
 	}
-	var backends []string
-	for address := range r.ready {
-		backends = append(backends, address)
-	}
-	r.service.Use(backends...)
+	r.service.Use(slices.Collect(maps.Keys(r.ready))...)
 }
 
-// keep starts a replica again whenever it has ended, until ctx ends.
+// keep starts a replica again whenever it has ended, until ctx ends or the replica does not become ready.
 func (r *replicas) keep(ctx context.Context, replica *operator.Process, program, address string) {
 	for {
 		select {
@@ -115,19 +115,24 @@ func (r *replicas) keep(ctx context.Context, replica *operator.Process, program,
 		case <-replica.Exited:
 		}
 		r.serve(address, false)
-		failed := replica.Kill() // ends its guard, and looks for panics in its log
+		r.fail(replica.Kill()) // ends its guard, and looks for panics in its log
 		if measure.Pause(ctx, restartDelay) != nil {
 			return
 		}
 		next, err := r.start(ctx, program, address)
-		if failed != nil || next == nil {
-			r.mu.Lock()
-			r.errs = append(r.errs, failed, err)
-			r.mu.Unlock()
+		if err != nil && ctx.Err() == nil && (next == nil || next.Runs()) {
+			r.fail(err)
 			return
 		}
-		replica = next // which may have ended while the API server cannot be reached
+		replica = next // which may have ended, because the API server cannot be reached
 	}
+}
+
+// fail records an error, which may be nil. It is returned when the replicas stop.
+func (r *replicas) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.errs = append(r.errs, err)
 }
 
 // killLeader kills the replica that led at first.

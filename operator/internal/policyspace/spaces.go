@@ -29,9 +29,9 @@ import (
 )
 
 const (
-	// usageDelay is how long a change of usage waits, so that one write of the status follows several changes.
+	// usageDelay is how long a change of limited usage waits, so that one write of the status follows several changes.
 	usageDelay = 20 * time.Millisecond
-	// statusDelay is the same for changes that do not affect usage that is limited, such as the number of namespaces.
+	// statusDelay is the same for other changes, such as that of the number of namespaces.
 	statusDelay = time.Second
 	// countDelay is the same for the number of namespaces, if it is limited.
 	countDelay = 200 * time.Millisecond

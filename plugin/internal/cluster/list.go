@@ -55,26 +55,25 @@ type chunk[T any] struct {
 }
 
 // list returns the objects of a resource in a namespace, or in all namespaces if namespace is empty. It decodes one
-// chunk at a time, while it requests the next one, and calls reduce for each object before it decodes the next chunk.
+// chunk at a time, and calls reduce for each of its objects, while it requests the next chunk.
 func list[T any](
 	ctx context.Context, c *Cluster, resource schema.GroupVersionResource, namespace string,
 	options metav1.ListOptions, reduce func(*T),
 ) ([]*T, error) {
 	var objects []*T
-	var next string
 	var failed error
-	add := func(data []byte) {
+	add := func(data []byte) (next string) {
 		decoded, err := decode[T](data)
 		if err != nil {
 			failed = fmt.Errorf("decode the list of %s: %w", resource.GroupResource(), err)
-			return
+			return ""
 		}
 		for i := range decoded.Items {
 			object := decoded.Items[i]
 			reduce(&object)
 			objects = append(objects, &object)
 		}
-		next = decoded.Metadata.Continue
+		return decoded.Metadata.Continue
 	}
 	var adding sync.WaitGroup
 	err := Chunks(ctx, c.ChunkSize, options, func(ctx context.Context, options metav1.ListOptions) (string, error) {
@@ -92,7 +91,7 @@ func list[T any](
 			adding.Go(func() { add(data) })
 			return token, nil
 		}
-		add(data)
+		next := add(data)
 		return next, failed
 	}, func() { objects = nil })
 	adding.Wait()
