@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -41,6 +42,18 @@ func TestPolicySpaceQuotaObjectIsProtected(t *testing.T) {
 	}
 	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(counter), counter))
+	replaced := counter.DeepCopy()
+	replaced.Spec.Hard = resourceList("pods", "100")
+	_, err := person.CoreV1().ResourceQuotas(ns).Update(t.Context(), replaced, metav1.UpdateOptions{})
+	require.ErrorContains(t, err, "is managed by the operator")
+	outside := s.createNamespace("outside").Name
+	_, err = person.CoreV1().ResourceQuotas(outside).Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.QuotaName},
+	}, metav1.CreateOptions{})
+	require.ErrorContains(t, err, "is managed by the operator")
+	_, err = person.CoreV1().ResourceQuotas(outside).Apply(t.Context(),
+		applycorev1.ResourceQuota(v1alpha1.QuotaName, outside), metav1.ApplyOptions{FieldManager: "jane"})
+	require.ErrorContains(t, err, "is managed by the operator")
 	s.delete(counter)
 	s.eventually(func(c *assert.CollectT) {
 		again := &corev1.ResourceQuota{}
