@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -111,13 +113,19 @@ func nameOf(object *unstructured.Unstructured) string {
 	return object.GetKind() + "/" + object.GetName()
 }
 
-// awaitCondition returns when all objects of a resource have a condition that is True.
-func (b *bench) awaitCondition(ctx context.Context, resource, condition string, count int) error {
-	b.progress.part("condition "+condition+" of "+resource, count)
+// awaitCondition returns when all the given objects of a resource have a condition that is True.
+func (b *bench) awaitCondition(
+	ctx context.Context, resource, condition string, objects []*unstructured.Unstructured,
+) error {
+	b.progress.part("condition "+condition+" of "+resource, len(objects))
+	wanted := sets.New[string]()
+	for _, object := range objects {
+		wanted.Insert(nameOf(object))
+	}
 	for {
 		have, start := 0, time.Now()
 		err := b.eachObject(ctx, v1alpha1.GroupVersion.WithResource(resource), func(object *unstructured.Unstructured) {
-			if hasCondition(object, condition) {
+			if wanted.Has(nameOf(object)) && hasCondition(object, condition) {
 				have++
 			}
 		})
@@ -125,12 +133,12 @@ func (b *bench) awaitCondition(ctx context.Context, resource, condition string, 
 			return err
 		}
 		b.progress.done.Store(int64(have))
-		if have >= count {
+		if have == len(objects) {
 			return nil
 		}
 		// Lists of thousands of objects must not take the processors from the operator.
 		if err := measure.Pause(ctx, max(time.Second, 3*time.Since(start))); err != nil {
-			return fmt.Errorf("%d of %d %s have the condition %s: %w", have, count, resource, condition, err)
+			return fmt.Errorf("%d of %d %s have the condition %s: %w", have, len(objects), resource, condition, err)
 		}
 	}
 }
@@ -164,7 +172,8 @@ func (b *bench) eachObject(
 	}
 }
 
-// createPolicies creates the templates and policy spaces of the content, and waits until they are in force.
+// createPolicies creates the templates and policy spaces of the content, and waits until they are in force. Meanwhile
+// other templates begin and cease to require permission.
 func (b *bench) createPolicies(ctx context.Context) (err error) {
 	b.progress.part("the tree of policies", 0)
 	if b.tree, err = b.content.writeTree(b.dir); err != nil {
@@ -174,15 +183,24 @@ func (b *bench) createPolicies(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	start := time.Now()
-	created, err := b.createAll(ctx, append(b.content.templates(), compiled...))
+	endGuards, err := b.startGuards(ctx)
 	if err != nil {
 		return err
 	}
-	templates := 0
-	for _, object := range append(b.content.templates(), compiled...) {
+	return errors.Join(b.awaitPolicies(ctx, append(b.content.templates(), compiled...)), endGuards())
+}
+
+// awaitPolicies creates the policies that do not exist yet, and returns when all are in force.
+func (b *bench) awaitPolicies(ctx context.Context, policies []*unstructured.Unstructured) error {
+	start := time.Now()
+	created, err := b.createAll(ctx, policies)
+	if err != nil {
+		return err
+	}
+	var templates []*unstructured.Unstructured
+	for _, object := range policies {
 		if object.GetKind() == "NamespaceTemplate" {
-			templates++
+			templates = append(templates, object)
 		}
 	}
 	if err := b.awaitCondition(ctx, "namespacetemplates", "Accepted", templates); err != nil {
@@ -211,7 +229,7 @@ func (b *bench) createRules(ctx context.Context) error {
 		return err
 	}
 	b.rules = b.content.rules()
-	if err := b.awaitCondition(ctx, "protectedattributes", v1alpha1.AttributeEnforced, b.rules); err != nil {
+	if err := b.awaitCondition(ctx, "protectedattributes", v1alpha1.AttributeEnforced, all); err != nil {
 		return err
 	}
 	b.add(measurement{Name: "time per attribute rule until it is enforced", Unit: "ms", Goal: atMost(10)},

@@ -10,7 +10,6 @@ import (
 )
 
 // measureDeletion deletes the last tenth of the namespaces at once, or as many before them if those are not populated.
-// The next size creates them again.
 func (b *bench) measureDeletion(ctx context.Context) error {
 	var names []string
 	for i := int(b.content) - 1; i >= 0 && len(names) < divideUp(int(b.content), 10); i-- {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,26 +35,51 @@ type guards struct {
 	denied, slipped, early atomic.Int64
 }
 
-// measureGuards writes templates, of which each requires permission at some times, while a user without it creates
-// namespaces for them. It adds a tenth of the templates of the content.
-func (b *bench) measureGuards(ctx context.Context) error {
+// togglers is how many templates begin or cease to require permission at a time.
+const togglers = 2
+
+// startGuards writes templates one after the other, of which each requires permission at some times, while a user
+// without it creates namespaces for them. It goes on until the returned function is called, which adds the figures.
+func (b *bench) startGuards(ctx context.Context) (end func() error, err error) {
 	user, err := b.namespaceCreator(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	g := &guards{bench: b, user: user}
-	count := divideUp(int(b.content), 20)
-	b.progress.part("templates that begin and cease to require permission", count)
 	start := time.Now()
-	err = b.parallel(ctx, count, func(i int) error { return g.toggle(ctx, i) })
+	var ended atomic.Bool
+	var count atomic.Int64
+	var wait sync.WaitGroup
+	errs := make([]error, togglers)
+	for toggler := range togglers {
+		wait.Go(func() {
+			for index := toggler; !ended.Load() || index == toggler; index += togglers {
+				if errs[toggler] = g.toggle(ctx, index); errs[toggler] != nil {
+					return
+				}
+				count.Add(1)
+			}
+		})
+	}
+	return func() error {
+		ended.Store(true)
+		wait.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		g.report(time.Since(start), int(count.Load()))
+		return nil
+	}, nil
+}
+
+// report adds what happened while a number of templates began and ceased to require permission.
+func (g *guards) report(took time.Duration, count int) {
 	const prefix = "templates that begin and cease to require permission: "
-	b.add(measurement{Name: prefix + "time for each", Unit: "ms"},
-		measure.Milliseconds(time.Since(start))/float64(count))
-	b.add(measurement{Name: prefix + "namespaces denied, for each"}, float64(g.denied.Load())/float64(count))
-	b.add(measurement{Name: prefix + "namespaces that are not denied", Goal: atMost(0)}, float64(g.slipped.Load()))
-	b.add(measurement{Name: prefix + "namespaces that open before they are populated", Goal: atMost(0)},
+	g.add(measurement{Name: prefix + "time for each", Unit: "ms"}, togglers*measure.Milliseconds(took)/float64(count))
+	g.add(measurement{Name: prefix + "namespaces denied, for each"}, float64(g.denied.Load())/float64(count))
+	g.add(measurement{Name: prefix + "namespaces that are not denied", Goal: atMost(0)}, float64(g.slipped.Load()))
+	g.add(measurement{Name: prefix + "namespaces that open before they are populated", Goal: atMost(0)},
 		float64(g.early.Load()))
-	return err
 }
 
 // namespaceCreator returns a client of a user who may create and change namespaces, and create ConfigMaps in all.

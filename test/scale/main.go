@@ -61,7 +61,7 @@ func parseFlags(args []string, out io.Writer) (options, error) {
 	sizes := flags.String("sizes", "1000,3000,10000",
 		"numbers of namespaces, ascending; the cluster grows from one to the next")
 	flags.IntVar(&o.creations, "creations", 100, "namespaces to create one by one, to measure the request")
-	flags.IntVar(&o.floor, "floor", 200, "namespaces of the bare client, which come before everything else")
+	flags.IntVar(&o.floor, "floor", 100, "namespaces of the bare client, which come before everything else")
 	flags.IntVar(&o.probes, "probes", 15,
 		"namespaces to create, two per second, before each change, to compare with those during it")
 	flags.Float64Var(&o.rate, "rate", 25, "namespaces to create per second")
