@@ -135,7 +135,7 @@ func checkReference(source *v1alpha1.Source) []Problem {
 	} {
 		switch {
 		case field.value == "":
-			problems = append(problems, Problem{Rule: ruleSchema, Message: field.path + " is missing"})
+			problems = append(problems, Problem{Rule: ruleSchema, Path: field.path, Message: "is missing"})
 		case !isPlain(field.value):
 			problems = append(problems, Problem{
 				Rule: ruleToken, Path: field.path, Message: fmt.Sprintf("%q contains a token", field.value),

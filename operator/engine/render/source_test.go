@@ -68,9 +68,9 @@ func TestFillCopiesTheContentLiterally(t *testing.T) {
 
 func TestInvalidSources(t *testing.T) {
 	for name, test := range map[string]struct{ source, want string }{
-		"no name":      {"{apiVersion: v1, kind: Secret, namespace: a}", "spec.sources[0]: name is missing"},
-		"no namespace": {"{apiVersion: v1, kind: Secret, name: a}", "spec.sources[0]: namespace is missing"},
-		"no kind":      {"{apiVersion: v1, namespace: a, name: a}", "spec.sources[0]: kind is missing"},
+		"no name":      {"{apiVersion: v1, kind: Secret, namespace: a}", "spec.sources[0].name: is missing"},
+		"no namespace": {"{apiVersion: v1, kind: Secret, name: a}", "spec.sources[0].namespace: is missing"},
+		"no kind":      {"{apiVersion: v1, namespace: a, name: a}", "spec.sources[0].kind: is missing"},
 		"a token in the namespace": {
 			"{apiVersion: v1, kind: Secret, namespace: $(NAMESPACE), name: a}",
 			`spec.sources[0].namespace: "$(NAMESPACE)" contains a token: a source must be the same in every namespace`,
