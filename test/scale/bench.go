@@ -174,11 +174,11 @@ type task struct {
 func (b *bench) tasks() []task {
 	return []task{
 		{"templates and policy spaces", b.createPolicies, 2 * time.Minute, 40 * time.Millisecond, false},
-		{"constraints", b.createConstraints, 2 * time.Minute, 0, false},
 		{"creation requests", b.measureRequests, time.Minute, 0, false},
+		{"constraints", b.createConstraints, 2 * time.Minute, 0, false},
 		{"population", b.measurePopulation, time.Minute, 100 * time.Millisecond, false},
 		{"attribute rules", b.createRules, 2 * time.Minute, 15 * time.Millisecond, false},
-		{"creation requests with rules", b.measureRequestsWithRules, time.Minute, 0, false},
+		{"creation requests with rules and constraints", b.measureRequestsWithRules, time.Minute, 0, false},
 		{"commands", b.measureCommands, 2 * time.Minute, 20 * time.Millisecond, false},
 		{"rollout", b.measureRollout, 2 * time.Minute, 40 * time.Millisecond, false},
 		{"move of a policy space", b.measureMove, 2 * time.Minute, 80 * time.Millisecond, false},

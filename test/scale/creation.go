@@ -23,7 +23,7 @@ func (b *bench) measureRequests(ctx context.Context) error {
 }
 
 func (b *bench) measureRequestsWithRules(ctx context.Context) error {
-	return b.compareRequests(ctx, "ruled", "the same request with attribute rules")
+	return b.compareRequests(ctx, "ruled", "the same request with attribute rules and constraints")
 }
 
 // compareRequests creates namespaces that no template selects one by one, in turn on a bare control plane and on the
