@@ -200,7 +200,8 @@ func (b *bench) measureSize(ctx context.Context, size content) {
 			continue
 		}
 		limit := t.limit + time.Duration(size)*t.perNamespace
-		limited, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it takes longer than the limit of %s", limit))
+		exceeded := fmt.Errorf("it takes longer than the limit of %s", limit)
+		limited, cancel := context.WithTimeoutCause(ctx, limit, exceeded)
 		b.step(limited, t.name, func(ctx context.Context) error {
 			return errors.Join(b.reviveOperator(ctx), t.run(ctx))
 		})
