@@ -3,6 +3,8 @@ package namespace
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -121,6 +123,7 @@ func (p *preview) complete(
 		if ns, err = withCreator(ctx, caller, ns); err != nil {
 			return nil, err
 		}
+		ns = p.asAdmitted(ctx, caller, ns)
 	case apierrors.IsForbidden(err):
 		p.Note("cannot read namespace/%s, so its existence and its labels are unknown: %v", ns.Name, err)
 		predicted.forbidden = err
@@ -152,6 +155,32 @@ func withCreator(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namesp
 	created := ns.DeepCopy()
 	metav1.SetMetaDataAnnotation(&created.ObjectMeta, v1alpha1.CreatorAnnotation, user.Name)
 	return created, nil
+}
+
+// asAdmitted returns a namespace that does not exist with the labels that admission sets when the caller creates it, and
+// the annotation that opts it out. It returns the same namespace if the caller may not create it so: a note says
+// elsewhere which templates prevent that.
+func (p *preview) asAdmitted(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namespace) *corev1.Namespace {
+	requested := ns.DeepCopy()
+	requested.CreationTimestamp = metav1.Time{}
+	delete(requested.Annotations, v1alpha1.CreatorAnnotation)
+	created, err := caller.Namespaces.Create(ctx, requested, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		return ns
+	}
+	admitted := ns.DeepCopy()
+	for _, key := range slices.Sorted(maps.Keys(created.Labels)) {
+		value := created.Labels[key]
+		if ns.Labels[key] == value || key == corev1.LabelMetadataName || key == v1alpha1.InitializingLabel {
+			continue
+		}
+		p.Note("admission sets the label %s=%s of a new namespace", key, value)
+		metav1.SetMetaDataLabel(&admitted.ObjectMeta, key, value)
+	}
+	if value, ok := created.Annotations[v1alpha1.OptOutAnnotation]; ok {
+		metav1.SetMetaDataAnnotation(&admitted.ObjectMeta, v1alpha1.OptOutAnnotation, value)
+	}
+	return admitted
 }
 
 // plan computes the changes in the namespace. It compares the declared objects with those in the namespace, if the

@@ -45,9 +45,10 @@ func NewPreview(s cli.Session) *cobra.Command {
 			the objects as the operator applies them. Standard error has the templates that match, and for each
 			object what the operator would do and why.
 
-			A namespace that does not exist is previewed as if you created it, or the user of --as. The token
-			$(CREATOR) stands for this user, and $(LABEL:key) and $(ANNOTATION:key) for labels and annotations of
-			the namespace. A note names each matching template that this user may not use.
+			A namespace that does not exist is previewed as if you created it, or the user of --as. If this user may
+			create it, it has the labels that admission plugins set in it, too. The token $(CREATOR) stands for this
+			user, and $(LABEL:key) and $(ANNOTATION:key) for labels and annotations of the namespace. A note names
+			each matching template that this user may not use.
 
 			With -f, the command uses only the templates in the files, and no cluster. With --with-cluster or
 			--server, it also uses the templates of the cluster. A template in a file then replaces the template of
