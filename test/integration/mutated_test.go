@@ -31,7 +31,7 @@ const mutatedLabel = "mutated.example.com/by"
 func (s *testScope) labelByWebhook() {
 	s.t.Helper()
 	patch := fmt.Sprintf(`[{"op": "add", "path": "/metadata/labels/%s", "value": %q},
-		{"op": "add", "path": "/metadata/annotations", "value": {%q: "somebody"}}]`,
+		{"op": "add", "path": "/metadata/annotations", "value": {%q: "another-user"}}]`,
 		strings.ReplaceAll(testLabel, "/", "~1"), s.id, v1alpha1.CreatorAnnotation)
 	server := httptest.NewTLSServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
 		review := admissionv1.AdmissionReview{}
@@ -88,7 +88,7 @@ spec:
   - patchType: ApplyConfiguration
     applyConfiguration:
       expression: >-
-        Object{metadata: Object.metadata{labels: {'%[3]s': '%[1]s'}, annotations: {'%[4]s': 'somebody'}}}
+        Object{metadata: Object.metadata{labels: {'%[3]s': '%[1]s'}, annotations: {'%[4]s': 'another-user'}}}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicyBinding
@@ -105,7 +105,7 @@ spec:
 
 // A namespace opens only after the templates have populated it that select it by labels which other admission plugins
 // set, and its creator is who created it, whatever they write.
-func TestInitializationSeesWhatOthersSetInNewNamespaces(t *testing.T) {
+func TestInitializationKnowsWhatOthersSetInNewNamespaces(t *testing.T) {
 	t.Parallel()
 	others := map[string]func(*testScope){"a webhook": (*testScope).labelByWebhook}
 	if _, flags, _ := controlplane.Manifests(controlplane.Version()); len(flags) == 0 { // since Kubernetes 1.36
