@@ -157,9 +157,9 @@ func withCreator(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namesp
 	return created, nil
 }
 
-// asAdmitted returns a namespace that does not exist with the labels that admission sets when the caller creates it, and
-// the annotation that opts it out. It returns the same namespace if the caller may not create it so: a note says
-// elsewhere which templates prevent that.
+// asAdmitted returns a namespace that does not exist with the labels that admission sets when the caller creates it,
+// and with the annotation that opts it out. It returns the same namespace if the caller may not create it so: notes
+// about templates that require permission say elsewhere what prevents that.
 func (p *preview) asAdmitted(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namespace) *corev1.Namespace {
 	requested := ns.DeepCopy()
 	requested.CreationTimestamp = metav1.Time{}
