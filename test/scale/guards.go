@@ -67,13 +67,13 @@ func (b *bench) startGuards(ctx context.Context) (end func() error, err error) {
 		if err := errors.Join(errs...); err != nil {
 			return err
 		}
-		g.report(time.Since(start), int(count.Load()))
+		g.addFigures(time.Since(start), int(count.Load()))
 		return nil
 	}, nil
 }
 
-// report adds what happened while a number of templates began and ceased to require permission.
-func (g *guards) report(took time.Duration, count int) {
+// addFigures adds what happened while a number of templates began and ceased to require permission.
+func (g *guards) addFigures(took time.Duration, count int) {
 	const prefix = "templates that begin and cease to require permission: "
 	g.add(measurement{Name: prefix + "time for each", Unit: "ms"}, togglers*measure.Milliseconds(took)/float64(count))
 	g.add(measurement{Name: prefix + "namespaces denied, for each"}, float64(g.denied.Load())/float64(count))

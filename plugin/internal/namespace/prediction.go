@@ -120,6 +120,9 @@ func (p *preview) complete(
 	case apierrors.IsNotFound(err):
 		p.Note("namespace/%s does not exist yet", ns.Name)
 		ns.CreationTimestamp = metav1.Now()
+		if ns.Annotations[v1alpha1.CreatorAnnotation] != "" {
+			break // admission may treat another creator differently, but the caller cannot ask for that
+		}
 		if ns, err = withCreator(ctx, caller, ns); err != nil {
 			return nil, err
 		}
@@ -143,11 +146,8 @@ func (p *preview) complete(
 	return withSpaceLabels(ctx, p.Session, predicted.cluster, ns)
 }
 
-// withCreator returns the namespace as the caller would create it. The user of --creator takes precedence.
+// withCreator returns a namespace that does not exist with the caller as its creator.
 func withCreator(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namespace) (*corev1.Namespace, error) {
-	if ns.Annotations[v1alpha1.CreatorAnnotation] != "" {
-		return ns, nil
-	}
 	user, err := caller.Caller(ctx)
 	if err != nil {
 		return nil, err
@@ -158,8 +158,7 @@ func withCreator(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namesp
 }
 
 // asAdmitted returns a namespace that does not exist with the labels that admission sets when the caller creates it,
-// and with the annotation that opts it out. It returns the same namespace if the caller may not create it so: notes
-// about templates that require permission say elsewhere what prevents that.
+// and with the annotation that opts it out. It returns the same namespace if the caller may not create it so.
 func (p *preview) asAdmitted(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namespace) *corev1.Namespace {
 	requested := ns.DeepCopy()
 	requested.CreationTimestamp = metav1.Time{}
