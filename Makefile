@@ -35,16 +35,35 @@ generate: ## Generate CRDs, their JSON schemas, deepcopy functions, admission po
 	$(KINDS) --output-path=docs/kinds.md
 	go run ./plugin/reference >docs/commands.md
 	go run ./cmd/kubectl-nstpl schema >manifests/schemas/nstpl.json
+	$(SUITE) marks -update
+
+# Runs the tests of a run, such as quick: test/suite explains them. Tests run programs that go test does not track as
+# inputs, so only unit tests are cached.
+SUITE := go run ./test/suite
+
+# The packages whose tests start control planes have targets of their own.
+UNIT := $$(go list ./... | grep -v -e /test/cli -e /test/demo -e /test/integration -e /test/sync -e /test/controlplane -e /test/scale)
 
 .PHONY: test
-test: ## Run all checks and tests that must pass: verify, lint, unit, cli, integration, e2e
-	@test/run.sh verify lint unit cli integration e2e
-	@go run ./test/node/lacks
-	@go run ./test/browser/lacks
-	$(if $(RACE),,@echo 'the race detector was off, since it needs a C compiler')
+test: ## Run what finds most mistakes soonest, in ten minutes, on one control plane; needs neither root nor a node
+	@$(SUITE) stages build vet language verify unit cli demo integration
+
+.PHONY: test-all
+test-all: ## Run everything that make test leaves out: lint, race, versions, sync, helm, thorough tests, browser, e2e
+	@$(SUITE) stages lint race versions sync helm thorough browser e2e
+	$(if $(RACE),,@echo '!!! THE RACE DETECTOR WAS OFF, since it needs a C compiler')
+
+.PHONY: vet
+vet: ## Run go vet
+	go vet ./...
+
+.PHONY: language
+language: ## Report phrases and names to avoid
+	go run ./test/language
 
 .PHONY: verify
 verify: ## Check that generated files, go.mod and go.sum are up to date, without changing them
+	$(SUITE) marks
 	go mod tidy -diff
 	cd test/helm && go mod tidy -diff
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && mkdir "$$tmp/admission" && \
@@ -62,41 +81,63 @@ verify: ## Check that generated files, go.mod and go.sum are up to date, without
 	{ echo 'generated files are stale: run make generate'; exit 1; }
 
 .PHONY: lint
-lint: ## Run golangci-lint (the first run compiles it), and report phrases to avoid
+lint: ## Run golangci-lint (the first run compiles it)
 	$(GOLANGCI_LINT) run
 	cd test/helm && $(GOLANGCI_LINT) run
-	go run ./test/language
 
 .PHONY: fmt
 fmt: ## Format the Go files and sort their imports
 	$(GOLANGCI_LINT) fmt
 
-# The time limit is for the release that krew/release compiles for all platforms, at first without anything in the cache.
 .PHONY: unit
-unit: control-plane ## Run the unit tests, with the race detector where there is a C compiler
-	go test -timeout 40m $(RACE) $$(go list ./... | grep -v /test/) ./test/load ./test/measure
+unit: ## Run the unit tests
+	$(SUITE) test quick -timeout=10m $(UNIT)
 
-# -count=1, since these tests run programs that go test does not track as inputs.
+.PHONY: race
+race: ## Run the unit tests with the race detector, where there is a C compiler
+	$(if $(RACE),$(SUITE) test quick $(RACE) -timeout=20m $(UNIT),@echo 'skipped: no C compiler')
+
 .PHONY: cli
 cli: control-plane ## Run the tests of kubectl nstpl
-	go test -count=1 -timeout 20m ./test/cli/... ./test/scale
+	$(SUITE) test quick -count=1 -timeout=20m ./test/cli/...
 
-# The race detector more than doubles the operator's CPU time. So it runs over nstpl-sync, and over the tests with an older
-# version of Kubernetes, and not over all tests.
 .PHONY: integration
-integration: control-plane ## Run the operator's tests on a real control plane, and those of the Helm chart
-	go test -count=1 -timeout 40m $$(go list ./test/... | grep -v -e /test/cli -e /test/load -e /test/measure -e /test/scale -e /test/node -e /test/e2e -e /test/sync -e /test/integration)
-	go test -count=1 -timeout 60m -parallel 4 ./test/integration
-	go test -count=1 -timeout 30m $(RACE) ./test/sync
-	K8S_VERSION=$(OLDER) go test -count=1 -timeout 40m $(RACE) ./test/integration -run '^Test(Admission|Hold|Initializ|CreatorMay|UnknownCreator|AttributesOfPods|AttributesAreFound|PolicySpaceTemplatesAreInherited|PolicySpaceQuotaLimitsUsage|Binding|Role|Revoked|DriftIsDetected|DriftCannot|TreeDoesNotManage|SCCRecord)'
-	K8S_VERSION=$(NEWER) go test -count=1 -timeout 40m ./test/integration -run '^Test(OnlyTheProbe|AdmissionRe|AdmissionMarks|HoldDelaysWritesUntil|InitializationEndsWithOneWrite|AttributesOfPods|PolicySpaceTemplatesAreInherited|PolicySpaceQuotaLimitsUsage|DriftCannot|SCCAdmits)'
-	cd test/helm && go test -count=1 -timeout 10m ./...
+integration: control-plane ## Run the operator's tests on a real control plane
+	$(SUITE) test quick -count=1 -timeout=40m -parallel=4 ./test/integration
+
+# The race detector more than doubles the operator's CPU time. So it runs over nstpl-sync, and over the tests with the
+# older version of Kubernetes, and not over all tests.
+.PHONY: sync
+sync: control-plane ## Run the tests of nstpl-sync, with the race detector
+	$(SUITE) test quick -count=1 -timeout=30m $(RACE) ./test/sync
+
+.PHONY: versions
+versions: ## Run the tests that are marked for it with an older and a newer version of Kubernetes
+	@K8S_VERSION=$(OLDER) go run ./test/controlplane/cluster build
+	$(SUITE) test $(OLDER) -count=1 -timeout=40m $(RACE) ./test/integration
+	@K8S_VERSION=$(NEWER) go run ./test/controlplane/cluster build
+	$(SUITE) test $(NEWER) -count=1 -timeout=40m ./test/integration
+
+.PHONY: helm
+helm: control-plane ## Run the tests of the Helm chart
+	$(SUITE) test quick -C=test/helm -count=1 -timeout=10m ./...
+
+# The time limit is for the release that krew/release compiles for all platforms, at first without anything in the cache.
+.PHONY: thorough
+thorough: control-plane ## Run the tests that take long: a release, faults, escalations, scale, programs of the control plane
+	$(SUITE) test quick -count=1 -timeout=20m ./test/controlplane/... ./test/scale
+	$(SUITE) test thorough -count=1 -timeout=40m ./...
+
+.PHONY: browser
+browser: ## Run the tests of pages; needs Chromium or Chrome
+	$(SUITE) test browser -count=1 -timeout=10m ./plugin/internal/report
 
 # Installs a release and upgrades it to this version. UPGRADE_FROM is the commit of the earlier release; without it, both are
 # built from this version.
 .PHONY: e2e
 e2e: control-plane ## Install, use, upgrade and uninstall a release on a real node; needs root and containerd
-	go test -count=1 -v -timeout 25m ./test/node ./test/e2e
+	$(SUITE) test quick -count=1 -timeout=10m ./test/node
+	$(SUITE) test node -count=1 -timeout=25m ./test/node ./test/e2e
 
 # Not part of make test, since it needs a database on the internet.
 .PHONY: vuln
@@ -107,14 +148,12 @@ vuln: ## Look for known vulnerabilities with govulncheck
 .PHONY: control-plane
 control-plane:
 	@go run ./test/controlplane/cluster build
-	@K8S_VERSION=$(OLDER) go run ./test/controlplane/cluster build
-	@K8S_VERSION=$(NEWER) go run ./test/controlplane/cluster build
 
 .PHONY: bench
 bench: build ## Measure the operator, compared with a plain client that writes the same objects
 	go run ./test/load
 
-# make integration includes a short run.
+# make thorough includes a short run.
 FAULTS_FOR ?= 30m
 .PHONY: faults
 faults: control-plane ## Inject crashes, delays and lost responses for FAULTS_FOR=30m, and check that the final state is correct

@@ -18,9 +18,11 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"nstpl.dev/nstpl/krew/manifest"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 func TestReleaseIsReproducible(t *testing.T) {
+	marks.Thorough(t)
 	t.Chdir("../..")
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	platform := "linux/" + runtime.GOARCH

@@ -116,4 +116,11 @@ func TestWorkflow(t *testing.T) {
 		return name == "golang" || name == "chromium"
 	})
 	require.Equal(t, packages, strings.Fields(installed[1]))
+
+	script := read(t, "../../.ci/run")
+	for _, name := range strings.Fields(listed[1]) {
+		if !slices.Contains([]string{"golang", "git", "make"}, name) { // without them, it does not run
+			require.Regexp(t, `(?m)\bneed \S+ `+name+"$", script)
+		}
+	}
 }

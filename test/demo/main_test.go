@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/marks"
 	"nstpl.dev/nstpl/test/page"
 )
 
@@ -40,13 +41,22 @@ func sessions(t *testing.T, root string) [][]string {
 	return all
 }
 
-// The commands in the README and the manuals print what these pages show.
-func TestPages(t *testing.T) {
+// The commands in the README, and in the manuals that make demo plays with it, print what these pages show.
+func TestTour(t *testing.T) {
+	t.Parallel()
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	playPages(t, root, build(t, root), sessions(t, root)[0])
+}
+
+// The commands in the other manuals print what these show.
+func TestManuals(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	bin := build(t, root)
-	for _, paths := range sessions(t, root) {
+	for _, paths := range sessions(t, root)[1:] {
 		if !hasSomethingToPlay(t, paths) {
 			continue
 		}
@@ -146,7 +156,7 @@ func playPage(t *testing.T, sh shell, path, log string) {
 			t.Output()))
 }
 
-// Every code block of a page is a console block, which TestPages plays, or does not contain commands to verify.
+// Every code block of a page is a console block, which TestTour or TestManuals plays, or does not contain commands to verify.
 func TestBlocks(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")

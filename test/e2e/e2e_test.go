@@ -10,14 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"nstpl.dev/nstpl/test/marks"
 	"nstpl.dev/nstpl/test/node"
 )
 
 // Each step starts from the state that the previous ones left, like in the life of a real cluster.
 func TestEndToEnd(t *testing.T) {
-	if lacks := node.Lacks(t.Context()); lacks != "" {
-		t.Skip("NOT RUN: " + lacks)
-	}
+	marks.OnNode(t, node.Lacks(t.Context()))
 	s := newSite(t)
 	for _, step := range []struct {
 		name string

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 const (
@@ -115,6 +116,7 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 
 // The final state is correct under faults. make faults runs a longer campaign.
 func TestSweep(t *testing.T) {
+	marks.Thorough(t)
 	ctrl.SetLogger(zap.New()) // controller-runtime complains if clients have no logger
 	tested := programs{operator: os.Getenv("NSTPL_TEST_OPERATOR"), sync: os.Getenv("NSTPL_TEST_SYNC")}
 	require.NoError(t, tested.build(t.Context(), t.TempDir()))

@@ -51,27 +51,45 @@ func main() {
 	}
 }
 
-func run(s sizes, output string, out, progress io.Writer) (err error) {
+func run(s sizes, output string, out, progress io.Writer) error {
 	if output != "table" && output != "json" {
 		return fmt.Errorf("-o is %q: it must be table or json", output)
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
+	result, err := measureAll(ctx, s, progress)
+	if err != nil {
+		return err
+	}
+	if output == "table" {
+		return result.print(out)
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(map[string]any{"sizes": s, "processors": runtime.NumCPU(), "rows": result})
+}
+
+// measureAll runs the phases on a control plane of its own. When it returns, nothing runs any longer that writes to the
+// terminal.
+func measureAll(ctx context.Context, s sizes, progress io.Writer) (_ table, err error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	dir, err := os.MkdirTemp("", "nstpl-load-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	cluster, err := controlplane.Start(ctx, controlplane.Options{Progress: progress})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	defer func() {
+		fail(nil) // ends the watches, which would complain about the API server's end
+		err = errors.Join(err, cluster.Stop())
+	}()
 	client, err := kubernetes.NewForConfig(cluster.RESTConfig())
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b := &bench{
 		sizes: s, progress: progress, dir: dir, cluster: cluster, client: client,
@@ -82,14 +100,9 @@ func run(s sizes, output string, out, progress io.Writer) (err error) {
 		err = b.run(ctx)
 	}
 	if err != nil {
-		return cmp.Or(context.Cause(ctx), err)
+		return nil, cmp.Or(context.Cause(ctx), err)
 	}
-	if output == "table" {
-		return b.table.print(out)
-	}
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(map[string]any{"sizes": s, "processors": runtime.NumCPU(), "rows": b.table})
+	return b.table, nil
 }
 
 // run runs the phases.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 const pod = `
@@ -142,9 +143,7 @@ func requireRemoved(t *testing.T, cluster *Cluster) {
 
 // A node runs pods, and leaves nothing behind.
 func TestNode(t *testing.T) {
-	if lacks := Lacks(t.Context()); lacks != "" {
-		t.Skip(lacks)
-	}
+	marks.OnNode(t, Lacks(t.Context()))
 	cluster := startNode(t)
 	runsPods(t, cluster.Kubectl, cluster.Kubeconfig)
 	require.NoError(t, cluster.RestartKubelet(t.Context()))
@@ -157,9 +156,7 @@ func TestNode(t *testing.T) {
 // Two processes start a node at the same time, as go test does for several packages. When one of them is killed, the
 // other's node continues to run, and another node can be started.
 func TestNodesOfTwoProcesses(t *testing.T) {
-	if lacks := Lacks(t.Context()); lacks != "" {
-		t.Skip(lacks)
-	}
+	marks.OnNode(t, Lacks(t.Context()))
 	owner, output := startOwner(t, "node")
 	mine := startNode(t)
 	var other ownedNode
@@ -222,9 +219,7 @@ func TestSlotIsAcquiredOnce(t *testing.T) {
 
 // The link of a killed process may still exist when its slot is acquired again.
 func TestSlotWithALink(t *testing.T) {
-	if lacks := Lacks(t.Context()); lacks != "" {
-		t.Skip(lacks)
-	}
+	marks.OnNode(t, Lacks(t.Context()))
 	last, err := acquireNumber(t.Context(), lastSlot)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, last.release()) })

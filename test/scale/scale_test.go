@@ -10,10 +10,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // TestRun measures a small cluster with all steps.
 func TestRun(t *testing.T) {
+	marks.Thorough(t)
 	dir := t.TempDir()
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir,
 		"nstpl.dev/nstpl/cmd/nstpl-operator", "nstpl.dev/nstpl/cmd/kubectl-nstpl")

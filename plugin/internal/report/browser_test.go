@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nstpl.dev/nstpl/test/browser"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // open writes the report on so many namespaces to a file, and opens it in a page.
@@ -27,16 +28,9 @@ func open(t *testing.T, page *browser.Page, namespaces int) {
 // rows is an expression for the visible rows of the matrix.
 const rows = `[...document.querySelectorAll(".matrix tbody tr")].filter((row) => row.offsetParent !== null)`
 
-func newBrowser(t *testing.T) *browser.Browser {
-	t.Helper()
-	if lacks := browser.Lacks(); lacks != "" {
-		t.Skip("NOT RUN: " + lacks)
-	}
-	return browser.New(t)
-}
-
 func TestThePageInABrowser(t *testing.T) {
-	b := newBrowser(t)
+	marks.InBrowser(t, browser.Lacks())
+	b := browser.New(t)
 	for _, namespaces := range []int{3, 3000} {
 		t.Run(fmt.Sprint(namespaces, " namespaces"), func(t *testing.T) {
 			page := b.NewPage()
@@ -151,7 +145,8 @@ func reads(t *testing.T, page *browser.Page) {
 
 // A mail is read without scripts.
 func TestThePageWithoutScripts(t *testing.T) {
-	page := newBrowser(t).NewPage()
+	marks.InBrowser(t, browser.Lacks())
+	page := browser.New(t).NewPage()
 	page.DisableScripts()
 	open(t, page, 300)
 	nodes := page.Nodes()

@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"nstpl.dev/nstpl/test/marks"
+)
+
+// resultsVariable names the environment variable with the path of the file to which runTests appends results, as JSON
+// lines. Without it, nobody reads them.
+const resultsVariable = "NSTPL_SUITE_RESULTS"
+
+// progressInterval is how often a run without other output says what it waits for.
+const progressInterval = 30 * time.Second
+
+// group is a call of go test: packages whose tests are selected in the same way.
+type group struct {
+	packages []string
+	// flags select tests.
+	flags    []string
+	expected []test
+}
+
+// testRun is a run of tests of the suite.
+type testRun struct {
+	// name is quick, thorough, node, browser, or a version of Kubernetes.
+	name string
+	// dir is the folder in which go test runs; empty means the current one.
+	dir             string
+	flags, patterns []string
+	out             io.Writer
+}
+
+// newTestRun parses arguments: flags of go test and packages, and -C=DIR, the folder of another module.
+func newTestRun(name string, args []string, out io.Writer) testRun {
+	r := testRun{name: name, out: out}
+	for _, arg := range args {
+		if dir, found := strings.CutPrefix(arg, "-C="); found {
+			r.dir = dir
+		} else if strings.HasPrefix(arg, "-") {
+			r.flags = append(r.flags, arg)
+		} else {
+			r.patterns = append(r.patterns, arg)
+		}
+	}
+	return r
+}
+
+// runTests runs the tests that belong to a run, and fails if one of them did not run.
+func runTests(ctx context.Context, r testRun) error {
+	packages, err := listPackages(ctx, r.dir, r.patterns...)
+	if err != nil {
+		return err
+	}
+	groups, err := selectTests(packages, r.name)
+	if err != nil {
+		return err
+	}
+	t := newTally(r.name)
+	var failed error
+	var expected []test
+	for _, g := range groups {
+		expected = append(expected, g.expected...)
+		failed = errors.Join(failed, r.goTest(ctx, t, g))
+	}
+	if err := errors.Join(failed, record(t.results)); err != nil {
+		return err
+	}
+	if err := t.missing(expected); err != nil {
+		return err
+	}
+	fmt.Fprintf(r.out, "run %s: %d of %d tests passed\n", r.name, t.passed(expected), len(expected))
+	return nil
+}
+
+// selectTests returns the calls of go test for a run. Packages without a selected test are left out, unless the run is
+// quick, in which go test compiles them.
+func selectTests(packages []testPackage, run string) ([]group, error) {
+	groups := map[string]*group{}
+	selects := 0
+	for _, p := range packages {
+		tests, err := scan([]testPackage{p})
+		if err != nil {
+			return nil, err
+		}
+		selected, others, err := split(tests, run)
+		if err != nil {
+			return nil, err
+		}
+		selects += len(selected)
+		flags := selection(selected, others)
+		if len(selected) == 0 && (run != "quick" || len(others) > 0) {
+			continue
+		}
+		key := strings.Join(flags, " ")
+		if groups[key] == nil {
+			groups[key] = &group{flags: flags}
+		}
+		groups[key].packages = append(groups[key].packages, p.ImportPath)
+		groups[key].expected = append(groups[key].expected, selected...)
+	}
+	if selects == 0 {
+		return nil, fmt.Errorf("no test belongs to the run %s", run)
+	}
+	var all []group
+	for _, key := range slices.Sorted(maps.Keys(groups)) {
+		all = append(all, *groups[key])
+	}
+	return all, nil
+}
+
+// split returns the tests of a run, and the others.
+func split(tests map[test]marks.Mark, run string) (selected, others []test, err error) {
+	for t, mark := range tests {
+		belongs, err := mark.Selects(run)
+		if err != nil {
+			return nil, nil, err
+		}
+		if belongs {
+			selected = append(selected, t)
+		} else {
+			others = append(others, t)
+		}
+	}
+	byName := func(a, b test) int { return cmp.Compare(a.String(), b.String()) }
+	slices.SortFunc(selected, byName)
+	slices.SortFunc(others, byName)
+	return selected, others, nil
+}
+
+// selection returns the flags with which go test runs only the selected tests. It names the smaller part, so that the
+// seeds of fuzz tests run together with most tests.
+func selection(selected, others []test) []string {
+	pattern := func(tests []test) string {
+		var names []string
+		for _, t := range tests {
+			names = append(names, regexp.QuoteMeta(t.name))
+		}
+		return "^(" + strings.Join(names, "|") + ")$"
+	}
+	switch {
+	case len(others) == 0:
+		return nil
+	case len(others) < len(selected):
+		return []string{"-skip=" + pattern(others)}
+	default:
+		return []string{"-run=" + pattern(selected)}
+	}
+}
+
+// goTest runs go test and prints the output of what fails, a line for each package, and from time to time what runs.
+func (r testRun) goTest(ctx context.Context, t *tally, g group) error {
+	args := slices.Concat([]string{"test", "-json", "-vet=off"}, r.flags, g.flags, g.packages)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 20 * time.Second
+	cmd.Dir = r.dir
+	cmd.Stderr = os.Stderr
+	cmd.Env = os.Environ()
+	if _, _, isVersion := strings.Cut(r.name, "."); isVersion {
+		cmd.Env = append(cmd.Env, "K8S_VERSION="+r.name)
+	}
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	follow(t, pipe, r.out)
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("go test: %w", err)
+	}
+	return nil
+}
+
+// follow reads the events of go test to their end.
+func follow(t *tally, events io.Reader, out io.Writer) {
+	lines := make(chan []byte)
+	go func() {
+		defer close(lines)
+		scanner := bufio.NewScanner(events)
+		scanner.Buffer(nil, 64<<20) // a line of output may be long
+		for scanner.Scan() {
+			lines <- slices.Clone(scanner.Bytes())
+		}
+	}()
+	begin, tick := time.Now(), time.NewTicker(progressInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case line, more := <-lines:
+			if !more {
+				return
+			}
+			var e event
+			if err := json.Unmarshal(line, &e); err != nil {
+				fmt.Fprintf(out, "%s\n", line)
+				continue
+			}
+			if text := t.add(e); text != "" {
+				fmt.Fprint(out, text)
+			}
+		case <-tick.C:
+			fmt.Fprint(out, t.progress(time.Since(begin)))
+		}
+	}
+}
+
+// record appends results to the file for the summary.
+func record(results []result) error {
+	path := os.Getenv(resultsVariable)
+	if path == "" {
+		return nil
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	encoder := json.NewEncoder(file)
+	for _, r := range results {
+		if err := encoder.Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}

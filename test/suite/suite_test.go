@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/test/marks"
+)
+
+// writeModule makes a module of a text with a section for each file the current folder.
+func writeModule(t *testing.T, text string) {
+	t.Helper()
+	dir := t.TempDir()
+	files := map[string]string{
+		"go.mod":         "module example.org/m\n\ngo 1.26.0\n",
+		"marks/marks.go": "package marks\n\nfunc Thorough(any) {}\n\nfunc OnEveryVersion(any) {}\n\nfunc Since(any, string) {}\n",
+		"a/a_test.go":    "package a\n\nimport (\n\t\"testing\"\n\n\t\"example.org/m/marks\"\n)\n\nvar _ = marks.Thorough\n\n" + text,
+	}
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
+	}
+	t.Chdir(dir)
+}
+
+func TestRunTests(t *testing.T) {
+	const module = `
+func TestQuick(t *testing.T) {}
+
+func TestEvery(t *testing.T) { marks.OnEveryVersion(t) }
+
+func TestNew(t *testing.T) { marks.Since(t, "1.36") }
+
+func TestLong(t *testing.T) { marks.Thorough(t) }
+`
+	for name, test := range map[string]struct{ run, module, want, problem string }{
+		"quick":             {run: "quick", module: module, want: "run quick: 3 of 3 tests passed"},
+		"thorough":          {run: "thorough", module: module, want: "run thorough: 1 of 1 tests passed"},
+		"an older version":  {run: "1.35.4", module: module, want: "run 1.35.4: 1 of 1 tests passed"},
+		"a newer version":   {run: "1.37.2", module: module, want: "run 1.37.2: 2 of 2 tests passed"},
+		"no test of a run":  {run: "node", module: module, problem: "no test belongs to the run node"},
+		"an unknown run":    {run: "slow", module: module, problem: `"slow" is not a run`},
+		"a failure":         {run: "quick", module: "func TestA(t *testing.T) { t.Error(\"wrong\") }", want: "wrong", problem: "go test"},
+		"a mistake in code": {run: "quick", module: "func TestA(t *testing.T) { wrong() }", want: "undefined: wrong", problem: "go test"},
+		"a skipped test": {
+			run: "1.35.4", module: "func TestA(t *testing.T) { marks.OnEveryVersion(t); t.Skip(\"later\") }",
+			problem: "TestA was skipped: later",
+		},
+		"a skipped subtest": {
+			run:     "quick",
+			module:  "func TestA(t *testing.T) { t.Run(\"b\", func(t *testing.T) { t.Skip(\"later\") }) }",
+			problem: "TestA/b was skipped",
+		},
+		"a machine that lacks something": {
+			run: "quick", module: "func TestA(t *testing.T) { t.Skip(\"NOT RUN: no browser\") }",
+			want: "run quick: 0 of 1 tests passed",
+		},
+		"a test that ends the process": {
+			run: "quick", module: "func TestA(t *testing.T) { println(\"gone\") }\n\nfunc TestB(t *testing.T) { panic(\"end\") }",
+			want: "end", problem: "go test",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			writeModule(t, test.module)
+			t.Setenv(resultsVariable, filepath.Join(t.TempDir(), "results"))
+			var out bytes.Buffer
+			err := runTests(t.Context(), newTestRun(test.run, []string{"-count=1", "./..."}, &out))
+			if test.problem == "" {
+				require.NoError(t, err, out.String())
+			} else {
+				require.ErrorContains(t, err, test.problem)
+			}
+			require.Contains(t, out.String(), test.want)
+		})
+	}
+}
+
+func TestMarksAreFound(t *testing.T) {
+	writeModule(t, `
+func TestEvery(t *testing.T) { t.Parallel(); marks.OnEveryVersion(t) }
+
+func TestBoth(t *testing.T) { marks.Since(t, "1.36"); marks.Thorough(t) }
+
+func TestNone(t *testing.T) {}
+
+func Testing(t *testing.T) {}
+`)
+	lines, err := scanAll(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"example.org/m/a TestBoth since-1.36 thorough", "example.org/m/a TestEvery every-version",
+	}, lines)
+}
+
+func TestMarksThatDoNotHoldAreRefused(t *testing.T) {
+	for module, problem := range map[string]string{
+		"func TestA(t *testing.T) { if true { marks.Thorough(t) } }":                                "marks.Thorough in TestA is not a statement of the test itself",
+		"func TestA(t *testing.T) { t.Run(\"b\", func(t *testing.T) { marks.OnEveryVersion(t) }) }": "marks.OnEveryVersion in TestA is not",
+		"func helper(t *testing.T) { marks.Thorough(t) }":                                           "helper is marked",
+		"const v = \"1.36\"\n\nfunc TestA(t *testing.T) { marks.Since(t, v) }":                      "not a literal",
+	} {
+		writeModule(t, module)
+		_, err := scanAll(t.Context())
+		require.ErrorContains(t, err, problem)
+	}
+}
+
+func TestRenamedAndDeletedTestsAreNoticed(t *testing.T) {
+	recorded := marksHeader + "p TestA thorough\np TestB every-version\n"
+	require.NoError(t, compareMarks(strings.NewReader(recorded), []string{"p TestA thorough", "p TestB every-version"}))
+	err := compareMarks(strings.NewReader(recorded), []string{"p TestA every-version", "p TestC thorough"})
+	require.ErrorContains(t, err, "but not in the code: p TestA thorough")
+	require.ErrorContains(t, err, "but not in the code: p TestB every-version")
+	require.ErrorContains(t, err, "marked in the code, but not in test/marks/marks.txt: p TestC thorough")
+}
+
+// The names of the longer part do not fit a command line well, so the shorter part is named.
+func TestSelection(t *testing.T) {
+	a, b, c := test{"p", "TestA"}, test{"p", "TestB"}, test{"p", "TestC"}
+	require.Empty(t, selection([]test{a, b}, nil))
+	require.Equal(t, []string{"-skip=^(TestC)$"}, selection([]test{a, b}, []test{c}))
+	require.Equal(t, []string{"-run=^(TestA)$"}, selection([]test{a}, []test{b, c}))
+}
+
+func TestMissingAfterACrash(t *testing.T) {
+	tally := newTally("quick")
+	for _, e := range []event{
+		{Action: "run", Package: "p", Test: "TestA"}, {Action: "pass", Package: "p", Test: "TestA"},
+		{Action: "run", Package: "p", Test: "TestB"}, {Action: "output", Package: "p", Output: "exit status 2\n"},
+	} {
+		require.Empty(t, tally.add(e))
+	}
+	require.Contains(t, tally.progress(time.Minute), "1m0s: 1 tests have ended; running: TestB")
+	require.Equal(t, "exit status 2\n", tally.add(event{Action: "fail", Package: "p"}))
+	require.EqualError(t, tally.missing([]test{{"p", "TestA"}, {"p", "TestB"}}),
+		"tests that must run did not:\n  TestB did not run")
+}
+
+func TestSummary(t *testing.T) {
+	results := []result{
+		{Package: "nstpl.dev/nstpl/test/b", Test: "TestSlow", Outcome: "pass", Seconds: 12, Run: "quick"},
+		{Package: "nstpl.dev/nstpl/test/b", Test: "TestSlower", Outcome: "fail", Seconds: 13, Run: "1.35.4"},
+		{Package: "nstpl.dev/nstpl/test/b", Outcome: "fail", Seconds: 25, Run: "quick"},
+		{Package: "p", Test: "TestPage", Outcome: "skip", Reason: marks.NotRun + "no browser", Run: "browser"},
+	}
+	var out bytes.Buffer
+	summarize(&out, []stage{{"unit", "passed", 3 * time.Second}, {"e2e", "not run", 0}}, results)
+	require.Equal(t, `
+=== the slowest packages
+    25.0 s  test/b (quick)
+
+=== the slowest tests
+    13.0 s  test/b TestSlower (1.35.4)
+    12.0 s  test/b TestSlow (quick)
+
+=== summary
+  unit         passed       3 s
+  e2e          not run      0 s
+
+!!! 1 TESTS WERE NOT RUN:
+!!!   TestPage: no browser
+1 passed, 1 failed, 1 skipped
+`, out.String())
+}
+
+func TestStages(t *testing.T) {
+	t.Chdir(t.TempDir())
+	line, err := json.Marshal(result{Package: "p", Test: "TestA", Outcome: "pass"})
+	require.NoError(t, err)
+	makefile := "good:\n\t@echo '" + string(line) + "' >>$(" + resultsVariable + ")\nbad:\n\t@false\n"
+	require.NoError(t, os.WriteFile("Makefile", []byte(makefile), 0o644))
+	require.NoError(t, runStages(t.Context(), []string{"good"}, io.Discard))
+
+	var out bytes.Buffer
+	err = runStages(t.Context(), []string{"good", "bad", "good"}, &out)
+	require.EqualError(t, err, "make bad repeats what failed")
+	require.Regexp(t, `bad +FAILED .*\n +good +not run .*\n1 passed, 0 failed, 0 skipped\n$`, out.String())
+}
