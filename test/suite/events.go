@@ -143,8 +143,8 @@ func (t *tally) passed(expected []test) (n int) {
 	return n
 }
 
-// missing returns an error that names the expected tests that did not pass. A test whose reason is that the machine
-// lacks something is reported by the summary, and is no error.
+// missing returns an error that names the expected tests that did not pass. It accepts a test that
+// was skipped because the machine lacks something: the summary reports it.
 func (t *tally) missing(expected []test) error {
 	outcomes := map[test]result{}
 	for _, r := range t.results {

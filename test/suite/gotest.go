@@ -20,7 +20,7 @@ import (
 )
 
 // resultsVariable names the environment variable with the path of the file to which runTests appends results, as JSON
-// lines. Without it, nobody reads them.
+// lines. Without it, there is no summary.
 const resultsVariable = "NSTPL_SUITE_RESULTS"
 
 // progressInterval is how often a run without other output says what it waits for.

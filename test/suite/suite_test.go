@@ -84,7 +84,7 @@ func TestLong(t *testing.T) { marks.Thorough(t) }
 	}
 }
 
-func TestMarksAreFound(t *testing.T) {
+func TestMarksOfTests(t *testing.T) {
 	writeModule(t, `
 func TestEvery(t *testing.T) { t.Parallel(); marks.OnEveryVersion(t) }
 
