@@ -90,11 +90,11 @@ fmt: ## Format the Go files and sort their imports
 	$(GOLANGCI_LINT) fmt
 
 .PHONY: unit
-unit: ## Run the unit tests
+unit: control-plane ## Run the unit tests
 	$(SUITE) test quick -timeout=10m $(UNIT)
 
 .PHONY: race
-race: ## Run the unit tests with the race detector, where there is a C compiler
+race: control-plane ## Run the unit tests with the race detector, where there is a C compiler
 	$(if $(RACE),$(SUITE) test quick $(RACE) -timeout=20m $(UNIT),@echo 'skipped: no C compiler')
 
 .PHONY: cli
