@@ -11,6 +11,11 @@ OLDER := 1.35.4
 # A version that most tests do not run with yet.
 NEWER := 1.37.2
 
+# Everything is compiled with the same settings, so that the packages that the programs, the tests and the control plane
+# share are compiled once. Only the race detector needs cgo.
+export CGO_ENABLED := 0
+export GOFLAGS := -trimpath $(GOFLAGS)
+
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # The name of the operator's image in a release, without a tag. The image nstpl-sync is next to it.
 IMAGE ?= nstpl.dev/nstpl-operator
@@ -18,6 +23,7 @@ LDFLAGS := -X nstpl.dev/nstpl/operator/version.release=$(VERSION)
 
 # Only the race detector needs a C compiler.
 RACE := $(shell command -v $$(go env CC) >/dev/null 2>&1 && echo -race)
+WITH_RACE := $(if $(RACE),CGO_ENABLED=1)
 
 .PHONY: help
 help: ## List the targets
@@ -25,7 +31,7 @@ help: ## List the targets
 
 .PHONY: build
 build: ## Build bin/kubectl-nstpl, bin/nstpl-operator and bin/nstpl-sync
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: generate
 generate: ## Generate CRDs, their JSON schemas, deepcopy functions, admission policies, and the reference of kinds and commands
@@ -42,7 +48,8 @@ generate: ## Generate CRDs, their JSON schemas, deepcopy functions, admission po
 SUITE := go run ./test/suite
 
 # The packages whose tests start control planes have targets of their own.
-UNIT := $$(go list ./... | grep -v -e /test/cli -e /test/demo -e /test/integration -e /test/sync -e /test/controlplane -e /test/scale)
+UNIT := $$(go list ./... | grep -v -e /test/cli -e /test/demo -e /test/integration -e /test/sync -e /test/controlplane -e /test/scale \
+	-e /test/node -e /test/e2e)
 
 .PHONY: test
 test: ## Run what finds most mistakes soonest, in ten minutes, on one control plane; needs neither root nor a node
@@ -95,7 +102,7 @@ unit: control-plane ## Run the unit tests
 
 .PHONY: race
 race: control-plane ## Run the unit tests with the race detector, where there is a C compiler
-	$(if $(RACE),$(SUITE) test quick $(RACE) -timeout=20m $(UNIT),@echo 'skipped: no C compiler')
+	$(if $(RACE),$(WITH_RACE) $(SUITE) test quick $(RACE) -timeout=20m $(UNIT),@echo 'skipped: no C compiler')
 
 .PHONY: cli
 cli: control-plane ## Run the tests of kubectl nstpl
@@ -109,12 +116,12 @@ integration: control-plane ## Run the operator's tests on a real control plane
 # older version of Kubernetes, and not over all tests.
 .PHONY: sync
 sync: control-plane ## Run the tests of nstpl-sync, with the race detector
-	$(SUITE) test quick -count=1 -timeout=30m $(RACE) ./test/sync
+	$(WITH_RACE) $(SUITE) test quick -count=1 -timeout=30m $(RACE) ./test/sync
 
 .PHONY: versions
 versions: ## Run the tests that are marked for it with an older and a newer version of Kubernetes
 	@K8S_VERSION=$(OLDER) go run ./test/controlplane/cluster build
-	$(SUITE) test $(OLDER) -count=1 -timeout=40m $(RACE) ./test/integration
+	$(WITH_RACE) $(SUITE) test $(OLDER) -count=1 -timeout=40m $(RACE) ./test/integration
 	@K8S_VERSION=$(NEWER) go run ./test/controlplane/cluster build
 	$(SUITE) test $(NEWER) -count=1 -timeout=40m ./test/integration
 
