@@ -100,7 +100,7 @@ func (s *testScope) waitNotAdopted(ns *corev1.Namespace, tree string) {
 // A namespace that existed before a tree declares it keeps all its objects until it is adopted.
 func TestTreeDoesNotManageExistingNamespacesUntilAdopted(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	root, team := s.name("root"), s.name("team")
 	ns := s.createNamespace("existing")
 	added := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
@@ -236,7 +236,7 @@ func (s *testScope) createInitializedNamespaceIn(short, space string) *corev1.Na
 // Namespaces that the tree creates while the operator is down belong to the tree; namespaces that existed do not.
 func TestTreeAppliedWithoutOperatorManagesOnlyNewNamespaces(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	root := s.name("root")
 	files := policyTree{"viewers.yaml": viewerBinding("viewers")}
 	s.mustApplyTree(root, files, false)

@@ -76,7 +76,7 @@ const attributesWebhook = "attributes.policy.nstpl.dev"
 // not exist.
 func TestAttributeWebhookIsCalledOnlyForProtectedAttributes(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	require.Empty(t, s.attributeWebhooks())
@@ -453,7 +453,7 @@ func TestAttributeRulesCannotWeakenOthers(t *testing.T) {
 func TestAttributesAreEnforcedForConcurrentWrites(t *testing.T) {
 	t.Parallel()
 	const writers, rounds = 6, 6
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	jane := s.newAllVerbsClient(s.name("jane"))
@@ -566,7 +566,7 @@ func TestAttributesFailClosedWithoutOperator(t *testing.T) {
 // attributes are protected.
 func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	protected := func(name string) v1alpha1.AttributeRule {
@@ -669,7 +669,7 @@ func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
 // These are the two examples of the source document "Protected attributes", as manifests/samples contains them.
 func TestAttributeSamplesRestrictImagesAndServices(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	samples := []string{"../../manifests/samples/trusted-images.yaml", "../../manifests/samples/external-services.yaml"}

@@ -97,7 +97,7 @@ func (s *testScope) violation(user client.Client, namespace, label string) error
 func TestManyAttributeRulesComeAndGo(t *testing.T) {
 	t.Parallel()
 	const number = 300
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	user := s.newAllVerbsClient(s.name("jane"))
@@ -151,7 +151,7 @@ func TestManyAttributeRulesComeAndGo(t *testing.T) {
 // for all webhooks.
 func TestAttributeWebhooksMoveToTheirConfiguration(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	user := s.newAllVerbsClient(s.name("jane"))

@@ -23,7 +23,7 @@ import (
 func TestAPIServerAndEngineReadTheSameAttributes(t *testing.T) {
 	t.Parallel()
 	const rounds = 120
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	_, err := cluster.kubectl(t.Context(), shapeDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)

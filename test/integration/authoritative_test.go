@@ -40,7 +40,7 @@ func clusterAdminBinding(namespace, name string) *rbacv1.RoleBinding {
 // TestAuthoritativeTemplateDeletesOtherObjects follows the table "Namespace Scoped Policies" of the Git User Guide.
 func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	s.createSpace("a", "", "pods", "50")
 	inSpace := s.selectsSpace("a")
 	template := s.createTemplate("root",

@@ -16,7 +16,7 @@ import (
 // A kind whose conversion webhook is unreachable cannot be listed, although its objects exist.
 func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)
 	const widget = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}, spec: {size: 1}}"
@@ -58,7 +58,7 @@ func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 // Before, a start waited until the list had timed out, which takes ten seconds.
 func TestNamespacesDoNotWaitForAKindThatTheirTemplatesDoNotDeclare(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)
 	const widget = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}, spec: {size: 1}}"

@@ -210,7 +210,7 @@ func roleOverlay(path, value string) []v1alpha1.Overlay {
 // names of Roles contain the scope's id, because Roles that several templates declare are tested elsewhere.
 func TestBindingNeverGrantsMoreThanItsAuthorHolds(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	for name, attack := range bindingAttacks {
 		t.Run(name, func(t *testing.T) {
 			s := newScope(t, cluster)
@@ -267,7 +267,7 @@ func (s *testScope) runBindingAttack(attack bindingAttack) {
 // no moment do they grant more than the declared Role and ClusterRole.
 func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	recorder := newRecorder(t, s.testCluster, s.id, rbacKinds...)
 	author := s.newTemplateAuthor("author", rbacRule, readConfig,
 		policyRule("bind", rbacv1.GroupName, "clusterroles", "view"))
@@ -307,7 +307,7 @@ func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 // name or by creation. Their binding is populated.
 func TestRoleOfAnotherTemplateIsNotBound(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		for _, order := range []string{
 			"author first", "administrator first", "author first, elsewhere", "author first, disabled",

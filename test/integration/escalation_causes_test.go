@@ -147,7 +147,7 @@ func TestAuthorsNeedNoFurtherRightsWhenObjectsStay(t *testing.T) {
 // Authors need the permission to patch a template whose objects their template overrides.
 func TestOverridingATemplateRequiresPatchOnIt(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	s.createTemplate("a", configMap("existing", "v"))
 	ns := s.createPopulatedNamespace("n")
 	config := policyRule("create patch delete", "", "configmaps")

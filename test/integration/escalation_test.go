@@ -82,7 +82,7 @@ type fuzzer struct {
 func newFuzzer(t *testing.T) *fuzzer {
 	t.Helper()
 	f := &fuzzer{
-		testCluster: newTestCluster(t), seed: *escalationSeed, begin: time.Now(),
+		testCluster: borrowCluster(t), seed: *escalationSeed, begin: time.Now(),
 		clusterRoles: map[string][]rbacv1.PolicyRule{},
 	}
 	if f.seed == 0 {

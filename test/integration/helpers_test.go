@@ -44,7 +44,8 @@ const maxIDLength = 40
 
 var invalidNameCharacters = regexp.MustCompile(`[^a-z0-9]+`)
 
-// newScope returns the scope of a test. If the test fails, it prints the operator's log about the scope's objects.
+// newScope returns the scope of a test. When the test ends, its cluster-scoped objects are deleted from the shared
+// cluster. If the test fails, the operator's log about the scope's objects is printed.
 func newScope(t *testing.T, cluster *testCluster) *testScope {
 	t.Helper()
 	id := strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))
@@ -56,7 +57,10 @@ func newScope(t *testing.T, cluster *testCluster) *testScope {
 	}
 	s := &testScope{testCluster: cluster, t: t, id: id}
 	t.Cleanup(func() {
-		if t.Failed() {
+		if cluster == sharedCluster {
+			s.deleteClusterObjects()
+		}
+		if t.Failed() && cluster.operator != nil {
 			t.Logf("the operator's log of %s:\n%s", s.id, cluster.operator.Log(s.id))
 		}
 	})

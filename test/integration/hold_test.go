@@ -108,7 +108,7 @@ func TestHoldAsksClientsToRetry(t *testing.T) {
 
 func TestHoldIsNotCalledForInitializedNamespaces(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	user := s.impersonate(t, s.name("jane"))
 	s.bindClusterRole(s.name("jane"), "edit")
@@ -171,7 +171,7 @@ func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 // Many users create a namespace and at once an object in it, and all of them succeed.
 func TestHoldServesManyUsersAtOnce(t *testing.T) {
 	const users = 500
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	s.createTemplate("creator", `
 apiVersion: rbac.authorization.k8s.io/v1

@@ -485,7 +485,7 @@ func TestInitializationCanBeRestartedByAnAdministrator(t *testing.T) {
 func TestInitializationFollowsCreationOrder(t *testing.T) {
 	t.Parallel()
 	const namespaces, workers = 60, 16
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	s.createTemplate("defaults", configMap("settings", "v"))
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
 	require.NoError(t, s.operator.Kill())

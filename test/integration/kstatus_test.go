@@ -117,7 +117,7 @@ func (s *testScope) patchObject(object *unstructured.Unstructured, patch string)
 // Tools that know kstatus, such as kubectl wait, Flux and Argo CD, understand every kind alike.
 func TestEveryKindHasKstatus(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	_, err := s.kubectl(t.Context(), everyKind, "apply", "--filename", "-")
 	require.NoError(t, err)
 	objects := parseYAML(t, everyKind)
@@ -169,7 +169,7 @@ func (s *testScope) resourceOf(object *unstructured.Unstructured) string {
 // Objects that are not in force say whether the operator still works on them, or a person must act.
 func TestKindsThatAreNotReadyShowWhoActs(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	objects := parseYAML(t, everyKind)
 	_, err := s.kubectl(t.Context(), everyKind, "apply", "--filename", "-")
 	require.NoError(t, err)

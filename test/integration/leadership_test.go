@@ -41,7 +41,7 @@ func (s *testScope) waitOtherLeaseHolder(than string) {
 // A leader that was suspended until another replica led writes nothing afterwards.
 func TestSuspendedLeaderWritesNothing(t *testing.T) {
 	t.Parallel()
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	through := newProxy(t, cluster, "suspended")
 	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true", through.kubeconfig))
 	suspended := cluster.operator
@@ -87,7 +87,7 @@ func TestSuspendedLeaderWritesNothing(t *testing.T) {
 // A new leader writes nothing until its caches, which may be late, contain everything that the previous leader knew.
 func TestStandbyWithLateWatchesUndoesNothing(t *testing.T) {
 	t.Parallel()
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
 	s := newScope(t, cluster)
 	const stage = "stage"

@@ -137,7 +137,7 @@ const idleLabel = "rested"
 // An operator that starts corrects what changed while it was down, and does not write objects that are as declared.
 func TestRestartWritesOnlyChanges(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	correct := s.createTemplate("correct", policyKinds)
 	reported := s.createTemplate("reported", documents(configMap("left", "v"), configMap("deleted", "v")), reportsDrift)
 	broken := s.createTemplate("broken", configMap("kept-by-broken", "v"), func(template *v1alpha1.NamespaceTemplate) {
@@ -232,7 +232,7 @@ func TestRestartWritesOnlyChanges(t *testing.T) {
 // an undisturbed one, and writes nothing after that.
 func TestOperatorRecoversFromRepeatedKills(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	random := rand.New(rand.NewPCG(2, 3))
 	version := func(v int) string {
 		return documents(configMap("common", fmt.Sprint(v)), configMap("same", "$(NAMESPACE)"),
@@ -294,7 +294,7 @@ const leaseTakeover = 45 * time.Second
 // stopped, and requests are answered all the time.
 func TestStandbyTakesOverFromTheLeader(t *testing.T) {
 	t.Parallel()
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
 	s := newScope(t, cluster)
 	s.createTemplate("defaults", documents(configMap("a", "v"), configMap("b", "v")))

@@ -447,7 +447,7 @@ func TestNamespaceMetadataCannotBeForged(t *testing.T) {
 // circles nowhere: no label is set by which a template selects.
 func TestTemplatesDoNotSelectInCircles(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	for _, ring := range []int{2, 3} {
 		s := newScope(t, cluster)
 		s.id = fmt.Sprint(s.id, ring)
@@ -485,7 +485,7 @@ func TestTemplatesDoNotSelectInCircles(t *testing.T) {
 
 func TestARestartWritesNoNamespaceMetadata(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	label := s.name("label")
 	template := s.createTemplate("t", configMap("a", "v"), labelsNamespaces(label, "x"))
 	ns := s.createPopulatedNamespace("a")

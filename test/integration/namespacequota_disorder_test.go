@@ -76,7 +76,7 @@ func (s *testScope) watchNamespaces(limits map[int][]string) <-chan []string {
 func TestNamespaceQuotaIsExactInDisorder(t *testing.T) {
 	t.Parallel()
 	const users, steps, inChild, inRoot = 6, 30, 4, 8
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	service := newService(t, cluster)
 	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
 	require.NoError(t, err)

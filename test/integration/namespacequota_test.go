@@ -108,7 +108,7 @@ func TestNamespaceQuotaIsExactUnderLoad(t *testing.T) {
 	if *isLargeNamespaceQuota {
 		users, attempts, inChild, inRoot = 50, 15, 500, 1000
 	}
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	service := newService(t, cluster)
 	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
 	require.NoError(t, err)
@@ -208,7 +208,7 @@ func (s *testScope) namespaceQuotaWebhooks(c require.TestingT) []string {
 
 func TestNamespaceQuota(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	alice, bob := s.newAllVerbsClient("alice"), s.newAllVerbsClient("bob")
 	place := func(as client.Client, short, space string) error {
 		return as.Create(t.Context(), s.newNamespace(short, s.inSpace(space)))
@@ -433,7 +433,7 @@ func (s *testScope) addFinalizerToNamespace(short string) (remove func()) {
 
 func TestNamespaceQuotaPerCreator(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	group := s.name("leads")
 	s.createLimitedSpace(s.newSpace("root", ""), perCreator(2,
 		v1alpha1.CreatorException{Kind: "User", Name: "carol", Hard: new(int32(3))},
@@ -554,7 +554,7 @@ func TestNamespaceQuotaIsEnforcedWhenReady(t *testing.T) {
 // again, since the API server could still store the namespace.
 func TestNamespaceQuotaFreesTheRoomOfLostRequests(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	s.createLimitedSpace(s.newSpace("a", "", countNamespaces, "1"))
 	lost := s.losesNamespaces()
 	err := s.client.Create(t.Context(), s.newNamespace("lost", s.inSpace("a"), lost))
@@ -610,7 +610,7 @@ func (s *testScope) losesNamespaces() func(*corev1.Namespace) {
 // A replica whose watches are late allows nothing that the others have used up.
 func TestNamespaceQuotaWaitsForALateReplica(t *testing.T) {
 	t.Parallel()
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	service := newService(t, cluster)
 	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
 	require.NoError(t, err)

@@ -347,7 +347,7 @@ func TestTemplatesCannotRenderWhatTemplatesSet(t *testing.T) {
 // moment. The operator renders none of them.
 func TestTemplatesInRingsAreNotRendered(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	for _, ring := range []int{2, 3} {
 		s := newScope(t, cluster)
 		s.id = fmt.Sprint(s.id, ring)

@@ -57,7 +57,7 @@ func (s *testScope) setKey(ns *corev1.Namespace, value string) {
 
 func TestOpenReports(t *testing.T) {
 	t.Parallel()
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	s := newScope(t, cluster)
 	permissions, err := os.ReadFile("../../manifests/components/openreports/rbac.yaml")
 	require.NoError(t, err)

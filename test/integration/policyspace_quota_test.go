@@ -27,7 +27,7 @@ import (
 // The example of the source document works, from the tree to the error for the fourth pod.
 func TestPolicySpaceQuotaLimitsTheSampleTree(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	result, err := hierarchy.Load(os.DirFS("../../manifests/samples/foo-corp"), "foo-corp")
 	require.NoError(t, err)
 	require.Empty(t, result.Violations)
@@ -249,7 +249,7 @@ func TestPolicySpaceQuotaDenialsReserveNothingInAncestors(t *testing.T) {
 func TestPolicySpaceQuotaIsExactUnderLoad(t *testing.T) {
 	t.Parallel()
 	const limit, requests, namespaces = 50, 100, 5
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	service := newService(t, cluster)
 	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
 	require.NoError(t, err)

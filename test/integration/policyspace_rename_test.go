@@ -177,7 +177,7 @@ func TestPolicySpacesShareUsageWhileNamespacesMove(t *testing.T) {
 // names deletes them.
 func TestPolicySpaceReportsObjectsOfARenamedRoot(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	tree := func(root string) string {
 		files := fstest.MapFS{}
 		for path, content := range map[string]string{

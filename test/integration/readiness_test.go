@@ -40,7 +40,7 @@ func TestOnlyTheProbeIsDenied(t *testing.T) {
 // A replica that does not lead is not ready before a leader has written the webhooks.
 func TestReplicaIsNotReadyBeforeALeaderHasWrittenTheWebhooks(t *testing.T) {
 	t.Parallel()
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.OperatorLease},
 		Spec: coordinationv1.LeaseSpec{

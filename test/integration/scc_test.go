@@ -59,7 +59,7 @@ seLinuxContext: {type: RunAsAny}
 // newSCCScope returns a scope on its own cluster with someConstraints, when pods are admitted by them.
 func newSCCScope(t *testing.T) *testScope {
 	t.Helper()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	_, err := s.kubectl(t.Context(), someConstraints, "apply", "--filename", "-")
 	require.NoError(t, err)
 	probe := s.createNamespace("probe").Name

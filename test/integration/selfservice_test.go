@@ -60,7 +60,7 @@ func labelPatch(key, value string) string {
 
 func TestSelfService(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	require.False(t, s.hasSelfServiceWebhook(t), "it costs nothing while no policyspace has rules")
 	space, other := s.createSpace("sandbox", ""), s.createSpace("other", "")
 	s.createSpace("below", "sandbox")
@@ -170,7 +170,7 @@ func TestSelfService(t *testing.T) {
 
 func TestSelfServiceOnly(t *testing.T) {
 	t.Parallel()
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	require.NoError(t, cluster.startOperator(t.Context(), "--self-service-only"))
 	s := newScope(t, cluster)
 	s.createSpace("other", "")
@@ -273,7 +273,7 @@ func (s *testScope) waitTerminating(ns *corev1.Namespace) {
 
 func TestNamespacesExpire(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	s.createSelfService("sandbox", v1alpha1.SelfService{
 		NamePattern: "*", MaxAge: &metav1.Duration{Duration: 720 * time.Hour},

@@ -398,7 +398,7 @@ type: kubernetes.io/service-account-token
 // Values of sources are nowhere but in the copies and in the memory of the operator, which has no other Secrets.
 func TestValuesOfSourcesAreShownNowhere(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	vault := s.newSources()
 	const copied, other = "copied-value-4f1d", "foreign-value-9c2e"
 	// The value is in a name, so that the API server quotes it.
@@ -432,7 +432,7 @@ func TestValuesOfSourcesAreShownNowhere(t *testing.T) {
 // warnings, which clients log by default.
 func TestMessagesOfTheAPIServerShowNoValuesOfSources(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	policy := func(name, action, operations, object, valid string) string {
 		return strings.NewReplacer("NAME", name, "ACTION", action, "OPERATIONS", operations, "OBJECT", object,
 			"VALID", valid, "LABEL", testLabel).Replace(`
@@ -591,7 +591,7 @@ func requireNotInMemory(t *testing.T, pid int, value string) {
 // Neither a restart nor an API server that does not answer deletes a copy, and a restart writes nothing.
 func TestCopiesSurviveRestarts(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	vault := s.newSources()
 	s.createObjects(vault.Name, documents(secret("a", "1"), secret("b", "1")))
 	s.letOperatorGet(vault, "secrets", "a", "b")

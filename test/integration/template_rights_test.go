@@ -354,7 +354,7 @@ func TestAdmissionOfTemplatesRejectsLargeSelectors(t *testing.T) {
 
 // The most expensive selectors that are accepted add a few milliseconds to the creation of a namespace.
 func TestAdmissionOfTemplatesLimitsSelectorCost(t *testing.T) {
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	create := func(count int) time.Duration {
 		var fastest time.Duration
 		for i := range count {

@@ -317,7 +317,7 @@ func TestTrialRequestsEachObjectOnce(t *testing.T) {
 // disabled and deleted.
 func TestTrialThatCannotBeMade(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	template := s.createTemplate("stored", configMap("stored", "v"))
 	url, timeout := "https://127.0.0.1:1/", int32(1)
 	webhooks := &admissionregistrationv1.ValidatingWebhookConfiguration{
