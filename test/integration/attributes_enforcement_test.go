@@ -56,7 +56,7 @@ func (cluster *testCluster) countWebhookCalls(ctx context.Context, webhook strin
 }
 
 // attributeWebhooks returns the names of the validating webhooks for attributes.
-func (s *testScope) attributeWebhooks() []string {
+func (s attributeFixture) attributeWebhooks() []string {
 	s.t.Helper()
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	require.NoError(s.t,

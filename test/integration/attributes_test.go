@@ -19,7 +19,7 @@ import (
 )
 
 // attributeRule returns a rule about an attribute whose name begins with the scope's id.
-func (s *testScope) attributeRule(
+func (s attributeFixture) attributeRule(
 	kind v1alpha1.AttributeKind, short, roleKind, role string, values ...string,
 ) v1alpha1.AttributeRule {
 	return v1alpha1.AttributeRule{
@@ -29,7 +29,7 @@ func (s *testScope) attributeRule(
 }
 
 // protectAttribute creates a rule, in a namespace or cluster-wide, and returns when it is enforced.
-func (s *testScope) protectAttribute(namespace, short string, rule v1alpha1.AttributeRule) client.Object {
+func (s attributeFixture) protectAttribute(namespace, short string, rule v1alpha1.AttributeRule) client.Object {
 	s.t.Helper()
 	var object client.Object = &v1alpha1.ClusterProtectedAttribute{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}, AttributeRule: rule,
@@ -45,7 +45,7 @@ func (s *testScope) protectAttribute(namespace, short string, rule v1alpha1.Attr
 	return object
 }
 
-func (s *testScope) waitEnforced(object client.Object) {
+func (s attributeFixture) waitEnforced(object client.Object) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := object.DeepCopyObject().(client.Object)
@@ -67,7 +67,7 @@ func attributeStatus(rule client.Object) v1alpha1.ProtectedAttributeStatus {
 }
 
 // createAttributeRole creates a ClusterRole, or a Role in a namespace, with a permission that no other role grants.
-func (s *testScope) createAttributeRole(namespace, short string) string {
+func (s attributeFixture) createAttributeRole(namespace, short string) string {
 	s.t.Helper()
 	rules := []rbacv1.PolicyRule{{APIGroups: []string{s.id}, Resources: []string{"attributes"}, Verbs: []string{"set"}}}
 	var role client.Object = &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}, Rules: rules}
@@ -206,7 +206,7 @@ func TestAttributesCanBeSetOnlyByHoldersOfTheRole(t *testing.T) {
 				for _, scope := range scopes {
 					for _, c := range attributeCases {
 						for _, p := range attributeLocations {
-							s.tryAttributeWrites(actor, here, scope, c, p, actor.holds == scope)
+							tryAttributeWrites(s, actor, here, scope, c, p, actor.holds == scope)
 						}
 					}
 				}
@@ -221,7 +221,7 @@ func attributeObjectName(p attributeLocation, scope string, c attributeCase, val
 }
 
 // tryAttributeWrites tries all ways to set, change and remove an attribute, by dry runs.
-func (s *testScope) tryAttributeWrites(
+func tryAttributeWrites(s *testScope,
 	who client.Client, namespace, scope string, c attributeCase, p attributeLocation, holds bool,
 ) {
 	s.t.Helper()

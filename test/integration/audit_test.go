@@ -31,14 +31,17 @@ func mayBeDeleted(r request) bool {
 		r.ObjectRef.Resource == "namespaces" && strings.HasPrefix(name, "namespacesexpire-")
 }
 
+// writeFixture reads the operator's writes from the audit log.
+type writeFixture struct{ *scope }
+
 // countWrites returns the number of write requests of the operator in a namespace, by verb and resource.
-func (s *testScope) countWrites(ns *corev1.Namespace) map[string]int {
+func (s writeFixture) countWrites(ns *corev1.Namespace) map[string]int {
 	s.t.Helper()
 	return audit.Count(s.writesSince(0, func(r request) bool { return r.ObjectRef.Namespace == ns.Name }))
 }
 
 // writesSince returns the write requests of the operator after a position of the audit log that a function accepts.
-func (s *testScope) writesSince(position int, counted func(request) bool) []request {
+func (s writeFixture) writesSince(position int, counted func(request) bool) []request {
 	s.t.Helper()
 	writes, err := s.audit.WritesSince(position, counted)
 	require.NoError(s.t, err)
@@ -46,7 +49,7 @@ func (s *testScope) writesSince(position int, counted func(request) bool) []requ
 }
 
 // auditPosition returns the current end of the audit log.
-func (s *testScope) auditPosition() int {
+func (s writeFixture) auditPosition() int {
 	s.t.Helper()
 	position, err := s.audit.Now()
 	require.NoError(s.t, err)
@@ -54,9 +57,9 @@ func (s *testScope) auditPosition() int {
 }
 
 // expectRestartWritesNothing restarts the operator, and fails if it writes anything until a controller has reconciled.
-func (s *testScope) expectRestartWritesNothing(controller string) {
+func (s writeFixture) expectRestartWritesNothing(controller string) {
 	s.t.Helper()
-	s.waitAdditionsStored()
+	waitAdditionsStored(s)
 	position := s.auditPosition()
 	s.restartOperator(s.t)
 	s.waitReconciled(controller)
@@ -64,7 +67,7 @@ func (s *testScope) expectRestartWritesNothing(controller string) {
 }
 
 // waitReconciled waits until a controller of an operator that has just started has reconciled something.
-func (s *testScope) waitReconciled(controller string) {
+func (s writeFixture) waitReconciled(controller string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		reconciled, _, err := s.operator.Metric(s.t.Context(), "controller_runtime_reconcile_total",
@@ -76,7 +79,7 @@ func (s *testScope) waitReconciled(controller string) {
 
 // waitAdditionsStored waits until the operator has seen the objects whose selectors admission has recorded. An operator
 // that starts before that writes the record.
-func (s *testScope) waitAdditionsStored() {
+func waitAdditionsStored(s writeFixture) {
 	s.t.Helper()
 	record := &corev1.ConfigMap{}
 	s.eventually(func(c *assert.CollectT) {

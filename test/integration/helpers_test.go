@@ -28,12 +28,34 @@ import (
 	"nstpl.dev/nstpl/test/escalation"
 )
 
-// testScope separates a test from the others on its cluster: the templates that it creates select only the namespaces
-// that it creates, and all their names begin with its id.
-type testScope struct {
+// scope separates a test from the others on its cluster: the templates that it creates select only the namespaces that
+// it creates, and all their names begin with its id.
+type scope struct {
 	*testCluster
 	t  *testing.T
 	id string
+}
+
+// testScope has the methods of all fixtures, for tests. A function that needs only one of them takes that.
+type testScope struct {
+	*scope
+	userFixture
+	writeFixture
+	templateFixture
+	spaceFixture
+	attributeFixture
+	constraintFixture
+}
+
+// withFixtures returns the fixtures of a scope.
+func (s *scope) withFixtures() *testScope {
+	users := userFixture{s}
+	templates := templateFixture{users}
+	return &testScope{
+		scope: s, userFixture: users, writeFixture: writeFixture{s}, templateFixture: templates,
+		spaceFixture: spaceFixture{templates}, attributeFixture: attributeFixture{users},
+		constraintFixture: constraintFixture{users},
+	}
 }
 
 // testLabel is the label of a namespace whose value is the id of its scope.
@@ -55,7 +77,7 @@ func newScope(t *testing.T, cluster *testCluster) *testScope {
 		_, _ = sum.Write([]byte(id)) // it never fails
 		id = fmt.Sprintf("%s-%x", id[:maxIDLength-9], sum.Sum32())
 	}
-	s := &testScope{testCluster: cluster, t: t, id: id}
+	s := &scope{testCluster: cluster, t: t, id: id}
 	t.Cleanup(func() {
 		if cluster == sharedCluster {
 			s.deleteClusterObjects()
@@ -64,27 +86,27 @@ func newScope(t *testing.T, cluster *testCluster) *testScope {
 			t.Logf("the operator's log of %s:\n%s", s.id, cluster.operator.Log(s.id))
 		}
 	})
-	return s
+	return s.withFixtures()
 }
 
 // withT returns the scope for a subtest, which shares its templates and namespaces.
-func (s *testScope) withT(t *testing.T) *testScope {
+func (s *scope) withT(t *testing.T) *testScope {
 	t.Helper()
-	return &testScope{testCluster: s.testCluster, t: t, id: s.id}
+	return (&scope{testCluster: s.testCluster, t: t, id: s.id}).withFixtures()
 }
 
 // name returns a name that no other scope uses.
-func (s *testScope) name(short string) string {
+func (s *scope) name(short string) string {
 	return s.id + "-" + short
 }
 
 // eventually repeats a check until it passes, and fails the test after a minute.
-func (s *testScope) eventually(check func(c *assert.CollectT)) {
+func (s *scope) eventually(check func(c *assert.CollectT)) {
 	s.t.Helper()
 	s.eventuallyWithin(time.Minute, check)
 }
 
-func (s *testScope) eventuallyWithin(limit time.Duration, check func(c *assert.CollectT)) {
+func (s *scope) eventuallyWithin(limit time.Duration, check func(c *assert.CollectT)) {
 	s.t.Helper()
 	require.EventuallyWithT(s.t, check, limit, 10*time.Millisecond)
 }
@@ -101,7 +123,7 @@ func concurrently(n int, do func(i int) error) error {
 }
 
 // newTemplate returns a template with the scope's selector and the objects of a YAML text.
-func (s *testScope) newTemplate(
+func (s templateFixture) newTemplate(
 	short, objects string, change ...func(*v1alpha1.NamespaceTemplate),
 ) *v1alpha1.NamespaceTemplate {
 	s.t.Helper()
@@ -118,7 +140,7 @@ func (s *testScope) newTemplate(
 }
 
 // createTemplate creates a template and returns when the operator has observed it.
-func (s *testScope) createTemplate(
+func (s templateFixture) createTemplate(
 	short, objects string, change ...func(*v1alpha1.NamespaceTemplate),
 ) *v1alpha1.NamespaceTemplate {
 	s.t.Helper()
@@ -129,14 +151,14 @@ func (s *testScope) createTemplate(
 }
 
 // updateTemplate changes a template and returns when the operator has observed the change.
-func (s *testScope) updateTemplate(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
+func (s templateFixture) updateTemplate(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
 	s.t.Helper()
 	s.patchTemplate(template, change)
 	s.waitTemplateObserved(template)
 }
 
 // patchTemplate changes a template and returns at once.
-func (s *testScope) patchTemplate(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
+func (s templateFixture) patchTemplate(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
 	s.t.Helper()
 	old := &v1alpha1.NamespaceTemplate{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(template), old))
@@ -148,7 +170,7 @@ func (s *testScope) patchTemplate(template *v1alpha1.NamespaceTemplate, change f
 
 // updateTemplateUnvetted changes a template in a way that vetting denies. Such templates exist if they were stored
 // before the webhook was installed. It restarts the operator.
-func (s *testScope) updateTemplateUnvetted(
+func (s templateFixture) updateTemplateUnvetted(
 	template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate),
 ) {
 	s.t.Helper()
@@ -161,7 +183,7 @@ func (s *testScope) updateTemplateUnvetted(
 
 // disableVetting deletes the webhook that vets templates, while the operator is down. The operator creates it again
 // when it starts.
-func (s *testScope) disableVetting() {
+func (s templateFixture) disableVetting() {
 	s.t.Helper()
 	webhooks := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, webhooks))
@@ -208,7 +230,7 @@ func requiresUse(template *v1alpha1.NamespaceTemplate) {
 }
 
 // waitTemplateObserved waits until the operator has observed a template's generation.
-func (s *testScope) waitTemplateObserved(template *v1alpha1.NamespaceTemplate) {
+func (s templateFixture) waitTemplateObserved(template *v1alpha1.NamespaceTemplate) {
 	s.t.Helper()
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.GreaterOrEqual(c, status.ObservedGeneration, template.Generation)
@@ -216,7 +238,7 @@ func (s *testScope) waitTemplateObserved(template *v1alpha1.NamespaceTemplate) {
 }
 
 // waitTemplateStatus waits until a template's status is as expected.
-func (s *testScope) waitTemplateStatus(
+func (s templateFixture) waitTemplateStatus(
 	template *v1alpha1.NamespaceTemplate, expect func(*assert.CollectT, v1alpha1.NamespaceTemplateStatus),
 ) {
 	s.t.Helper()
@@ -239,7 +261,7 @@ func templateCondition(status v1alpha1.NamespaceTemplateStatus, name string) met
 }
 
 // waitDriftedNamespaces waits until a template's status counts a number of namespaces with drift.
-func (s *testScope) waitDriftedNamespaces(template *v1alpha1.NamespaceTemplate, namespaces int32) {
+func (s templateFixture) waitDriftedNamespaces(template *v1alpha1.NamespaceTemplate, namespaces int32) {
 	s.t.Helper()
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, namespaces, status.Namespaces.Drifted)
@@ -248,7 +270,7 @@ func (s *testScope) waitDriftedNamespaces(template *v1alpha1.NamespaceTemplate, 
 }
 
 // newNamespace returns a namespace of the scope, which is not created yet.
-func (s *testScope) newNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
+func (s *scope) newNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: s.name(short), Labels: map[string]string{testLabel: s.id},
 	}}
@@ -270,7 +292,7 @@ func withCreator(name string) func(*corev1.Namespace) {
 }
 
 // createNamespace creates a namespace of the scope.
-func (s *testScope) createNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
+func (s *scope) createNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
 	s.t.Helper()
 	ns := s.newNamespace(short, change...)
 	require.NoError(s.t, s.createAsCreator(ns))
@@ -279,7 +301,7 @@ func (s *testScope) createNamespace(short string, change ...func(*corev1.Namespa
 
 // createAsCreator creates a namespace as the user that its creator annotation names, because the API server writes the
 // name of the requester there.
-func (s *testScope) createAsCreator(ns *corev1.Namespace) error {
+func (s *scope) createAsCreator(ns *corev1.Namespace) error {
 	creator, named := ns.Annotations[v1alpha1.CreatorAnnotation]
 	if !named {
 		return s.client.Create(s.t.Context(), ns)
@@ -292,7 +314,7 @@ func (s *testScope) createAsCreator(ns *corev1.Namespace) error {
 }
 
 // createPopulatedNamespace creates a namespace of the scope and returns when it is populated.
-func (s *testScope) createPopulatedNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
+func (s templateFixture) createPopulatedNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
 	s.t.Helper()
 	ns := s.createNamespace(short, change...)
 	s.waitPopulated(ns)
@@ -301,7 +323,7 @@ func (s *testScope) createPopulatedNamespace(short string, change ...func(*corev
 
 // preexistingNamespace returns a namespace that was created before nstpl was installed, so that its creator is unknown.
 // The namespace belongs to the scope only after applyLabels.
-func (s *testScope) preexistingNamespace(change ...func(*corev1.Namespace)) *corev1.Namespace {
+func (s *scope) preexistingNamespace(change ...func(*corev1.Namespace)) *corev1.Namespace {
 	s.t.Helper()
 	number := int(s.preexistingUsed.Add(1)) - 1
 	require.Less(s.t, number, preexistingNamespaces, "increase preexistingNamespaces")
@@ -315,7 +337,7 @@ func (s *testScope) preexistingNamespace(change ...func(*corev1.Namespace)) *cor
 }
 
 // applyLabels writes the labels of a preexisting namespace.
-func (s *testScope) applyLabels(ns *corev1.Namespace) {
+func (s *scope) applyLabels(ns *corev1.Namespace) {
 	s.t.Helper()
 	labels, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": ns.Labels}})
 	require.NoError(s.t, err)
@@ -323,13 +345,13 @@ func (s *testScope) applyLabels(ns *corev1.Namespace) {
 }
 
 // patchNamespace changes labels and annotations by a merge patch.
-func (s *testScope) patchNamespace(ns *corev1.Namespace, patch string) {
+func (s *scope) patchNamespace(ns *corev1.Namespace, patch string) {
 	s.t.Helper()
 	require.NoError(s.t, s.client.Patch(s.t.Context(), ns.DeepCopy(), mergePatch(patch)))
 }
 
 // recreateNamespace creates a namespace as soon as no other of that name exists.
-func (s *testScope) recreateNamespace(short string, change func(*corev1.Namespace)) *corev1.Namespace {
+func recreateNamespace(s *testScope, short string, change func(*corev1.Namespace)) *corev1.Namespace {
 	s.t.Helper()
 	var created *corev1.Namespace
 	s.eventually(func(c *assert.CollectT) {
@@ -342,7 +364,7 @@ func (s *testScope) recreateNamespace(short string, change func(*corev1.Namespac
 }
 
 // waitPopulated waits until a namespace's Populated condition is True.
-func (s *testScope) waitPopulated(ns *corev1.Namespace) {
+func (s templateFixture) waitPopulated(ns *corev1.Namespace) {
 	s.t.Helper()
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionTrue, condition.Status, condition.Message)
@@ -350,7 +372,7 @@ func (s *testScope) waitPopulated(ns *corev1.Namespace) {
 }
 
 // waitNotPopulated waits until a namespace's Populated condition is False, with a message that contains a text.
-func (s *testScope) waitNotPopulated(ns *corev1.Namespace, text string) {
+func (s templateFixture) waitNotPopulated(ns *corev1.Namespace, text string) {
 	s.t.Helper()
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
@@ -359,7 +381,7 @@ func (s *testScope) waitNotPopulated(ns *corev1.Namespace, text string) {
 }
 
 // waitInitialized waits until a namespace is no longer initializing.
-func (s *testScope) waitInitialized(ns *corev1.Namespace) {
+func (s templateFixture) waitInitialized(ns *corev1.Namespace) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := &corev1.Namespace{}
@@ -371,7 +393,7 @@ func (s *testScope) waitInitialized(ns *corev1.Namespace) {
 }
 
 // waitCondition waits until a namespace's Populated condition is as expected. A missing condition is the zero value.
-func (s *testScope) waitCondition(ns *corev1.Namespace, expect func(*assert.CollectT, corev1.NamespaceCondition)) {
+func (s templateFixture) waitCondition(ns *corev1.Namespace, expect func(*assert.CollectT, corev1.NamespaceCondition)) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := &corev1.Namespace{}
@@ -391,7 +413,7 @@ func populatedCondition(ns *corev1.Namespace) corev1.NamespaceCondition {
 }
 
 // waitEvent waits for an Event about a namespace with a type, a reason, and a note that contains a text.
-func (s *testScope) waitEvent(ns *corev1.Namespace, eventType, reason, text string) {
+func (s *scope) waitEvent(ns *corev1.Namespace, eventType, reason, text string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		events := &eventsv1.EventList{}
@@ -411,7 +433,7 @@ func (s *testScope) waitEvent(ns *corev1.Namespace, eventType, reason, text stri
 }
 
 // get reads the object from a namespace that has the kind and name of another object.
-func (s *testScope) get(ns *corev1.Namespace, like client.Object) (*unstructured.Unstructured, error) {
+func (s *scope) get(ns *corev1.Namespace, like client.Object) (*unstructured.Unstructured, error) {
 	found := &unstructured.Unstructured{}
 	found.SetGroupVersionKind(like.GetObjectKind().GroupVersionKind())
 	err := s.client.Get(s.t.Context(), client.ObjectKey{Namespace: ns.Name, Name: like.GetName()}, found)
@@ -419,7 +441,7 @@ func (s *testScope) get(ns *corev1.Namespace, like client.Object) (*unstructured
 }
 
 // mustGet is like get, and fails the test if the object does not exist.
-func (s *testScope) mustGet(ns *corev1.Namespace, like client.Object) *unstructured.Unstructured {
+func (s *scope) mustGet(ns *corev1.Namespace, like client.Object) *unstructured.Unstructured {
 	s.t.Helper()
 	found, err := s.get(ns, like)
 	require.NoError(s.t, err)
@@ -427,7 +449,7 @@ func (s *testScope) mustGet(ns *corev1.Namespace, like client.Object) *unstructu
 }
 
 // createObjects creates the objects of a YAML text in a namespace, as an administrator.
-func (s *testScope) createObjects(namespace, objects string) {
+func (s *scope) createObjects(namespace, objects string) {
 	s.t.Helper()
 	for _, object := range parseYAML(s.t, objects) {
 		object.SetNamespace(namespace)
@@ -435,13 +457,13 @@ func (s *testScope) createObjects(namespace, objects string) {
 	}
 }
 
-func (s *testScope) delete(object client.Object) {
+func (s *scope) delete(object client.Object) {
 	s.t.Helper()
 	require.NoError(s.t, s.client.Delete(s.t.Context(), object))
 }
 
 // waitPresent waits until the objects of a YAML text exist in a namespace, with all the fields of the text.
-func (s *testScope) waitPresent(ns *corev1.Namespace, objects string) {
+func (s *scope) waitPresent(ns *corev1.Namespace, objects string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		for _, object := range parseYAML(s.t, objects) {
@@ -454,7 +476,7 @@ func (s *testScope) waitPresent(ns *corev1.Namespace, objects string) {
 }
 
 // waitAbsent waits until the objects of a YAML text do not exist in a namespace. Only their kinds and names matter.
-func (s *testScope) waitAbsent(ns *corev1.Namespace, objects string) {
+func (s *scope) waitAbsent(ns *corev1.Namespace, objects string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		for _, object := range parseYAML(s.t, objects) {
@@ -466,7 +488,7 @@ func (s *testScope) waitAbsent(ns *corev1.Namespace, objects string) {
 }
 
 // waitDeleted waits until an object does not exist.
-func (s *testScope) waitDeleted(object client.Object) {
+func (s *scope) waitDeleted(object client.Object) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		err := s.client.Get(s.t.Context(), client.ObjectKeyFromObject(object), object.DeepCopyObject().(client.Object))
@@ -479,7 +501,7 @@ const testFinalizer = "example.com/keep"
 
 // addFinalizer adds testFinalizer to the object in a namespace that has the kind and name of another object, and
 // returns a function that removes it.
-func (s *testScope) addFinalizer(ns *corev1.Namespace, like client.Object) (remove func()) {
+func (s *scope) addFinalizer(ns *corev1.Namespace, like client.Object) (remove func()) {
 	s.t.Helper()
 	patch := func(finalizers string) {
 		s.t.Helper()

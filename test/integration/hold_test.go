@@ -21,7 +21,7 @@ import (
 )
 
 // finishInitialization removes all pending initializers of a namespace, as the last of them would.
-func (s *testScope) finishInitialization(ns *corev1.Namespace) {
+func (s templateFixture) finishInitialization(ns *corev1.Namespace) {
 	s.t.Helper()
 	s.patchNamespace(ns, `{"metadata": {"annotations": {"`+v1alpha1.PendingAnnotation+`": null}}}`)
 }

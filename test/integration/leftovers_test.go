@@ -35,7 +35,7 @@ var clusterKinds = []schema.GroupVersionKind{
 // deleteClusterObjects deletes the scope's cluster-scoped objects, whoever created them, and fails the test if one of
 // them stays. Namespaces stay: the deletion of one takes 0.2 s of CPU time, because a controller deletes the objects of
 // each kind in it, which is about a twentieth of the time of all tests. PolicySpaces stay with their namespaces.
-func (s *testScope) deleteClusterObjects() {
+func (s *scope) deleteClusterObjects() {
 	s.t.Helper()
 	var left []string
 	err := wait.PollUntilContextTimeout(context.Background(), 100*time.Millisecond, time.Minute, true,
@@ -47,7 +47,7 @@ func (s *testScope) deleteClusterObjects() {
 }
 
 // deleteOnce tries to delete the scope's cluster-scoped objects, and returns those that it found.
-func (s *testScope) deleteOnce(ctx context.Context) (found []string, _ error) {
+func (s *scope) deleteOnce(ctx context.Context) (found []string, _ error) {
 	for _, kind := range clusterKinds {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))

@@ -73,7 +73,7 @@ func TestRecreatedNamespacesArePopulated(t *testing.T) {
 				s := s.withT(t)
 				random := rand.New(rand.NewPCG(1, uint64(i)))
 				for life := range times {
-					ns := s.recreateNamespace(fmt.Sprint(i), withCreator(fmt.Sprintf("user %d", life)))
+					ns := recreateNamespace(s, fmt.Sprint(i), withCreator(fmt.Sprintf("user %d", life)))
 					if life == times-1 || random.IntN(2) == 0 { // otherwise it is deleted while it is being populated
 						s.waitPopulated(ns)
 						s.waitPresent(ns, documents(configMap("a", fmt.Sprintf("user %d", life)), configMap("b", "v"),
@@ -94,7 +94,7 @@ func TestRecreatedNamespacesArePopulated(t *testing.T) {
 
 // waitIdleAfterStart waits until an operator that was just started has reconciled everything. It returns a function
 // that excludes the writes that the wait itself caused.
-func (s *testScope) waitIdleAfterStart(round int) func(request) bool {
+func waitIdleAfterStart(s *testScope, round int) func(request) bool {
 	s.t.Helper()
 	list := &corev1.NamespaceList{}
 	require.NoError(s.t, s.client.List(s.t.Context(), list))
@@ -176,14 +176,14 @@ func TestRestartWritesOnlyChanges(t *testing.T) {
 			assert.Equal(c, int32(2), counts.Populated+counts.Failed+counts.Drifted, "%+v", counts)
 		})
 	}
-	s.waitIdleAfterStart(0)
+	waitIdleAfterStart(s, 0)
 
 	t.Run("writes nothing", func(t *testing.T) {
 		s := s.withT(t)
 		for round := range 2 {
 			point := s.auditPosition()
 			s.restartOperator(t)
-			require.Empty(t, s.writesSince(point, s.waitIdleAfterStart(1+round)))
+			require.Empty(t, s.writesSince(point, waitIdleAfterStart(s, 1+round)))
 		}
 	})
 
@@ -215,7 +215,7 @@ func TestRestartWritesOnlyChanges(t *testing.T) {
 				object.GetName())
 		}
 		s.waitDriftedNamespaces(reported, 1)
-		counted := s.waitIdleAfterStart(3)
+		counted := waitIdleAfterStart(s, 3)
 		writes := audit.Count(s.writesSince(point, func(r request) bool {
 			return counted(r) && r.ObjectRef.Namespace == ns.Name
 		}))
@@ -281,10 +281,10 @@ func TestOperatorRecoversFromRepeatedKills(t *testing.T) {
 		}
 		s.waitPopulated(ns)
 	}
-	s.waitIdleAfterStart(0)
+	waitIdleAfterStart(s, 0)
 	point := s.auditPosition()
 	s.restartOperator(t)
-	require.Empty(t, s.writesSince(point, s.waitIdleAfterStart(1)))
+	require.Empty(t, s.writesSince(point, waitIdleAfterStart(s, 1)))
 }
 
 // leaseTakeover is longer than the time for which a Lease is valid without renewal.

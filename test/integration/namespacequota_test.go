@@ -46,7 +46,7 @@ func perCreator(hard int32, exceptions ...v1alpha1.CreatorException) func(*v1alp
 }
 
 // createLimitedSpace creates a policyspace, and returns when its limits on namespaces are enforced.
-func (s *testScope) createLimitedSpace(space *v1alpha1.PolicySpace, change ...func(*v1alpha1.PolicySpace)) {
+func (s spaceFixture) createLimitedSpace(space *v1alpha1.PolicySpace, change ...func(*v1alpha1.PolicySpace)) {
 	s.t.Helper()
 	for _, apply := range change {
 		apply(space)
@@ -62,7 +62,7 @@ func (s *testScope) createLimitedSpace(space *v1alpha1.PolicySpace, change ...fu
 }
 
 // createInSpace creates a namespace in a policyspace as a user. It tries again after errors that are not denials.
-func (s *testScope) createInSpace(as client.Client, short, space string) error {
+func (s spaceFixture) createInSpace(as client.Client, short, space string) error {
 	isRetriable := func(err error) bool { return !apierrors.IsForbidden(err) }
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: 15}
 	isFirst := true
@@ -77,7 +77,7 @@ func (s *testScope) createInSpace(as client.Client, short, space string) error {
 }
 
 // countByCreator returns how many namespaces are in some policyspaces, in all and by creator.
-func (s *testScope) countByCreator(spaces ...string) (total int, creators map[string]int) {
+func (s spaceFixture) countByCreator(spaces ...string) (total int, creators map[string]int) {
 	s.t.Helper()
 	creators = map[string]int{}
 	for _, space := range spaces {
@@ -194,7 +194,7 @@ func TestNamespaceQuotaIsExactUnderLoad(t *testing.T) {
 }
 
 // namespaceQuotaWebhooks returns the names of the webhooks for limits on namespaces.
-func (s *testScope) namespaceQuotaWebhooks(c require.TestingT) []string {
+func namespaceQuotaWebhooks(s *testScope, c require.TestingT) []string {
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	require.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, configuration))
 	var names []string
@@ -219,7 +219,7 @@ func TestNamespaceQuota(t *testing.T) {
 			v1alpha1.PolicySpaceLabel, s.name(space))))
 	}
 	s.createSpace("free", "")
-	require.Empty(t, s.namespaceQuotaWebhooks(t), "no webhook is called while nothing limits namespaces")
+	require.Empty(t, namespaceQuotaWebhooks(s, t), "no webhook is called while nothing limits namespaces")
 	s.createLimitedSpace(s.newSpace("root", "", countNamespaces, "4"))
 	s.createLimitedSpace(s.newSpace("a", "root", countNamespaces, "2", "pods", "5"))
 	s.createSpace("b", "root")
@@ -253,7 +253,7 @@ func TestNamespaceQuota(t *testing.T) {
 
 	t.Run("a deletion makes room when the namespace is gone", func(t *testing.T) {
 		s := s.withT(t)
-		s.waitDeleted(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.generatedName("b")}})
+		s.waitDeleted(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: generatedName(s, "b")}})
 		remove := s.addFinalizerToNamespace("b1")
 		s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("b1")}})
 		require.NoError(t, place(alice, "b2", "b"))
@@ -295,7 +295,7 @@ func TestNamespaceQuota(t *testing.T) {
 				"count/namespaces=2")
 		}
 		require.NoError(t, move(alice, "m1", "right"), "within the same space, nothing is added")
-		require.NoError(t, s.retryPlacing(func() error { return move(alice, "m2", "left") }))
+		require.NoError(t, retryPlacing(s, func() error { return move(alice, "m2", "left") }))
 		s.waitUsage("top", "count/namespaces: 2/2")
 		require.NoError(t, move(alice, "m2", "free"))
 		s.waitUsage("left", "count/namespaces: 0/1")
@@ -385,13 +385,13 @@ func TestNamespaceQuota(t *testing.T) {
 
 	t.Run("without limits there are no webhooks again", func(t *testing.T) {
 		s := s.withT(t)
-		require.NotEmpty(t, s.namespaceQuotaWebhooks(t))
+		require.NotEmpty(t, namespaceQuotaWebhooks(s, t))
 		spaces := &v1alpha1.PolicySpaceList{}
 		require.NoError(t, s.client.List(t.Context(), spaces))
 		for i := range spaces.Items {
 			require.NoError(t, s.client.Patch(t.Context(), &spaces.Items[i], mergePatch(`{"spec": {"quota": null}}`)))
 		}
-		s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.namespaceQuotaWebhooks(t)) })
+		s.eventually(func(c *assert.CollectT) { assert.Empty(c, namespaceQuotaWebhooks(s, t)) })
 		require.NoError(t, s.createInSpace(alice, "unlimited", "a"))
 		s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 			assert.Empty(c, status.Quota)
@@ -401,13 +401,13 @@ func TestNamespaceQuota(t *testing.T) {
 }
 
 // retryPlacing repeats a request until it is not denied. A move is denied until the one before is known.
-func (s *testScope) retryPlacing(do func() error) error {
+func retryPlacing(s *testScope, do func() error) error {
 	return retry.OnError(retry.DefaultBackoff, func(error) bool { return true }, do)
 }
 
 // generatedName returns the name of the namespace in a policyspace whose name the API server generated, or another one
 // if it does not exist any more.
-func (s *testScope) generatedName(space string) string {
+func generatedName(s *testScope, space string) string {
 	s.t.Helper()
 	list := &corev1.NamespaceList{}
 	require.NoError(s.t, s.client.List(s.t.Context(), list,
@@ -421,7 +421,7 @@ func (s *testScope) generatedName(space string) string {
 }
 
 // addFinalizerToNamespace keeps a namespace terminating until remove is called.
-func (s *testScope) addFinalizerToNamespace(short string) (remove func()) {
+func (s *scope) addFinalizerToNamespace(short string) (remove func()) {
 	s.t.Helper()
 	patch := func(body string) {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}}
@@ -580,7 +580,7 @@ func TestNamespaceQuotaFreesTheRoomOfLostRequests(t *testing.T) {
 
 // losesNamespaces has a webhook deny some namespaces after the operator has allowed them, and returns what makes it deny
 // one.
-func (s *testScope) losesNamespaces() func(*corev1.Namespace) {
+func (s spaceFixture) losesNamespaces() func(*corev1.Namespace) {
 	s.t.Helper()
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name("denies")},

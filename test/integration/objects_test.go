@@ -262,7 +262,7 @@ func newDeployment(namespace, name string, replicas int32, labels map[string]str
 }
 
 // listPods returns the pods of a Deployment.
-func (s *testScope) listPods(namespace, app string) []corev1.Pod {
+func (s constraintFixture) listPods(namespace, app string) []corev1.Pod {
 	pods := &corev1.PodList{}
 	require.NoError(s.t,
 		s.client.List(s.t.Context(), pods, client.InNamespace(namespace), client.MatchingLabels{"app": app}))

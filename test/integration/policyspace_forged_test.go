@@ -33,7 +33,7 @@ func newUntrustedClient() *http.Client {
 
 // sendForgedReview sends a review like the API server's, by which a namespace is about to use a number of pods in all.
 // It returns whether the review is allowed, or the HTTP status of an answer that is not a review.
-func (s *testScope) sendForgedReview(
+func (s spaceFixture) sendForgedReview(
 	ctx context.Context, from *http.Client, counter *corev1.ResourceQuota, pods int,
 ) (allowed bool, status int, err error) {
 	after := counter.DeepCopy()

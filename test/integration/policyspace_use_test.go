@@ -17,7 +17,7 @@ import (
 )
 
 // newProgram returns the client of a ServiceAccount that may do everything, such as that of Flux.
-func (s *testScope) newProgram() client.Client {
+func (s userFixture) newProgram() client.Client {
 	s.t.Helper()
 	program, _ := s.newWarnedUser("system:serviceaccount:"+s.name("ci")+":program", "system:masters")
 	return program

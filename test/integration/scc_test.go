@@ -273,7 +273,7 @@ func (s podAuthors) checkExec() {
 }
 
 // createSCCRole creates a ClusterRole with the verb use on a constraint.
-func (s *testScope) createSCCRole(constraint string) string {
+func (s constraintFixture) createSCCRole(constraint string) string {
 	s.t.Helper()
 	require.NoError(s.t, s.client.Create(s.t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name(constraint)},

@@ -21,7 +21,7 @@ import (
 )
 
 // createSelfService creates a policyspace with rules for self-service.
-func (s *testScope) createSelfService(short string, rules v1alpha1.SelfService) *v1alpha1.PolicySpace {
+func createSelfService(s *testScope, short string, rules v1alpha1.SelfService) *v1alpha1.PolicySpace {
 	s.t.Helper()
 	space := s.newSpace(short, "")
 	space.Spec.SelfService = &rules
@@ -31,7 +31,7 @@ func (s *testScope) createSelfService(short string, rules v1alpha1.SelfService) 
 
 // hasSelfServiceWebhook reports whether the API server sends namespaces to the operator because of rules for
 // self-service.
-func (s *testScope) hasSelfServiceWebhook(c require.TestingT) bool {
+func hasSelfServiceWebhook(s *testScope, c require.TestingT) bool {
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	key := client.ObjectKey{Name: v1alpha1.WebhookName}
 	require.NoError(c, s.client.Get(s.t.Context(), key, configuration))
@@ -61,7 +61,7 @@ func labelPatch(key, value string) string {
 func TestSelfService(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
-	require.False(t, s.hasSelfServiceWebhook(t), "it costs nothing while no policyspace has rules")
+	require.False(t, hasSelfServiceWebhook(s, t), "it costs nothing while no policyspace has rules")
 	space, other := s.createSpace("sandbox", ""), s.createSpace("other", "")
 	s.createSpace("below", "sandbox")
 	jane := s.newUser(s.name("jane"))
@@ -162,7 +162,7 @@ func TestSelfService(t *testing.T) {
 	require.NoError(t, s.client.Patch(t.Context(), space, mergePatch(`{"spec": {"selfService": null}}`)))
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, client.IgnoreAlreadyExists(jane.createsNamespace(valid("free", "sandbox"))))
-		assert.False(c, s.hasSelfServiceWebhook(t))
+		assert.False(c, hasSelfServiceWebhook(s, t))
 	})
 	require.NoError(t, jane.createsNamespace(s.newNamespace("free-too", s.inSpace("other"))))
 	require.NotEmpty(t, other.Name)
@@ -174,7 +174,7 @@ func TestSelfServiceOnly(t *testing.T) {
 	require.NoError(t, cluster.startOperator(t.Context(), "--self-service-only"))
 	s := newScope(t, cluster)
 	s.createSpace("other", "")
-	space := s.createSelfService("sandbox", v1alpha1.SelfService{NamePattern: "*"})
+	space := createSelfService(s, "sandbox", v1alpha1.SelfService{NamePattern: "*"})
 	jane := s.newUser(s.name("jane"))
 	jane.grant("use", "policyspaces")
 	s.eventually(func(c *assert.CollectT) {
@@ -207,7 +207,7 @@ func TestSelfServiceOnly(t *testing.T) {
 func TestPolicySpacesStayBelowRules(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
-	s.createSelfService("sandbox", v1alpha1.SelfService{NamePattern: s.name("sb-*")})
+	createSelfService(s, "sandbox", v1alpha1.SelfService{NamePattern: s.name("sb-*")})
 	s.createSpace("middle", "sandbox")
 	s.createSpace("other", "")
 	below := s.createSpace("below", "sandbox")
@@ -233,19 +233,19 @@ func TestPolicySpacesStayBelowRules(t *testing.T) {
 	require.NoError(t, moveTo(s.client, "null"))
 }
 
-// expires has a namespace expire after a time from now on.
-func (s *testScope) expires(ns *corev1.Namespace, after time.Duration) {
+// setExpiry has a namespace expire after a time from now on.
+func setExpiry(s *testScope, ns *corev1.Namespace, after time.Duration) {
 	s.t.Helper()
-	s.annotate(ns, v1alpha1.ExpiresAnnotation, selfservice.EndOf(after, time.Now()))
+	annotateNamespace(s, ns, v1alpha1.ExpiresAnnotation, selfservice.EndOf(after, time.Now()))
 }
 
-func (s *testScope) annotate(ns *corev1.Namespace, key, value string) {
+func annotateNamespace(s *testScope, ns *corev1.Namespace, key, value string) {
 	s.t.Helper()
 	s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, key, value))
 }
 
 // waitExpired waits until the condition v1alpha1.NamespaceExpired has a reason, or is missing if the reason is empty.
-func (s *testScope) waitExpired(ns *corev1.Namespace, reason, text string) {
+func waitExpired(s *testScope, ns *corev1.Namespace, reason, text string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		stored := &corev1.Namespace{}
@@ -262,7 +262,7 @@ func (s *testScope) waitExpired(ns *corev1.Namespace, reason, text string) {
 }
 
 // waitTerminating waits until a namespace is deleted, or about to be.
-func (s *testScope) waitTerminating(ns *corev1.Namespace) {
+func waitTerminating(s *testScope, ns *corev1.Namespace) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		stored := &corev1.Namespace{}
@@ -275,7 +275,7 @@ func TestNamespacesExpire(t *testing.T) {
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
-	s.createSelfService("sandbox", v1alpha1.SelfService{
+	createSelfService(s, "sandbox", v1alpha1.SelfService{
 		NamePattern: "*", MaxAge: &metav1.Duration{Duration: 720 * time.Hour},
 	})
 	s.createSpace("below", "sandbox")
@@ -291,8 +291,8 @@ func TestNamespacesExpire(t *testing.T) {
 
 	// Without the component, the operator may not delete namespaces.
 	kept := s.createNamespace("kept", consent)
-	s.expires(kept, -time.Hour)
-	s.waitExpired(kept, "Expired", "the operator may not delete namespaces: apply manifests/components/expiry")
+	setExpiry(s, kept, -time.Hour)
+	waitExpired(s, kept, "Expired", "the operator may not delete namespaces: apply manifests/components/expiry")
 	permissions, err := os.ReadFile("../../manifests/components/expiry/rbac.yaml")
 	require.NoError(t, err)
 	_, err = cluster.kubectl(t.Context(), string(permissions), "apply", "--filename", "-")
@@ -313,7 +313,7 @@ func TestNamespacesExpire(t *testing.T) {
 					assert.InDelta(c, 720, end.Sub(ns.CreationTimestamp.Time).Hours(), 1)
 				}
 			})
-			s.waitExpired(ns, "", "")
+			waitExpired(s, ns, "", "")
 		}
 		ns := s.createNamespace("elsewhere", s.inSpace("other"))
 		s.waitInitialized(ns)
@@ -332,19 +332,19 @@ func TestNamespacesExpire(t *testing.T) {
 		own := s.newNamespace("own", s.inSpace("sandbox"))
 		own.Annotations = map[string]string{v1alpha1.ExpiresAnnotation: v1alpha1.ExpiresNever}
 		require.ErrorContains(t, jane.createsNamespace(own), "(nstpl:expiry)")
-		s.annotate(s.newNamespace("b"), v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
+		annotateNamespace(s, s.newNamespace("b"), v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
 	})
 
 	t.Run("without consent, an expired namespace stays", func(t *testing.T) {
 		s := s.withT(t)
 		ns := s.newNamespace("a")
-		s.expires(ns, -time.Minute)
-		s.waitExpired(ns, "Expired", "did not consent")
+		setExpiry(s, ns, -time.Minute)
+		waitExpired(s, ns, "Expired", "did not consent")
 		s.waitEvent(ns, corev1.EventTypeWarning, "Expired", "did not consent")
-		s.annotate(ns, v1alpha1.ExpiresAnnotation, "tomorrow")
-		s.waitExpired(ns, "InvalidTime", `the value "tomorrow"`)
-		s.annotate(ns, v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
-		s.waitExpired(ns, "", "")
+		annotateNamespace(s, ns, v1alpha1.ExpiresAnnotation, "tomorrow")
+		waitExpired(s, ns, "InvalidTime", `the value "tomorrow"`)
+		annotateNamespace(s, ns, v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
+		waitExpired(s, ns, "", "")
 	})
 
 	t.Run("consent needs the right to delete the namespace", func(t *testing.T) {
@@ -352,14 +352,14 @@ func TestNamespacesExpire(t *testing.T) {
 		patch := mergePatch(fmt.Sprintf(`{"metadata": {"annotations": {%q: "true"}}}`, v1alpha1.DeleteWhenExpiredAnnotation))
 		ns := s.newNamespace("a")
 		require.ErrorContains(t, maryClient.Patch(t.Context(), ns, patch), "may not consent to the deletion")
-		s.expires(ns, -time.Minute)
-		s.waitExpired(ns, "Expired", "did not consent")
+		setExpiry(s, ns, -time.Minute)
+		waitExpired(s, ns, "Expired", "did not consent")
 		require.NoError(t, jane.patchesNamespace(ns.Name, fmt.Sprintf(`{"metadata": {"annotations": {%q: "true"}}}`,
 			v1alpha1.DeleteWhenExpiredAnnotation)))
-		s.waitTerminating(ns)
+		waitTerminating(s, ns)
 	})
 
-	s.createSelfService("short", v1alpha1.SelfService{
+	createSelfService(s, "short", v1alpha1.SelfService{
 		NamePattern: "*", MaxAge: &metav1.Duration{Duration: time.Hour},
 	})
 	into := func(space string) string { return labelPatch(v1alpha1.PolicySpaceLabel, `"`+s.name(space)+`"`) }
@@ -375,10 +375,10 @@ func TestNamespacesExpire(t *testing.T) {
 		})
 		require.ErrorContains(t, jane.patchesNamespace(ns.Name, into("short")), "it must expire within 60m")
 		require.NoError(t, jane.patchesNamespace(ns.Name, into("below")), "it leaves no rules")
-		s.annotate(ns, v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
+		annotateNamespace(s, ns, v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
 		require.ErrorContains(t, jane.patchesNamespace(ns.Name, into("short")), "is never (nstpl:self-service)")
 		require.NoError(t, jane.patchesNamespace(ns.Name, into("sandbox")), "it is below the same rules")
-		s.expires(ns, 30*time.Minute)
+		setExpiry(s, ns, 30*time.Minute)
 		require.NoError(t, jane.patchesNamespace(ns.Name, into("short")))
 	})
 
@@ -408,20 +408,20 @@ func TestNamespacesExpire(t *testing.T) {
 		for key, value := range ns.Annotations {
 			room -= len(key) + len(value)
 		}
-		s.annotate(ns, "fill", strings.Repeat("x", room))
+		annotateNamespace(s, ns, "fill", strings.Repeat("x", room))
 		require.NoError(t, jane.patchesNamespace(ns.Name, into("sandbox")))
-		s.waitExpired(ns, "InvalidTime", "its annotation policy.nstpl.dev/expires cannot be written")
+		waitExpired(s, ns, "InvalidTime", "its annotation policy.nstpl.dev/expires cannot be written")
 		s.waitEvent(ns, corev1.EventTypeWarning, "InvalidTime", "cannot be written")
 	})
 
 	t.Run("a protected namespace stays", func(t *testing.T) {
 		s := s.withT(t)
 		ns := s.createNamespace("protected", consent)
-		s.annotate(ns, v1alpha1.DeletionProtectionAnnotation, "true")
-		s.expires(ns, -time.Minute)
-		s.waitExpired(ns, "Expired", "protected from deletion")
-		s.annotate(ns, v1alpha1.DeletionProtectionAnnotation, "false")
-		s.waitTerminating(ns)
+		annotateNamespace(s, ns, v1alpha1.DeletionProtectionAnnotation, "true")
+		setExpiry(s, ns, -time.Minute)
+		waitExpired(s, ns, "Expired", "protected from deletion")
+		annotateNamespace(s, ns, v1alpha1.DeletionProtectionAnnotation, "false")
+		waitTerminating(s, ns)
 	})
 
 	t.Run("a namespace that expires while the operator is down", func(t *testing.T) {
@@ -429,9 +429,9 @@ func TestNamespacesExpire(t *testing.T) {
 		ns := s.createNamespace("down", consent)
 		s.waitInitialized(ns)
 		require.NoError(t, s.operator.Kill())
-		s.expires(ns, -time.Minute)
+		setExpiry(s, ns, -time.Minute)
 		require.NoError(t, s.startOperator(t.Context()))
-		s.waitTerminating(ns)
-		s.waitTerminating(kept)
+		waitTerminating(s, ns)
+		waitTerminating(s, kept)
 	})
 }

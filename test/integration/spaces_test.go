@@ -22,7 +22,7 @@ import (
 )
 
 // createSpace creates a policyspace of the scope. Its quota has pairs of a resource and its limit.
-func (s *testScope) createSpace(short, parent string, hard ...string) *v1alpha1.PolicySpace {
+func (s spaceFixture) createSpace(short, parent string, hard ...string) *v1alpha1.PolicySpace {
 	s.t.Helper()
 	space := s.newSpace(short, parent, hard...)
 	require.NoError(s.t, s.client.Create(s.t.Context(), space))
@@ -30,7 +30,7 @@ func (s *testScope) createSpace(short, parent string, hard ...string) *v1alpha1.
 }
 
 // newSpace returns a policyspace, which is not created yet.
-func (s *testScope) newSpace(short, parent string, hard ...string) *v1alpha1.PolicySpace {
+func (s spaceFixture) newSpace(short, parent string, hard ...string) *v1alpha1.PolicySpace {
 	space := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}}
 	if parent != "" {
 		space.Spec.Parent = s.name(parent)
@@ -42,12 +42,12 @@ func (s *testScope) newSpace(short, parent string, hard ...string) *v1alpha1.Pol
 }
 
 // inSpace has a namespace belong to a policyspace of the scope.
-func (s *testScope) inSpace(short string) func(*corev1.Namespace) {
+func (s spaceFixture) inSpace(short string) func(*corev1.Namespace) {
 	return withLabel(v1alpha1.PolicySpaceLabel, s.name(short))
 }
 
 // selectsSpace has a template select the namespaces of a policyspace and of its descendants, and delete its objects.
-func (s *testScope) selectsSpace(short string) func(*v1alpha1.NamespaceTemplate) {
+func (s spaceFixture) selectsSpace(short string) func(*v1alpha1.NamespaceTemplate) {
 	return func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
@@ -58,7 +58,7 @@ func (s *testScope) selectsSpace(short string) func(*v1alpha1.NamespaceTemplate)
 
 // createNamespaceInSpace creates a namespace in a policyspace. It returns when the namespace is initialized and its
 // usage is counted.
-func (s *testScope) createNamespaceInSpace(short, space string) string {
+func (s spaceFixture) createNamespaceInSpace(short, space string) string {
 	s.t.Helper()
 	ns := s.createNamespace(short, s.inSpace(space))
 	s.waitInitialized(ns)
@@ -69,20 +69,20 @@ func (s *testScope) createNamespaceInSpace(short, space string) string {
 }
 
 // moveNamespace moves a namespace to a policyspace.
-func (s *testScope) moveNamespace(namespace, space string) {
+func (s spaceFixture) moveNamespace(namespace, space string) {
 	s.t.Helper()
 	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
 		fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.PolicySpaceLabel, s.name(space)))
 }
 
 // waitInSpace waits until a namespace has the depth label of a policyspace.
-func (s *testScope) waitInSpace(namespace, space string) {
+func (s spaceFixture) waitInSpace(namespace, space string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) { assert.Contains(c, s.spaceDepths(c, namespace), space) })
 }
 
 // spaceDepths returns the values of the depth labels of a namespace, by the short names of policyspaces.
-func (s *testScope) spaceDepths(c *assert.CollectT, namespace string) map[string]string {
+func (s spaceFixture) spaceDepths(c *assert.CollectT, namespace string) map[string]string {
 	ns := &corev1.Namespace{}
 	if !assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: namespace}, ns)) {
 		return nil
@@ -95,7 +95,7 @@ func (s *testScope) spaceDepths(c *assert.CollectT, namespace string) map[string
 }
 
 // waitSpaceStatus waits until the status of a policyspace is as expected.
-func (s *testScope) waitSpaceStatus(short string, expect func(*assert.CollectT, v1alpha1.PolicySpaceStatus)) {
+func (s spaceFixture) waitSpaceStatus(short string, expect func(*assert.CollectT, v1alpha1.PolicySpaceStatus)) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		space := &v1alpha1.PolicySpace{}
@@ -106,7 +106,7 @@ func (s *testScope) waitSpaceStatus(short string, expect func(*assert.CollectT, 
 }
 
 // waitUsage waits until the status of a policyspace has the usage and limits of a text, such as "pods: 1/2".
-func (s *testScope) waitUsage(short, quota string) {
+func (s spaceFixture) waitUsage(short, quota string) {
 	s.t.Helper()
 	s.waitSpaceStatus(short, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Equal(c, quota, status.Quota)
@@ -115,7 +115,7 @@ func (s *testScope) waitUsage(short, quota string) {
 
 // waitCounted waits until the API server has counted the usage of namespaces for the last time. A write during a count
 // may fail with a conflict.
-func (s *testScope) waitCounted(namespaces ...string) {
+func (s spaceFixture) waitCounted(namespaces ...string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		for _, ns := range namespaces {
@@ -131,14 +131,14 @@ func (s *testScope) waitCounted(namespaces ...string) {
 }
 
 // getUsageQuota returns the ResourceQuota by which the API server counts the usage of a namespace.
-func (s *testScope) getUsageQuota(ctx context.Context, namespace string) (*corev1.ResourceQuota, error) {
+func (s spaceFixture) getUsageQuota(ctx context.Context, namespace string) (*corev1.ResourceQuota, error) {
 	counter := &corev1.ResourceQuota{}
 	return counter, s.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.QuotaName}, counter)
 }
 
 // createWithRetries creates an object, and retries after errors that are not denials, as Kubernetes' own controllers
 // do. If the answer to an earlier attempt was lost, the object may exist already, which counts as success.
-func (s *testScope) createWithRetries(object client.Object) error {
+func (s spaceFixture) createWithRetries(object client.Object) error {
 	isRetriable := func(err error) bool {
 		return !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "status unknown for quota")
 	}
@@ -155,7 +155,7 @@ func (s *testScope) createWithRetries(object client.Object) error {
 }
 
 // expectQuotaExceeded fails unless a request was denied for exceeding the quota of a policyspace.
-func (s *testScope) expectQuotaExceeded(err error, short, requested, limit string) {
+func (s spaceFixture) expectQuotaExceeded(err error, short, requested, limit string) {
 	s.t.Helper()
 	require.True(s.t, apierrors.IsForbidden(err), "%v", err)
 	want := fmt.Sprintf("exceeded quota in policyspace %q, requested: %s, limit: %s, used: ", s.name(short), requested,

@@ -21,7 +21,7 @@ import (
 )
 
 // vet creates a template by a dry run, and returns the error.
-func (s *testScope) vet(objects string, change ...func(*v1alpha1.NamespaceTemplate)) error {
+func (s templateFixture) vet(objects string, change ...func(*v1alpha1.NamespaceTemplate)) error {
 	s.t.Helper()
 	return s.client.Create(s.t.Context(), s.newTemplate("vetted", objects, change...), client.DryRunAll)
 }
