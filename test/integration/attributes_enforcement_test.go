@@ -55,21 +55,6 @@ func (cluster *testCluster) countWebhookCalls(ctx context.Context, webhook strin
 	return calls, excluded, err
 }
 
-// attributeWebhooks returns the names of the validating webhooks for attributes.
-func (s attributeFixture) attributeWebhooks() []string {
-	s.t.Helper()
-	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	require.NoError(s.t,
-		s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.AttributeWebhookName}, configuration))
-	var names []string
-	for _, webhook := range configuration.Webhooks {
-		if strings.HasPrefix(webhook.Name, "attributes") {
-			names = append(names, webhook.Name)
-		}
-	}
-	return names
-}
-
 const attributesWebhook = "attributes.policy.nstpl.dev"
 
 // The API server calls the webhook only for requests that change a protected attribute. Without rules, the webhook does

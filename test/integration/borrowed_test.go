@@ -19,13 +19,13 @@ const lentClusters = 2
 
 // lender lends clusters, each to one test at a time. It starts a cluster when a test first needs it.
 type lender struct {
-	// turns has an element for each borrower.
-	turns chan struct{}
+	// slots has an element for each borrower.
+	slots chan struct{}
 	idle  chan *testCluster
 }
 
 // exclusive lends the clusters of tests that would disturb others.
-var exclusive = lender{turns: make(chan struct{}, lentClusters), idle: make(chan *testCluster, lentClusters)}
+var exclusive = lender{slots: make(chan struct{}, lentClusters), idle: make(chan *testCluster, lentClusters)}
 
 // borrowCluster waits for a cluster that no other test uses meanwhile, with an operator that has the flags. It is for
 // tests that stop or restart the operator, or that change what concerns the whole cluster. When the test ends, the
@@ -70,15 +70,15 @@ func (cluster *testCluster) removeWebhooks(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// lend waits for a cluster and takes it back when the test ends.
+// lend waits for a cluster and accepts it back when the test ends.
 func (l lender) lend(t *testing.T) *testCluster {
 	t.Helper()
 	select {
-	case l.turns <- struct{}{}:
+	case l.slots <- struct{}{}:
 	case <-t.Context().Done():
 		require.NoError(t, t.Context().Err())
 	}
-	t.Cleanup(func() { <-l.turns })
+	t.Cleanup(func() { <-l.slots })
 	var cluster *testCluster
 	select {
 	case cluster = <-l.idle:
@@ -87,7 +87,7 @@ func (l lender) lend(t *testing.T) *testCluster {
 	}
 	position, err := cluster.audit.Now()
 	require.NoError(t, err)
-	t.Cleanup(func() { l.takeBack(t, cluster, position) })
+	t.Cleanup(func() { l.acceptBack(t, cluster, position) })
 	return cluster
 }
 
@@ -102,7 +102,7 @@ func startLentCluster(t *testing.T) *testCluster {
 		if err := cluster.checkVetting(t.Context()); err != nil {
 			return err
 		}
-		cluster.pristine, err = cluster.takeSnapshot(t.Context())
+		cluster.pristine, err = cluster.readSnapshot(t.Context())
 		return err
 	}
 	if err := start(); err != nil {
@@ -115,9 +115,9 @@ func startLentCluster(t *testing.T) *testCluster {
 // for each, and 10 s.
 const manyNamespaces = 50
 
-// takeBack resets the cluster of a test that has ended. It stops a cluster that cannot be reset, that has many new
+// acceptBack resets the cluster of a test that has ended. It stops a cluster that cannot be reset, that has many new
 // namespaces, or whose test has failed.
-func (l lender) takeBack(t *testing.T, cluster *testCluster, position int) {
+func (l lender) acceptBack(t *testing.T, cluster *testCluster, position int) {
 	t.Helper()
 	namespaces := &corev1.NamespaceList{}
 	err := cluster.client.List(context.Background(), namespaces) // the test's context has ended
@@ -127,7 +127,7 @@ func (l lender) takeBack(t *testing.T, cluster *testCluster, position int) {
 		return
 	}
 	if err := cluster.reset(context.Background(), resetTimeout); err != nil {
-		t.Errorf("the test leaves behind: %v", err)
+		t.Errorf("objects of the test remain: %v", err)
 	}
 	assert.NoError(t, cluster.audit.CheckDeletionsOf(operatorUser, position, mayBeDeleted))
 	if t.Failed() {

@@ -53,15 +53,6 @@ func newEditorClient(s *testScope) (*kubernetes.Clientset, *atomic.Int64) {
 	return user, requests
 }
 
-// waitReason waits until the Populated condition of a namespace is False with a reason.
-func (s templateFixture) waitReason(ns *corev1.Namespace, reason string) {
-	s.t.Helper()
-	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Equal(c, corev1.ConditionFalse, condition.Status)
-		assert.Equal(c, reason, condition.Reason, condition.Message)
-	})
-}
-
 // A write into a namespace whose population failed is answered once, with the reason, instead of being repeated by the
 // client for minutes. When the template is corrected, the namespace opens.
 func TestHoldDeniesWritesIntoFailedNamespaces(t *testing.T) {

@@ -20,12 +20,6 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// finishInitialization removes all pending initializers of a namespace, as the last of them would.
-func (s templateFixture) finishInitialization(ns *corev1.Namespace) {
-	s.t.Helper()
-	s.patchNamespace(ns, `{"metadata": {"annotations": {"`+v1alpha1.PendingAnnotation+`": null}}}`)
-}
-
 func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

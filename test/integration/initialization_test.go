@@ -21,41 +21,6 @@ import (
 	"nstpl.dev/nstpl/operator/engine/initialize"
 )
 
-// createInitializers has the scope's namespaces wait for initializers. It returns when the API server lists them as
-// pending in new namespaces.
-func (s templateFixture) createInitializers(
-	timeout int32, policy v1alpha1.FailurePolicy, shorts ...string,
-) *v1alpha1.NamespaceInitializationConfiguration {
-	s.t.Helper()
-	configuration := &v1alpha1.NamespaceInitializationConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name(shorts[0])},
-	}
-	var names []string
-	for _, short := range shorts {
-		names = append(names, s.name(short))
-		configuration.Initializers = append(configuration.Initializers, v1alpha1.Initializer{
-			Name: s.name(short), NamespaceSelector: selectLabel(testLabel, s.id).LabelSelector, TimeoutSeconds: timeout,
-			FailurePolicy: policy,
-		})
-	}
-	require.NoError(s.t, s.client.Create(s.t.Context(), configuration))
-	s.waitPendingOnCreation(names...)
-	return configuration
-}
-
-// waitPendingOnCreation waits until the API server lists initializers as pending in new namespaces of the scope.
-func (s templateFixture) waitPendingOnCreation(entries ...string) {
-	s.t.Helper()
-	s.eventually(func(c *assert.CollectT) {
-		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: s.name("probe"), Labels: map[string]string{testLabel: s.id},
-		}}
-		if assert.NoError(c, s.client.Create(s.t.Context(), probe, client.DryRunAll)) {
-			assert.Subset(c, initialize.Pending(probe), entries)
-		}
-	})
-}
-
 // waitPending waits until exactly these initializers of a namespace are pending.
 func waitPending(s *testScope, ns *corev1.Namespace, entries ...string) {
 	s.t.Helper()

@@ -32,22 +32,22 @@ var clusterKinds = []schema.GroupVersionKind{
 	rbacv1.SchemeGroupVersion.WithKind("ClusterRole"),
 }
 
-// deleteClusterObjects deletes the scope's cluster-scoped objects, whoever created them, and fails the test if one of
+// deleteClusterObjects deletes the scope's cluster-scoped objects, also those that other users created, and fails the test if one of
 // them stays. Namespaces stay: the deletion of one takes 0.2 s of CPU time, because a controller deletes the objects of
 // each kind in it, which is about a twentieth of the time of all tests. PolicySpaces stay with their namespaces.
-func (s *scope) deleteClusterObjects() {
+func deleteClusterObjects(s *scope) {
 	s.t.Helper()
 	var left []string
 	err := wait.PollUntilContextTimeout(context.Background(), 100*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (done bool, err error) {
-			left, err = s.deleteOnce(ctx)
+			left, err = deleteOnce(ctx, s)
 			return len(left) == 0, err
 		})
-	assert.NoError(s.t, err, "the test leaves behind: %s", strings.Join(left, ", "))
+	assert.NoError(s.t, err, "objects of the test remain: %s", strings.Join(left, ", "))
 }
 
 // deleteOnce tries to delete the scope's cluster-scoped objects, and returns those that it found.
-func (s *scope) deleteOnce(ctx context.Context) (found []string, _ error) {
+func deleteOnce(ctx context.Context, s *scope) (found []string, _ error) {
 	for _, kind := range clusterKinds {
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))

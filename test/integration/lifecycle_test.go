@@ -374,3 +374,16 @@ func sendReviewsUntilConnectionCloses(ctx context.Context, address string, begun
 		}
 	}
 }
+
+// recreateNamespace creates a namespace as soon as no other of that name exists.
+func recreateNamespace(s *testScope, short string, change func(*corev1.Namespace)) *corev1.Namespace {
+	s.t.Helper()
+	var created *corev1.Namespace
+	s.eventually(func(c *assert.CollectT) {
+		ns := s.newNamespace(short, change)
+		if assert.NoError(c, s.createAsCreator(ns)) {
+			created = ns
+		}
+	})
+	return created
+}

@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -44,25 +43,6 @@ func waitLabels(s *testScope, ns *corev1.Namespace, pairs ...string) {
 			assert.Equal(c, pairs[i+1] != "", exists, pairs[i])
 		}
 	})
-}
-
-// patchLabel sets a label of a namespace as an administrator, or removes it if the value is empty.
-func (s *scope) patchLabel(ns *corev1.Namespace, key, value string) {
-	s.t.Helper()
-	var label any
-	if value != "" {
-		label = value
-	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: label}}})
-	require.NoError(s.t, err)
-	s.patchNamespace(ns, string(body))
-}
-
-// waitUntouched waits until the operator has reconciled a namespace again: a change of the template probe reaches it.
-func (s templateFixture) waitUntouched(ns *corev1.Namespace, probe *v1alpha1.NamespaceTemplate, round string) {
-	s.t.Helper()
-	s.updateTemplate(probe, withObjects(s.t, configMap("probe", round)))
-	s.waitPresent(ns, configMap("probe", round))
 }
 
 func TestNamespaceMetadataIsSetWithTokensBeforeTheNamespaceOpens(t *testing.T) {

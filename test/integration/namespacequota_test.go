@@ -18,8 +18,6 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,53 +41,6 @@ func perCreator(hard int32, exceptions ...v1alpha1.CreatorException) func(*v1alp
 		}
 		space.Spec.Quota.NamespacesPerCreator = &v1alpha1.NamespacesPerCreator{Hard: hard, Exceptions: exceptions}
 	}
-}
-
-// createLimitedSpace creates a policyspace, and returns when its limits on namespaces are enforced.
-func (s spaceFixture) createLimitedSpace(space *v1alpha1.PolicySpace, change ...func(*v1alpha1.PolicySpace)) {
-	s.t.Helper()
-	for _, apply := range change {
-		apply(space)
-	}
-	require.NoError(s.t, s.client.Create(s.t.Context(), space))
-	s.eventually(func(c *assert.CollectT) {
-		current := &v1alpha1.PolicySpace{}
-		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(space), current)) {
-			assert.True(c, apimeta.IsStatusConditionTrue(current.Status.Conditions, v1alpha1.PolicySpaceReady))
-			assert.Equal(c, current.Generation, current.Status.ObservedGeneration)
-		}
-	})
-}
-
-// createInSpace creates a namespace in a policyspace as a user. It tries again after errors that are not denials.
-func (s spaceFixture) createInSpace(as client.Client, short, space string) error {
-	isRetriable := func(err error) bool { return !apierrors.IsForbidden(err) }
-	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: 15}
-	isFirst := true
-	return retry.OnError(backoff, isRetriable, func() error {
-		err := as.Create(context.WithoutCancel(s.t.Context()), s.newNamespace(short, s.inSpace(space)))
-		if !isFirst && apierrors.IsAlreadyExists(err) {
-			return nil // the answer to an earlier attempt was lost
-		}
-		isFirst = false
-		return err
-	})
-}
-
-// countByCreator returns how many namespaces are in some policyspaces, in all and by creator.
-func (s spaceFixture) countByCreator(spaces ...string) (total int, creators map[string]int) {
-	s.t.Helper()
-	creators = map[string]int{}
-	for _, space := range spaces {
-		list := &corev1.NamespaceList{}
-		require.NoError(s.t, s.client.List(s.t.Context(), list,
-			client.MatchingLabels{v1alpha1.PolicySpaceLabel: s.name(space)}))
-		for i := range list.Items {
-			total++
-			creators[list.Items[i].Annotations[v1alpha1.CreatorAnnotation]]++
-		}
-	}
-	return total, creators
 }
 
 // expectCreatorExceeded fails unless a request was denied because a creator has too many namespaces.
@@ -420,17 +371,6 @@ func generatedName(s *testScope, space string) string {
 	return s.name("generated-none")
 }
 
-// addFinalizerToNamespace keeps a namespace terminating until remove is called.
-func (s *scope) addFinalizerToNamespace(short string) (remove func()) {
-	s.t.Helper()
-	patch := func(body string) {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}}
-		require.NoError(s.t, s.client.Patch(s.t.Context(), ns, client.RawPatch(types.MergePatchType, []byte(body))))
-	}
-	patch(`{"metadata": {"finalizers": ["nstpl.dev/test"]}}`)
-	return func() { patch(`{"metadata": {"finalizers": null}}`) }
-}
-
 func TestNamespaceQuotaPerCreator(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
@@ -576,35 +516,6 @@ func TestNamespaceQuotaFreesTheRoomOfLostRequests(t *testing.T) {
 	require.NoError(t, s.createInSpace(s.client, "patient", "a"))
 	s.expectQuotaExceeded(s.client.Create(t.Context(), s.newNamespace("more", s.inSpace("a"))), "a",
 		"count/namespaces=2", "count/namespaces=1")
-}
-
-// losesNamespaces has a webhook deny some namespaces after the operator has allowed them, and returns what makes it deny
-// one.
-func (s spaceFixture) losesNamespaces() func(*corev1.Namespace) {
-	s.t.Helper()
-	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name("denies")},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name:         "denies.example.com",
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/nothing")},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule: admissionregistrationv1.Rule{
-					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"namespaces"},
-				},
-			}},
-			ObjectSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{"lost": "true"}},
-			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
-			AdmissionReviewVersions: []string{"v1"},
-		}},
-	}
-	require.NoError(s.t, s.client.Create(s.t.Context(), configuration))
-	s.t.Cleanup(func() { _ = s.client.Delete(context.Background(), configuration) })
-	s.eventually(func(c *assert.CollectT) {
-		err := s.client.Create(s.t.Context(), s.newNamespace("probe", withLabel("lost", "true")), client.DryRunAll)
-		assert.ErrorContains(c, err, "denies.example.com")
-	})
-	return withLabel("lost", "true")
 }
 
 // A replica whose watches are late allows nothing that the others have used up.

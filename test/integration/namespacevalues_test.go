@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,20 +20,6 @@ func protectValue(s *testScope, kind v1alpha1.AttributeKind, short string, value
 	holder := s.newUser(s.name(short + "-holder"))
 	s.bindRole("", v1alpha1.ClusterRoleKind, role, userSubject(holder.name))
 	return s.protectAttribute("", short, s.attributeRule(kind, short, v1alpha1.ClusterRoleKind, role, values...)), holder
-}
-
-// setValue sets a label or an annotation of a namespace, as soon as the operator knows that the user may.
-func (u testUser) setValue(ns *corev1.Namespace, field, key string, value *string) {
-	u.scope.t.Helper()
-	u.scope.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, u.metadataWrites(field, key, value)["merge patch"](ns.Name))
-	})
-}
-
-// createConfigMap creates a ConfigMap in a namespace.
-func (u testUser) createConfigMap(ns *corev1.Namespace, name string) error {
-	_, err := u.CoreV1().ConfigMaps(ns.Name).Create(u.scope.t.Context(), newConfigMap(ns.Name, name), metav1.CreateOptions{})
-	return err
 }
 
 // waitData waits until the ConfigMap of a name has a value in its data.

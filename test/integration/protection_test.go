@@ -12,7 +12,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,16 +32,6 @@ func protected(t *testing.T, object string) string {
 	data, err := json.Marshal(parsed.Object)
 	require.NoError(t, err)
 	return string(data)
-}
-
-// patchLike changes the object in a namespace that has the kind and name of a YAML object.
-func (s *scope) patchLike(as client.Client, ns *corev1.Namespace, like, patch string) error {
-	object := parseYAML(s.t, like)[0]
-	object.SetNamespace(ns.Name)
-	return as.Patch(s.t.Context(), &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": object.GetAPIVersion(), "kind": object.GetKind(),
-		"metadata": map[string]any{"name": object.GetName(), "namespace": ns.Name},
-	}}, mergePatch(patch))
 }
 
 // waitStillProtected waits until the condition of a namespace says that its ConfigMap settings is kept because it is protected.

@@ -39,7 +39,7 @@ func (cluster *testCluster) reset(ctx context.Context, timeout time.Duration) er
 	var left []difference
 	var undone error
 	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		now, err := cluster.takeSnapshot(ctx)
+		now, err := cluster.readSnapshot(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -75,7 +75,7 @@ func (cluster *testCluster) restartDefaultOperator(ctx context.Context) error {
 		}
 	}
 	cluster.replicas = nil
-	now, err := cluster.takeSnapshot(ctx)
+	now, err := cluster.readSnapshot(ctx)
 	if err != nil {
 		return err
 	}
@@ -182,9 +182,9 @@ func (cluster *testCluster) waitNamespacesGone(ctx context.Context, left []diffe
 	return err
 }
 
-// TestResetReportsWhatATestLeaves checks that a reset deletes what a test created, restores what it changed, and names
+// TestResetReportsRemainingObjects checks that a reset deletes what a test created, restores what it changed, and names
 // what it cannot delete.
-func TestResetReportsWhatATestLeaves(t *testing.T) {
+func TestResetReportsRemainingObjects(t *testing.T) {
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)

@@ -65,22 +65,6 @@ func waitValues(s *testScope, namespaces []*corev1.Namespace, want map[string]in
 	s.eventually(func(c *assert.CollectT) { assert.Equal(c, want, configValues(s, namespaces)) })
 }
 
-// waitRollout waits until the newest revision of a template is in a state.
-func (s templateFixture) waitRollout(
-	template *v1alpha1.NamespaceTemplate, state v1alpha1.RolloutState,
-) v1alpha1.TemplateRevision {
-	s.t.Helper()
-	var newest v1alpha1.TemplateRevision
-	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.GreaterOrEqual(c, status.ObservedGeneration, template.Generation)
-		if assert.NotEmpty(c, status.Revisions) {
-			newest = status.Revisions[0]
-			assert.Equal(c, state, newest.State)
-		}
-	})
-	return newest
-}
-
 // createNamespaceAfter creates namespaces until one is younger than a time, and returns that one. The API server stores
 // times in whole seconds. The others are deleted.
 func createNamespaceAfter(s *testScope, at metav1.Time, change ...func(*corev1.Namespace)) *corev1.Namespace {

@@ -272,19 +272,6 @@ func (s podAuthors) checkExec() {
 	}
 }
 
-// createSCCRole creates a ClusterRole with the verb use on a constraint.
-func (s constraintFixture) createSCCRole(constraint string) string {
-	s.t.Helper()
-	require.NoError(s.t, s.client.Create(s.t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name(constraint)},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"securitycontextconstraints"},
-			ResourceNames: []string{constraint}, Verbs: []string{"use"},
-		}},
-	}))
-	return s.name(constraint)
-}
-
 // Without constraints, the webhooks for pods do not exist. They are never called for exempt namespaces.
 func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
 	t.Parallel()

@@ -43,17 +43,6 @@ func hasSelfServiceWebhook(s *testScope, c require.TestingT) bool {
 	return false
 }
 
-func (u testUser) createsNamespace(ns *corev1.Namespace) error {
-	_, err := u.CoreV1().Namespaces().Create(u.scope.t.Context(), ns, metav1.CreateOptions{})
-	return err
-}
-
-func (u testUser) patchesNamespace(name, patch string, subresources ...string) error {
-	_, err := u.CoreV1().Namespaces().Patch(u.scope.t.Context(), name, types.MergePatchType, []byte(patch),
-		metav1.PatchOptions{}, subresources...)
-	return err
-}
-
 func labelPatch(key, value string) string {
 	return fmt.Sprintf(`{"metadata": {"labels": {%q: %s}}}`, key, value)
 }

@@ -105,8 +105,8 @@ func isRecord(object *unstructured.Unstructured) bool {
 	return object.GetKind() == "ConfigMap" && object.GetName() == v1alpha1.SelectorsConfigMap
 }
 
-// takeSnapshot returns the current snapshot. It lists the kinds that the first snapshot of the cluster found.
-func (cluster *testCluster) takeSnapshot(ctx context.Context) (snapshot, error) {
+// readSnapshot returns the current snapshot. It lists the kinds that the first snapshot of the cluster found.
+func (cluster *testCluster) readSnapshot(ctx context.Context) (snapshot, error) {
 	if cluster.kinds == nil {
 		var err error
 		if cluster.kinds, err = listedKinds(cluster); err != nil {

@@ -97,14 +97,6 @@ func setSourceValue(s *testScope, ns *corev1.Namespace, object string) {
 	}
 }
 
-// deleteIn deletes the objects of a YAML text in a namespace.
-func (s *scope) deleteIn(ns *corev1.Namespace, objects string) {
-	s.t.Helper()
-	for _, object := range parseYAML(s.t, objects) {
-		s.delete(s.mustGet(ns, object))
-	}
-}
-
 func TestCopiesFollowTheirSource(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

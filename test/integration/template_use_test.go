@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -299,4 +300,14 @@ func TestNamespacesAreCreatedAfterAPIServerRestarts(t *testing.T) {
 		s.waitPopulated(ns)
 		s.waitPresent(next, configMap("a", value))
 	}
+}
+
+// newOperatorUser returns the operator's ServiceAccount, with the operator's own token.
+func newOperatorUser(s *testScope) testUser {
+	s.t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", s.operatorKubeconfig)
+	require.NoError(s.t, err)
+	clients, err := kubernetes.NewForConfig(config)
+	require.NoError(s.t, err)
+	return testUser{Interface: clients, scope: s.userFixture, name: operatorUser}
 }

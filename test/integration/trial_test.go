@@ -20,12 +20,6 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// vet creates a template by a dry run, and returns the error.
-func (s templateFixture) vet(objects string, change ...func(*v1alpha1.NamespaceTemplate)) error {
-	s.t.Helper()
-	return s.client.Create(s.t.Context(), s.newTemplate("vetted", objects, change...), client.DryRunAll)
-}
-
 func TestTrialFindsAllMistakesAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

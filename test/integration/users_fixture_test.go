@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -54,16 +53,6 @@ func (s userFixture) newUser(name string, groups ...string) testUser {
 		assert.NoError(c, err)
 	})
 	return u
-}
-
-// newOperatorUser returns the operator's ServiceAccount, with the operator's own token.
-func newOperatorUser(s *testScope) testUser {
-	s.t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", s.operatorKubeconfig)
-	require.NoError(s.t, err)
-	clients, err := kubernetes.NewForConfig(config)
-	require.NoError(s.t, err)
-	return testUser{Interface: clients, scope: s.userFixture, name: operatorUser}
 }
 
 // grant gives the user a verb on a resource in all namespaces, for some names or for all.
@@ -426,4 +415,36 @@ func (w *warningRecorder) drain() []string {
 	texts := w.texts
 	w.texts = nil
 	return texts
+}
+
+// setValue sets a label or an annotation of a namespace, as soon as the operator knows that the user may.
+func (u testUser) setValue(ns *corev1.Namespace, field, key string, value *string) {
+	u.scope.t.Helper()
+	u.scope.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, u.metadataWrites(field, key, value)["merge patch"](ns.Name))
+	})
+}
+
+// createConfigMap creates a ConfigMap in a namespace.
+func (u testUser) createConfigMap(ns *corev1.Namespace, name string) error {
+	_, err := u.CoreV1().ConfigMaps(ns.Name).Create(u.scope.t.Context(), newConfigMap(ns.Name, name), metav1.CreateOptions{})
+	return err
+}
+
+// newProgram returns the client of a ServiceAccount that may do everything, such as that of Flux.
+func (s userFixture) newProgram() client.Client {
+	s.t.Helper()
+	program, _ := s.newWarnedUser("system:serviceaccount:"+s.name("ci")+":program", "system:masters")
+	return program
+}
+
+func (u testUser) createsNamespace(ns *corev1.Namespace) error {
+	_, err := u.CoreV1().Namespaces().Create(u.scope.t.Context(), ns, metav1.CreateOptions{})
+	return err
+}
+
+func (u testUser) patchesNamespace(name, patch string, subresources ...string) error {
+	_, err := u.CoreV1().Namespaces().Patch(u.scope.t.Context(), name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}, subresources...)
+	return err
 }

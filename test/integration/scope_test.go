@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -80,7 +79,7 @@ func newScope(t *testing.T, cluster *testCluster) *testScope {
 	s := &scope{testCluster: cluster, t: t, id: id}
 	t.Cleanup(func() {
 		if cluster == sharedCluster {
-			s.deleteClusterObjects()
+			deleteClusterObjects(s)
 		}
 		if t.Failed() && cluster.operator != nil {
 			t.Logf("the operator's log of %s:\n%s", s.id, cluster.operator.Log(s.id))
@@ -120,153 +119,6 @@ func concurrently(n int, do func(i int) error) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
-}
-
-// newTemplate returns a template with the scope's selector and the objects of a YAML text.
-func (s templateFixture) newTemplate(
-	short, objects string, change ...func(*v1alpha1.NamespaceTemplate),
-) *v1alpha1.NamespaceTemplate {
-	s.t.Helper()
-	template := &v1alpha1.NamespaceTemplate{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name(short)},
-		Spec: v1alpha1.NamespaceTemplateSpec{
-			Namespaces: selectLabel(testLabel, s.id), Templates: rawObjects(s.t, objects),
-		},
-	}
-	for _, apply := range change {
-		apply(template)
-	}
-	return template
-}
-
-// createTemplate creates a template and returns when the operator has observed it.
-func (s templateFixture) createTemplate(
-	short, objects string, change ...func(*v1alpha1.NamespaceTemplate),
-) *v1alpha1.NamespaceTemplate {
-	s.t.Helper()
-	template := s.newTemplate(short, objects, change...)
-	require.NoError(s.t, s.client.Create(s.t.Context(), template))
-	s.waitTemplateObserved(template)
-	return template
-}
-
-// updateTemplate changes a template and returns when the operator has observed the change.
-func (s templateFixture) updateTemplate(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
-	s.t.Helper()
-	s.patchTemplate(template, change)
-	s.waitTemplateObserved(template)
-}
-
-// patchTemplate changes a template and returns at once.
-func (s templateFixture) patchTemplate(template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate)) {
-	s.t.Helper()
-	old := &v1alpha1.NamespaceTemplate{}
-	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(template), old))
-	changed := old.DeepCopy()
-	change(changed)
-	require.NoError(s.t, s.client.Patch(s.t.Context(), changed, client.MergeFrom(old)))
-	template.ObjectMeta, template.Spec = changed.ObjectMeta, changed.Spec
-}
-
-// updateTemplateUnvetted changes a template in a way that vetting denies. Such templates exist if they were stored
-// before the webhook was installed. It restarts the operator.
-func (s templateFixture) updateTemplateUnvetted(
-	template *v1alpha1.NamespaceTemplate, change func(*v1alpha1.NamespaceTemplate),
-) {
-	s.t.Helper()
-	require.NoError(s.t, s.operator.Kill())
-	s.disableVetting()
-	s.patchTemplate(template, change)
-	require.NoError(s.t, s.startOperator(s.t.Context()))
-	s.waitTemplateObserved(template)
-}
-
-// disableVetting deletes the webhook that vets templates, while the operator is down. The operator creates it again
-// when it starts.
-func (s templateFixture) disableVetting() {
-	s.t.Helper()
-	webhooks := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, webhooks))
-	webhooks.Webhooks = nil
-	require.NoError(s.t, s.client.Update(s.t.Context(), webhooks))
-	s.eventually(func(c *assert.CollectT) { // until the API server no longer calls the webhook
-		assert.NoError(c, s.client.Create(s.t.Context(), s.newTemplate("probe", configMap("a", "v")), client.DryRunAll))
-	})
-}
-
-// selectLabel returns a selector of namespaces with a label.
-func selectLabel(label, value string) v1alpha1.NamespaceSelector {
-	return v1alpha1.NamespaceSelector{
-		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{label: value}},
-	}
-}
-
-// withObjects has a template declare the objects of a YAML text.
-func withObjects(t *testing.T, text string) func(*v1alpha1.NamespaceTemplate) {
-	t.Helper()
-	all := rawObjects(t, text)
-	return func(template *v1alpha1.NamespaceTemplate) { template.Spec.Templates = all }
-}
-
-func deletesObjects(template *v1alpha1.NamespaceTemplate) {
-	template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
-}
-
-func reportsDrift(template *v1alpha1.NamespaceTemplate) {
-	template.Spec.DriftPolicy = v1alpha1.DriftReport
-}
-
-func ignoresFailures(template *v1alpha1.NamespaceTemplate) {
-	template.Spec.FailurePolicy = v1alpha1.FailureIgnore
-}
-
-func disablesTemplate(template *v1alpha1.NamespaceTemplate) {
-	template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
-}
-
-// requiresUse has a template select only the namespaces of users who have the verb use on it.
-func requiresUse(template *v1alpha1.NamespaceTemplate) {
-	template.Annotations = map[string]string{v1alpha1.RequirePermissionAnnotation: "true"}
-}
-
-// waitTemplateObserved waits until the operator has observed a template's generation.
-func (s templateFixture) waitTemplateObserved(template *v1alpha1.NamespaceTemplate) {
-	s.t.Helper()
-	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.GreaterOrEqual(c, status.ObservedGeneration, template.Generation)
-	})
-}
-
-// waitTemplateStatus waits until a template's status is as expected.
-func (s templateFixture) waitTemplateStatus(
-	template *v1alpha1.NamespaceTemplate, expect func(*assert.CollectT, v1alpha1.NamespaceTemplateStatus),
-) {
-	s.t.Helper()
-	s.eventually(func(c *assert.CollectT) {
-		found := &v1alpha1.NamespaceTemplate{}
-		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(template), found)) {
-			expect(c, found.Status)
-		}
-	})
-}
-
-// templateCondition returns a condition of a template, or the zero value if the template does not have it.
-func templateCondition(status v1alpha1.NamespaceTemplateStatus, name string) metav1.Condition {
-	for _, condition := range status.Conditions {
-		if condition.Type == name {
-			return condition
-		}
-	}
-	return metav1.Condition{}
-}
-
-// waitDriftedNamespaces waits until a template's status counts a number of namespaces with drift.
-func (s templateFixture) waitDriftedNamespaces(template *v1alpha1.NamespaceTemplate, namespaces int32) {
-	s.t.Helper()
-	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.Equal(c, namespaces, status.Namespaces.Drifted)
-		assert.Equal(c, metav1.ConditionTrue, templateCondition(status, v1alpha1.TemplatePopulated).Status)
-	})
 }
 
 // newNamespace returns a namespace of the scope, which is not created yet.
@@ -313,14 +165,6 @@ func (s *scope) createAsCreator(ns *corev1.Namespace) error {
 	return user.Create(s.t.Context(), ns)
 }
 
-// createPopulatedNamespace creates a namespace of the scope and returns when it is populated.
-func (s templateFixture) createPopulatedNamespace(short string, change ...func(*corev1.Namespace)) *corev1.Namespace {
-	s.t.Helper()
-	ns := s.createNamespace(short, change...)
-	s.waitPopulated(ns)
-	return ns
-}
-
 // preexistingNamespace returns a namespace that was created before nstpl was installed, so that its creator is unknown.
 // The namespace belongs to the scope only after applyLabels.
 func (s *scope) preexistingNamespace(change ...func(*corev1.Namespace)) *corev1.Namespace {
@@ -348,68 +192,6 @@ func (s *scope) applyLabels(ns *corev1.Namespace) {
 func (s *scope) patchNamespace(ns *corev1.Namespace, patch string) {
 	s.t.Helper()
 	require.NoError(s.t, s.client.Patch(s.t.Context(), ns.DeepCopy(), mergePatch(patch)))
-}
-
-// recreateNamespace creates a namespace as soon as no other of that name exists.
-func recreateNamespace(s *testScope, short string, change func(*corev1.Namespace)) *corev1.Namespace {
-	s.t.Helper()
-	var created *corev1.Namespace
-	s.eventually(func(c *assert.CollectT) {
-		ns := s.newNamespace(short, change)
-		if assert.NoError(c, s.createAsCreator(ns)) {
-			created = ns
-		}
-	})
-	return created
-}
-
-// waitPopulated waits until a namespace's Populated condition is True.
-func (s templateFixture) waitPopulated(ns *corev1.Namespace) {
-	s.t.Helper()
-	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Equal(c, corev1.ConditionTrue, condition.Status, condition.Message)
-	})
-}
-
-// waitNotPopulated waits until a namespace's Populated condition is False, with a message that contains a text.
-func (s templateFixture) waitNotPopulated(ns *corev1.Namespace, text string) {
-	s.t.Helper()
-	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Equal(c, corev1.ConditionFalse, condition.Status)
-		assert.Contains(c, condition.Message, text)
-	})
-}
-
-// waitInitialized waits until a namespace is no longer initializing.
-func (s templateFixture) waitInitialized(ns *corev1.Namespace) {
-	s.t.Helper()
-	s.eventually(func(c *assert.CollectT) {
-		found := &corev1.Namespace{}
-		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found)) {
-			assert.NotContains(c, found.Labels, v1alpha1.InitializingLabel)
-			assert.NotContains(c, found.Annotations, v1alpha1.PendingAnnotation)
-		}
-	})
-}
-
-// waitCondition waits until a namespace's Populated condition is as expected. A missing condition is the zero value.
-func (s templateFixture) waitCondition(ns *corev1.Namespace, expect func(*assert.CollectT, corev1.NamespaceCondition)) {
-	s.t.Helper()
-	s.eventually(func(c *assert.CollectT) {
-		found := &corev1.Namespace{}
-		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found)) {
-			expect(c, populatedCondition(found))
-		}
-	})
-}
-
-func populatedCondition(ns *corev1.Namespace) corev1.NamespaceCondition {
-	for _, condition := range ns.Status.Conditions {
-		if condition.Type == v1alpha1.NamespacePopulated {
-			return condition
-		}
-	}
-	return corev1.NamespaceCondition{}
 }
 
 // waitEvent waits for an Event about a namespace with a type, a reason, and a note that contains a text.
@@ -515,4 +297,45 @@ func (s *scope) addFinalizer(ns *corev1.Namespace, like client.Object) (remove f
 // mergePatch returns a JSON merge patch.
 func mergePatch(body string) client.Patch {
 	return client.RawPatch(types.MergePatchType, []byte(body))
+}
+
+// patchLabel sets a label of a namespace as an administrator, or removes it if the value is empty.
+func (s *scope) patchLabel(ns *corev1.Namespace, key, value string) {
+	s.t.Helper()
+	var label any
+	if value != "" {
+		label = value
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: label}}})
+	require.NoError(s.t, err)
+	s.patchNamespace(ns, string(body))
+}
+
+// addFinalizerToNamespace keeps a namespace terminating until remove is called.
+func (s *scope) addFinalizerToNamespace(short string) (remove func()) {
+	s.t.Helper()
+	patch := func(body string) {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}}
+		require.NoError(s.t, s.client.Patch(s.t.Context(), ns, client.RawPatch(types.MergePatchType, []byte(body))))
+	}
+	patch(`{"metadata": {"finalizers": ["nstpl.dev/test"]}}`)
+	return func() { patch(`{"metadata": {"finalizers": null}}`) }
+}
+
+// patchLike changes the object in a namespace that has the kind and name of a YAML object.
+func (s *scope) patchLike(as client.Client, ns *corev1.Namespace, like, patch string) error {
+	object := parseYAML(s.t, like)[0]
+	object.SetNamespace(ns.Name)
+	return as.Patch(s.t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": object.GetAPIVersion(), "kind": object.GetKind(),
+		"metadata": map[string]any{"name": object.GetName(), "namespace": ns.Name},
+	}}, mergePatch(patch))
+}
+
+// deleteIn deletes the objects of a YAML text in a namespace.
+func (s *scope) deleteIn(ns *corev1.Namespace, objects string) {
+	s.t.Helper()
+	for _, object := range parseYAML(s.t, objects) {
+		s.delete(s.mustGet(ns, object))
+	}
 }

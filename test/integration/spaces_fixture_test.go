@@ -1,17 +1,24 @@
 package integration_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,6 +27,9 @@ import (
 	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
+
+// spaceFixture creates PolicySpaces and namespaces in them, and waits until their usage is counted.
+type spaceFixture struct{ templateFixture }
 
 // createSpace creates a policyspace of the scope. Its quota has pairs of a resource and its limit.
 func (s spaceFixture) createSpace(short, parent string, hard ...string) *v1alpha1.PolicySpace {
@@ -162,4 +172,127 @@ func (s spaceFixture) expectQuotaExceeded(err error, short, requested, limit str
 		limit)
 	require.ErrorContains(s.t, err, want)
 	require.True(s.t, strings.HasSuffix(err.Error(), codes.QuotaExceeded.AddTo("")), "%v", err)
+}
+
+// createLimitedSpace creates a policyspace, and returns when its limits on namespaces are enforced.
+func (s spaceFixture) createLimitedSpace(space *v1alpha1.PolicySpace, change ...func(*v1alpha1.PolicySpace)) {
+	s.t.Helper()
+	for _, apply := range change {
+		apply(space)
+	}
+	require.NoError(s.t, s.client.Create(s.t.Context(), space))
+	s.eventually(func(c *assert.CollectT) {
+		current := &v1alpha1.PolicySpace{}
+		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(space), current)) {
+			assert.True(c, apimeta.IsStatusConditionTrue(current.Status.Conditions, v1alpha1.PolicySpaceReady))
+			assert.Equal(c, current.Generation, current.Status.ObservedGeneration)
+		}
+	})
+}
+
+// createInSpace creates a namespace in a policyspace as a user. It tries again after errors that are not denials.
+func (s spaceFixture) createInSpace(as client.Client, short, space string) error {
+	isRetriable := func(err error) bool { return !apierrors.IsForbidden(err) }
+	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: 15}
+	isFirst := true
+	return retry.OnError(backoff, isRetriable, func() error {
+		err := as.Create(context.WithoutCancel(s.t.Context()), s.newNamespace(short, s.inSpace(space)))
+		if !isFirst && apierrors.IsAlreadyExists(err) {
+			return nil // the answer to an earlier attempt was lost
+		}
+		isFirst = false
+		return err
+	})
+}
+
+// countByCreator returns how many namespaces are in some policyspaces, in all and by creator.
+func (s spaceFixture) countByCreator(spaces ...string) (total int, creators map[string]int) {
+	s.t.Helper()
+	creators = map[string]int{}
+	for _, space := range spaces {
+		list := &corev1.NamespaceList{}
+		require.NoError(s.t, s.client.List(s.t.Context(), list,
+			client.MatchingLabels{v1alpha1.PolicySpaceLabel: s.name(space)}))
+		for i := range list.Items {
+			total++
+			creators[list.Items[i].Annotations[v1alpha1.CreatorAnnotation]]++
+		}
+	}
+	return total, creators
+}
+
+// losesNamespaces has a webhook deny some namespaces after the operator has allowed them, and returns what makes it deny
+// one.
+func (s spaceFixture) losesNamespaces() func(*corev1.Namespace) {
+	s.t.Helper()
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name("denies")},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name:         "denies.example.com",
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/nothing")},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule: admissionregistrationv1.Rule{
+					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"namespaces"},
+				},
+			}},
+			ObjectSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{"lost": "true"}},
+			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
+			AdmissionReviewVersions: []string{"v1"},
+		}},
+	}
+	require.NoError(s.t, s.client.Create(s.t.Context(), configuration))
+	s.t.Cleanup(func() { _ = s.client.Delete(context.Background(), configuration) })
+	s.eventually(func(c *assert.CollectT) {
+		err := s.client.Create(s.t.Context(), s.newNamespace("probe", withLabel("lost", "true")), client.DryRunAll)
+		assert.ErrorContains(c, err, "denies.example.com")
+	})
+	return withLabel("lost", "true")
+}
+
+// sendForgedReview sends a review like the API server's, by which a namespace is about to use a number of pods in all.
+// It returns whether the review is allowed, or the HTTP status of an answer that is not a review.
+func (s spaceFixture) sendForgedReview(
+	ctx context.Context, from *http.Client, counter *corev1.ResourceQuota, pods int,
+) (allowed bool, status int, err error) {
+	after := counter.DeepCopy()
+	after.Status.Used = resourceList("pods", fmt.Sprint(pods))
+	body := func(object *corev1.ResourceQuota) runtime.RawExtension {
+		object.APIVersion, object.Kind = "v1", "ResourceQuota"
+		data, _ := json.Marshal(object) // a ResourceQuota can always be encoded
+		return runtime.RawExtension{Raw: data}
+	}
+	review := admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: "forged", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "ResourceQuota"},
+			Resource:    metav1.GroupVersionResource{Version: "v1", Resource: "resourcequotas"},
+			SubResource: "status", Name: counter.Name, Namespace: counter.Namespace, Operation: admissionv1.Update,
+			UserInfo: authenticationv1.UserInfo{Username: "system:apiserver", Groups: []string{"system:masters"}},
+			Object:   body(after), OldObject: body(counter.DeepCopy()),
+		},
+	}
+	data, err := json.Marshal(review)
+	if err != nil {
+		return false, 0, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+s.webhookAddress+"/validate",
+		bytes.NewReader(data))
+	if err != nil {
+		return false, 0, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := from.Do(request)
+	if err != nil {
+		return false, 0, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return false, response.StatusCode, nil
+	}
+	answer := admissionv1.AdmissionReview{}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return false, 0, err
+	}
+	return answer.Response.Allowed, http.StatusOK, nil
 }
