@@ -3,7 +3,6 @@ package integration_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -90,6 +89,7 @@ func TestHeldWritesAreJudgedByTheLabelsOfTemplates(t *testing.T) {
 		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "default"},
 			&corev1.ServiceAccount{}))
 	})
+	position := s.auditPosition()
 	done := make(chan error, 1)
 	go func() {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "host"}, Spec: corev1.PodSpec{
@@ -98,10 +98,13 @@ func TestHeldWritesAreJudgedByTheLabelsOfTemplates(t *testing.T) {
 		_, err := user.CoreV1().Pods(ns.Name).Create(t.Context(), pod, metav1.CreateOptions{})
 		done <- err
 	}()
+	// A later write of a user who does not wait ends before the one that is held.
+	s.waitReceived(position, s.name("jane"), ns.Name, 1)
+	require.NoError(t, s.client.Create(t.Context(), newConfigMap(ns.Name, "admins")))
 	select {
 	case err := <-done:
 		require.Fail(t, "the pod was not held", "%v", err)
-	case <-time.After(time.Second): // it was judged before the label exists
+	default:
 	}
 	s.createTemplate("psa", "", labelsNamespaces(enforceLabel, "baseline"))
 	waitLabels(s, ns, enforceLabel, "baseline")

@@ -48,6 +48,23 @@ func (s writeFixture) writesSince(position int, counted func(request) bool) []re
 	return writes
 }
 
+// waitReceived waits until the API server has received a number of writes of a user in a namespace, after a position of
+// the audit log. It does not wait for their ends.
+func (s writeFixture) waitReceived(position int, user, namespace string, number int) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		requests, err := s.audit.Read()
+		assert.NoError(c, err)
+		received := 0
+		for _, r := range requests[position:] {
+			if r.Stage == "RequestReceived" && r.Requester() == user && r.ObjectRef.Namespace == namespace {
+				received++
+			}
+		}
+		assert.GreaterOrEqual(c, received, number)
+	})
+}
+
 // auditPosition returns the current end of the audit log.
 func (s writeFixture) auditPosition() int {
 	s.t.Helper()
