@@ -61,15 +61,19 @@ func (s snapshot) differencesSince(before snapshot) []difference {
 	return found
 }
 
-// content returns the JSON of what a client wrote into an object: without status, server-side metadata and
-// certificates.
+// content returns the JSON of what a client wrote into an object: without status, server-side metadata, certificates,
+// and the creator, whom admission records and keeps.
 func content(object *unstructured.Unstructured) string {
 	fields := maps.Clone(object.Object)
 	delete(fields, "status")
-	fields["metadata"] = map[string]any{
-		"labels": object.GetLabels(), "annotations": object.GetAnnotations(), "finalizers": object.GetFinalizers(),
-		"deleting": object.GetDeletionTimestamp() != nil,
-	}
+	annotations := object.GetAnnotations() // a copy
+	delete(annotations, v1alpha1.CreatorAnnotation)
+	fields["metadata"] = struct {
+		Labels      map[string]string `json:"labels,omitempty"`
+		Annotations map[string]string `json:"annotations,omitempty"`
+		Finalizers  []string          `json:"finalizers,omitempty"`
+		IsDeleted   bool              `json:"isDeleted,omitempty"`
+	}{object.GetLabels(), annotations, object.GetFinalizers(), object.GetDeletionTimestamp() != nil}
 	if webhooks, found, _ := unstructured.NestedSlice(object.Object, "webhooks"); found {
 		for _, webhook := range webhooks {
 			unstructured.RemoveNestedField(webhook.(map[string]any), "clientConfig", "caBundle")
@@ -197,6 +201,9 @@ func TestSnapshotsDiffer(t *testing.T) {
 			o.Object["status"] = map[string]any{"phase": "Active"}
 			o.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "kubectl"}})
 		}), before["ClusterRole edit"]), nil},
+		"the creator": {of(before["ClusterRole edit"], object("Namespace", "default", "6", func(o *unstructured.Unstructured) {
+			o.SetAnnotations(map[string]string{v1alpha1.CreatorAnnotation: "admin"})
+		})), nil},
 		"a namespace": {of(before["Namespace default"], before["ClusterRole edit"], object("Namespace", "left", "3")),
 			[]string{"Namespace left"}},
 		"an object that is missing": {of(before["Namespace default"]), []string{"ClusterRole edit is missing"}},
