@@ -160,40 +160,53 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 	})
 
 	t.Run("an adopted namespace is managed and stays managed without the annotation", func(t *testing.T) {
-		s := s.withT(t)
-		mustApplyTree(s, root, files, true)
-		waitInTree(s, ns, true)
-		s.waitAbsent(ns, foreign)
-		s.waitPresent(ns, documents(declared, viewerBinding(root+".viewers"), podQuota("quota")))
-		s.waitPopulated(ns)
-		mustApplyTree(s, root, files, false)
-		s.restartOperator(t)
-		s.createObjects(ns.Name, foreign)
-		s.waitAbsent(ns, foreign)
-		waitInTree(s, ns, true)
-		found := &corev1.Namespace{}
-		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
-		require.False(t, hierarchy.Adopted(found))
+		expectAdoptedNamespaceIsManaged(t, s.withT(t), root, ns, foreign, declared, files)
 	})
 
 	t.Run("a namespace can move within the tree and has to be adopted again after it left", func(t *testing.T) {
-		s := s.withT(t)
-		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+root+`"}}}`)
-		s.eventually(func(c *assert.CollectT) {
-			assert.Equal(c, map[string]string{"root": "1"}, s.spaceDepths(c, ns.Name))
-		})
-		s.waitPresent(ns, viewerBinding(root+".viewers"))
-		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
-		waitInTree(s, ns, false)
-		s.waitAbsent(ns, viewerBinding(root+".viewers"))
-		s.createObjects(ns.Name, foreign)
-		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+team+`"}}}`)
-		waitNotAdopted(s, ns, root)
-		kept := storedContents(s, ns, foreign)
-		s.updateTemplate(ordinary, withObjects(t, configMap("ordinary", "4")))
-		s.waitPresent(ns, configMap("ordinary", "4"))
-		require.Equal(t, kept, storedContents(s, ns, foreign))
+		expectMovedNamespaceIsAdoptedAgain(t, s.withT(t), root, team, ns, ordinary, foreign)
 	})
+}
+
+func expectAdoptedNamespaceIsManaged(
+	t *testing.T, s *testScope, root string, ns *corev1.Namespace, foreign, declared string, files policyTree,
+) {
+	t.Helper()
+	mustApplyTree(s, root, files, true)
+	waitInTree(s, ns, true)
+	s.waitAbsent(ns, foreign)
+	s.waitPresent(ns, documents(declared, viewerBinding(root+".viewers"), podQuota("quota")))
+	s.waitPopulated(ns)
+	mustApplyTree(s, root, files, false)
+	s.restartOperator(t)
+	s.createObjects(ns.Name, foreign)
+	s.waitAbsent(ns, foreign)
+	waitInTree(s, ns, true)
+	found := &corev1.Namespace{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
+	require.False(t, hierarchy.Adopted(found))
+}
+
+func expectMovedNamespaceIsAdoptedAgain(
+	t *testing.T, s *testScope, root, team string, ns *corev1.Namespace, ordinary *v1alpha1.NamespaceTemplate,
+	foreign string,
+) {
+	t.Helper()
+	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+root+`"}}}`)
+	s.eventually(func(c *assert.CollectT) {
+		assert.Equal(c, map[string]string{"root": "1"}, s.spaceDepths(c, ns.Name))
+	})
+	s.waitPresent(ns, viewerBinding(root+".viewers"))
+	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
+	waitInTree(s, ns, false)
+	s.waitAbsent(ns, viewerBinding(root+".viewers"))
+	s.createObjects(ns.Name, foreign)
+	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+team+`"}}}`)
+	waitNotAdopted(s, ns, root)
+	kept := storedContents(s, ns, foreign)
+	s.updateTemplate(ordinary, withObjects(t, configMap("ordinary", "4")))
+	s.waitPresent(ns, configMap("ordinary", "4"))
+	require.Equal(t, kept, storedContents(s, ns, foreign))
 }
 
 // A tree with the names of existing policyspaces does not change the objects of the namespaces in them.

@@ -211,97 +211,112 @@ func TestSCCRecordCannotBeChangedThroughSubresources(t *testing.T) {
 	})
 }
 
+// newWindowsPod returns a pod for Windows.
+func newWindowsPod(namespace string, change ...func(*corev1.PodSpec)) *corev1.Pod {
+	return newPod(namespace, "w", func(p *corev1.Pod) {
+		p.Spec.OS = &corev1.PodOS{Name: corev1.Windows}
+		for _, do := range change {
+			do(&p.Spec)
+		}
+	})
+}
+
+// runsHostProcess makes a container a process of the host.
+func runsHostProcess(spec *corev1.PodSpec) {
+	spec.HostNetwork = true
+	spec.Containers[0].SecurityContext = &corev1.SecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{
+		HostProcess: new(true), RunAsUserName: new(`NT AUTHORITY\SYSTEM`),
+	}}
+}
+
 // Windows pods are restricted like Linux pods.
 func TestSCCRestrictsWindowsPods(t *testing.T) {
 	t.Parallel()
 	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name
 	jane, _ := s.newPodAdmin("jane")
-	windows := func(change ...func(*corev1.PodSpec)) *corev1.Pod {
-		return newPod(ns, "w", func(p *corev1.Pod) {
-			p.Spec.OS = &corev1.PodOS{Name: corev1.Windows}
-			for _, do := range change {
-				do(&p.Spec)
-			}
-		})
-	}
-	hostProcess := func(spec *corev1.PodSpec) {
-		spec.HostNetwork = true
-		spec.Containers[0].SecurityContext = &corev1.SecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{
-			HostProcess: new(true), RunAsUserName: new(`NT AUTHORITY\SYSTEM`),
-		}}
-	}
 
 	t.Run("a restricted pod gets only fields that Windows supports", func(t *testing.T) {
-		s := s.withT(t)
-		s.eventually(func(c *assert.CollectT) {
-			pod := windows()
-			if assert.NoError(c, jane.Create(t.Context(), pod, client.DryRunAll)) {
-				assert.Equal(c, "restricted", pod.Annotations[v1alpha1.SCCAnnotation])
-				assert.Equal(c, &corev1.SecurityContext{RunAsNonRoot: new(true)},
-					pod.Spec.Containers[0].SecurityContext,
-					"admission sets only fields that Windows supports")
-			}
-		})
+		expectFieldsForWindows(t, s.withT(t), ns, jane)
 	})
 
-	t.Run("privileged fields are denied", func(t *testing.T) {
-		for denial, change := range map[string]func(*corev1.PodSpec){
-			"windowsOptions.hostProcess": hostProcess,
-			"spec.securityContext.windowsOptions.hostProcess": func(spec *corev1.PodSpec) {
-				spec.HostNetwork = true
-				spec.SecurityContext = &corev1.PodSecurityContext{
-					WindowsOptions: &corev1.WindowsSecurityContextOptions{
-						HostProcess: new(true), RunAsUserName: new("a"),
-					},
-				}
-			},
-			"spec.hostNetwork": func(spec *corev1.PodSpec) { spec.HostNetwork = true },
-			"hostPath volumes": func(spec *corev1.PodSpec) {
-				spec.Volumes = []corev1.Volume{{
-					Name: "c", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: `C:\`}},
-				}}
-			},
-			"hostPort": func(spec *corev1.PodSpec) {
-				spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 1}}
-			},
-			"runAsUserName": func(spec *corev1.PodSpec) {
-				spec.SecurityContext = &corev1.PodSecurityContext{
-					WindowsOptions: &corev1.WindowsSecurityContextOptions{RunAsUserName: new("ContainerAdministrator")},
-				}
-			},
-		} {
-			err := jane.Create(t.Context(), windows(change), client.DryRunAll)
-			require.True(t, apierrors.IsForbidden(err), "%s: %v", denial, err)
-			require.ErrorContains(t, err, denial)
-			undeclared := windows(change)
-			undeclared.Spec.OS, undeclared.Spec.NodeSelector = nil, map[string]string{corev1.LabelOSStable: "windows"}
-			err = jane.Create(t.Context(), undeclared, client.DryRunAll)
-			require.True(t, apierrors.IsForbidden(err), "%s: %v", denial, err)
-			require.ErrorContains(t, err, denial)
-		}
-	})
+	t.Run("privileged fields are denied", func(t *testing.T) { expectPrivilegedWindowsFieldsDenied(t, ns, jane) })
 
 	t.Run("HostProcess containers need a constraint that allows privileged containers", func(t *testing.T) {
-		s := s.withT(t)
-		pod := windows(hostProcess)
-		require.NoError(t, s.client.Create(t.Context(), pod))
-		require.Equal(t, "privileged", pod.Annotations[v1alpha1.SCCAnnotation])
-		pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
-			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
-		}
-		require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), pod.DeepCopy()),
-			"hostProcess")
-		plain := windows()
-		plain.Name = "plain"
-		require.NoError(t, jane.Create(t.Context(), plain))
-		plain.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-			Name: "d", Image: "d",
-			SecurityContext: &corev1.SecurityContext{
-				WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true)},
-			},
-		}}}
-		require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), plain.DeepCopy()),
-			"spec.ephemeralContainers[0].securityContext.windowsOptions.hostProcess")
+		expectHostProcessNeedsPrivileged(t, s.withT(t), ns, jane)
 	})
+}
+
+func expectFieldsForWindows(t *testing.T, s *testScope, ns string, jane client.Client) {
+	t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		pod := newWindowsPod(ns)
+		if assert.NoError(c, jane.Create(t.Context(), pod, client.DryRunAll)) {
+			assert.Equal(c, "restricted", pod.Annotations[v1alpha1.SCCAnnotation])
+			assert.Equal(c, &corev1.SecurityContext{RunAsNonRoot: new(true)},
+				pod.Spec.Containers[0].SecurityContext,
+				"admission sets only fields that Windows supports")
+		}
+	})
+}
+
+func expectPrivilegedWindowsFieldsDenied(t *testing.T, ns string, jane client.Client) {
+	t.Helper()
+	for denial, change := range map[string]func(*corev1.PodSpec){
+		"windowsOptions.hostProcess": runsHostProcess,
+		"spec.securityContext.windowsOptions.hostProcess": func(spec *corev1.PodSpec) {
+			spec.HostNetwork = true
+			spec.SecurityContext = &corev1.PodSecurityContext{
+				WindowsOptions: &corev1.WindowsSecurityContextOptions{
+					HostProcess: new(true), RunAsUserName: new("a"),
+				},
+			}
+		},
+		"spec.hostNetwork": func(spec *corev1.PodSpec) { spec.HostNetwork = true },
+		"hostPath volumes": func(spec *corev1.PodSpec) {
+			spec.Volumes = []corev1.Volume{{
+				Name: "c", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: `C:\`}},
+			}}
+		},
+		"hostPort": func(spec *corev1.PodSpec) {
+			spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 1}}
+		},
+		"runAsUserName": func(spec *corev1.PodSpec) {
+			spec.SecurityContext = &corev1.PodSecurityContext{
+				WindowsOptions: &corev1.WindowsSecurityContextOptions{RunAsUserName: new("ContainerAdministrator")},
+			}
+		},
+	} {
+		err := jane.Create(t.Context(), newWindowsPod(ns, change), client.DryRunAll)
+		require.True(t, apierrors.IsForbidden(err), "%s: %v", denial, err)
+		require.ErrorContains(t, err, denial)
+		undeclared := newWindowsPod(ns, change)
+		undeclared.Spec.OS, undeclared.Spec.NodeSelector = nil, map[string]string{corev1.LabelOSStable: "windows"}
+		err = jane.Create(t.Context(), undeclared, client.DryRunAll)
+		require.True(t, apierrors.IsForbidden(err), "%s: %v", denial, err)
+		require.ErrorContains(t, err, denial)
+	}
+}
+
+func expectHostProcessNeedsPrivileged(t *testing.T, s *testScope, ns string, jane client.Client) {
+	t.Helper()
+	pod := newWindowsPod(ns, runsHostProcess)
+	require.NoError(t, s.client.Create(t.Context(), pod))
+	require.Equal(t, "privileged", pod.Annotations[v1alpha1.SCCAnnotation])
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
+	}
+	require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), pod.DeepCopy()),
+		"hostProcess")
+	plain := newWindowsPod(ns)
+	plain.Name = "plain"
+	require.NoError(t, jane.Create(t.Context(), plain))
+	plain.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+		Name: "d", Image: "d",
+		SecurityContext: &corev1.SecurityContext{
+			WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true)},
+		},
+	}}}
+	require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), plain.DeepCopy()),
+		"spec.ephemeralContainers[0].securityContext.windowsOptions.hostProcess")
 }
