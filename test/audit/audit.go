@@ -43,10 +43,8 @@ type Request struct {
 	Verb       string
 	RequestURI string
 	User       struct{ Username string }
-	// ImpersonatedUser is the user as whom User sent the request, or empty.
-	ImpersonatedUser struct{ Username string }
-	UserAgent        string
-	ObjectRef        struct {
+	UserAgent  string
+	ObjectRef  struct {
 		Resource, Subresource, APIGroup string
 		Namespace, Name                 string
 	}
@@ -123,11 +121,6 @@ func Count(requests []Request) map[string]int {
 		counts[what]++
 	}
 	return counts
-}
-
-// Requester returns the user whose permissions count.
-func (r Request) Requester() string {
-	return cmp.Or(r.ImpersonatedUser.Username, r.User.Username)
 }
 
 // isForcedApply reports whether a request is a server-side apply as the operator and nstpl-sync send it. Other patches

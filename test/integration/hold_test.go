@@ -59,7 +59,7 @@ func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 		done <- user.CoreV1().ConfigMaps(ns.Name).Delete(t.Context(), "kube-root-ca.crt", metav1.DeleteOptions{})
 	}()
 	// Users with the verb initialize do not wait. Their later writes end before those that are held.
-	s.waitReceived(position, s.name("jane"), ns.Name, 3)
+	s.waitReceived(position, ns.Name, 3)
 	require.NoError(t,
 		s.client.Create(t.Context(),
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "admins", Namespace: ns.Name}}))

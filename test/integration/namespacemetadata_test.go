@@ -99,7 +99,7 @@ func TestHeldWritesAreJudgedByTheLabelsOfTemplates(t *testing.T) {
 		done <- err
 	}()
 	// A later write of a user who does not wait ends before the one that is held.
-	s.waitReceived(position, s.name("jane"), ns.Name, 1)
+	s.waitReceived(position, ns.Name, 1)
 	require.NoError(t, s.client.Create(t.Context(), newConfigMap(ns.Name, "admins")))
 	select {
 	case err := <-done:

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -46,7 +48,7 @@ func (cluster *testCluster) reset(ctx context.Context, timeout time.Duration) er
 		left = now.differencesSince(cluster.pristine)
 		undone = cluster.undo(ctx, left, time.Since(start) > recordTimeout)
 		if len(left) > 0 {
-			return false, cluster.waitNamespacesGone(ctx, left)
+			return false, errors.Join(cluster.waitNamespacesGone(ctx, left), cluster.finishPods(ctx))
 		}
 		return true, nil
 	})
@@ -114,10 +116,12 @@ func (cluster *testCluster) undo(ctx context.Context, changes []difference, incl
 			return 2
 		}
 	}
+	isTemplate := func(d difference) bool { return d.object().GetKind() == "NamespaceTemplate" }
+	needsPermissions := slices.ContainsFunc(changes, isTemplate)
 	slices.SortStableFunc(changes, func(a, b difference) int { return rank(a) - rank(b) })
 	var errs []error
 	for _, d := range changes {
-		if isRecord(d.object()) && !includesRecords {
+		if isRecord(d.object()) && !includesRecords || isNewPermission(d) && needsPermissions {
 			continue
 		}
 		if err := d.undo(ctx, cluster.client); client.IgnoreNotFound(err) != nil {
@@ -125,6 +129,12 @@ func (cluster *testCluster) undo(ctx context.Context, changes []difference, incl
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// isNewPermission reports whether a test created a role or binding. The operator may need it to delete what a template
+// declares.
+func isNewPermission(d difference) bool {
+	return d.before == nil && d.after.GroupVersionKind().Group == rbacv1.GroupName
 }
 
 func (d difference) object() *unstructured.Unstructured {
@@ -157,6 +167,24 @@ func (d difference) undo(ctx context.Context, as client.Client) error {
 		original.SetUID(d.after.GetUID())
 		return as.Update(ctx, original)
 	}
+}
+
+// finishPods deletes the pods that are being deleted. They may be bound to a node, and no kubelet ends them.
+func (cluster *testCluster) finishPods(ctx context.Context) error {
+	pods := &corev1.PodList{}
+	if err := cluster.client.List(ctx, pods); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		if pods.Items[i].DeletionTimestamp == nil {
+			continue
+		}
+		err := cluster.client.Delete(ctx, &pods.Items[i], client.GracePeriodSeconds(0))
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // waitNamespacesGone waits until no new namespace is left. It lists only namespaces.

@@ -61,13 +61,21 @@ func (s snapshot) differencesSince(before snapshot) []difference {
 	return found
 }
 
-// content returns the JSON of what a client wrote into an object: without status, server-side metadata, certificates,
-// and the creator, whom admission records and keeps.
+// keptAnnotations are written once. Admission denies their removal, or the operator keeps them.
+var keptAnnotations = []string{
+	v1alpha1.CreatorAnnotation, v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation,
+	v1alpha1.AccountUIDAnnotation, v1alpha1.NextAccountUIDAnnotation,
+}
+
+// content returns the JSON of what a client wrote into an object: without status, server-side metadata, certificates
+// and keptAnnotations.
 func content(object *unstructured.Unstructured) string {
 	fields := maps.Clone(object.Object)
 	delete(fields, "status")
 	annotations := object.GetAnnotations() // a copy
-	delete(annotations, v1alpha1.CreatorAnnotation)
+	for _, key := range keptAnnotations {
+		delete(annotations, key)
+	}
 	fields["metadata"] = struct {
 		Labels      map[string]string `json:"labels,omitempty"`
 		Annotations map[string]string `json:"annotations,omitempty"`
@@ -201,9 +209,10 @@ func TestSnapshotsDiffer(t *testing.T) {
 			o.Object["status"] = map[string]any{"phase": "Active"}
 			o.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "kubectl"}})
 		}), before["ClusterRole edit"]), nil},
-		"the creator": {of(before["ClusterRole edit"], object("Namespace", "default", "6", func(o *unstructured.Unstructured) {
-			o.SetAnnotations(map[string]string{v1alpha1.CreatorAnnotation: "admin"})
-		})), nil},
+		"the creator": {of(before["ClusterRole edit"], object("Namespace", "default", "6",
+			func(o *unstructured.Unstructured) {
+				o.SetAnnotations(map[string]string{v1alpha1.CreatorAnnotation: "admin"})
+			})), nil},
 		"a namespace": {of(before["Namespace default"], before["ClusterRole edit"], object("Namespace", "left", "3")),
 			[]string{"Namespace left"}},
 		"an object that is missing": {of(before["Namespace default"]), []string{"ClusterRole edit is missing"}},

@@ -17,6 +17,9 @@ type request = audit.Request
 
 const operatorUser = v1alpha1.OperatorUser
 
+// administrator is the name of the user of a cluster's client.
+const administrator = "admin"
+
 // undeclaredName is a part of the names of objects that others create and that an authoritative template deletes.
 const undeclaredName = "undeclared"
 
@@ -48,16 +51,16 @@ func (s writeFixture) writesSince(position int, counted func(request) bool) []re
 	return writes
 }
 
-// waitReceived waits until the API server has received a number of writes of a user in a namespace, after a position of
-// the audit log. It does not wait for their ends.
-func (s writeFixture) waitReceived(position int, user, namespace string, number int) {
+// waitReceived waits until the API server has received a number of the test's writes in a namespace, after a position of
+// the audit log. It does not wait for their ends. The writes are an administrator's, who may impersonate another user.
+func (s writeFixture) waitReceived(position int, namespace string, number int) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		requests, err := s.audit.Read()
 		assert.NoError(c, err)
 		received := 0
 		for _, r := range requests[position:] {
-			if r.Stage == "RequestReceived" && r.Requester() == user && r.ObjectRef.Namespace == namespace {
+			if r.Stage == "RequestReceived" && r.User.Username == administrator && r.ObjectRef.Namespace == namespace {
 				received++
 			}
 		}
