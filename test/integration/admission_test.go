@@ -214,7 +214,7 @@ func TestAdmissionRequiresOptOutVerb(t *testing.T) {
 
 func TestAdmissionOptsOutNamespacesOfListedUsers(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	s.createTemplate("defaults", configMap("a", "v"))
 	list := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{

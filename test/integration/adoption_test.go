@@ -30,7 +30,7 @@ func (f policyTree) addNamespace(path, name string) policyTree {
 }
 
 // applyTree does the same as "kubectl nstpl hydrate ROOT | kubectl apply", and returns the output of kubectl.
-func (s *testScope) applyTree(root string, files policyTree, adopt bool) (string, error) {
+func applyTree(s *testScope, root string, files policyTree, adopt bool) (string, error) {
 	s.t.Helper()
 	fs := fstest.MapFS{}
 	for path, content := range files {
@@ -54,14 +54,14 @@ func (s *testScope) applyTree(root string, files policyTree, adopt bool) (string
 	return s.kubectl(s.t.Context(), stream.String(), "apply", "--filename", "-")
 }
 
-func (s *testScope) mustApplyTree(root string, files policyTree, adopt bool) {
+func mustApplyTree(s *testScope, root string, files policyTree, adopt bool) {
 	s.t.Helper()
-	_, err := s.applyTree(root, files, adopt)
+	_, err := applyTree(s, root, files, adopt)
 	require.NoError(s.t, err)
 }
 
 // storedContents returns the stored objects that a YAML text names, without the fields that change at every write.
-func (s *testScope) storedContents(ns *corev1.Namespace, objects string) []map[string]any {
+func storedContents(s *testScope, ns *corev1.Namespace, objects string) []map[string]any {
 	s.t.Helper()
 	var found []map[string]any
 	for _, object := range parseYAML(s.t, objects) {
@@ -75,7 +75,7 @@ func (s *testScope) storedContents(ns *corev1.Namespace, objects string) []map[s
 }
 
 // waitInTree waits until a tree manages a namespace, or until no tree does.
-func (s *testScope) waitInTree(ns *corev1.Namespace, inTree bool) {
+func waitInTree(s *testScope, ns *corev1.Namespace, inTree bool) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := &corev1.Namespace{}
@@ -87,7 +87,7 @@ func (s *testScope) waitInTree(ns *corev1.Namespace, inTree bool) {
 }
 
 // waitNotAdopted waits until a namespace's condition reports that a tree does not manage it because it is not adopted.
-func (s *testScope) waitNotAdopted(ns *corev1.Namespace, tree string) {
+func waitNotAdopted(s *testScope, ns *corev1.Namespace, tree string) {
 	s.t.Helper()
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
@@ -100,7 +100,7 @@ func (s *testScope) waitNotAdopted(ns *corev1.Namespace, tree string) {
 // A namespace that existed before a tree declares it keeps all its objects until it is adopted.
 func TestTreeDoesNotManageExistingNamespacesUntilAdopted(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	root, team := s.name("root"), s.name("team")
 	ns := s.createNamespace("existing")
 	added := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
@@ -111,7 +111,7 @@ func TestTreeDoesNotManageExistingNamespacesUntilAdopted(t *testing.T) {
 	// The last Role has the name of a Role that the tree declares.
 	before := documents(foreign, readerRole("job-creator", "configmaps"))
 	s.createObjects(ns.Name, before)
-	contents := s.storedContents(ns, before)
+	contents := storedContents(s, ns, before)
 
 	declared := `
 apiVersion: rbac.authorization.k8s.io/v1
@@ -125,10 +125,10 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 		team + "/" + ns.Name + "/role.yaml":  declared,
 		team + "/" + ns.Name + "/quota.yaml": podQuota("quota"),
 	}.addNamespace(team+"/"+ns.Name, ns.Name).addNamespace(team+"/"+added.Name, added.Name)
-	s.mustApplyTree(root, files, false)
-	s.waitInTree(added, true)
+	mustApplyTree(s, root, files, false)
+	waitInTree(s, added, true)
 	s.waitPresent(added, viewerBinding(root+".viewers"))
-	s.waitNotAdopted(ns, root)
+	waitNotAdopted(s, ns, root)
 	s.waitEvent(ns, corev1.EventTypeWarning, "NotAdopted", "is left alone")
 	expectNotManaged := func(t *testing.T, value string) {
 		t.Helper()
@@ -136,10 +136,10 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 		s.updateTemplate(ordinary, withObjects(t, configMap("ordinary", value)))
 		// other templates still apply; this also shows that the operator has reconciled the namespace
 		s.waitPresent(ns, configMap("ordinary", value))
-		require.Equal(t, contents, s.storedContents(ns, before))
+		require.Equal(t, contents, storedContents(s, ns, before))
 		s.waitAbsent(ns, documents(viewerBinding(root+".viewers"), podQuota("quota"), podQuota(v1alpha1.QuotaName)))
-		s.waitInTree(ns, false)
-		s.waitNotAdopted(ns, root)
+		waitInTree(s, ns, false)
+		waitNotAdopted(s, ns, root)
 	}
 
 	t.Run("an existing namespace keeps its objects", func(t *testing.T) {
@@ -155,45 +155,58 @@ rules: [{apiGroups: [batch], resources: [jobs], verbs: [create]}]
 	t.Run("a restart of the operator and applying the tree again do not change that", func(t *testing.T) {
 		s := s.withT(t)
 		s.restartOperator(t)
-		s.mustApplyTree(root, files, false)
+		mustApplyTree(s, root, files, false)
 		expectNotManaged(t, "3")
 	})
 
 	t.Run("an adopted namespace is managed and stays managed without the annotation", func(t *testing.T) {
-		s := s.withT(t)
-		s.mustApplyTree(root, files, true)
-		s.waitInTree(ns, true)
-		s.waitAbsent(ns, foreign)
-		s.waitPresent(ns, documents(declared, viewerBinding(root+".viewers"), podQuota("quota")))
-		s.waitPopulated(ns)
-		s.mustApplyTree(root, files, false)
-		s.restartOperator(t)
-		s.createObjects(ns.Name, foreign)
-		s.waitAbsent(ns, foreign)
-		s.waitInTree(ns, true)
-		found := &corev1.Namespace{}
-		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
-		require.False(t, hierarchy.Adopted(found))
+		expectAdoptedNamespaceIsManaged(t, s.withT(t), root, ns, foreign, declared, files)
 	})
 
 	t.Run("a namespace can move within the tree and has to be adopted again after it left", func(t *testing.T) {
-		s := s.withT(t)
-		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+root+`"}}}`)
-		s.eventually(func(c *assert.CollectT) {
-			assert.Equal(c, map[string]string{"root": "1"}, s.spaceDepths(c, ns.Name))
-		})
-		s.waitPresent(ns, viewerBinding(root+".viewers"))
-		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
-		s.waitInTree(ns, false)
-		s.waitAbsent(ns, viewerBinding(root+".viewers"))
-		s.createObjects(ns.Name, foreign)
-		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+team+`"}}}`)
-		s.waitNotAdopted(ns, root)
-		kept := s.storedContents(ns, foreign)
-		s.updateTemplate(ordinary, withObjects(t, configMap("ordinary", "4")))
-		s.waitPresent(ns, configMap("ordinary", "4"))
-		require.Equal(t, kept, s.storedContents(ns, foreign))
+		expectMovedNamespaceIsAdoptedAgain(t, s.withT(t), root, team, ns, ordinary, foreign)
 	})
+}
+
+func expectAdoptedNamespaceIsManaged(
+	t *testing.T, s *testScope, root string, ns *corev1.Namespace, foreign, declared string, files policyTree,
+) {
+	t.Helper()
+	mustApplyTree(s, root, files, true)
+	waitInTree(s, ns, true)
+	s.waitAbsent(ns, foreign)
+	s.waitPresent(ns, documents(declared, viewerBinding(root+".viewers"), podQuota("quota")))
+	s.waitPopulated(ns)
+	mustApplyTree(s, root, files, false)
+	s.restartOperator(t)
+	s.createObjects(ns.Name, foreign)
+	s.waitAbsent(ns, foreign)
+	waitInTree(s, ns, true)
+	found := &corev1.Namespace{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
+	require.False(t, hierarchy.Adopted(found))
+}
+
+func expectMovedNamespaceIsAdoptedAgain(
+	t *testing.T, s *testScope, root, team string, ns *corev1.Namespace, ordinary *v1alpha1.NamespaceTemplate,
+	foreign string,
+) {
+	t.Helper()
+	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+root+`"}}}`)
+	s.eventually(func(c *assert.CollectT) {
+		assert.Equal(c, map[string]string{"root": "1"}, s.spaceDepths(c, ns.Name))
+	})
+	s.waitPresent(ns, viewerBinding(root+".viewers"))
+	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
+	waitInTree(s, ns, false)
+	s.waitAbsent(ns, viewerBinding(root+".viewers"))
+	s.createObjects(ns.Name, foreign)
+	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": "`+team+`"}}}`)
+	waitNotAdopted(s, ns, root)
+	kept := storedContents(s, ns, foreign)
+	s.updateTemplate(ordinary, withObjects(t, configMap("ordinary", "4")))
+	s.waitPresent(ns, configMap("ordinary", "4"))
+	require.Equal(t, kept, storedContents(s, ns, foreign))
 }
 
 // A tree with the names of existing policyspaces does not change the objects of the namespaces in them.
@@ -204,18 +217,18 @@ func TestTreeKeepsObjectsOfNamespacesInExistingPolicySpaces(t *testing.T) {
 	s.createSpace("team", "root")
 	foreign := documents(readerRole("undeclared-role", "configmaps"), podQuota("undeclared-quota"))
 	// One namespace is in the root's policyspace, the other in a descendant.
-	inRoot, inTeam := s.createInitializedNamespaceIn("in-root", "root"),
-		s.createInitializedNamespaceIn("in-team", "team")
+	inRoot, inTeam := createInitializedNamespaceIn(s, "in-root", "root"),
+		createInitializedNamespaceIn(s, "in-team", "team")
 	for _, ns := range []*corev1.Namespace{inRoot, inTeam} {
 		s.createObjects(ns.Name, foreign)
 	}
 	files := policyTree{"viewers.yaml": viewerBinding("viewers")}.addNamespace(s.name("team")+"/"+s.name("new"),
 		s.name("new"))
-	s.mustApplyTree(s.name("root"), files, false)
+	mustApplyTree(s, s.name("root"), files, false)
 	added := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
-	s.waitInTree(added, true)
+	waitInTree(s, added, true)
 	for _, ns := range []*corev1.Namespace{inRoot, inTeam} {
-		s.waitNotAdopted(ns, s.name("root"))
+		waitNotAdopted(s, ns, s.name("root"))
 		s.waitEvent(ns, corev1.EventTypeWarning, "Undeclared", "the namespace is not adopted")
 		s.waitPresent(ns, foreign)
 	}
@@ -226,7 +239,7 @@ func TestTreeKeepsObjectsOfNamespacesInExistingPolicySpaces(t *testing.T) {
 }
 
 // createInitializedNamespaceIn creates a namespace in a policyspace and returns when it is initialized.
-func (s *testScope) createInitializedNamespaceIn(short, space string) *corev1.Namespace {
+func createInitializedNamespaceIn(s *testScope, short, space string) *corev1.Namespace {
 	s.t.Helper()
 	ns := s.createNamespace(short, s.inSpace(space))
 	s.waitInitialized(ns)
@@ -236,10 +249,10 @@ func (s *testScope) createInitializedNamespaceIn(short, space string) *corev1.Na
 // Namespaces that the tree creates while the operator is down belong to the tree; namespaces that existed do not.
 func TestTreeAppliedWithoutOperatorManagesOnlyNewNamespaces(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	root := s.name("root")
 	files := policyTree{"viewers.yaml": viewerBinding("viewers")}
-	s.mustApplyTree(root, files, false)
+	mustApplyTree(s, root, files, false)
 	require.NoError(t, s.operator.Kill())
 	ns, added := s.createNamespace("existing"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new")}}
 	foreign := documents(readerRole("undeclared-role", "configmaps"), viewerBinding("undeclared-binding"))
@@ -248,11 +261,11 @@ func TestTreeAppliedWithoutOperatorManagesOnlyNewNamespaces(t *testing.T) {
 		object.SetNamespace(ns.Name)
 		require.NoError(t, s.client.Create(t.Context(), object))
 	}
-	s.mustApplyTree(root, files.addNamespace(ns.Name, ns.Name).addNamespace(added.Name, added.Name), false)
+	mustApplyTree(s, root, files.addNamespace(ns.Name, ns.Name).addNamespace(added.Name, added.Name), false)
 	require.NoError(t, s.startOperator(t.Context()))
-	s.waitInTree(added, true)
+	waitInTree(s, added, true)
 	s.waitPresent(added, viewerBinding(root+".viewers"))
-	s.waitNotAdopted(ns, root)
+	waitNotAdopted(s, ns, root)
 	s.waitPresent(ns, foreign)
 }
 
@@ -351,10 +364,10 @@ func TestTreeKeepsNamespacesWhenItsRootIsRenamed(t *testing.T) {
 	before, after := s.name("eng"), s.name("engineering")
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("n")}}
 	files := policyTree{"viewers.yaml": viewerBinding("viewers")}.addNamespace(ns.Name, ns.Name)
-	s.mustApplyTree(before, files, false)
-	s.waitInTree(ns, true)
+	mustApplyTree(s, before, files, false)
+	waitInTree(s, ns, true)
 	s.waitPresent(ns, viewerBinding(before+".viewers"))
-	s.mustApplyTree(after, files, false)
+	mustApplyTree(s, after, files, false)
 	s.waitPresent(ns, viewerBinding(after+".viewers"))
 	s.waitAbsent(ns, viewerBinding(before+".viewers"))
 	s.waitPopulated(ns)
@@ -369,5 +382,5 @@ func TestTreeKeepsNamespacesWhenItsRootIsRenamed(t *testing.T) {
 		v1alpha1.TreeLabel+"="+before)
 	require.NoError(t, err)
 	s.waitPresent(ns, viewerBinding(after+".viewers"))
-	s.waitInTree(ns, true)
+	waitInTree(s, ns, true)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,28 +56,13 @@ func (cluster *testCluster) countWebhookCalls(ctx context.Context, webhook strin
 	return calls, excluded, err
 }
 
-// attributeWebhooks returns the names of the validating webhooks for attributes.
-func (s *testScope) attributeWebhooks() []string {
-	s.t.Helper()
-	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	require.NoError(s.t,
-		s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.AttributeWebhookName}, configuration))
-	var names []string
-	for _, webhook := range configuration.Webhooks {
-		if strings.HasPrefix(webhook.Name, "attributes") {
-			names = append(names, webhook.Name)
-		}
-	}
-	return names
-}
-
 const attributesWebhook = "attributes.policy.nstpl.dev"
 
 // The API server calls the webhook only for requests that change a protected attribute. Without rules, the webhook does
 // not exist.
 func TestAttributeWebhookIsCalledOnlyForProtectedAttributes(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	require.Empty(t, s.attributeWebhooks())
@@ -453,7 +439,7 @@ func TestAttributeRulesCannotWeakenOthers(t *testing.T) {
 func TestAttributesAreEnforcedForConcurrentWrites(t *testing.T) {
 	t.Parallel()
 	const writers, rounds = 6, 6
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	jane := s.newAllVerbsClient(s.name("jane"))
@@ -562,114 +548,134 @@ func TestAttributesFailClosedWithoutOperator(t *testing.T) {
 	s.waitEnforced(guarded)
 }
 
+// systemScope has pods in system namespaces and in one of the scope, and a Node. All have attributes that are protected.
+type systemScope struct {
+	*testScope
+	system     []string
+	namespace  string
+	kubelet    client.Client
+	registered *corev1.Node
+}
+
+func newSystemScope(t *testing.T) systemScope {
+	t.Helper()
+	s := newScope(t, borrowCluster(t))
+	y := systemScope{
+		testScope: s, system: []string{metav1.NamespaceSystem, v1alpha1.OperatorNamespace},
+		namespace: s.createNamespace("a").Name,
+	}
+	for _, namespace := range append(slices.Clone(y.system), y.namespace) {
+		for _, name := range []string{"deleted", "evicted", "updated"} {
+			y.createLabeledPod(namespace, name)
+		}
+	}
+	for short, name := range map[string]string{
+		"name": "app.kubernetes.io/name", "hostname": "kubernetes.io/hostname", "tenant": "tenant",
+	} {
+		s.protectAttribute("", short, v1alpha1.AttributeRule{
+			AttributeKind: v1alpha1.LabelAttribute, AttributeName: name, GuardDeletion: true,
+			RoleRef: v1alpha1.RoleReference{Kind: v1alpha1.ClusterRoleKind, Name: s.name("setter")},
+		})
+	}
+	s.grant(s.name("nodes"), groupSubject("system:nodes"), policyRule("*", "", "nodes nodes/status namespaces"))
+	y.kubelet, y.registered = y.newNode("registered", "system:nodes")
+	require.NoError(t, y.kubelet.Create(t.Context(), y.registered.DeepCopy()))
+	return y
+}
+
+// createLabeledPod creates a pod that every Pod Security Standard allows.
+func (s systemScope) createLabeledPod(namespace, name string) {
+	s.t.Helper()
+	pod := newPod(namespace, name, func(pod *corev1.Pod) {
+		pod.Labels = map[string]string{"app.kubernetes.io/name": "nstpl-operator"}
+		pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: new(true), RunAsUser: new(int64(1000)),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
+		pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: new(false),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
+	})
+	s.eventually(func(c *assert.CollectT) { // until the namespace has its default ServiceAccount
+		assert.NoError(c, client.IgnoreAlreadyExists(s.client.Create(s.t.Context(), pod.DeepCopy())))
+	})
+}
+
+// newNode returns the client of a kubelet and its Node, which is not created yet.
+func (s systemScope) newNode(name string, groups ...string) (client.Client, *corev1.Node) {
+	s.t.Helper()
+	config, err := s.controlPlane.UserConfig("system:node:"+name, groups...)
+	require.NoError(s.t, err)
+	return s.newReadyClient(config), &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: s.name(name), Labels: map[string]string{"kubernetes.io/hostname": name, "tenant": "a"},
+	}}
+}
+
+// relabel changes a label of the registered Node, through a subresource or directly.
+func (s systemScope) relabel(key, value string, isSubresource bool) error {
+	patch := mergePatch(fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, key, value))
+	if isSubresource {
+		return s.kubelet.Status().Patch(s.t.Context(), s.registered.DeepCopy(), patch)
+	}
+	return s.kubelet.Patch(s.t.Context(), s.registered.DeepCopy(), patch)
+}
+
+func (s systemScope) evictPod(namespace, name string) error {
+	return s.client.SubResource("eviction").Create(s.t.Context(), newPod(namespace, name),
+		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
+}
+
+func (s systemScope) deletePod(namespace, name string) error {
+	return s.client.Delete(s.t.Context(), newPod(namespace, name))
+}
+
+func (s systemScope) updatePod(namespace string) error {
+	return s.client.Patch(s.t.Context(), newPod(namespace, "updated"),
+		mergePatch(`{"metadata": {"labels": {"app.kubernetes.io/name": "other"}}}`))
+}
+
+// expectDenials fails unless the requests are denied that are denied with and without the operator.
+func (s systemScope) expectDenials(t *testing.T, attempt string) {
+	t.Helper()
+	for _, namespace := range append(slices.Clone(s.system), s.namespace) {
+		require.Error(t, s.updatePod(namespace), namespace)
+	}
+	require.Error(t, s.evictPod(s.namespace, "evicted"))
+	require.Error(t, s.deletePod(s.namespace, "deleted"))
+	require.Error(t, s.relabel("tenant", "b", false))
+	require.Error(t, s.relabel("tenant", "b", true))
+	require.NoError(t, s.relabel("kubernetes.io/hostname", attempt, true))
+	require.NoError(t, s.relabel("kubernetes.io/hostname", "again-"+attempt, false))
+	_, another := s.newNode("another-"+attempt, "system:nodes")
+	require.NoError(t, s.kubelet.Create(t.Context(), another))
+	impostor, forged := s.newNode("forged-"+attempt, s.allVerbsGroup())
+	require.Error(t, impostor.Create(t.Context(), forged))
+}
+
 // Without the operator, pods of its namespace and of kube-system can be replaced and nodes can register, even if their
 // attributes are protected.
 func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
-	s := newScope(t, cluster)
-	ns := s.createNamespace("a").Name
-	protected := func(name string) v1alpha1.AttributeRule {
-		return v1alpha1.AttributeRule{
-			AttributeKind: v1alpha1.LabelAttribute, AttributeName: name, GuardDeletion: true,
-			RoleRef: v1alpha1.RoleReference{Kind: v1alpha1.ClusterRoleKind, Name: s.name("setter")},
-		}
-	}
-	create := func(namespace, name string) {
-		pod := newPod(namespace, name, func(pod *corev1.Pod) {
-			pod.Labels = map[string]string{"app.kubernetes.io/name": "nstpl-operator"}
-			pod.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: new(true), RunAsUser: new(int64(1000)),
-				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
-			pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: new(false),
-				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
-		})
-		s.eventually(func(c *assert.CollectT) { // until the namespace has its default ServiceAccount
-			assert.NoError(c, client.IgnoreAlreadyExists(s.client.Create(t.Context(), pod.DeepCopy())))
-		})
-	}
-	system := []string{metav1.NamespaceSystem, v1alpha1.OperatorNamespace}
-	for _, namespace := range append(system, ns) {
-		for _, name := range []string{"deleted", "evicted", "updated"} {
-			create(namespace, name)
-		}
-	}
-	s.protectAttribute("", "name", protected("app.kubernetes.io/name"))
-	s.protectAttribute("", "hostname", protected("kubernetes.io/hostname"))
-	s.protectAttribute("", "tenant", protected("tenant"))
-	s.grant(s.name("nodes"), groupSubject("system:nodes"),
-		policyRule("*", "", "nodes nodes/status namespaces"))
-	node := func(name string, groups ...string) (client.Client, *corev1.Node) {
-		config, err := s.controlPlane.UserConfig("system:node:"+name, groups...)
-		require.NoError(t, err)
-		return s.newReadyClient(config),
-			&corev1.Node{ObjectMeta: metav1.ObjectMeta{
-				Name: s.name(name), Labels: map[string]string{"kubernetes.io/hostname": name, "tenant": "a"},
-			}}
-	}
-	kubelet, registered := node("registered", "system:nodes")
-	require.NoError(t, kubelet.Create(t.Context(), registered.DeepCopy()))
-	relabel := func(key, value string, node *corev1.Node, subresource bool) error {
-		patch := mergePatch(fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, key, value))
-		if subresource {
-			return kubelet.Status().Patch(t.Context(), node.DeepCopy(), patch)
-		}
-		return kubelet.Patch(t.Context(), node.DeepCopy(), patch)
-	}
-	evict := func(namespace, name string) error {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-		return s.client.SubResource("eviction").Create(t.Context(), pod,
-			&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
-	}
-	remove := func(namespace, name string) error {
-		return s.client.Delete(t.Context(),
-			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})
-	}
-	update := func(namespace string) error {
-		return s.client.Patch(t.Context(),
-			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "updated"}},
-			mergePatch(`{"metadata": {"labels": {"app.kubernetes.io/name": "other"}}}`))
-	}
-	// The same requests are denied with and without the operator.
-	expectDenials := func(t *testing.T, attempt string) {
-		t.Helper()
-		for _, namespace := range append(system, ns) {
-			require.Error(t, update(namespace), namespace)
-		}
-		require.Error(t, evict(ns, "evicted"))
-		require.Error(t, remove(ns, "deleted"))
-		require.Error(t, relabel("tenant", "b", registered, false))
-		require.Error(t, relabel("tenant", "b", registered, true))
-		require.NoError(t, relabel("kubernetes.io/hostname", attempt, registered, true))
-		require.NoError(t, relabel("kubernetes.io/hostname", "again-"+attempt, registered, false))
-		_, another := node("another-"+attempt, "system:nodes")
-		require.NoError(t, kubelet.Create(t.Context(), another))
-		impostor, forged := node("forged-"+attempt, s.allVerbsGroup())
-		require.Error(t, impostor.Create(t.Context(), forged))
-	}
+	s := newSystemScope(t)
 
 	t.Run("attributes are protected with the operator", func(t *testing.T) {
-		expectDenials(t, "with-operator")
+		s.expectDenials(t, "with-operator")
 	})
 
 	t.Run("the same requests are denied without the operator", func(t *testing.T) {
-		require.NoError(t, cluster.operator.Kill())
-		expectDenials(t, "without-operator")
+		require.NoError(t, s.operator.Kill())
+		s.expectDenials(t, "without-operator")
 	})
 
 	t.Run("system pods can be evicted and deleted without the operator", func(t *testing.T) {
-		for _, namespace := range system {
-			require.NoError(t, evict(namespace, "evicted"), namespace)
-			require.NoError(t, remove(namespace, "deleted"), namespace)
+		for _, namespace := range s.system {
+			require.NoError(t, s.evictPod(namespace, "evicted"), namespace)
+			require.NoError(t, s.deletePod(namespace, "deleted"), namespace)
 		}
 	})
-
-	require.NoError(t, cluster.startOperator(t.Context()))
 }
 
 // These are the two examples of the source document "Protected attributes", as manifests/samples contains them.
 func TestAttributeSamplesRestrictImagesAndServices(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	samples := []string{"../../manifests/samples/trusted-images.yaml", "../../manifests/samples/external-services.yaml"}

@@ -82,8 +82,8 @@ func repeatedly(do func() error) (stop func() (int, error)) {
 	}
 }
 
-// violation tries a write that a rule forbids, and returns an error if the API server does not deny it.
-func (s *testScope) violation(user client.Client, namespace, label string) error {
+// tryViolation tries a write that a rule forbids, and returns an error if the API server does not deny it.
+func tryViolation(s *testScope, user client.Client, namespace, label string) error {
 	object := newConfigMap(namespace, "violating")
 	object.Labels = map[string]string{label: "x"}
 	if err := user.Create(s.t.Context(), object, client.DryRunAll); !apierrors.IsForbidden(err) {
@@ -97,7 +97,7 @@ func (s *testScope) violation(user client.Client, namespace, label string) error
 func TestManyAttributeRulesComeAndGo(t *testing.T) {
 	t.Parallel()
 	const number = 300
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	user := s.newAllVerbsClient(s.name("jane"))
@@ -119,7 +119,7 @@ func TestManyAttributeRulesComeAndGo(t *testing.T) {
 		return own, others
 	}
 	ownBefore, othersBefore := generations()
-	stop := repeatedly(func() error { return s.violation(user, ns, s.name("always")) })
+	stop := repeatedly(func() error { return tryViolation(s, user, ns, s.name("always")) })
 
 	rules := manyRules(number, "many")
 	require.NoError(t, createAll(t.Context(), s.client, rules))
@@ -129,14 +129,14 @@ func TestManyAttributeRulesComeAndGo(t *testing.T) {
 		assert.Equal(c, number, enforced)
 	})
 	for _, rule := range rules {
-		require.NoError(t, s.violation(user, ns, rule.AttributeName))
+		require.NoError(t, tryViolation(s, user, ns, rule.AttributeName))
 	}
 
 	require.NoError(t, s.client.DeleteAllOf(t.Context(), &v1alpha1.ClusterProtectedAttribute{},
 		client.MatchingLabels{"of": "many"}))
 	s.eventually(func(c *assert.CollectT) {
 		for _, rule := range []*v1alpha1.ClusterProtectedAttribute{rules[0], rules[number-1]} {
-			assert.ErrorContains(c, s.violation(user, ns, rule.AttributeName), "is not protected")
+			assert.ErrorContains(c, tryViolation(s, user, ns, rule.AttributeName), "is not protected")
 		}
 	})
 	calls, err := stop()
@@ -151,7 +151,7 @@ func TestManyAttributeRulesComeAndGo(t *testing.T) {
 // for all webhooks.
 func TestAttributeWebhooksMoveToTheirConfiguration(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	ns := s.createNamespace("a").Name
 	user := s.newAllVerbsClient(s.name("jane"))

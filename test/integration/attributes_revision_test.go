@@ -16,7 +16,7 @@ import (
 // The copy of a StatefulSet in a ControllerRevision is protected like the StatefulSet.
 func TestAttributesOfControllerRevisionsAreProtected(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	ns := s.createNamespace("a").Name
 	rule := s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, "nobody-holds-it")
 	rule.AttributeName = "tier"

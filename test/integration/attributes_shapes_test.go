@@ -23,7 +23,7 @@ import (
 func TestAPIServerAndEngineReadTheSameAttributes(t *testing.T) {
 	t.Parallel()
 	const rounds = 120
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	_, err := cluster.kubectl(t.Context(), shapeDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestAPIServerAndEngineReadTheSameAttributes(t *testing.T) {
 	rules := attributes.NewRules(clusterRules, nil)
 	nobody := func(v1alpha1.RoleReference) bool { return false }
 	// The keeper of the objects is exempt from the rules.
-	keeper := s.schedulerClient()
+	keeper := schedulerClient(s)
 	random := rand.New(rand.NewPCG(1, 2))
 	calls := func() int {
 		calls, _, err := cluster.operator.Metric(t.Context(), "nstpl_admission_decisions_total", `plugin="attributes"`)
@@ -95,7 +95,7 @@ func TestAPIServerAndEngineReadTheSameAttributes(t *testing.T) {
 }
 
 // schedulerClient returns the client of a user who is exempt from rules about attributes.
-func (s *testScope) schedulerClient() client.Client {
+func schedulerClient(s *testScope) client.Client {
 	s.t.Helper()
 	config := s.controlPlane.RESTConfig()
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:kube-scheduler", Groups: []string{"system:masters"}}

@@ -1,82 +1,18 @@
 package integration_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
-
-// attributeRule returns a rule about an attribute whose name begins with the scope's id.
-func (s *testScope) attributeRule(
-	kind v1alpha1.AttributeKind, short, roleKind, role string, values ...string,
-) v1alpha1.AttributeRule {
-	return v1alpha1.AttributeRule{
-		AttributeKind: kind, AttributeName: s.name(short), ProtectedValues: values,
-		RoleRef: v1alpha1.RoleReference{Kind: roleKind, Name: role},
-	}
-}
-
-// protectAttribute creates a rule, in a namespace or cluster-wide, and returns when it is enforced.
-func (s *testScope) protectAttribute(namespace, short string, rule v1alpha1.AttributeRule) client.Object {
-	s.t.Helper()
-	var object client.Object = &v1alpha1.ClusterProtectedAttribute{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}, AttributeRule: rule,
-	}
-	if namespace != "" {
-		object = &v1alpha1.ProtectedAttribute{
-			ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Namespace: namespace}, AttributeRule: rule,
-		}
-	}
-	require.NoError(s.t, s.client.Create(s.t.Context(), object))
-	s.t.Cleanup(func() { _ = s.client.Delete(context.WithoutCancel(s.t.Context()), object) })
-	s.waitEnforced(object)
-	return object
-}
-
-func (s *testScope) waitEnforced(object client.Object) {
-	s.t.Helper()
-	s.eventually(func(c *assert.CollectT) {
-		found := object.DeepCopyObject().(client.Object)
-		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(object), found)) {
-			enforced := apimeta.FindStatusCondition(attributeStatus(found).Conditions, v1alpha1.AttributeEnforced)
-			if assert.NotNil(c, enforced) {
-				assert.Equal(c, metav1.ConditionTrue, enforced.Status, enforced.Message)
-				assert.Equal(c, found.GetGeneration(), enforced.ObservedGeneration)
-			}
-		}
-	})
-}
-
-func attributeStatus(rule client.Object) v1alpha1.ProtectedAttributeStatus {
-	if cluster, ok := rule.(*v1alpha1.ClusterProtectedAttribute); ok {
-		return cluster.Status
-	}
-	return rule.(*v1alpha1.ProtectedAttribute).Status
-}
-
-// createAttributeRole creates a ClusterRole, or a Role in a namespace, with a permission that no other role grants.
-func (s *testScope) createAttributeRole(namespace, short string) string {
-	s.t.Helper()
-	rules := []rbacv1.PolicyRule{{APIGroups: []string{s.id}, Resources: []string{"attributes"}, Verbs: []string{"set"}}}
-	var role client.Object = &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}, Rules: rules}
-	if namespace != "" {
-		role = &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: s.name(short), Namespace: namespace}, Rules: rules}
-	}
-	require.NoError(s.t, s.client.Create(s.t.Context(), role))
-	return s.name(short)
-}
 
 // attributeLocation is a place in an object that can have attributes.
 type attributeLocation struct {
@@ -206,7 +142,7 @@ func TestAttributesCanBeSetOnlyByHoldersOfTheRole(t *testing.T) {
 				for _, scope := range scopes {
 					for _, c := range attributeCases {
 						for _, p := range attributeLocations {
-							s.tryAttributeWrites(actor, here, scope, c, p, actor.holds == scope)
+							tryAttributeWrites(s, actor, here, scope, c, p, actor.holds == scope)
 						}
 					}
 				}
@@ -221,7 +157,7 @@ func attributeObjectName(p attributeLocation, scope string, c attributeCase, val
 }
 
 // tryAttributeWrites tries all ways to set, change and remove an attribute, by dry runs.
-func (s *testScope) tryAttributeWrites(
+func tryAttributeWrites(s *testScope,
 	who client.Client, namespace, scope string, c attributeCase, p attributeLocation, holds bool,
 ) {
 	s.t.Helper()

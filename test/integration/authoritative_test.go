@@ -40,7 +40,7 @@ func clusterAdminBinding(namespace, name string) *rbacv1.RoleBinding {
 // TestAuthoritativeTemplateDeletesOtherObjects follows the table "Namespace Scoped Policies" of the Git User Guide.
 func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	s.createSpace("a", "", "pods", "50")
 	inSpace := s.selectsSpace("a")
 	template := s.createTemplate("root",
@@ -86,7 +86,7 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	})
 
 	t.Run("a binding with another roleRef is replaced", func(t *testing.T) {
-		s.withT(t).requireOccupiedBindingReplaced(ns, declared)
+		requireOccupiedBindingReplaced(s.withT(t), ns, declared)
 	})
 
 	t.Run("the label of a template does not keep an object", func(t *testing.T) {
@@ -112,13 +112,13 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	})
 
 	t.Run("objects stay while a template cannot be rendered", func(t *testing.T) {
-		s.withT(t).requireKeptWhileATemplateIsBroken(ns)
+		requireKeptWhileATemplateIsBroken(s.withT(t), ns)
 	})
 }
 
 // requireOccupiedBindingReplaced checks that the operator replaces a RoleBinding of another client that has the name of
 // a declared one.
-func (s *testScope) requireOccupiedBindingReplaced(ns *corev1.Namespace, declared string) {
+func requireOccupiedBindingReplaced(s *testScope, ns *corev1.Namespace, declared string) {
 	for _, first := range []func() error{
 		func() error { return s.client.Delete(s.t.Context(), clusterAdminBinding(ns.Name, occupiedName)) },
 		func() error { return nil },
@@ -140,7 +140,7 @@ func (s *testScope) requireOccupiedBindingReplaced(ns *corev1.Namespace, declare
 
 // requireKeptWhileATemplateIsBroken checks that undeclared objects stay until all templates can be rendered: a broken
 // one may declare them.
-func (s *testScope) requireKeptWhileATemplateIsBroken(ns *corev1.Namespace) {
+func requireKeptWhileATemplateIsBroken(s *testScope, ns *corev1.Namespace) {
 	require.NoError(s.t, s.operator.Kill())
 	s.disableVetting()
 	broken := s.newTemplate("broken", configMap("c", "v"), func(template *v1alpha1.NamespaceTemplate) {

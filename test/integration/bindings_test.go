@@ -18,7 +18,7 @@ import (
 
 // denyRole has the API server deny the Roles of a name until the returned function is called, but not when a template
 // is tried.
-func (s *testScope) denyRole(name string) (allow func()) {
+func denyRole(s *testScope, name string) (allow func()) {
 	s.t.Helper()
 	policy := strings.NewReplacer("SCOPE", s.id, "NAME", name).Replace(`
 apiVersion: admissionregistration.k8s.io/v1
@@ -63,7 +63,7 @@ func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	role, binding := readerRole(s.id, "pods"), bindingToRole("workers", s.id, s.id)
-	allow := s.denyRole(s.id)
+	allow := denyRole(s, s.id)
 	s.createTemplate("defaults", documents(binding, role, configMap("good", "v")))
 	ns := s.createNamespace("a")
 	s.waitPresent(ns, configMap("good", "v"))
@@ -112,7 +112,7 @@ func TestBindingIsDeletedWhenItsRoleCannotBeCorrected(t *testing.T) {
 	ns := s.createPopulatedNamespace("a")
 	s.eventually(func(c *assert.CollectT) { assert.True(c, s.isAllowed(s.id, ns.Name, "get", "pods")) })
 
-	allow := s.denyRole(s.id)
+	allow := denyRole(s, s.id)
 	wider := s.mustGet(ns, parseYAML(t, role)[0])
 	require.NoError(t, unstructured.SetNestedSlice(wider.Object, []any{map[string]any{
 		"apiGroups": []any{""}, "resources": []any{"secrets"}, "verbs": []any{"get"},

@@ -16,7 +16,7 @@ import (
 // A kind whose conversion webhook is unreachable cannot be listed, although its objects exist.
 func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)
 	const widget = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}, spec: {size: 1}}"
@@ -25,7 +25,7 @@ func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 	held := s.createPopulatedNamespace("held", withLabel("of", "broken"))
 	s.waitPresent(held, widget)
 
-	s.patchWidgetDefinition(convertedBy("127.0.0.1:1"))
+	patchWidgetDefinition(s, convertedBy("127.0.0.1:1"))
 	s.eventually(func(c *assert.CollectT) {
 		_, err := s.kubectl(t.Context(), "", "get", "widgets.v2.example.com", "--all-namespaces")
 		assert.ErrorContains(c, err, "conversion webhook")
@@ -49,7 +49,7 @@ func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 	})
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(broken), broken))
 
-	s.patchWidgetDefinition(`{"spec": {"conversion": {"strategy": "None", "webhook": null}}}`)
+	patchWidgetDefinition(s, `{"spec": {"conversion": {"strategy": "None", "webhook": null}}}`)
 	s.waitDeleted(broken)
 	s.waitAbsent(held, widget)
 }
@@ -58,7 +58,7 @@ func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 // Before, a start waited until the list had timed out, which takes ten seconds.
 func TestNamespacesDoNotWaitForAKindThatTheirTemplatesDoNotDeclare(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)
 	const widget = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}, spec: {size: 1}}"
@@ -66,7 +66,7 @@ func TestNamespacesDoNotWaitForAKindThatTheirTemplatesDoNotDeclare(t *testing.T)
 	silent := s.createTemplate("silent", documents(widget, configMap("beside", "v")), withSelectorLabel("silent"))
 	held := s.createPopulatedNamespace("held", withLabel("of", "silent"))
 	s.waitPresent(held, widget)
-	s.patchWidgetDefinition(convertedBy(s.silentServer()))
+	patchWidgetDefinition(s, convertedBy(silentServer(s)))
 
 	s.restartOperator(t)
 	s.createPopulatedNamespace("populated", withLabel("of", "healthy"))
@@ -81,14 +81,14 @@ func TestNamespacesDoNotWaitForAKindThatTheirTemplatesDoNotDeclare(t *testing.T)
 	})
 	s.waitPresent(held, configMap("beside", "v"))
 
-	s.patchWidgetDefinition(`{"spec": {"conversion": {"strategy": "None", "webhook": null}}}`)
+	patchWidgetDefinition(s, `{"spec": {"conversion": {"strategy": "None", "webhook": null}}}`)
 	s.waitTemplateStatus(silent, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Updated: 1, Populated: 1}, status.Namespaces)
 	})
 }
 
 // silentServer returns the address of a server that accepts connections until the test ends, and does not answer.
-func (s *testScope) silentServer() string {
+func silentServer(s *testScope) string {
 	s.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(s.t, err)
@@ -113,7 +113,7 @@ func withSelectorLabel(value string) func(*v1alpha1.NamespaceTemplate) {
 }
 
 // patchWidgetDefinition changes the CustomResourceDefinition of Widget.example.com.
-func (s *testScope) patchWidgetDefinition(patch string) {
+func patchWidgetDefinition(s *testScope, patch string) {
 	s.t.Helper()
 	_, err := s.kubectl(s.t.Context(), "", "patch", "crd", "widgets.example.com", "--type", "merge", "--patch", patch)
 	require.NoError(s.t, err)

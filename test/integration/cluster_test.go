@@ -48,6 +48,12 @@ type testCluster struct {
 	// operatorKubeconfig names the operator's ServiceAccount as the user.
 	operatorKubeconfig string
 	operator           *operator.Process
+	// replicas are all operators that were started, and defaultOperator the last one without further flags.
+	replicas        []*operator.Process
+	defaultOperator *operator.Process
+	// pristine is the snapshot of a cluster that tests borrow, and kinds are those of its objects.
+	pristine snapshot
+	kinds    []schema.GroupVersionKind
 	// webhookAddress is the address at which all operators of the cluster serve webhooks, one after the other.
 	webhookAddress string
 	// behindService means that a service listens at webhookAddress, and that operators serve at other addresses.
@@ -214,6 +220,8 @@ func (cluster *testCluster) waitServed(ctx context.Context) error {
 		})
 }
 
+var namespaceListKind = schema.GroupVersionKind{Version: "v1", Kind: "NamespaceList"}
+
 var definitionKind = schema.GroupVersionKind{
 	Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition",
 }
@@ -292,6 +300,9 @@ func (cluster *testCluster) startOperator(ctx context.Context, flags ...string) 
 		return err
 	}
 	cluster.operator = next
+	if len(flags) == 0 {
+		cluster.defaultOperator = next
+	}
 	return cluster.waitDryRunNamespace(ctx, func(probe *corev1.Namespace, err error) bool {
 		return err == nil && hasStampedCreator(probe)
 	})
@@ -367,6 +378,7 @@ func (cluster *testCluster) startReplica(ctx context.Context, flags ...string) (
 	if err := o.AwaitReady(ctx); err != nil {
 		return nil, errors.Join(err, o.Kill())
 	}
+	cluster.replicas = append(cluster.replicas, o)
 	return o, nil
 }
 

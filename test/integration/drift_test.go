@@ -216,14 +216,14 @@ func TestDriftCorrectionIsOneWrite(t *testing.T) {
 		}
 		s.waitPresent(ns, configMap("settings", "v"))
 	}
-	s.waitQuiet(configMap("settings", "v"))
+	waitQuiet(s, configMap("settings", "v"))
 	require.Equal(t, map[string]int{"patch configmaps": 4, "patch namespaces/status": 1}, s.countWrites(ns))
 }
 
 // waitQuiet waits until the operator has handled all earlier changes of objects like these. It deletes such objects in
 // another namespace and waits until they are created again: the watch delivers these deletions after the earlier
 // changes.
-func (s *testScope) waitQuiet(like string) {
+func waitQuiet(s *testScope, like string) {
 	s.t.Helper()
 	marker := s.createPopulatedNamespace(fmt.Sprintf("marker-%d", time.Now().UnixNano()))
 	for _, object := range parseYAML(s.t, like) {
@@ -260,7 +260,7 @@ func TestUndeclaredFieldsAreNotChanged(t *testing.T) {
 		object.SetNamespace(ns.Name)
 		require.NoError(t, s.client.Patch(t.Context(), object, mergePatch(addition)))
 	}
-	s.waitQuiet(policyKinds)
+	waitQuiet(s, policyKinds)
 	require.Equal(t, before, s.countWrites(ns))
 	for _, object := range parseYAML(t, storedPolicyKinds(ns.Name)) {
 		require.Empty(t, differences(object.Object, s.mustGet(ns, object).Object))
@@ -301,7 +301,7 @@ func TestStatusUpdatesCauseNoWrite(t *testing.T) {
 		services := used(c)
 		assert.Equal(c, int64(3), services.Value())
 	})
-	s.waitQuiet(quota)
+	waitQuiet(s, quota)
 	require.Equal(t, map[string]int{"patch resourcequotas": 1, "patch namespaces/status": 1}, s.countWrites(ns))
 }
 

@@ -159,7 +159,7 @@ var bindingAttacks = map[string]bindingAttack{
 		objects: documents(roleWithRules("SCOPE-narrow", configMapRules),
 			bindingToRole("workers", "SCOPE-narrow", "SCOPE-victim")),
 		later: func(s *testScope, author client.Client, template *v1alpha1.NamespaceTemplate) {
-			s.replaceObjectsAs(author, template,
+			replaceObjectsAs(s, author, template,
 				documents(roleWithRules("SCOPE-narrow", configMapRules),
 					withRBACVersion("v1beta1", roleWithRules("SCOPE-worker", configMapRules)),
 					workersBinding))
@@ -177,7 +177,7 @@ var bindingAttacks = map[string]bindingAttack{
 			s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 				assert.EqualValues(c, 2, status.Namespaces.Drifted)
 			})
-			s.replaceObjectsAs(author, template,
+			replaceObjectsAs(s, author, template,
 				documents(roleWithRules("SCOPE-mine", configMapRules),
 					bindingToRole("mine", "SCOPE-mine", "SCOPE-victim")))
 		},
@@ -210,23 +210,23 @@ func roleOverlay(path, value string) []v1alpha1.Overlay {
 // names of Roles contain the scope's id, because Roles that several templates declare are tested elsewhere.
 func TestBindingNeverGrantsMoreThanItsAuthorHolds(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	for name, attack := range bindingAttacks {
 		t.Run(name, func(t *testing.T) {
 			s := newScope(t, cluster)
-			s.runBindingAttack(attack)
+			runBindingAttack(s, attack)
 		})
 	}
 }
 
 // runBindingAttack creates the template as its author, and fails if the victim could read Secrets at any moment.
-func (s *testScope) runBindingAttack(attack bindingAttack) {
+func runBindingAttack(s *testScope, attack bindingAttack) {
 	s.t.Helper()
 	recorder := newRecorder(s.t, s.testCluster, s.id, rbacKinds...)
 	author := s.newTemplateAuthor("author", rbacRule, readConfig)
 	late, created := s.newNamespace("late"), s.newNamespace("new", withCreator("jane@example.com"))
 	if attack.refuseRoles {
-		s.denyOperatorRoles(late, created)
+		denyOperatorRoles(s, late, created)
 	}
 	existing := func(ns *corev1.Namespace) string {
 		return strings.NewReplacer("SCOPE", s.id, "NAMESPACE",
@@ -241,7 +241,7 @@ func (s *testScope) runBindingAttack(attack bindingAttack) {
 		overlay.Name, overlay.Namespaces = fmt.Sprint("overlay-", i), template.Spec.Namespaces
 		template.Spec.Overlays = append(template.Spec.Overlays, overlay)
 	}
-	s.replacePlaceholders(template)
+	replacePlaceholders(s, template)
 	if err := author.Create(s.t.Context(), template); err != nil {
 		s.expectDenied(err)
 		return
@@ -260,14 +260,14 @@ func (s *testScope) runBindingAttack(attack bindingAttack) {
 		attack.later(s, author, template)
 	}
 	require.NoError(s.t, settler.settle(s.t.Context(), late.Name, created.Name))
-	s.expectNeverGranted(recorder, s.name("victim"), readSecrets, late, created)
+	expectNeverGranted(s, recorder, s.name("victim"), readSecrets, late, created)
 }
 
 // Bindings that the author may grant are populated in many namespaces, even if a user had widened the Role before. At
 // no moment do they grant more than the declared Role and ClusterRole.
 func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	recorder := newRecorder(t, s.testCluster, s.id, rbacKinds...)
 	author := s.newTemplateAuthor("author", rbacRule, readConfig,
 		policyRule("bind", rbacv1.GroupName, "clusterroles", "view"))
@@ -300,21 +300,21 @@ func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 			assert.True(c, s.isAllowed(s.name("viewer"), ns.Name, "list", "pods"))
 		})
 	}
-	s.expectNeverGranted(recorder, victim, readSecrets, namespaces...)
+	expectNeverGranted(s, recorder, victim, readSecrets, namespaces...)
 }
 
 // A Role that several templates declare is bound only for authors who could bind it, whichever template is first by
 // name or by creation. Their binding is populated.
 func TestRoleOfAnotherTemplateIsNotBound(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
 		for _, order := range []string{
 			"author first", "administrator first", "author first, elsewhere", "author first, disabled",
 			"author first, in an overlay",
 		} {
 			t.Run(fmt.Sprintf("author's %s, administrator's %s, %s", names[0], names[1], order), func(t *testing.T) {
-				newScope(t, cluster).bindRoleOfAnotherTemplate(names[0], names[1], order)
+				bindRoleOfAnotherTemplate(newScope(t, cluster), names[0], names[1], order)
 			})
 		}
 	}
@@ -322,7 +322,7 @@ func TestRoleOfAnotherTemplateIsNotBound(t *testing.T) {
 
 // bindRoleOfAnotherTemplate creates a template that binds an empty Role, and a template of an administrator that
 // declares the same Role with rules.
-func (s *testScope) bindRoleOfAnotherTemplate(authors, administrators, order string) {
+func bindRoleOfAnotherTemplate(s *testScope, authors, administrators, order string) {
 	s.t.Helper()
 	recorder := newRecorder(s.t, s.testCluster, s.id, rbacKinds...)
 	author := s.newTemplateAuthor("author", rbacRule, readConfig)
@@ -346,8 +346,8 @@ func (s *testScope) bindRoleOfAnotherTemplate(authors, administrators, order str
 				Patch:  `[{"op": "replace", "path": "/rules", "value": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}]`,
 			}}}}
 	}
-	s.replacePlaceholders(squatting)
-	s.replacePlaceholders(declared)
+	replacePlaceholders(s, squatting)
+	replacePlaceholders(s, declared)
 	if order == "administrator first" {
 		require.NoError(s.t, s.client.Create(s.t.Context(), declared))
 		s.waitTemplateObserved(declared)
@@ -377,7 +377,7 @@ func (s *testScope) bindRoleOfAnotherTemplate(authors, administrators, order str
 		}
 	}
 	require.NoError(s.t, (&settler{client: s.client, id: s.id}).settle(s.t.Context(), ns.Name))
-	s.expectNeverGranted(recorder, s.name("victim"), readSecrets, ns)
+	expectNeverGranted(s, recorder, s.name("victim"), readSecrets, ns)
 	if administrators > authors || err != nil {
 		s.eventually(func(c *assert.CollectT) {
 			assert.True(c, s.isAllowed(s.name("member"), ns.Name, "get", "secrets"))
@@ -386,7 +386,7 @@ func (s *testScope) bindRoleOfAnotherTemplate(authors, administrators, order str
 }
 
 // replacePlaceholders replaces SCOPE in a template by the scope's id.
-func (s *testScope) replacePlaceholders(template *v1alpha1.NamespaceTemplate) {
+func replacePlaceholders(s *testScope, template *v1alpha1.NamespaceTemplate) {
 	s.t.Helper()
 	data, err := json.Marshal(template)
 	require.NoError(s.t, err)
@@ -395,7 +395,7 @@ func (s *testScope) replacePlaceholders(template *v1alpha1.NamespaceTemplate) {
 }
 
 // expectNeverGranted fails if RoleBindings granted a user the permission at any recorded moment, or grant it now.
-func (s *testScope) expectNeverGranted(
+func expectNeverGranted(s *testScope,
 	recorder *recorder, user string, right rbacv1.PolicyRule, namespaces ...*corev1.Namespace,
 ) {
 	s.t.Helper()
@@ -413,11 +413,11 @@ func (s *testScope) expectNeverGranted(
 }
 
 // replaceObjectsAs replaces the objects of a template as a user. The request may be denied.
-func (s *testScope) replaceObjectsAs(user client.Client, template *v1alpha1.NamespaceTemplate, objects string) {
+func replaceObjectsAs(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate, objects string) {
 	s.t.Helper()
 	changed := template.DeepCopy()
 	changed.Spec.Templates = rawObjects(s.t, objects)
-	s.replacePlaceholders(changed)
+	replacePlaceholders(s, changed)
 	if err := user.Patch(s.t.Context(), changed, client.MergeFrom(template)); err != nil {
 		s.expectDenied(err)
 		return
@@ -427,7 +427,7 @@ func (s *testScope) replaceObjectsAs(user client.Client, template *v1alpha1.Name
 
 // denyOperatorRoles has the API server deny the Roles that the operator writes in some namespaces, as a policy of the
 // cluster might. It labels the namespaces, which are not created yet.
-func (s *testScope) denyOperatorRoles(namespaces ...*corev1.Namespace) {
+func denyOperatorRoles(s *testScope, namespaces ...*corev1.Namespace) {
 	s.t.Helper()
 	for _, ns := range namespaces {
 		ns.Labels["refuse-roles"] = s.id

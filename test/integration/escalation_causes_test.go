@@ -43,14 +43,14 @@ func TestAuthorsNeedCreateAndPatchOnDeclaredKinds(t *testing.T) {
 	// An edit needs the same permissions as a creation.
 	own := s.newTemplate("own", configMap("own", "v"))
 	require.NoError(t, both.Create(t.Context(), own))
-	s.expectDenied(s.patchSpecAs(creates, own,
+	s.expectDenied(patchSpecAs(s, creates, own,
 		map[string]any{"templates": rawObjects(t, documents(configMap("own", "w")))}))
 	require.NoError(t,
-		s.patchSpecAs(both, own, map[string]any{"templates": rawObjects(t, documents(configMap("own", "w")))}))
+		patchSpecAs(s, both, own, map[string]any{"templates": rawObjects(t, documents(configMap("own", "w")))}))
 }
 
 // patchSpecAs patches the spec of a template as a user.
-func (s *testScope) patchSpecAs(user client.Client, template *v1alpha1.NamespaceTemplate, spec map[string]any) error {
+func patchSpecAs(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate, spec map[string]any) error {
 	s.t.Helper()
 	body, err := json.Marshal(map[string]any{"spec": spec})
 	require.NoError(s.t, err)
@@ -60,16 +60,16 @@ func (s *testScope) patchSpecAs(user client.Client, template *v1alpha1.Namespace
 // removalWrites are the writes that cause the deletion of a template's objects, by name.
 var removalWrites = map[string]func(*testScope, client.Client, *v1alpha1.NamespaceTemplate) error{
 	"no templates": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.patchSpecAs(user, template, map[string]any{"templates": []any{}})
+		return patchSpecAs(s, user, template, map[string]any{"templates": []any{}})
 	},
 	"templates that are null": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.patchSpecAs(user, template, map[string]any{"templates": nil})
+		return patchSpecAs(s, user, template, map[string]any{"templates": nil})
 	},
 	"another name": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.patchSpecAs(user, template, map[string]any{"templates": rawObjects(s.t, configMap("another", "v"))})
+		return patchSpecAs(s, user, template, map[string]any{"templates": rawObjects(s.t, configMap("another", "v"))})
 	},
 	"an overlay that deletes": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.patchSpecAs(user, template, map[string]any{"overlays": []any{map[string]any{
+		return patchSpecAs(s, user, template, map[string]any{"overlays": []any{map[string]any{
 			"name": "drop", "namespaces": map[string]any{"labelSelector": map[string]any{}},
 			"patches": []any{
 				map[string]any{
@@ -84,7 +84,7 @@ var removalWrites = map[string]func(*testScope, client.Client, *v1alpha1.Namespa
 				`{"metadata": {"annotations": {"`+v1alpha1.TemplateApplyAnnotation+`": "`+v1alpha1.TemplateApplyDisable+`"}}}`))
 	},
 	"another selector": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.patchSpecAs(user, template,
+		return patchSpecAs(s, user, template,
 			map[string]any{
 				"namespaces": map[string]any{
 					"labelSelector": map[string]any{"matchLabels": map[string]any{"no": "namespace"}},
@@ -95,7 +95,7 @@ var removalWrites = map[string]func(*testScope, client.Client, *v1alpha1.Namespa
 		return user.Delete(s.t.Context(), template.DeepCopy())
 	},
 	"authoritative": func(s *testScope, user client.Client, template *v1alpha1.NamespaceTemplate) error {
-		return s.patchSpecAs(user, template,
+		return patchSpecAs(s, user, template,
 			map[string]any{
 				"templates": []any{}, "authoritative": []any{map[string]any{"group": "", "kind": "ConfigMap"}},
 			})
@@ -147,7 +147,7 @@ func TestAuthorsNeedNoFurtherRightsWhenObjectsStay(t *testing.T) {
 // Authors need the permission to patch a template whose objects their template overrides.
 func TestOverridingATemplateRequiresPatchOnIt(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	s.createTemplate("a", configMap("existing", "v"))
 	ns := s.createPopulatedNamespace("n")
 	config := policyRule("create patch delete", "", "configmaps")
@@ -160,7 +160,7 @@ func TestOverridingATemplateRequiresPatchOnIt(t *testing.T) {
 	s.expectDenied(other.Create(t.Context(), s.newTemplate("token", configMap("$(CREATOR)", "overridden"))))
 	mine := s.newTemplate("z", configMap("mine", "v"))
 	require.NoError(t, other.Create(t.Context(), mine))
-	s.expectDenied(s.patchSpecAs(other, mine,
+	s.expectDenied(patchSpecAs(s, other, mine,
 		map[string]any{"templates": rawObjects(t, configMap("existing", "overridden"))}))
 	require.NoError(t, (&settler{client: s.client, id: s.id}).settle(t.Context(), ns.Name))
 	s.waitPresent(ns, configMap("existing", "v"))

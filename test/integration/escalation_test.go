@@ -82,13 +82,14 @@ type fuzzer struct {
 func newFuzzer(t *testing.T) *fuzzer {
 	t.Helper()
 	f := &fuzzer{
-		testCluster: newTestCluster(t), seed: *escalationSeed, begin: time.Now(),
+		testCluster: borrowCluster(t), seed: *escalationSeed, begin: time.Now(),
 		clusterRoles: map[string][]rbacv1.PolicyRule{},
 	}
 	if f.seed == 0 {
 		f.seed = rand.Uint64()
 	}
 	t.Logf("-escalation.seed=%d", f.seed)
+	t.Cleanup(func() { require.NoError(t, removeRoleFinalizers(context.Background(), f.client)) })
 	f.recorder = newRecorder(t, f.testCluster, "round", recordedKinds...)
 	roles := &rbacv1.ClusterRoleList{}
 	require.NoError(t, f.client.List(t.Context(), roles))
@@ -133,6 +134,25 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: refuse-roles}
 spec: {policyName: refuse-roles, validationActions: [Deny]}
 `
+
+// removeRoleFinalizers removes the finalizers of the Roles that templates declared, so that their namespaces can be
+// deleted.
+func removeRoleFinalizers(ctx context.Context, as client.Client) error {
+	roles := &rbacv1.RoleList{}
+	if err := as.List(ctx, roles); err != nil {
+		return err
+	}
+	for i := range roles.Items {
+		if len(roles.Items[i].Finalizers) == 0 {
+			continue
+		}
+		err := as.Patch(ctx, &roles.Items[i], mergePatch(`{"metadata": {"finalizers": null}}`))
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // playRound runs the next round, and reports the operator's writes that no author could have made.
 func (f *fuzzer) playRound(t *testing.T) {

@@ -37,19 +37,19 @@ func newExemption(
 	return exemption
 }
 
-// exempt creates an exemption as an administrator, and returns when it is in force.
-func (s *testScope) exempt(
+// createExemption creates an exemption as an administrator, and returns when it is in force.
+func createExemption(s *testScope,
 	ns *corev1.Namespace, template *v1alpha1.NamespaceTemplate, configMaps ...string,
 ) *v1alpha1.TemplateExemption {
 	s.t.Helper()
 	exemption := newExemption(ns, "x", template, configMaps...)
 	require.NoError(s.t, s.client.Create(s.t.Context(), exemption))
-	s.waitExemption(exemption, v1alpha1.ExemptionActive, metav1.ConditionTrue, "the namespace is exempt from ")
+	waitExemption(s, exemption, v1alpha1.ExemptionActive, metav1.ConditionTrue, "the namespace is exempt from ")
 	return exemption
 }
 
 // waitExemption waits until the condition Ready of an exemption is as expected.
-func (s *testScope) waitExemption(
+func waitExemption(s *testScope,
 	exemption *v1alpha1.TemplateExemption, reason string, status metav1.ConditionStatus, message string,
 ) {
 	s.t.Helper()
@@ -68,23 +68,23 @@ func (s *testScope) waitExemption(
 	})
 }
 
-// setValue changes the field "key" of a ConfigMap in a namespace.
-func (s *testScope) setValue(ns *corev1.Namespace, name, value string) {
+// setConfigValue changes the field "key" of a ConfigMap in a namespace.
+func setConfigValue(s *testScope, ns *corev1.Namespace, name, value string) {
 	s.t.Helper()
 	require.NoError(s.t, s.patchLike(s.client, ns, configMap(name, ""), `{"data": {"key": "`+value+`"}}`))
 }
 
-// waitPass changes a ConfigMap that is not exempt, and returns when the operator has corrected it. The operator has
+// waitPopulationPass changes a ConfigMap that is not exempt, and returns when the operator has corrected it. The operator has
 // then reconciled everything that changed before.
-func (s *testScope) waitPass(ns *corev1.Namespace, declared string) {
+func waitPopulationPass(s *testScope, ns *corev1.Namespace, declared string) {
 	s.t.Helper()
 	object := parseYAML(s.t, declared)[0]
-	s.setValue(ns, object.GetName(), "changed")
+	setConfigValue(s, ns, object.GetName(), "changed")
 	s.waitPresent(ns, declared)
 }
 
 // newRuler returns a client of a user who has every right in one namespace, and the rules in all.
-func (s *testScope) newRuler(short string, ns *corev1.Namespace, verbs ...string) client.Client {
+func newRuler(s *testScope, short string, ns *corev1.Namespace, verbs ...string) client.Client {
 	s.t.Helper()
 	name := s.name(short)
 	s.grant(s.name("in-namespace"), groupSubject(s.name("unused")), policyRule("*", "*", "*"))
@@ -104,7 +104,7 @@ func (s *testScope) newRuler(short string, ns *corev1.Namespace, verbs ...string
 
 // newExempter returns a client of a user who may write exemptions from a template and ConfigMaps in one namespace, and
 // is not an initializer.
-func (s *testScope) newExempter(short string, ns *corev1.Namespace, template string) client.Client {
+func newExempter(s *testScope, short string, ns *corev1.Namespace, template string) client.Client {
 	s.t.Helper()
 	name := s.name(short)
 	s.grant(name, userSubject(name),
@@ -131,8 +131,8 @@ func TestOnlyPermittedUsersExemptNamespaces(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	a, b := s.createTemplate("a", configMap("a", "a")), s.createTemplate("b", configMap("b", "b"))
 	ns := s.createPopulatedNamespace("ns")
-	ruler := s.newRuler("ruler", ns)
-	allowed := s.newRuler("allowed", ns, a.Name)
+	ruler := newRuler(s, "ruler", ns)
+	allowed := newRuler(s, "allowed", ns, a.Name)
 	create := func(as client.Client, exemption *v1alpha1.TemplateExemption) error {
 		return as.Create(t.Context(), exemption)
 	}
@@ -154,7 +154,7 @@ func TestOnlyPermittedUsersExemptNamespaces(t *testing.T) {
 	expectForbidden(t, create(ruler, generated.DeepCopy()), denial)
 	expectForbidden(t, applied(ruler, "x", a), denial)
 	expectForbidden(t, create(allowed, newExemption(ns, "x", b)), "may not exempt namespaces from NamespaceTemplate "+b.Name)
-	operatorClient := s.newOperatorClient()
+	operatorClient := newOperatorClient(s)
 	require.True(t, apierrors.IsForbidden(create(operatorClient, newExemption(ns, "x", a))))
 
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create(allowed, newExemption(ns, "x", a, "a"))) })
@@ -189,12 +189,12 @@ func TestOnlyPermittedUsersExemptNamespaces(t *testing.T) {
 	// Labels mean nothing, and deleting an exemption puts the policy into force again.
 	require.NoError(t, ruler.Patch(t.Context(), key.DeepCopy(), mergePatch(`{"metadata": {"labels": {"a": "b"}}}`)))
 	require.NoError(t, ruler.DeleteAllOf(t.Context(), &v1alpha1.TemplateExemption{}, client.InNamespace(ns.Name)))
-	s.setValue(ns, "a", "changed")
+	setConfigValue(s, ns, "a", "changed")
 	s.waitPresent(ns, configMap("a", "a"))
 }
 
 // newOperatorClient returns a client of the operator's ServiceAccount.
-func (s *testScope) newOperatorClient() client.Client {
+func newOperatorClient(s *testScope) client.Client {
 	s.t.Helper()
 	user, err := s.newUserClient(operatorUser, "system:serviceaccounts", "system:serviceaccounts:nstpl-system")
 	require.NoError(s.t, err)
@@ -230,16 +230,16 @@ func TestExemptObjectIsLeftAlone(t *testing.T) {
 	template := s.createTemplate("t", documents(configMap("a", "1"), configMap("b", "1")))
 	other := s.createPopulatedNamespace("other")
 	ns := s.createPopulatedNamespace("ns")
-	exemption := s.exempt(ns, template, "a")
+	exemption := createExemption(s, ns, template, "a")
 
-	s.setValue(ns, "a", "mine")
-	s.waitPass(ns, configMap("b", "1"))
+	setConfigValue(s, ns, "a", "mine")
+	waitPopulationPass(s, ns, configMap("b", "1"))
 	s.waitPresent(ns, configMap("a", "mine"))
-	s.setValue(other, "a", "mine")
+	setConfigValue(s, other, "a", "mine")
 	s.waitPresent(other, configMap("a", "1"))
 
 	require.NoError(t, s.client.Delete(t.Context(), newConfigMap(ns.Name, "a")))
-	s.waitPass(ns, configMap("b", "1"))
+	waitPopulationPass(s, ns, configMap("b", "1"))
 	s.waitAbsent(ns, configMap("a", ""))
 
 	s.updateTemplate(template, withObjects(t, documents(configMap("a", "2"), configMap("b", "2"))))
@@ -253,23 +253,23 @@ func TestExemptObjectIsLeftAlone(t *testing.T) {
 	// It expires: the operator acts at that time, and no other event tells it to.
 	expires := metav1.NewTime(time.Now().Add(2 * time.Second).Truncate(time.Second))
 	exemption.Spec.Expires = &expires
-	s.patchExemption(exemption, `{"spec": {"expires": "`+expires.UTC().Format(time.RFC3339)+`"}}`)
+	patchExemption(s, exemption, `{"spec": {"expires": "`+expires.UTC().Format(time.RFC3339)+`"}}`)
 	s.waitPresent(ns, configMap("a", "2"))
 	require.False(t, time.Now().Before(expires.Time), "not before it expired")
-	s.waitExemption(exemption, v1alpha1.ExemptionExpired, metav1.ConditionTrue, "has expired")
+	waitExemption(s, exemption, v1alpha1.ExemptionExpired, metav1.ConditionTrue, "has expired")
 
 	// It is prolonged, and deleted. A finalizer does not prolong it.
-	s.patchExemption(exemption, `{"spec": {"expires": "2050-01-01T00:00:00Z"}, "metadata": {"finalizers": ["example.com/keep"]}}`)
-	s.waitExemption(exemption, v1alpha1.ExemptionActive, metav1.ConditionTrue, "configmap/a")
-	s.setValue(ns, "a", "mine")
-	s.waitPass(ns, configMap("b", "2"))
+	patchExemption(s, exemption, `{"spec": {"expires": "2050-01-01T00:00:00Z"}, "metadata": {"finalizers": ["example.com/keep"]}}`)
+	waitExemption(s, exemption, v1alpha1.ExemptionActive, metav1.ConditionTrue, "configmap/a")
+	setConfigValue(s, ns, "a", "mine")
+	waitPopulationPass(s, ns, configMap("b", "2"))
 	s.waitPresent(ns, configMap("a", "mine"))
 	s.delete(exemption)
 	s.waitPresent(ns, configMap("a", "2"))
-	s.patchExemption(exemption, `{"metadata": {"finalizers": null}}`)
+	patchExemption(s, exemption, `{"metadata": {"finalizers": null}}`)
 }
 
-func (s *testScope) patchExemption(exemption *v1alpha1.TemplateExemption, patch string) {
+func patchExemption(s *testScope, exemption *v1alpha1.TemplateExemption, patch string) {
 	s.t.Helper()
 	require.NoError(s.t, s.client.Patch(s.t.Context(), exemption.DeepCopy(), mergePatch(patch)))
 }
@@ -280,12 +280,12 @@ func TestExemptObjectIsPrunedAfterTheExemption(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("t", documents(configMap("a", "1"), configMap("b", "1")))
 	ns := s.createPopulatedNamespace("ns")
-	exemption := s.exempt(ns, template, "a", "no-such-object")
-	s.waitExemption(exemption, v1alpha1.ExemptionActive, metav1.ConditionTrue,
+	exemption := createExemption(s, ns, template, "a", "no-such-object")
+	waitExemption(s, exemption, v1alpha1.ExemptionActive, metav1.ConditionTrue,
 		"the template does not declare configmap/no-such-object")
 	s.updateTemplate(template, withObjects(t, configMap("b", "2")))
 	s.waitPresent(ns, documents(configMap("a", "1"), configMap("b", "2")))
-	s.waitPass(ns, configMap("b", "2"))
+	waitPopulationPass(s, ns, configMap("b", "2"))
 	s.waitPresent(ns, configMap("a", "1"))
 	s.delete(exemption)
 	s.waitAbsent(ns, configMap("a", ""))
@@ -297,14 +297,14 @@ func TestTwoExemptionsFromTheSameObject(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("t", documents(configMap("a", "1"), configMap("b", "1")))
 	ns := s.createPopulatedNamespace("ns")
-	first := s.exempt(ns, template, "a")
+	first := createExemption(s, ns, template, "a")
 	second := newExemption(ns, "y", template, "a", "b")
 	require.NoError(t, s.client.Create(t.Context(), second))
-	s.waitExemption(second, v1alpha1.ExemptionActive, metav1.ConditionTrue, "configmap/a, configmap/b")
+	waitExemption(s, second, v1alpha1.ExemptionActive, metav1.ConditionTrue, "configmap/a, configmap/b")
 	s.delete(first)
-	s.setValue(ns, "a", "mine")
-	s.patchExemption(second, `{"spec": {"objects": [{"kind": "ConfigMap", "name": "a"}]}}`)
-	s.waitPass(ns, configMap("b", "1"))
+	setConfigValue(s, ns, "a", "mine")
+	patchExemption(s, second, `{"spec": {"objects": [{"kind": "ConfigMap", "name": "a"}]}}`)
+	waitPopulationPass(s, ns, configMap("b", "1"))
 	s.waitPresent(ns, configMap("a", "mine"))
 }
 
@@ -312,24 +312,24 @@ func TestTwoExemptionsFromTheSameObject(t *testing.T) {
 func TestExemptCopiesStayWithoutTheirSource(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources()
+	vault := newSources(s)
 	s.createObjects(vault.Name, secret("s", "one"))
-	s.letOperatorGet(vault, "secrets", "s")
+	letOperatorGet(s, vault, "secrets", "s")
 	template := s.createTemplate("t", configMap("b", "1"), copies(sourceOf("Secret", vault, "s")), deletesObjects)
 	ns := s.createPopulatedNamespace("ns")
 	exemption := newExemption(ns, "x", template)
 	exemption.Spec.Objects = []v1alpha1.ExemptObject{{Kind: "Secret", Name: "s"}}
 	require.NoError(t, s.client.Create(t.Context(), exemption))
-	s.waitExemption(exemption, v1alpha1.ExemptionActive, metav1.ConditionTrue, "secret/s")
+	waitExemption(s, exemption, v1alpha1.ExemptionActive, metav1.ConditionTrue, "secret/s")
 	other := s.createPopulatedNamespace("other")
 
-	s.setSourceValue(vault, secret("s", "two"))
+	setSourceValue(s, vault, secret("s", "two"))
 	s.waitPresent(other, secret("s", "two"))
-	s.waitPass(ns, configMap("b", "1"))
+	waitPopulationPass(s, ns, configMap("b", "1"))
 	s.waitPresent(ns, secret("s", "one"))
 	s.deleteIn(vault, secret("s", ""))
 	s.waitAbsent(other, secret("s", ""))
-	s.waitPass(ns, configMap("b", "1"))
+	waitPopulationPass(s, ns, configMap("b", "1"))
 	s.waitPresent(ns, secret("s", "one"))
 	s.delete(exemption)
 	s.waitAbsent(ns, secret("s", ""))
@@ -345,12 +345,12 @@ func TestTemplateIsDeletedInSpiteOfExemptions(t *testing.T) {
 		})
 	part, whole, metadata, none := s.createPopulatedNamespace("part"), s.createPopulatedNamespace("whole"),
 		s.createPopulatedNamespace("metadata"), s.createPopulatedNamespace("none")
-	partly := s.exempt(part, template, "a")
-	s.exempt(whole, template)
+	partly := createExemption(s, part, template, "a")
+	createExemption(s, whole, template)
 	labels := newExemption(metadata, "labels", template)
 	labels.Spec.Objects = []v1alpha1.ExemptObject{{Kind: "Namespace", Name: metadata.Name}}
 	require.NoError(t, s.client.Create(t.Context(), labels))
-	s.waitExemption(labels, v1alpha1.ExemptionActive, metav1.ConditionTrue, "namespace/"+metadata.Name)
+	waitExemption(s, labels, v1alpha1.ExemptionActive, metav1.ConditionTrue, "namespace/"+metadata.Name)
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 3, Populated: 3, Updated: 3, OptedOut: 1}, status.Namespaces)
 	})
@@ -370,7 +370,7 @@ func TestTemplateIsDeletedInSpiteOfExemptions(t *testing.T) {
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns.namespace), found))
 		require.Equal(t, ns.label, found.Labels[s.id+"/tier"], found.Name)
 	}
-	s.waitExemption(partly, v1alpha1.ExemptionNothingMatches, metav1.ConditionFalse, "does not exist")
+	waitExemption(s, partly, v1alpha1.ExemptionNothingMatches, metav1.ConditionFalse, "does not exist")
 }
 
 // A namespace that is exempt from a whole template is like one that is opted out of it, and a rollout passes it by.
@@ -381,9 +381,9 @@ func TestExemptionFromAWholeTemplate(t *testing.T) {
 		template.Spec.Rollout = &v1alpha1.Rollout{MaxUnavailable: new(intstr.FromInt(1))}
 	})
 	ns, other := s.createPopulatedNamespace("ns"), s.createPopulatedNamespace("other")
-	exemption := s.exempt(ns, template)
-	s.waitNotPopulatedAtAll(ns)
-	s.setValue(ns, "config", "mine")
+	exemption := createExemption(s, ns, template)
+	waitNotPopulatedAtAll(s, ns)
+	setConfigValue(s, ns, "config", "mine")
 	s.updateTemplate(template, withObjects(t, configMap("config", "two")))
 	s.waitRollout(template, v1alpha1.RolloutComplete)
 	s.waitPresent(other, configMap("config", "two"))
@@ -395,20 +395,20 @@ func TestExemptionFromAWholeTemplate(t *testing.T) {
 	unselected := s.createNamespace("unselected", func(ns *corev1.Namespace) { ns.Labels = nil })
 	never := newExemption(unselected, "x", template)
 	require.NoError(t, s.client.Create(t.Context(), never))
-	s.waitExemption(never, v1alpha1.ExemptionNothingMatches, metav1.ConditionFalse, "does not select the namespace")
+	waitExemption(s, never, v1alpha1.ExemptionNothingMatches, metav1.ConditionFalse, "does not select the namespace")
 	out := s.createNamespace("out", func(ns *corev1.Namespace) {
 		ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"}
 	})
 	opted := newExemption(out, "x", template)
 	require.NoError(t, s.client.Create(t.Context(), opted))
-	s.waitExemption(opted, v1alpha1.ExemptionNothingMatches, metav1.ConditionFalse, "opted out")
+	waitExemption(s, opted, v1alpha1.ExemptionNothingMatches, metav1.ConditionFalse, "opted out")
 	unknown := newExemption(ns, "unknown", &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "unknown"}})
 	require.NoError(t, s.client.Create(t.Context(), unknown))
-	s.waitExemption(unknown, v1alpha1.ExemptionNothingMatches, metav1.ConditionFalse, "template unknown does not exist")
+	waitExemption(s, unknown, v1alpha1.ExemptionNothingMatches, metav1.ConditionFalse, "template unknown does not exist")
 }
 
 // waitNotPopulatedAtAll waits until a namespace has no Populated condition.
-func (s *testScope) waitNotPopulatedAtAll(ns *corev1.Namespace) {
+func waitNotPopulatedAtAll(s *testScope, ns *corev1.Namespace) {
 	s.t.Helper()
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Empty(c, condition.Status, condition.Message)
@@ -423,7 +423,7 @@ func TestExemptionOpensANamespaceThatCannotBePopulated(t *testing.T) {
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
 	ns := s.createNamespace("ns")
 	s.waitReason(ns, "ObjectsFailed")
-	user := s.newExempter("allowed", ns, template.Name)
+	user := newExempter(s, "allowed", ns, template.Name)
 	expectForbidden(t, user.Create(t.Context(), newConfigMap(ns.Name, "mine")), "(nstpl:population-failed)")
 
 	exemption := newExemption(ns, "x", template)
@@ -460,14 +460,14 @@ func TestExemptionsHoldAfterARestart(t *testing.T) {
 	s := newScope(t, borrowCluster(t))
 	template := s.createTemplate("t", documents(configMap("a", "1"), configMap("b", "1"), configMap("c", "1")))
 	ns := s.createPopulatedNamespace("ns")
-	s.exempt(ns, template, "a")
-	ruler := s.newRuler("ruler", ns)
-	allowed := s.newRuler("allowed", ns, template.Name)
+	createExemption(s, ns, template, "a")
+	ruler := newRuler(s, "ruler", ns)
+	allowed := newRuler(s, "allowed", ns, template.Name)
 
 	require.NoError(t, s.operator.Kill())
-	s.setValue(ns, "a", "mine")
-	s.setValue(ns, "b", "mine")
-	s.setValue(ns, "c", "mine")
+	setConfigValue(s, ns, "a", "mine")
+	setConfigValue(s, ns, "b", "mine")
+	setConfigValue(s, ns, "c", "mine")
 	expectForbidden(t, ruler.Create(t.Context(), newExemption(ns, "b", template, "b")), "(nstpl:exemption)")
 	require.NoError(t, allowed.Create(t.Context(), newExemption(ns, "b", template, "b")))
 	past := newExemption(ns, "c", template, "c")
@@ -476,9 +476,9 @@ func TestExemptionsHoldAfterARestart(t *testing.T) {
 
 	require.NoError(t, s.startOperator(t.Context()))
 	s.waitPresent(ns, configMap("c", "1"))
-	s.waitExemption(past, v1alpha1.ExemptionExpired, metav1.ConditionTrue, "has expired")
+	waitExemption(s, past, v1alpha1.ExemptionExpired, metav1.ConditionTrue, "has expired")
 	s.waitPresent(ns, documents(configMap("a", "mine"), configMap("b", "mine")))
-	s.waitPass(ns, configMap("c", "1"))
+	waitPopulationPass(s, ns, configMap("c", "1"))
 	s.waitPresent(ns, documents(configMap("a", "mine"), configMap("b", "mine")))
 	active, _, err := s.operator.Metric(t.Context(), "nstpl_template_exemptions", `template="`+template.Name+`"`)
 	require.NoError(t, err)
@@ -501,7 +501,7 @@ func TestStatusOfAnExemptionIsShown(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("t", configMap("a", "1"))
 	ns := s.createPopulatedNamespace("ns")
-	s.exempt(ns, template, "a")
+	createExemption(s, ns, template, "a")
 	table, err := s.kubectl(t.Context(), "", "get", "nstplex", "-n", ns.Name)
 	require.NoError(t, err)
 	require.Regexp(t, `NAME +TEMPLATE +OBJECTS +REASON +EXPIRES +STATE +AGE\nx +`+template.Name+
@@ -510,6 +510,6 @@ func TestStatusOfAnExemptionIsShown(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.client.Patch(t.Context(), newExemption(ns, "x", template), client.RawPatch(types.MergePatchType,
 		[]byte(`{"spec": {"objects": null}}`))))
-	s.waitExemption(newExemption(ns, "x", template), v1alpha1.ExemptionActive, metav1.ConditionTrue,
+	waitExemption(s, newExemption(ns, "x", template), v1alpha1.ExemptionActive, metav1.ConditionTrue,
 		"the namespace is exempt from template "+template.Name)
 }

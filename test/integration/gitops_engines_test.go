@@ -32,8 +32,8 @@ type gitopsEngine struct {
 	tracked map[string]map[inventory.ID]*unstructured.Unstructured
 }
 
-// hydrate returns the files that are committed for a tree. They are also in the form in which they are committed.
-func (s *testScope) hydrate(engine gitops.Engine, root string, files policyTree) ([]gitops.File, *hierarchy.Tree) {
+// hydrateTree returns the files that are committed for a tree. They are also in the form in which they are committed.
+func hydrateTree(s *testScope, engine gitops.Engine, root string, files policyTree) ([]gitops.File, *hierarchy.Tree) {
 	s.t.Helper()
 	directory := fstest.MapFS{}
 	for path, content := range files {
@@ -216,7 +216,7 @@ func (e *gitopsEngine) waitHealthy(objects []*unstructured.Unstructured) {
 	e.eventually(func(c *assert.CollectT) {
 		for _, object := range objects {
 			if condition, has := conditions[object.GetKind()]; has {
-				found, all := e.readObject(c, object)
+				found, all := readObject(e.testScope, c, object)
 				observed, _, _ := unstructured.NestedInt64(found.Object, "status", "observedGeneration")
 				assert.Equal(c, found.GetGeneration(), observed)
 				assert.EqualValues(c, "True", all[condition].Status, inventory.IDOf(object).String())

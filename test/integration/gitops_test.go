@@ -32,7 +32,7 @@ func TestGitOpsEnginesApplyPoliciesBeforeNamespaces(t *testing.T) {
 			writes := newRecorder(t, sharedCluster, s.id, append(slices.Clone(rbacKinds),
 				corev1.SchemeGroupVersion.WithResource("resourcequotas"),
 				corev1.SchemeGroupVersion.WithResource("namespaces"))...)
-			history := s.applyCommits(engine)
+			history := applyCommits(s, engine)
 			_, err := writes.waitRecorded(t.Context())
 			require.NoError(t, err)
 			records := writes.finishRecords(s.id)
@@ -60,15 +60,15 @@ type gitopsHistory struct {
 
 // applyCommits applies commits that create namespaces with policies of their own, rename a policy space, and no longer
 // declare one namespace, and then all.
-func (s *testScope) applyCommits(engine gitops.Engine) gitopsHistory {
+func applyCommits(s *testScope, engine gitops.Engine) gitopsHistory {
 	s.t.Helper()
 	root, first, second := s.name("root"), s.name("first"), s.name("second")
 	e := &gitopsEngine{testScope: s, program: s.newProgram()}
 	history := gitopsHistory{map[string][]string{}}
 	sync := func(files policyTree, between func()) []gitops.File {
 		s.t.Helper()
-		committed, tree := s.hydrate(engine, root, files)
-		for ns, names := range s.flatNames(tree) {
+		committed, tree := hydrateTree(s, engine, root, files)
+		for ns, names := range flatNames(s, tree) {
 			if history.expected[ns] == nil {
 				history.expected[ns] = names
 			}
@@ -87,13 +87,13 @@ func (s *testScope) applyCommits(engine gitops.Engine) gitopsHistory {
 		team + "/viewers.yaml": viewerBinding("viewers"),
 		team + "/quota.yaml":   podQuota("quota"),
 	}
-	s.declare(files, team, first)
+	declareObjects(s, files, team, first)
 	sync(files, nothing)
 	s.waitPopulated(namespaceNamed(first))
 
 	// The namespace of a later commit is in a policy space that exists, and whose policies change with it.
 	files[team+"/editors.yaml"] = bindingToClusterRole("editors", "edit", "editors")
-	s.declare(files, team, second)
+	declareObjects(s, files, team, second)
 	committed := sync(files, nothing)
 	s.waitPopulated(namespaceNamed(second))
 	s.waitPresent(namespaceNamed(first), bindingToClusterRole(team+".editors", "edit", "editors"))
@@ -124,8 +124,8 @@ func namespaceNamed(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// declare adds a namespace directory with policies of its own to a tree.
-func (s *testScope) declare(files policyTree, space, ns string) {
+// declareObjects adds a namespace directory with policies of its own to a tree.
+func declareObjects(s *testScope, files policyTree, space, ns string) {
 	path := space + "/" + ns
 	files.addNamespace(path, ns)
 	files[path+"/role.yaml"] = readerRole("own", "secrets")
@@ -134,7 +134,7 @@ func (s *testScope) declare(files policyTree, space, ns string) {
 }
 
 // flatNames returns the kinds and names of the objects that each namespace of a tree has or inherits.
-func (s *testScope) flatNames(tree *hierarchy.Tree) map[string][]string {
+func flatNames(s *testScope, tree *hierarchy.Tree) map[string][]string {
 	s.t.Helper()
 	objects, err := tree.FlatObjects()
 	require.NoError(s.t, err)

@@ -36,9 +36,9 @@ func (t countingTransport) RoundTrip(request *http.Request) (*http.Response, err
 	return t.RoundTripper.RoundTrip(request)
 }
 
-// newEditor returns a client of a user who may edit all namespaces, and the number of its requests. It returns when the
+// newEditorClient returns a client of a user who may edit all namespaces, and the number of its requests. It returns when the
 // API server knows the user's permissions.
-func (s *testScope) newEditor() (*kubernetes.Clientset, *atomic.Int64) {
+func newEditorClient(s *testScope) (*kubernetes.Clientset, *atomic.Int64) {
 	s.t.Helper()
 	requests := &atomic.Int64{}
 	config := s.controlPlane.RESTConfig()
@@ -53,15 +53,6 @@ func (s *testScope) newEditor() (*kubernetes.Clientset, *atomic.Int64) {
 	return user, requests
 }
 
-// waitReason waits until the Populated condition of a namespace is False with a reason.
-func (s *testScope) waitReason(ns *corev1.Namespace, reason string) {
-	s.t.Helper()
-	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
-		assert.Equal(c, corev1.ConditionFalse, condition.Status)
-		assert.Equal(c, reason, condition.Reason, condition.Message)
-	})
-}
-
 // A write into a namespace whose population failed is answered once, with the reason, instead of being repeated by the
 // client for minutes. When the template is corrected, the namespace opens.
 func TestHoldDeniesWritesIntoFailedNamespaces(t *testing.T) {
@@ -69,7 +60,7 @@ func TestHoldDeniesWritesIntoFailedNamespaces(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("failing", documents(notInstalled, configMap("settings", "v")))
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
-	user, requests := s.newEditor()
+	user, requests := newEditorClient(s)
 	failed := s.createNamespace("failed")
 	s.waitReason(failed, "ObjectsFailed")
 	s.waitPresent(failed, configMap("settings", "v"))
@@ -119,7 +110,7 @@ func TestHoldDelaysWritesWhileTheOperatorRetries(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("settings", "v"))
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
-	user, _ := s.newEditor()
+	user, _ := newEditorClient(s)
 	before := s.createPopulatedNamespace("before")
 	webhook := strings.NewReplacer("SCOPE", s.id, "LABEL", testLabel).Replace(`
 apiVersion: admissionregistration.k8s.io/v1
@@ -168,7 +159,7 @@ func TestHoldDeniesNoWriteBecauseOfALateCache(t *testing.T) {
 	t.Parallel()
 	const rounds = 15
 	s := newScope(t, sharedCluster)
-	user, _ := s.newEditor()
+	user, _ := newEditorClient(s)
 	template := s.createTemplate("failing", notInstalled)
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
 	for round := range rounds {
@@ -198,7 +189,7 @@ func TestHoldQuotesNoValuesOfSecrets(t *testing.T) {
 	template := s.createTemplate("token",
 		"{apiVersion: v1, kind: Secret, metadata: {name: "+s.name("token")+"}, stringData: {pin: "+value+"}}")
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
-	user, _ := s.newEditor()
+	user, _ := newEditorClient(s)
 	policy := strings.NewReplacer("SCOPE", s.id).Replace(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy

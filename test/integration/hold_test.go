@@ -20,12 +20,6 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// finishInitialization removes all pending initializers of a namespace, as the last of them would.
-func (s *testScope) finishInitialization(ns *corev1.Namespace) {
-	s.t.Helper()
-	s.patchNamespace(ns, `{"metadata": {"annotations": {"`+v1alpha1.PendingAnnotation+`": null}}}`)
-}
-
 func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -49,6 +43,7 @@ func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 	})
 
 	// Users without the verb initialize wait, with every kind of write.
+	position := s.auditPosition()
 	done := make(chan error, 3)
 	go func() {
 		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("", "mine"),
@@ -63,14 +58,15 @@ func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 	go func() {
 		done <- user.CoreV1().ConfigMaps(ns.Name).Delete(t.Context(), "kube-root-ca.crt", metav1.DeleteOptions{})
 	}()
-	// Users with the verb initialize do not wait.
+	// Users with the verb initialize do not wait. Their later writes end before those that are held.
+	s.waitReceived(position, ns.Name, 3)
 	require.NoError(t,
 		s.client.Create(t.Context(),
 			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "admins", Namespace: ns.Name}}))
 	select {
 	case err := <-done:
 		require.Fail(t, "a write was not held", "%v", err)
-	case <-time.After(time.Second): // a mere delay would have ended by now
+	default:
 	}
 	s.finishInitialization(ns)
 	for range 3 {
@@ -108,7 +104,7 @@ func TestHoldAsksClientsToRetry(t *testing.T) {
 
 func TestHoldIsNotCalledForInitializedNamespaces(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	user := s.impersonate(t, s.name("jane"))
 	s.bindClusterRole(s.name("jane"), "edit")
@@ -171,7 +167,7 @@ func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 // Many users create a namespace and at once an object in it, and all of them succeed.
 func TestHoldServesManyUsersAtOnce(t *testing.T) {
 	const users = 500
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	s.createTemplate("creator", `
 apiVersion: rbac.authorization.k8s.io/v1

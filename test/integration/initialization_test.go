@@ -21,43 +21,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/initialize"
 )
 
-// createInitializers has the scope's namespaces wait for initializers. It returns when the API server lists them as
-// pending in new namespaces.
-func (s *testScope) createInitializers(
-	timeout int32, policy v1alpha1.FailurePolicy, shorts ...string,
-) *v1alpha1.NamespaceInitializationConfiguration {
-	s.t.Helper()
-	configuration := &v1alpha1.NamespaceInitializationConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name(shorts[0])},
-	}
-	var names []string
-	for _, short := range shorts {
-		names = append(names, s.name(short))
-		configuration.Initializers = append(configuration.Initializers, v1alpha1.Initializer{
-			Name: s.name(short), NamespaceSelector: selectLabel(testLabel, s.id).LabelSelector, TimeoutSeconds: timeout,
-			FailurePolicy: policy,
-		})
-	}
-	require.NoError(s.t, s.client.Create(s.t.Context(), configuration))
-	s.waitPendingOnCreation(names...)
-	return configuration
-}
-
-// waitPendingOnCreation waits until the API server lists initializers as pending in new namespaces of the scope.
-func (s *testScope) waitPendingOnCreation(entries ...string) {
-	s.t.Helper()
-	s.eventually(func(c *assert.CollectT) {
-		probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: s.name("probe"), Labels: map[string]string{testLabel: s.id},
-		}}
-		if assert.NoError(c, s.client.Create(s.t.Context(), probe, client.DryRunAll)) {
-			assert.Subset(c, initialize.Pending(probe), entries)
-		}
-	})
-}
-
 // waitPending waits until exactly these initializers of a namespace are pending.
-func (s *testScope) waitPending(ns *corev1.Namespace, entries ...string) {
+func waitPending(s *testScope, ns *corev1.Namespace, entries ...string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := &corev1.Namespace{}
@@ -70,14 +35,14 @@ func (s *testScope) waitPending(ns *corev1.Namespace, entries ...string) {
 
 // expectStillPending fails unless exactly these initializers are pending after the operator has reconciled the
 // namespace once more.
-func (s *testScope) expectStillPending(ns *corev1.Namespace, entries ...string) {
+func expectStillPending(s *testScope, ns *corev1.Namespace, entries ...string) {
 	s.t.Helper()
 	// The operator removes unknown initializers when it reconciles the namespace.
-	s.setPending(ns, append(entries, s.name("nobody"))...)
-	s.waitPending(ns, entries...)
+	setPending(s, ns, append(entries, s.name("nobody"))...)
+	waitPending(s, ns, entries...)
 }
 
-func (s *testScope) setPending(ns *corev1.Namespace, entries ...string) {
+func setPending(s *testScope, ns *corev1.Namespace, entries ...string) {
 	s.t.Helper()
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"labels":      map[string]any{v1alpha1.InitializingLabel: "true"},
@@ -88,7 +53,7 @@ func (s *testScope) setPending(ns *corev1.Namespace, entries ...string) {
 }
 
 // newInitializerUser returns clients of a user with the permissions that an initializer's controller needs.
-func (s *testScope) newInitializerUser(short string) kubernetes.Interface {
+func newInitializerUser(s *testScope, short string) kubernetes.Interface {
 	s.t.Helper()
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name(short)},
@@ -103,7 +68,7 @@ func (s *testScope) newInitializerUser(short string) kubernetes.Interface {
 }
 
 // finishInitializer removes an initializer from the pending ones of a namespace, as its controller would.
-func (s *testScope) finishInitializer(
+func finishInitializer(s *testScope,
 	clients kubernetes.Interface, ns *corev1.Namespace, short string, options metav1.UpdateOptions,
 ) error {
 	namespaces := clients.CoreV1().Namespaces()
@@ -125,7 +90,7 @@ func (s *testScope) finishInitializer(
 }
 
 // timeoutNotes returns the notes of a namespace's Events about initializers that timed out.
-func (s *testScope) timeoutNotes(ns *corev1.Namespace) []string {
+func timeoutNotes(s *testScope, ns *corev1.Namespace) []string {
 	s.t.Helper()
 	events := &eventsv1.EventList{}
 	require.NoError(s.t, s.client.List(s.t.Context(), events, client.InNamespace(ns.Name)))
@@ -166,19 +131,19 @@ func TestInitializersCanFinishConcurrently(t *testing.T) {
 	s.createInitializers(3600, v1alpha1.FailureFail, shorts...)
 	var users []kubernetes.Interface
 	for _, short := range shorts {
-		users = append(users, s.newInitializerUser(short))
+		users = append(users, newInitializerUser(s, short))
 	}
 	probe := s.createNamespace("probe-rights")
 	for i, short := range shorts {
 		s.eventually(func(c *assert.CollectT) { // until the API server knows their permissions
 			assert.NoError(c,
-				s.finishInitializer(users[i], probe, short, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}))
+				finishInitializer(s, users[i], probe, short, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}))
 		})
 	}
 	stranger := s.impersonate(t, s.name("stranger"))
 	s.bindClusterRole(s.name("stranger"), s.name("network"))
 	s.eventually(func(c *assert.CollectT) {
-		assert.ErrorContains(c, s.finishInitializer(stranger, probe, "dns", metav1.UpdateOptions{}),
+		assert.ErrorContains(c, finishInitializer(s, stranger, probe, "dns", metav1.UpdateOptions{}),
 			"ask for the verb initialize on namespaces")
 	})
 	for round := range 10 {
@@ -186,7 +151,7 @@ func TestInitializersCanFinishConcurrently(t *testing.T) {
 		require.ElementsMatch(t, []string{v1alpha1.TemplateInitializer, s.name("network"), s.name("dns")},
 			initialize.Pending(ns))
 		require.NoError(t, concurrently(len(shorts), func(i int) error {
-			return s.finishInitializer(users[i], ns, shorts[i], metav1.UpdateOptions{})
+			return finishInitializer(s, users[i], ns, shorts[i], metav1.UpdateOptions{})
 		}))
 		s.waitInitialized(ns)
 		s.waitPopulated(ns)
@@ -194,13 +159,13 @@ func TestInitializersCanFinishConcurrently(t *testing.T) {
 	}
 
 	one := s.createNamespace("one")
-	s.waitPending(one, s.name("network"), s.name("dns"))
+	waitPending(s, one, s.name("network"), s.name("dns"))
 	s.waitPopulated(one)
-	require.NoError(t, s.finishInitializer(users[0], one, "network", metav1.UpdateOptions{}))
-	s.expectStillPending(one, s.name("dns"))
-	require.NoError(t, s.finishInitializer(users[1], one, "dns", metav1.UpdateOptions{}))
+	require.NoError(t, finishInitializer(s, users[0], one, "network", metav1.UpdateOptions{}))
+	expectStillPending(s, one, s.name("dns"))
+	require.NoError(t, finishInitializer(s, users[1], one, "dns", metav1.UpdateOptions{}))
 	s.waitInitialized(one)
-	require.Empty(t, s.timeoutNotes(one))
+	require.Empty(t, timeoutNotes(s, one))
 }
 
 func TestInitializersAreAwaitedWithoutTemplates(t *testing.T) {
@@ -208,7 +173,7 @@ func TestInitializersAreAwaitedWithoutTemplates(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	s.createInitializers(3600, v1alpha1.FailureFail, "network")
 	ns := s.createNamespace("a")
-	s.expectStillPending(ns, s.name("network"))
+	expectStillPending(s, ns, s.name("network"))
 	s.finishInitialization(ns)
 	s.waitInitialized(ns)
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
@@ -229,16 +194,16 @@ func TestInitializerTimeoutsFollowTheFailurePolicy(t *testing.T) {
 
 	s.createInitializers(1, v1alpha1.FailureFail, "required")
 	required := s.createNamespace("required")
-	s.waitPending(required, s.name("required"))
+	waitPending(s, required, s.name("required"))
 	s.waitEvent(required, corev1.EventTypeWarning, "InitializerTimedOut",
 		"initializer "+s.name("required")+" did not finish within 1 s; failurePolicy Fail")
-	s.expectStillPending(required, s.name("required"))
+	expectStillPending(s, required, s.name("required"))
 
-	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.timeoutNotes(required), 2) })
+	s.eventually(func(c *assert.CollectT) { assert.Len(c, timeoutNotes(s, required), 2) })
 	s.restartOperator(t)
-	s.expectStillPending(required, s.name("required"))
-	require.Len(t, s.timeoutNotes(required), 2, "one Event for each initializer")
-	require.Len(t, s.timeoutNotes(ignored), 1)
+	expectStillPending(s, required, s.name("required"))
+	require.Len(t, timeoutNotes(s, required), 2, "one Event for each initializer")
+	require.Len(t, timeoutNotes(s, ignored), 1)
 	s.finishInitialization(required)
 	s.waitInitialized(required)
 }
@@ -249,14 +214,14 @@ func TestInitializationFollowsConfigurationChanges(t *testing.T) {
 	s.createTemplate("defaults", configMap("settings", "v"))
 	configuration := s.createInitializers(3600, v1alpha1.FailureFail, "network", "dns")
 	ns := s.createNamespace("a")
-	s.waitPending(ns, s.name("network"), s.name("dns"))
+	waitPending(s, ns, s.name("network"), s.name("dns"))
 	changed := configuration.DeepCopy()
 	changed.Initializers = changed.Initializers[:1]
 	require.NoError(t, s.client.Patch(t.Context(), changed, client.MergeFrom(configuration)))
-	s.waitPending(ns, s.name("network"))
+	waitPending(s, ns, s.name("network"))
 	// A namespace waits for its initializer even if the initializer no longer selects it.
 	s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: "none"}}}`, testLabel))
-	s.expectStillPending(ns, s.name("network"))
+	expectStillPending(s, ns, s.name("network"))
 	s.delete(configuration)
 	s.waitInitialized(ns)
 }
@@ -305,9 +270,9 @@ func TestInitializationContinuesAfterOperatorRestart(t *testing.T) {
 	s.createTemplate("defaults", configMap("settings", "v"))
 	s.createInitializers(3600, v1alpha1.FailureFail, "network")
 	populated := s.createNamespace("populated")
-	s.waitPending(populated, s.name("network"))
+	waitPending(s, populated, s.name("network"))
 	s.restartOperator(t)
-	s.expectStillPending(populated, s.name("network"))
+	expectStillPending(s, populated, s.name("network"))
 	require.NoError(t, s.operator.Kill())
 	// Before Kubernetes 1.36, new namespaces are not marked as initializing while the operator is down. These
 	// namespaces mark themselves.
@@ -319,12 +284,12 @@ func TestInitializationContinuesAfterOperatorRestart(t *testing.T) {
 	born := s.createNamespace("born", waiting)
 	finished := s.createNamespace("finished", waiting)
 	s.finishInitialization(populated)
-	s.setPending(finished, v1alpha1.TemplateInitializer)
+	setPending(s, finished, v1alpha1.TemplateInitializer)
 	require.NoError(t, s.startOperator(t.Context()))
 	s.waitInitialized(populated)
 	s.waitInitialized(finished)
 	s.waitPresent(finished, configMap("settings", "v"))
-	s.waitPending(born, s.name("network"))
+	waitPending(s, born, s.name("network"))
 	s.waitPresent(born, configMap("settings", "v"))
 	require.Equal(t, map[string]int{"patch configmaps": 1, "patch namespaces/status": 1}, s.countWrites(finished))
 	s.finishInitialization(born)
@@ -373,7 +338,7 @@ func TestInitializationWaitsForFailingObjects(t *testing.T) {
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 	})
-	s.expectStillPending(ns, v1alpha1.TemplateInitializer)
+	expectStillPending(s, ns, v1alpha1.TemplateInitializer)
 	s.updateTemplate(template, withObjects(t, configMap("settings", "repaired")))
 	s.waitInitialized(ns)
 	s.waitPopulated(ns)
@@ -389,7 +354,7 @@ func TestInitializationIgnoresFailuresWithPolicyIgnore(t *testing.T) {
 		})
 	s.createInitializers(3600, v1alpha1.FailureFail, "network")
 	ns := s.createNamespace("a")
-	s.waitPending(ns, s.name("network"))
+	waitPending(s, ns, s.name("network"))
 	s.waitPopulated(ns)
 	s.waitPresent(ns, configMap("settings", "v"))
 	s.waitEvent(ns, corev1.EventTypeWarning, "ObjectFailed", "resourcequota/bad")
@@ -418,7 +383,7 @@ func TestInitializationEndsWithoutItsTemplate(t *testing.T) {
 			template := s.createTemplate("failing", failingObject)
 			s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
 			ns := s.createNamespace("a")
-			s.expectStillPending(ns, v1alpha1.TemplateInitializer)
+			expectStillPending(s, ns, v1alpha1.TemplateInitializer)
 			end(s, template)
 			s.waitInitialized(ns)
 			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
@@ -469,12 +434,12 @@ func TestInitializationCanBeRestartedByAnAdministrator(t *testing.T) {
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
 	ns := s.createNamespace("a")
 	s.waitInitialized(ns)
-	s.setPending(ns, v1alpha1.TemplateInitializer)
+	setPending(s, ns, v1alpha1.TemplateInitializer)
 	s.waitInitialized(ns)
 	s.createInitializers(3600, v1alpha1.FailureFail, "network")
-	s.setPending(ns, s.name("network"), v1alpha1.TemplateInitializer)
-	s.waitPending(ns, s.name("network"))
-	s.expectStillPending(ns, s.name("network"))
+	setPending(s, ns, s.name("network"), v1alpha1.TemplateInitializer)
+	waitPending(s, ns, s.name("network"))
+	expectStillPending(s, ns, s.name("network"))
 	s.finishInitialization(ns)
 	s.waitInitialized(ns)
 	s.waitPopulated(ns)
@@ -485,7 +450,7 @@ func TestInitializationCanBeRestartedByAnAdministrator(t *testing.T) {
 func TestInitializationFollowsCreationOrder(t *testing.T) {
 	t.Parallel()
 	const namespaces, workers = 60, 16
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	s.createTemplate("defaults", configMap("settings", "v"))
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
 	require.NoError(t, s.operator.Kill())

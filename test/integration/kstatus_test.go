@@ -60,7 +60,7 @@ var changesOfKinds = map[string]string{
 }
 
 // readObject returns an object of everyKind as it is stored, and its conditions.
-func (s *testScope) readObject(
+func readObject(s *testScope,
 	c assert.TestingT, object *unstructured.Unstructured,
 ) (*unstructured.Unstructured, map[string]metav1.Condition) {
 	found := &unstructured.Unstructured{}
@@ -80,11 +80,11 @@ func (s *testScope) readObject(
 	return found, conditions
 }
 
-// waitCurrent waits until an object has the status Current by the rules of kstatus, for its present generation.
-func (s *testScope) waitCurrent(object *unstructured.Unstructured) {
+// waitKstatusCurrent waits until an object has the status Current by the rules of kstatus, for its present generation.
+func waitKstatusCurrent(s *testScope, object *unstructured.Unstructured) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
-		found, conditions := s.readObject(c, object)
+		found, conditions := readObject(s, c, object)
 		observed, _, _ := unstructured.NestedInt64(found.Object, "status", "observedGeneration")
 		assert.Equal(c, found.GetGeneration(), observed, object.GetKind())
 		ready := conditions[v1alpha1.ConditionReady]
@@ -95,11 +95,11 @@ func (s *testScope) waitCurrent(object *unstructured.Unstructured) {
 	})
 }
 
-// waitAbnormal waits until an object is not ready, and has another condition that says so with a message.
-func (s *testScope) waitAbnormal(object *unstructured.Unstructured, abnormal, message string) {
+// waitKstatusAbnormal waits until an object is not ready, and has another condition that says so with a message.
+func waitKstatusAbnormal(s *testScope, object *unstructured.Unstructured, abnormal, message string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
-		_, conditions := s.readObject(c, object)
+		_, conditions := readObject(s, c, object)
 		assert.Equal(c, metav1.ConditionFalse, conditions[v1alpha1.ConditionReady].Status)
 		assert.Contains(c, conditions[v1alpha1.ConditionReady].Message, message)
 		assert.Equal(c, metav1.ConditionTrue, conditions[abnormal].Status)
@@ -107,7 +107,7 @@ func (s *testScope) waitAbnormal(object *unstructured.Unstructured, abnormal, me
 	})
 }
 
-func (s *testScope) patchObject(object *unstructured.Unstructured, patch string) {
+func patchObject(s *testScope, object *unstructured.Unstructured, patch string) {
 	s.t.Helper()
 	_, err := s.kubectl(s.t.Context(), "", "patch", object.GetKind(), object.GetName(), "--namespace=default",
 		"--type=merge", "--patch", patch)
@@ -117,7 +117,7 @@ func (s *testScope) patchObject(object *unstructured.Unstructured, patch string)
 // Tools that know kstatus, such as kubectl wait, Flux and Argo CD, understand every kind alike.
 func TestEveryKindHasKstatus(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	_, err := s.kubectl(t.Context(), everyKind, "apply", "--filename", "-")
 	require.NoError(t, err)
 	objects := parseYAML(t, everyKind)
@@ -126,20 +126,20 @@ func TestEveryKindHasKstatus(t *testing.T) {
 		_, err := s.kubectl(t.Context(), "", "wait", "--for=condition=Ready", "--timeout=1m", "--namespace=default",
 			fmt.Sprintf("%s/%s", object.GetKind(), object.GetName()))
 		require.NoError(t, err)
-		s.waitCurrent(object)
+		waitKstatusCurrent(s, object)
 	}
 	_, err = s.kubectl(t.Context(), "", "wait", "--for=condition=Ready", "--timeout=1m", "scc/kstatus")
 	require.NoError(t, err)
 
 	position := s.auditPosition()
 	for _, object := range objects {
-		s.patchObject(object, changesOfKinds[object.GetKind()])
-		s.waitCurrent(object)
+		patchObject(s, object, changesOfKinds[object.GetKind()])
+		waitKstatusCurrent(s, object)
 	}
 	for _, object := range objects {
 		writes := s.writesSince(position, func(r request) bool {
 			return r.ObjectRef.Subresource == "status" && r.ObjectRef.Name == object.GetName() &&
-				r.ObjectRef.Resource == s.resourceOf(object)
+				r.ObjectRef.Resource == resourceOf(s, object)
 		})
 		require.Len(t, writes, 1, "one write for a change of %s", object.GetKind())
 	}
@@ -149,17 +149,17 @@ func TestEveryKindHasKstatus(t *testing.T) {
 	// A status is not taken for that of an object that was changed while no operator was running.
 	require.NoError(t, s.operator.Kill())
 	constraint := objects[len(objects)-1]
-	s.patchObject(constraint, `{"priority": 8, "status": {"observedGeneration": 9}}`)
-	found, conditions := s.readObject(t, constraint)
+	patchObject(s, constraint, `{"priority": 8, "status": {"observedGeneration": 9}}`)
+	found, conditions := readObject(s, t, constraint)
 	observed, _, _ := unstructured.NestedInt64(found.Object, "status", "observedGeneration")
 	require.Less(t, observed, found.GetGeneration())
 	require.Equal(t, observed, conditions[v1alpha1.ConditionReady].ObservedGeneration)
 	require.NoError(t, s.startOperator(t.Context()))
-	s.waitCurrent(constraint)
+	waitKstatusCurrent(s, constraint)
 }
 
 // resourceOf returns the resource of an object's kind.
-func (s *testScope) resourceOf(object *unstructured.Unstructured) string {
+func resourceOf(s *testScope, object *unstructured.Unstructured) string {
 	s.t.Helper()
 	mapping, err := s.client.RESTMapper().RESTMapping(object.GroupVersionKind().GroupKind(), "v1alpha1")
 	require.NoError(s.t, err)
@@ -169,12 +169,12 @@ func (s *testScope) resourceOf(object *unstructured.Unstructured) string {
 // Objects that are not in force say whether the operator still works on them, or a person must act.
 func TestKindsThatAreNotReadyShowWhoActs(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	objects := parseYAML(t, everyKind)
 	_, err := s.kubectl(t.Context(), everyKind, "apply", "--filename", "-")
 	require.NoError(t, err)
 	for _, object := range objects {
-		s.waitCurrent(object)
+		waitKstatusCurrent(s, object)
 	}
 	space, namespaced, everywhere, initializers, constraint := objects[0], objects[1], objects[2], objects[3],
 		objects[4]
@@ -184,19 +184,19 @@ func TestKindsThatAreNotReadyShowWhoActs(t *testing.T) {
 		require.NoError(t, s.client.Create(t.Context(), parent))
 	}
 	createParent()
-	s.patchObject(space, `{"spec": {"parent": "parent"}}`)
-	s.waitCurrent(space)
+	patchObject(s, space, `{"spec": {"parent": "parent"}}`)
+	waitKstatusCurrent(s, space)
 	_, err = s.kubectl(t.Context(), "", "delete", "policyspace", "parent")
 	require.NoError(t, err)
-	s.waitAbnormal(space, v1alpha1.ConditionReconciling, "policyspace parent, which does not exist")
+	waitKstatusAbnormal(s, space, v1alpha1.ConditionReconciling, "policyspace parent, which does not exist")
 	createParent()
-	s.waitCurrent(space)
+	waitKstatusCurrent(s, space)
 
-	s.patchObject(initializers, `{"initializers": [{"name": "a.example.com", "namespaceSelector":
+	patchObject(s, initializers, `{"initializers": [{"name": "a.example.com", "namespaceSelector":
 		{"matchExpressions": [{"key": "a", "operator": "In", "values": []}]}}]}`)
-	s.waitAbnormal(initializers, v1alpha1.ConditionStalled, "initializer a.example.com: namespaceSelector: ")
-	s.patchObject(initializers, changesOfKinds["NamespaceInitializationConfiguration"])
-	s.waitCurrent(initializers)
+	waitKstatusAbnormal(s, initializers, v1alpha1.ConditionStalled, "initializer a.example.com: namespaceSelector: ")
+	patchObject(s, initializers, changesOfKinds["NamespaceInitializationConfiguration"])
+	waitKstatusCurrent(s, initializers)
 
 	for name, kinds := range map[string][]*unstructured.Unstructured{
 		v1alpha1.AttributeWebhookName: {namespaced, everywhere}, v1alpha1.ConstraintWebhookName: {constraint},
@@ -206,7 +206,7 @@ func TestKindsThatAreNotReadyShowWhoActs(t *testing.T) {
 		_, err = s.kubectl(t.Context(), "", "delete", "validatingwebhookconfiguration", name)
 		require.NoError(t, err)
 		for _, object := range kinds {
-			s.waitAbnormal(object, v1alpha1.ConditionStalled, "apply the manifests again")
+			waitKstatusAbnormal(s, object, v1alpha1.ConditionStalled, "apply the manifests again")
 		}
 		configuration := &unstructured.Unstructured{}
 		require.NoError(t, configuration.UnmarshalJSON([]byte(stored)))
@@ -214,7 +214,7 @@ func TestKindsThatAreNotReadyShowWhoActs(t *testing.T) {
 		require.NoError(t, s.client.Create(t.Context(), configuration))
 	}
 	for _, object := range objects {
-		s.waitCurrent(object)
+		waitKstatusCurrent(s, object)
 	}
 }
 

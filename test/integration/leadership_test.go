@@ -16,7 +16,7 @@ import (
 )
 
 // leaseHolder returns the identity of the leading replica, or an empty string if no replica leads.
-func (s *testScope) leaseHolder() string {
+func leaseHolder(s *testScope) string {
 	s.t.Helper()
 	lease := &coordinationv1.Lease{}
 	require.NoError(s.t,
@@ -29,10 +29,10 @@ func (s *testScope) leaseHolder() string {
 }
 
 // waitOtherLeaseHolder waits until another replica leads.
-func (s *testScope) waitOtherLeaseHolder(than string) {
+func waitOtherLeaseHolder(s *testScope, than string) {
 	s.t.Helper()
 	s.eventuallyWithin(leaseTakeover, func(c *assert.CollectT) {
-		now := s.leaseHolder()
+		now := leaseHolder(s)
 		assert.NotEmpty(c, now)
 		assert.NotEqual(c, than, now)
 	})
@@ -41,7 +41,7 @@ func (s *testScope) waitOtherLeaseHolder(than string) {
 // A leader that was suspended until another replica led writes nothing afterwards.
 func TestSuspendedLeaderWritesNothing(t *testing.T) {
 	t.Parallel()
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	through := newProxy(t, cluster, "suspended")
 	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true", through.kubeconfig))
 	suspended := cluster.operator
@@ -57,9 +57,9 @@ func TestSuspendedLeaderWritesNothing(t *testing.T) {
 	cluster.operator = standby
 	require.NotEmpty(t, s.writesSince(0, through.sentBy))
 
-	leader := s.leaseHolder()
+	leader := leaseHolder(s)
 	require.NoError(t, suspended.Signal(syscall.SIGSTOP))
-	s.waitOtherLeaseHolder(leader)
+	waitOtherLeaseHolder(s, leader)
 	s.eventually(func(c *assert.CollectT) { // until the API server calls the webhooks of the new leader
 		old := &v1alpha1.NamespaceTemplate{}
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(template), old))
@@ -87,7 +87,7 @@ func TestSuspendedLeaderWritesNothing(t *testing.T) {
 // A new leader writes nothing until its caches, which may be late, contain everything that the previous leader knew.
 func TestStandbyWithLateWatchesUndoesNothing(t *testing.T) {
 	t.Parallel()
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
 	s := newScope(t, cluster)
 	const stage = "stage"
@@ -121,10 +121,10 @@ func TestStandbyWithLateWatchesUndoesNothing(t *testing.T) {
 	born := s.createPopulatedNamespace("born", in("two"))
 	s.delete(gone)
 	s.waitDeleted(gone)
-	leader := s.leaseHolder()
+	leader := leaseHolder(s)
 	require.NoError(t, cluster.operator.Stop())
 	cluster.operator = late
-	s.waitOtherLeaseHolder(leader)
+	waitOtherLeaseHolder(s, leader)
 	s.eventually(func(c *assert.CollectT) {
 		assert.Contains(c, late.Log("waiting until the cache has the objects"), s.name("a"))
 	})

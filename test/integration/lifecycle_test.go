@@ -73,7 +73,7 @@ func TestRecreatedNamespacesArePopulated(t *testing.T) {
 				s := s.withT(t)
 				random := rand.New(rand.NewPCG(1, uint64(i)))
 				for life := range times {
-					ns := s.recreateNamespace(fmt.Sprint(i), withCreator(fmt.Sprintf("user %d", life)))
+					ns := recreateNamespace(s, fmt.Sprint(i), withCreator(fmt.Sprintf("user %d", life)))
 					if life == times-1 || random.IntN(2) == 0 { // otherwise it is deleted while it is being populated
 						s.waitPopulated(ns)
 						s.waitPresent(ns, documents(configMap("a", fmt.Sprintf("user %d", life)), configMap("b", "v"),
@@ -94,7 +94,7 @@ func TestRecreatedNamespacesArePopulated(t *testing.T) {
 
 // waitIdleAfterStart waits until an operator that was just started has reconciled everything. It returns a function
 // that excludes the writes that the wait itself caused.
-func (s *testScope) waitIdleAfterStart(round int) func(request) bool {
+func waitIdleAfterStart(s *testScope, round int) func(request) bool {
 	s.t.Helper()
 	list := &corev1.NamespaceList{}
 	require.NoError(s.t, s.client.List(s.t.Context(), list))
@@ -134,90 +134,127 @@ func (s *testScope) waitIdleAfterStart(round int) func(request) bool {
 // idleLabel is the label of the namespaces that waitIdleAfterStart creates.
 const idleLabel = "rested"
 
-// An operator that starts corrects what changed while it was down, and does not write objects that are as declared.
-func TestRestartWritesOnlyChanges(t *testing.T) {
-	t.Parallel()
-	s := newScope(t, newTestCluster(t))
-	correct := s.createTemplate("correct", policyKinds)
-	reported := s.createTemplate("reported", documents(configMap("left", "v"), configMap("deleted", "v")), reportsDrift)
-	broken := s.createTemplate("broken", configMap("kept-by-broken", "v"), func(template *v1alpha1.NamespaceTemplate) {
-		template.Spec.FailurePolicy = v1alpha1.FailureIgnore
-	})
-	withdrawn := s.createTemplate("withdrawn", configMap("withdrawn", "v"), deletesObjects)
-	overridden := s.createTemplate("a-overridden", configMap("left", "never"))
-	orphaned := s.createTemplate("orphaned", configMap("orphaned", "v"))
-	ns := s.createNamespace("a", withCreator("jane"))
-	theirs := parseYAML(t, documents(configMap("theirs", "x"), configMap("adopted", "v")))
-	for _, object := range theirs {
-		object.SetNamespace(ns.Name)
+// restartScope has templates of all kinds, and a namespace in which another client created objects.
+type restartScope struct {
+	*testScope
+	correct, reported, broken, withdrawn, overridden, orphaned, adopting *v1alpha1.NamespaceTemplate
+
+	ns     *corev1.Namespace
+	theirs []*unstructured.Unstructured
+}
+
+func (r restartScope) withT(t *testing.T) restartScope {
+	t.Helper()
+	r.testScope = r.testScope.withT(t)
+	return r
+}
+
+func newRestartScope(t *testing.T) restartScope {
+	t.Helper()
+	s := newScope(t, borrowCluster(t))
+	r := restartScope{
+		testScope:  s,
+		correct:    s.createTemplate("correct", policyKinds),
+		reported:   s.createTemplate("reported", documents(configMap("left", "v"), configMap("deleted", "v")), reportsDrift),
+		broken:     s.createTemplate("broken", configMap("kept-by-broken", "v"), ignoresFailures),
+		withdrawn:  s.createTemplate("withdrawn", configMap("withdrawn", "v"), deletesObjects),
+		overridden: s.createTemplate("a-overridden", configMap("left", "never")),
+		orphaned:   s.createTemplate("orphaned", configMap("orphaned", "v")),
+		ns:         s.createNamespace("a", withCreator("jane")),
+		theirs:     parseYAML(t, documents(configMap("theirs", "x"), configMap("adopted", "v"))),
+	}
+	for _, object := range r.theirs {
+		object.SetNamespace(r.ns.Name)
 		require.NoError(t, s.client.Create(t.Context(), object))
 	}
-	adopting := s.createTemplate("adopting", documents(configMap("adopted", "v"), configMap("dropped", "v")))
-	s.waitPopulated(ns)
-	s.waitPresent(ns, documents(storedPolicyKinds(ns.Name), configMap("left", "v"), configMap("adopted", "v"),
+	r.adopting = s.createTemplate("adopting", documents(configMap("adopted", "v"), configMap("dropped", "v")))
+	s.waitPopulated(r.ns)
+	s.waitPresent(r.ns, documents(storedPolicyKinds(r.ns.Name), configMap("left", "v"), configMap("adopted", "v"),
 		configMap("dropped", "v")))
 	s.createPopulatedNamespace("b")
+	return r
+}
 
-	// One template only reports drift, and another one cannot be compiled.
-	left := s.mustGet(ns, parseYAML(t, configMap("left", ""))[0])
+// driftAndBreak lets one template only report drift, and another one be invalid. It waits until all statuses say so.
+func (r restartScope) driftAndBreak() {
+	r.t.Helper()
+	left := r.mustGet(r.ns, parseYAML(r.t, configMap("left", ""))[0])
 	left.Object["data"] = map[string]any{"key": "theirs"}
-	require.NoError(t, s.client.Update(t.Context(), left))
-	s.delete(s.mustGet(ns, parseYAML(t, configMap("deleted", ""))[0]))
-	s.updateTemplateUnvetted(broken, withObjects(t, "apiVersion: v1\nmetadata: {name: x}\n"))
-	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+	require.NoError(r.t, r.client.Update(r.t.Context(), left))
+	r.delete(r.mustGet(r.ns, parseYAML(r.t, configMap("deleted", ""))[0]))
+	r.updateTemplateUnvetted(r.broken, withObjects(r.t, "apiVersion: v1\nmetadata: {name: x}\n"))
+	r.waitCondition(r.ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Contains(c, condition.Message, "configmap/left: drifted")
 		assert.Contains(c, condition.Message, "configmap/deleted: drifted")
 	})
 	for _, template := range []*v1alpha1.NamespaceTemplate{
-		correct, reported, broken, withdrawn, overridden, orphaned, adopting,
+		r.correct, r.reported, r.broken, r.withdrawn, r.overridden, r.orphaned, r.adopting,
 	} {
-		s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		r.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 			counts := status.Namespaces
 			assert.Equal(c, int32(2), counts.Populated+counts.Failed+counts.Drifted, "%+v", counts)
 		})
 	}
-	s.waitIdleAfterStart(0)
+	waitIdleAfterStart(r.testScope, 0)
+}
+
+// changeEverything changes and deletes templates and objects while the operator is down.
+func (r restartScope) changeEverything() {
+	r.t.Helper()
+	r.disableVetting()
+	r.patchTemplate(r.adopting, withObjects(r.t, configMap("new", "v")))
+	r.patchTemplate(r.overridden, withObjects(r.t, ""))
+	r.delete(r.withdrawn)
+	r.delete(r.orphaned)
+	settings := r.mustGet(r.ns, parseYAML(r.t, configMap("settings", ""))[0])
+	require.NoError(r.t, unstructured.SetNestedField(settings.Object, "elsewhere", "data", "namespace"))
+	require.NoError(r.t, r.client.Update(r.t.Context(), settings))
+	r.delete(r.mustGet(r.ns, parseYAML(r.t, policyKinds)[0]))
+}
+
+// waitCorrected waits until the operator has handled the changes, also in a namespace that is new.
+func (r restartScope) waitCorrected(born *corev1.Namespace) {
+	r.t.Helper()
+	r.waitDeleted(r.withdrawn)
+	r.waitPopulated(born)
+	r.waitPresent(born, documents(storedPolicyKinds(born.Name), configMap("left", "v"), configMap("deleted", "v"),
+		configMap("new", "v")))
+	r.waitPresent(r.ns, documents(storedPolicyKinds(r.ns.Name), configMap("left", "theirs"), configMap("new", "v"),
+		configMap("orphaned", "v")))
+	r.waitAbsent(r.ns, documents(configMap("dropped", ""), configMap("withdrawn", ""), configMap("deleted", "")))
+	for _, object := range r.theirs {
+		require.Equal(r.t, object.GetUID(), r.mustGet(r.ns, object).GetUID(),
+			"%s was created by another client and must not be deleted", object.GetName())
+	}
+	r.waitDriftedNamespaces(r.reported, 1)
+}
+
+// An operator that starts corrects what changed while it was down, and does not write objects that are as declared.
+func TestRestartWritesOnlyChanges(t *testing.T) {
+	t.Parallel()
+	r := newRestartScope(t)
+	r.driftAndBreak()
 
 	t.Run("writes nothing", func(t *testing.T) {
-		s := s.withT(t)
+		r := r.withT(t)
 		for round := range 2 {
-			point := s.auditPosition()
-			s.restartOperator(t)
-			require.Empty(t, s.writesSince(point, s.waitIdleAfterStart(1+round)))
+			point := r.auditPosition()
+			r.restartOperator(t)
+			require.Empty(t, r.writesSince(point, waitIdleAfterStart(r.testScope, 1+round)))
 		}
 	})
 
 	t.Run("finds what happened while it was down", func(t *testing.T) {
-		s := s.withT(t)
-		require.NoError(t, s.operator.Kill())
-		s.disableVetting()
-		s.patchTemplate(adopting, withObjects(t, configMap("new", "v")))
-		s.patchTemplate(overridden, withObjects(t, ""))
-		s.delete(withdrawn)
-		s.delete(orphaned)
-		settings := s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0])
-		require.NoError(t, unstructured.SetNestedField(settings.Object, "elsewhere", "data", "namespace"))
-		require.NoError(t, s.client.Update(t.Context(), settings))
-		s.delete(s.mustGet(ns, parseYAML(t, policyKinds)[0]))
-		born := s.createNamespace("born")
-		point := s.auditPosition()
-		require.NoError(t, s.startOperator(t.Context()))
-
-		s.waitDeleted(withdrawn)
-		s.waitPopulated(born)
-		s.waitPresent(born,
-			documents(storedPolicyKinds(born.Name), configMap("left", "v"), configMap("deleted", "v"), configMap("new", "v")))
-		s.waitPresent(ns, documents(storedPolicyKinds(ns.Name), configMap("left", "theirs"), configMap("new", "v"),
-			configMap("orphaned", "v")))
-		s.waitAbsent(ns, documents(configMap("dropped", ""), configMap("withdrawn", ""), configMap("deleted", "")))
-		for _, object := range theirs {
-			require.Equal(t, object.GetUID(), s.mustGet(ns, object).GetUID(), "%s was created by another client and must not be deleted",
-				object.GetName())
-		}
-		s.waitDriftedNamespaces(reported, 1)
-		counted := s.waitIdleAfterStart(3)
-		writes := audit.Count(s.writesSince(point, func(r request) bool {
-			return counted(r) && r.ObjectRef.Namespace == ns.Name
+		r := r.withT(t)
+		require.NoError(t, r.operator.Kill())
+		r.changeEverything()
+		born := r.createNamespace("born")
+		point := r.auditPosition()
+		require.NoError(t, r.startOperator(t.Context()))
+		r.waitCorrected(born)
+		counted := waitIdleAfterStart(r.testScope, 3)
+		writes := audit.Count(r.writesSince(point, func(w request) bool {
+			return counted(w) && w.ObjectRef.Namespace == r.ns.Name
 		}))
 		// Two templates are rolled out at the same time, and each may reach the namespace alone.
 		require.LessOrEqual(t, writes["patch namespaces/status"], 3)
@@ -232,7 +269,7 @@ func TestRestartWritesOnlyChanges(t *testing.T) {
 // an undisturbed one, and writes nothing after that.
 func TestOperatorRecoversFromRepeatedKills(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	random := rand.New(rand.NewPCG(2, 3))
 	version := func(v int) string {
 		return documents(configMap("common", fmt.Sprint(v)), configMap("same", "$(NAMESPACE)"),
@@ -281,10 +318,10 @@ func TestOperatorRecoversFromRepeatedKills(t *testing.T) {
 		}
 		s.waitPopulated(ns)
 	}
-	s.waitIdleAfterStart(0)
+	waitIdleAfterStart(s, 0)
 	point := s.auditPosition()
 	s.restartOperator(t)
-	require.Empty(t, s.writesSince(point, s.waitIdleAfterStart(1)))
+	require.Empty(t, s.writesSince(point, waitIdleAfterStart(s, 1)))
 }
 
 // leaseTakeover is longer than the time for which a Lease is valid without renewal.
@@ -294,7 +331,7 @@ const leaseTakeover = 45 * time.Second
 // stopped, and requests are answered all the time.
 func TestStandbyTakesOverFromTheLeader(t *testing.T) {
 	t.Parallel()
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
 	s := newScope(t, cluster)
 	s.createTemplate("defaults", documents(configMap("a", "v"), configMap("b", "v")))
@@ -373,4 +410,17 @@ func sendReviewsUntilConnectionCloses(ctx context.Context, address string, begun
 			return nil
 		}
 	}
+}
+
+// recreateNamespace creates a namespace as soon as no other of that name exists.
+func recreateNamespace(s *testScope, short string, change func(*corev1.Namespace)) *corev1.Namespace {
+	s.t.Helper()
+	var created *corev1.Namespace
+	s.eventually(func(c *assert.CollectT) {
+		ns := s.newNamespace(short, change)
+		if assert.NoError(c, s.createAsCreator(ns)) {
+			created = ns
+		}
+	})
+	return created
 }

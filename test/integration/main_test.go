@@ -47,7 +47,7 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, sharedCluster.stop(), stopIdle()) }()
+	defer func() { err = errors.Join(err, sharedCluster.stop(), exclusive.stop()) }()
 	if err := sharedCluster.applyManifests(context.Background()); err != nil {
 		return 1, err
 	}

@@ -28,7 +28,7 @@ const mutatedLabel = "mutated.example.com/by"
 
 // labelByWebhook has a webhook of another tool, which is called after nstpl's, set the scope's label and another creator
 // in the namespaces that have mutatedLabel.
-func (s *testScope) labelByWebhook() {
+func labelByWebhook(s *testScope) {
 	s.t.Helper()
 	patch := fmt.Sprintf(`[{"op": "add", "path": "/metadata/labels/%s", "value": %q},
 		{"op": "add", "path": "/metadata/annotations", "value": {%q: "another-user"}}]`,
@@ -70,7 +70,7 @@ func (s *testScope) labelByWebhook() {
 }
 
 // labelByPolicy has a MutatingAdmissionPolicy do the same.
-func (s *testScope) labelByPolicy() {
+func labelByPolicy(s *testScope) {
 	s.t.Helper()
 	const policy = `
 apiVersion: admissionregistration.k8s.io/v1
@@ -107,9 +107,9 @@ spec:
 // set, and its creator is who created it, whatever they write.
 func TestInitializationKnowsWhatOthersSetInNewNamespaces(t *testing.T) {
 	t.Parallel()
-	others := map[string]func(*testScope){"a webhook": (*testScope).labelByWebhook}
+	others := map[string]func(*testScope){"a webhook": labelByWebhook}
 	if _, flags, _ := controlplane.Manifests(controlplane.Version()); len(flags) == 0 { // since Kubernetes 1.36
-		others["a policy"] = (*testScope).labelByPolicy
+		others["a policy"] = labelByPolicy
 	}
 	for name, label := range others {
 		t.Run(name, func(t *testing.T) {

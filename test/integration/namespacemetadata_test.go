@@ -1,10 +1,8 @@
 package integration_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,7 +29,7 @@ func labelsNamespaces(pairs ...string) func(*v1alpha1.NamespaceTemplate) {
 }
 
 // waitLabels waits until the labels of a namespace have some values. An empty value means that the label is missing.
-func (s *testScope) waitLabels(ns *corev1.Namespace, pairs ...string) {
+func waitLabels(s *testScope, ns *corev1.Namespace, pairs ...string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := &corev1.Namespace{}
@@ -44,25 +42,6 @@ func (s *testScope) waitLabels(ns *corev1.Namespace, pairs ...string) {
 			assert.Equal(c, pairs[i+1] != "", exists, pairs[i])
 		}
 	})
-}
-
-// patchLabel sets a label of a namespace as an administrator, or removes it if the value is empty.
-func (s *testScope) patchLabel(ns *corev1.Namespace, key, value string) {
-	s.t.Helper()
-	var label any
-	if value != "" {
-		label = value
-	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: label}}})
-	require.NoError(s.t, err)
-	s.patchNamespace(ns, string(body))
-}
-
-// waitUntouched waits until the operator has reconciled a namespace again: a change of the template probe reaches it.
-func (s *testScope) waitUntouched(ns *corev1.Namespace, probe *v1alpha1.NamespaceTemplate, round string) {
-	s.t.Helper()
-	s.updateTemplate(probe, withObjects(s.t, configMap("probe", round)))
-	s.waitPresent(ns, configMap("probe", round))
 }
 
 func TestNamespaceMetadataIsSetWithTokensBeforeTheNamespaceOpens(t *testing.T) {
@@ -85,7 +64,7 @@ func TestNamespaceMetadataIsSetWithTokensBeforeTheNamespaceOpens(t *testing.T) {
 	require.Equal(t, ns.Name, ns.Labels[s.name("of")])
 	require.Equal(t, "jane@example.com", ns.Annotations["example.com/contact"])
 	strict := s.createPopulatedNamespace("b", withLabel("tier", s.name("strict")))
-	s.waitLabels(strict, enforceLabel, "restricted")
+	waitLabels(s, strict, enforceLabel, "restricted")
 	require.Len(t, s.writesSince(position, func(r request) bool {
 		return r.User.Username == operatorUser && r.ObjectRef.Resource == "namespaces" &&
 			r.ObjectRef.Name == ns.Name && r.ObjectRef.Subresource == ""
@@ -110,6 +89,7 @@ func TestHeldWritesAreJudgedByTheLabelsOfTemplates(t *testing.T) {
 		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "default"},
 			&corev1.ServiceAccount{}))
 	})
+	position := s.auditPosition()
 	done := make(chan error, 1)
 	go func() {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "host"}, Spec: corev1.PodSpec{
@@ -118,13 +98,16 @@ func TestHeldWritesAreJudgedByTheLabelsOfTemplates(t *testing.T) {
 		_, err := user.CoreV1().Pods(ns.Name).Create(t.Context(), pod, metav1.CreateOptions{})
 		done <- err
 	}()
+	// A later write of a user who does not wait ends before the one that is held.
+	s.waitReceived(position, ns.Name, 1)
+	require.NoError(t, s.client.Create(t.Context(), newConfigMap(ns.Name, "admins")))
 	select {
 	case err := <-done:
 		require.Fail(t, "the pod was not held", "%v", err)
-	case <-time.After(time.Second): // it was judged before the label exists
+	default:
 	}
 	s.createTemplate("psa", "", labelsNamespaces(enforceLabel, "baseline"))
-	s.waitLabels(ns, enforceLabel, "baseline")
+	waitLabels(s, ns, enforceLabel, "baseline")
 	s.finishInitialization(ns)
 	expectForbidden(t, <-done, "violates PodSecurity")
 }
@@ -136,11 +119,11 @@ func TestNamespaceMetadataIsCorrectedOrReported(t *testing.T) {
 	s.createTemplate("correct", "", labelsNamespaces(corrected, "x"))
 	reports := s.createTemplate("report", "", labelsNamespaces(reported, "x"), reportsDrift)
 	ns := s.createPopulatedNamespace("a")
-	s.waitLabels(ns, corrected, "x", reported, "x")
+	waitLabels(s, ns, corrected, "x", reported, "x")
 	for _, value := range []string{"other", ""} {
 		s.patchLabel(ns, corrected, value)
 		s.patchLabel(ns, reported, value)
-		s.waitLabels(ns, corrected, "x", reported, value)
+		waitLabels(s, ns, corrected, "x", reported, value)
 		s.waitDriftedNamespaces(reports, 1)
 	}
 	s.waitEvent(ns, corev1.EventTypeNormal, "DriftCorrected", "label "+corrected+` was set to "other"`)
@@ -152,11 +135,11 @@ func TestNamespaceMetadataIsCorrectedOrReported(t *testing.T) {
 	s.patchLabel(ns, reported, "y")
 	s.waitDriftedNamespaces(reports, 0)
 	s.updateTemplate(reports, labelsNamespaces(reported, "z"))
-	s.waitLabels(ns, reported, "z") // a changed declaration is not drift
+	waitLabels(s, ns, reported, "z") // a changed declaration is not drift
 
 	// A value from before is replaced, or reported, as it is in an object that is adopted.
 	older := s.createPopulatedNamespace("b", withLabel(corrected, "mine"), withLabel(reported, "mine"))
-	s.waitLabels(older, corrected, "x", reported, "mine")
+	waitLabels(s, older, corrected, "x", reported, "mine")
 	s.waitDriftedNamespaces(reports, 1)
 }
 
@@ -186,13 +169,13 @@ func TestNamespaceMetadataIsRemovedOnlyIfNstplAddedIt(t *testing.T) {
 				func(template *v1alpha1.NamespaceTemplate) { template.Spec.DriftPolicy = v1alpha1.DriftReport })
 			probe := s.createTemplate("z-probe", configMap("probe", "0"))
 			ns := s.createPopulatedNamespace("a", withLabel(before, "x"))
-			s.waitLabels(ns, added, "x", before, "x", changed, "x")
+			waitLabels(s, ns, added, "x", before, "x", changed, "x")
 			s.patchLabel(ns, changed, "theirs")
 			s.waitUntouched(ns, probe, "1")
 			change(s, template)
-			s.waitLabels(ns, added, "")
+			waitLabels(s, ns, added, "")
 			s.waitUntouched(ns, probe, "2")
-			s.waitLabels(ns, before, "x", changed, "theirs")
+			waitLabels(s, ns, before, "x", changed, "theirs")
 		})
 	}
 }
@@ -206,15 +189,15 @@ func TestNamespaceMetadataStaysAfterOptOutAndWithOrphan(t *testing.T) {
 	out, orphaned := s.createPopulatedNamespace("out"), s.createPopulatedNamespace("orphaned")
 	s.patchNamespace(out, `{"metadata": {"annotations": {"`+v1alpha1.OptOutAnnotation+`": "`+template.Name+`"}}}`)
 	s.waitUntouched(out, probe, "1")
-	s.waitLabels(out, label, "x")
+	waitLabels(s, out, label, "x")
 	s.patchLabel(out, label, "theirs")
 	s.waitUntouched(out, probe, "2")
-	s.waitLabels(out, label, "theirs")
+	waitLabels(s, out, label, "theirs")
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Namespaces = selectLabel(testLabel, s.name("none"))
 	})
 	s.waitUntouched(orphaned, probe, "3")
-	s.waitLabels(orphaned, label, "x")
+	waitLabels(s, orphaned, label, "x")
 }
 
 func TestTheLaterTemplateDecidesAboutNamespaceMetadata(t *testing.T) {
@@ -224,13 +207,13 @@ func TestTheLaterTemplateDecidesAboutNamespaceMetadata(t *testing.T) {
 	s.createTemplate("a", "", labelsNamespaces(label, "a"))
 	later := s.createTemplate("b", "", labelsNamespaces(label, "b"))
 	ns := s.createPopulatedNamespace("n")
-	s.waitLabels(ns, label, "b")
+	waitLabels(s, ns, label, "b")
 	s.waitTemplateStatus(later, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Contains(c, templateCondition(status, v1alpha1.TemplatePopulated).Message, fmt.Sprintf(
 			"declared by templates %s and %s (label %s): the declaration of %[2]s is applied", s.name("a"), s.name("b"), label))
 	})
 	s.delete(later)
-	s.waitLabels(ns, label, "a") // it never was missing: the earlier template declares it
+	waitLabels(s, ns, label, "a") // it never was missing: the earlier template declares it
 }
 
 func TestNamespaceMetadataIsRolledOut(t *testing.T) {
@@ -247,13 +230,13 @@ func TestNamespaceMetadataIsRolledOut(t *testing.T) {
 			PauseSeconds: 3600,
 		}}}
 	})
-	s.waitLabels(first, label, "y")
+	waitLabels(s, first, label, "y")
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		if assert.NotEmpty(c, status.Revisions) {
 			assert.Equal(c, v1alpha1.RolloutWaiting, status.Revisions[0].State)
 		}
 	})
-	s.waitLabels(second, label, "x")
+	waitLabels(s, second, label, "x")
 }
 
 func TestAdmissionOfNamespaceMetadata(t *testing.T) {
@@ -413,7 +396,7 @@ func TestNamespaceMetadataCannotBeForged(t *testing.T) {
 	template := s.createTemplate("t", "", labelsNamespaces(added, "x"), deletesObjects)
 	probe := s.createTemplate("z-probe", configMap("probe", "0"))
 	ns := s.createPopulatedNamespace("a", withLabel(foreign, "x"))
-	s.waitLabels(ns, added, "x")
+	waitLabels(s, ns, added, "x")
 	user := s.newUserWithRules("user", policyRule("get patch update", "", "namespaces"),
 		policyRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates"))
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
@@ -438,16 +421,16 @@ func TestNamespaceMetadataCannotBeForged(t *testing.T) {
 		assert.NoError(c, user.Update(t.Context(), latest))
 	})
 	s.updateTemplate(template, labelsNamespaces(s.name("next"), "x"))
-	s.waitLabels(ns, added, "", s.name("next"), "x")
+	waitLabels(s, ns, added, "", s.name("next"), "x")
 	s.waitUntouched(ns, probe, "1")
-	s.waitLabels(ns, foreign, "x")
+	waitLabels(s, ns, foreign, "x")
 }
 
 // Templates that are stored without vetting, of which each selects by the label that the one before sets, select in
 // circles nowhere: no label is set by which a template selects.
 func TestTemplatesDoNotSelectInCircles(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	for _, ring := range []int{2, 3} {
 		s := newScope(t, cluster)
 		s.id = fmt.Sprint(s.id, ring)
@@ -475,7 +458,7 @@ func TestTemplatesDoNotSelectInCircles(t *testing.T) {
 		s.waitNotPopulated(ns, fmt.Sprintf("label %s is not managed, because template %s selects by it",
 			s.name("label0"), templates[1%ring].Name))
 		for i := range ring {
-			s.waitLabels(ns, s.name(fmt.Sprint("label", i)), "")
+			waitLabels(s, ns, s.name(fmt.Sprint("label", i)), "")
 		}
 		s.waitTemplateStatus(templates[0], func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 			assert.EqualValues(c, 1, status.Namespaces.Failed)
@@ -485,11 +468,11 @@ func TestTemplatesDoNotSelectInCircles(t *testing.T) {
 
 func TestARestartWritesNoNamespaceMetadata(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	label := s.name("label")
 	template := s.createTemplate("t", configMap("a", "v"), labelsNamespaces(label, "x"))
 	ns := s.createPopulatedNamespace("a")
-	s.waitLabels(ns, label, "x")
+	waitLabels(s, ns, label, "x")
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.EqualValues(c, 1, status.Namespaces.Populated)
 		assert.Equal(c, metav1.ConditionTrue, templateCondition(status, v1alpha1.ConditionReady).Status)
@@ -498,5 +481,5 @@ func TestARestartWritesNoNamespaceMetadata(t *testing.T) {
 	require.NoError(t, s.operator.Kill())
 	s.patchLabel(ns, label, "other")
 	require.NoError(t, s.startOperator(t.Context()))
-	s.waitLabels(ns, label, "x")
+	waitLabels(s, ns, label, "x")
 }

@@ -26,7 +26,7 @@ const lastNamespace = "end"
 
 // watchNamespaces follows the namespaces of a scope until lastNamespace. Each limit is for some policyspaces together.
 // The channel then has the changes after which more namespaces existed than the limits allow.
-func (s *testScope) watchNamespaces(limits map[int][]string) <-chan []string {
+func watchNamespaces(s *testScope, limits map[int][]string) <-chan []string {
 	s.t.Helper()
 	clients, err := kubernetes.NewForConfig(s.controlPlane.RESTConfig())
 	require.NoError(s.t, err)
@@ -76,7 +76,7 @@ func (s *testScope) watchNamespaces(limits map[int][]string) <-chan []string {
 func TestNamespaceQuotaIsExactInDisorder(t *testing.T) {
 	t.Parallel()
 	const users, steps, inChild, inRoot = 6, 30, 4, 8
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	service := newService(t, cluster)
 	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestNamespaceQuotaIsExactInDisorder(t *testing.T) {
 	s.createSpace("b", "root")
 	s.createSpace("free", "")
 	lost := s.losesNamespaces()
-	exceeded := s.watchNamespaces(map[int][]string{inChild: {"a"}, inRoot: {"root", "a", "b"}})
+	exceeded := watchNamespaces(s, map[int][]string{inChild: {"a"}, inRoot: {"root", "a", "b"}})
 
 	var done atomic.Int64
 	work := make(chan error, 1)
@@ -104,7 +104,7 @@ func TestNamespaceQuotaIsExactInDisorder(t *testing.T) {
 		work <- concurrently(users, func(user int) error {
 			r := rand.New(rand.NewPCG(uint64(user), 1)) //nolint:gosec // the tests are reproducible
 			for step := range steps {
-				s.requestAtRandom(clients[user], r, user, step, lost)
+				requestAtRandom(s, clients[user], r, user, step, lost)
 				done.Add(1)
 			}
 			return nil
@@ -139,7 +139,7 @@ func TestNamespaceQuotaIsExactInDisorder(t *testing.T) {
 
 // requestAtRandom does something with a namespace of a user. Most of it fails: for lack of room, because the namespace
 // exists or does not exist, or because a replica does not answer.
-func (s *testScope) requestAtRandom(as client.Client, r *rand.Rand, user, step int, lost func(*corev1.Namespace)) {
+func requestAtRandom(s *testScope, as client.Client, r *rand.Rand, user, step int, lost func(*corev1.Namespace)) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), 3*time.Second)
 	defer cancel()
 	// Few names, so that they are created again, moved and deleted by requests at the same time.

@@ -18,8 +18,6 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,53 +43,6 @@ func perCreator(hard int32, exceptions ...v1alpha1.CreatorException) func(*v1alp
 	}
 }
 
-// createLimitedSpace creates a policyspace, and returns when its limits on namespaces are enforced.
-func (s *testScope) createLimitedSpace(space *v1alpha1.PolicySpace, change ...func(*v1alpha1.PolicySpace)) {
-	s.t.Helper()
-	for _, apply := range change {
-		apply(space)
-	}
-	require.NoError(s.t, s.client.Create(s.t.Context(), space))
-	s.eventually(func(c *assert.CollectT) {
-		current := &v1alpha1.PolicySpace{}
-		if assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(space), current)) {
-			assert.True(c, apimeta.IsStatusConditionTrue(current.Status.Conditions, v1alpha1.PolicySpaceReady))
-			assert.Equal(c, current.Generation, current.Status.ObservedGeneration)
-		}
-	})
-}
-
-// createInSpace creates a namespace in a policyspace as a user. It tries again after errors that are not denials.
-func (s *testScope) createInSpace(as client.Client, short, space string) error {
-	isRetriable := func(err error) bool { return !apierrors.IsForbidden(err) }
-	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: 15}
-	isFirst := true
-	return retry.OnError(backoff, isRetriable, func() error {
-		err := as.Create(context.WithoutCancel(s.t.Context()), s.newNamespace(short, s.inSpace(space)))
-		if !isFirst && apierrors.IsAlreadyExists(err) {
-			return nil // the answer to an earlier attempt was lost
-		}
-		isFirst = false
-		return err
-	})
-}
-
-// countByCreator returns how many namespaces are in some policyspaces, in all and by creator.
-func (s *testScope) countByCreator(spaces ...string) (total int, creators map[string]int) {
-	s.t.Helper()
-	creators = map[string]int{}
-	for _, space := range spaces {
-		list := &corev1.NamespaceList{}
-		require.NoError(s.t, s.client.List(s.t.Context(), list,
-			client.MatchingLabels{v1alpha1.PolicySpaceLabel: s.name(space)}))
-		for i := range list.Items {
-			total++
-			creators[list.Items[i].Annotations[v1alpha1.CreatorAnnotation]]++
-		}
-	}
-	return total, creators
-}
-
 // expectCreatorExceeded fails unless a request was denied because a creator has too many namespaces.
 func expectCreatorExceeded(t *testing.T, err error, creator string, used, limit int) {
 	t.Helper()
@@ -108,7 +59,7 @@ func TestNamespaceQuotaIsExactUnderLoad(t *testing.T) {
 	if *isLargeNamespaceQuota {
 		users, attempts, inChild, inRoot = 50, 15, 500, 1000
 	}
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	service := newService(t, cluster)
 	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
 	require.NoError(t, err)
@@ -194,7 +145,7 @@ func TestNamespaceQuotaIsExactUnderLoad(t *testing.T) {
 }
 
 // namespaceQuotaWebhooks returns the names of the webhooks for limits on namespaces.
-func (s *testScope) namespaceQuotaWebhooks(c require.TestingT) []string {
+func namespaceQuotaWebhooks(s *testScope, c require.TestingT) []string {
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	require.NoError(c, s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, configuration))
 	var names []string
@@ -206,208 +157,253 @@ func (s *testScope) namespaceQuotaWebhooks(c require.TestingT) []string {
 	return names
 }
 
+// createNamespaceAs creates a namespace in a policyspace, without retries.
+func createNamespaceAs(
+	s *testScope, as client.Client, short, space string, change ...func(*corev1.Namespace),
+) error {
+	return as.Create(s.t.Context(), s.newNamespace(short, append(change, s.inSpace(space))...))
+}
+
+// moveNamespaceAs moves a namespace to a policyspace.
+func moveNamespaceAs(s *testScope, as client.Client, short, space string) error {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}}
+	return as.Patch(s.t.Context(), ns, mergePatch(labelPatch(v1alpha1.PolicySpaceLabel, `"`+s.name(space)+`"`)))
+}
+
 func TestNamespaceQuota(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	alice, bob := s.newAllVerbsClient("alice"), s.newAllVerbsClient("bob")
-	place := func(as client.Client, short, space string) error {
-		return as.Create(t.Context(), s.newNamespace(short, s.inSpace(space)))
-	}
-	move := func(as client.Client, short, space string) error {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}}
-		return as.Patch(t.Context(), ns, mergePatch(fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`,
-			v1alpha1.PolicySpaceLabel, s.name(space))))
-	}
 	s.createSpace("free", "")
-	require.Empty(t, s.namespaceQuotaWebhooks(t), "no webhook is called while nothing limits namespaces")
+	require.Empty(t, namespaceQuotaWebhooks(s, t), "no webhook is called while nothing limits namespaces")
 	s.createLimitedSpace(s.newSpace("root", "", countNamespaces, "4"))
 	s.createLimitedSpace(s.newSpace("a", "root", countNamespaces, "2", "pods", "5"))
 	s.createSpace("b", "root")
 
 	t.Run("the nearest limit denies, and then the one above", func(t *testing.T) {
-		s := s.withT(t)
-		require.NoError(t, place(alice, "a1", "a"))
-		require.NoError(t, place(alice, "a2", "a"))
-		s.expectQuotaExceeded(place(alice, "a3", "a"), "a", "count/namespaces=3", "count/namespaces=2")
-		require.NoError(t, place(alice, "b1", "b"))
-		generated := s.newNamespace("", s.inSpace("b"))
-		generated.Name, generated.GenerateName = "", s.name("generated-")
-		require.NoError(t, bob.Create(t.Context(), generated))
-		s.expectQuotaExceeded(place(bob, "b3", "b"), "root", "count/namespaces=5", "count/namespaces=4")
-		require.NoError(t, place(bob, "elsewhere", "free"))
-		s.waitUsage("root", "count/namespaces: 4/4")
-		s.waitUsage("a", "count/namespaces: 2/2, pods: 0/5")
-		s.delete(generated)
+		expectNearestLimitDenies(t, s.withT(t), alice, bob)
 	})
 
 	t.Run("the ResourceQuota of a namespace does not count namespaces", func(t *testing.T) {
-		s := s.withT(t)
-		s.waitCounted(s.name("a1"))
-		counter, err := s.getUsageQuota(t.Context(), s.name("a1"))
-		require.NoError(t, err)
-		require.Contains(t, counter.Spec.Hard, corev1.ResourcePods)
-		require.NotContains(t, counter.Spec.Hard, quota.Namespaces)
-		_, err = s.getUsageQuota(t.Context(), s.name("b1"))
-		require.True(t, apierrors.IsNotFound(err), "%v", err)
+		expectNamespacesAreNotCountedInNamespaces(t, s.withT(t))
 	})
 
 	t.Run("a deletion makes room when the namespace is gone", func(t *testing.T) {
-		s := s.withT(t)
-		s.waitDeleted(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.generatedName("b")}})
-		remove := s.addFinalizerToNamespace("b1")
-		s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("b1")}})
-		require.NoError(t, place(alice, "b2", "b"))
-		s.expectQuotaExceeded(place(alice, "b3", "b"), "root", "count/namespaces=5", "count/namespaces=4")
-		remove()
-		s.waitDeleted(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("b1")}})
-		require.NoError(t, s.createInSpace(alice, "b3", "b"))
-		s.expectQuotaExceeded(place(alice, "b4", "b"), "root", "count/namespaces=5", "count/namespaces=4")
+		expectDeletionMakesRoom(t, s.withT(t), alice)
 	})
 
 	t.Run("a dry run reserves nothing and is denied without room", func(t *testing.T) {
-		s := s.withT(t)
-		s.createLimitedSpace(s.newSpace("dry", "", countNamespaces, "1"))
-		for range 3 {
-			require.NoError(t, alice.Create(t.Context(), s.newNamespace("dry1", s.inSpace("dry")), client.DryRunAll))
-		}
-		require.NoError(t, place(alice, "dry1", "dry"))
-		s.expectQuotaExceeded(alice.Create(t.Context(), s.newNamespace("dry2", s.inSpace("dry")), client.DryRunAll), "dry",
-			"count/namespaces=2", "count/namespaces=1")
+		expectDryRunReservesNothing(t, s.withT(t), alice)
 	})
 
 	t.Run("a namespace that moves needs room where it is new", func(t *testing.T) {
-		s := s.withT(t)
-		s.createLimitedSpace(s.newSpace("top", "", countNamespaces, "2"))
-		s.createLimitedSpace(s.newSpace("left", "top", countNamespaces, "1"))
-		s.createSpace("right", "top")
-		for _, short := range []string{"m1", "m2", "m3"} {
-			require.NoError(t, place(alice, short, "free"))
-		}
-		require.NoError(t, move(alice, "m1", "left"))
-		s.expectQuotaExceeded(move(bob, "m2", "left"), "left", "count/namespaces=2", "count/namespaces=1")
-		require.NoError(t, move(alice, "m2", "right"))
-		s.expectQuotaExceeded(move(bob, "m3", "right"), "top", "count/namespaces=3", "count/namespaces=2")
-		for _, subresource := range []string{"status", "finalize"} {
-			ns := &corev1.Namespace{}
-			require.NoError(t, bob.Get(t.Context(), client.ObjectKey{Name: s.name("m3")}, ns))
-			ns.Labels[v1alpha1.PolicySpaceLabel] = s.name("right")
-			s.expectQuotaExceeded(bob.SubResource(subresource).Update(t.Context(), ns), "top", "count/namespaces=3",
-				"count/namespaces=2")
-		}
-		require.NoError(t, move(alice, "m1", "right"), "within the same space, nothing is added")
-		require.NoError(t, s.retryPlacing(func() error { return move(alice, "m2", "left") }))
-		s.waitUsage("top", "count/namespaces: 2/2")
-		require.NoError(t, move(alice, "m2", "free"))
-		s.waitUsage("left", "count/namespaces: 0/1")
-		require.NoError(t, move(alice, "m3", "left"))
+		expectMovedNamespaceNeedsRoom(t, s.withT(t), alice, bob)
 	})
 
 	t.Run("the name of a namespace that exists takes no room", func(t *testing.T) {
-		s := s.withT(t)
-		s.createLimitedSpace(s.newSpace("taken", "", countNamespaces, "2"))
-		require.NoError(t, place(alice, "taken-elsewhere", "free"))
-		require.NoError(t, place(alice, "taken", "taken"))
-		for _, short := range []string{"taken", "taken-elsewhere"} {
-			for range maxOfName + 1 {
-				err := place(alice, short, "taken")
-				require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
-			}
-		}
-		applied := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
-				"name": s.name("applied"), "labels": map[string]any{v1alpha1.PolicySpaceLabel: s.name("taken")},
-			},
-		}}
-		apply := func() error {
-			return bob.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(applied.DeepCopy()),
-				client.FieldOwner("bob"), client.ForceOwnership)
-		}
-		require.NoError(t, apply())
-		require.NoError(t, apply(), "it exists")
-		applied.SetName(s.name("applied-too"))
-		s.expectQuotaExceeded(apply(), "taken", "count/namespaces=3", "count/namespaces=2")
+		expectExistingNameNeedsNoRoom(t, s.withT(t), alice, bob)
 	})
 
 	t.Run("a policyspace that moves takes its namespaces along", func(t *testing.T) {
-		s := s.withT(t)
-		s.createLimitedSpace(s.newSpace("target", "", countNamespaces, "2"))
-		moved := s.createSpace("moved", "")
-		for i := range 3 {
-			require.NoError(t, place(alice, fmt.Sprint("moved", i), "moved"))
-		}
-		require.NoError(t, s.client.Patch(t.Context(), moved, mergePatch(`{"spec": {"parent": "`+s.name("target")+`"}}`)))
-		s.waitUsage("target", "count/namespaces: 3/2")
-		for _, space := range []string{"target", "moved"} {
-			s.expectQuotaExceeded(place(bob, "one-more", space), "target", "count/namespaces=4", "count/namespaces=2")
-		}
-		require.NoError(t, s.client.Patch(t.Context(), moved, mergePatch(`{"spec": {"parent": null}}`)))
-		s.waitUsage("target", "count/namespaces: 0/2")
-		require.NoError(t, place(bob, "one-more", "target"))
+		expectMovedSpaceCountsItsNamespaces(t, s.withT(t), alice, bob)
 	})
 
 	t.Run("what exists beyond a limit stays", func(t *testing.T) {
-		s := s.withT(t)
-		s.createSpace("late", "")
-		for i := range 3 {
-			require.NoError(t, place(alice, fmt.Sprint("late", i), "late"))
-		}
-		space := s.newSpace("late", "")
-		require.NoError(t, s.client.Patch(t.Context(), space,
-			mergePatch(`{"spec": {"quota": {"hard": {"count/namespaces": "2"}, "namespacesPerCreator": {"hard": 1}}}}`)))
-		s.waitSpaceStatus("late", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-			exceeded := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceExceeded)
-			if assert.NotNil(c, exceeded) {
-				assert.Equal(c, metav1.ConditionTrue, exceeded.Status)
-				assert.Equal(c, "count/namespaces: 3 of 2, namespaces of alice: 3 of 1", exceeded.Message)
-			}
-			assert.Equal(c, "count/namespaces: 3/2", status.Quota)
-		})
-		s.expectQuotaExceeded(place(bob, "late3", "late"), "late", "count/namespaces=4", "count/namespaces=2")
-		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("late2")}, &corev1.Namespace{}))
-		s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("late2")}},
-			`{"metadata": {"labels": {"other": "change"}}}`)
+		expectNamespacesBeyondALimitStay(t, s.withT(t), alice, bob)
 	})
 
 	t.Run("a policyspace that is created below a limit is limited at once", func(t *testing.T) {
-		s := s.withT(t)
-		s.createLimitedSpace(s.newSpace("parent", "", countNamespaces, "3"))
-		for i := range 5 {
-			child := fmt.Sprint("child", i)
-			s.createSpace(child, "parent")
-			err := place(alice, fmt.Sprint("of-child", i), child)
-			if i < 3 {
-				require.NoError(t, err)
-			} else {
-				s.expectQuotaExceeded(err, "parent", "count/namespaces=4", "count/namespaces=3")
-			}
-		}
+		expectSpaceBelowALimitIsLimited(t, s.withT(t), alice)
 	})
 
 	t.Run("without limits there are no webhooks again", func(t *testing.T) {
-		s := s.withT(t)
-		require.NotEmpty(t, s.namespaceQuotaWebhooks(t))
-		spaces := &v1alpha1.PolicySpaceList{}
-		require.NoError(t, s.client.List(t.Context(), spaces))
-		for i := range spaces.Items {
-			require.NoError(t, s.client.Patch(t.Context(), &spaces.Items[i], mergePatch(`{"spec": {"quota": null}}`)))
+		expectNoWebhooksWithoutLimits(t, s.withT(t), alice)
+	})
+}
+
+func expectNearestLimitDenies(t *testing.T, s *testScope, alice, bob client.Client) {
+	t.Helper()
+	require.NoError(t, createNamespaceAs(s, alice, "a1", "a"))
+	require.NoError(t, createNamespaceAs(s, alice, "a2", "a"))
+	s.expectQuotaExceeded(createNamespaceAs(s, alice, "a3", "a"), "a", "count/namespaces=3", "count/namespaces=2")
+	require.NoError(t, createNamespaceAs(s, alice, "b1", "b"))
+	generated := s.newNamespace("", s.inSpace("b"))
+	generated.Name, generated.GenerateName = "", s.name("generated-")
+	require.NoError(t, bob.Create(t.Context(), generated))
+	s.expectQuotaExceeded(createNamespaceAs(s, bob, "b3", "b"), "root", "count/namespaces=5", "count/namespaces=4")
+	require.NoError(t, createNamespaceAs(s, bob, "elsewhere", "free"))
+	s.waitUsage("root", "count/namespaces: 4/4")
+	s.waitUsage("a", "count/namespaces: 2/2, pods: 0/5")
+	s.delete(generated)
+}
+
+func expectNamespacesAreNotCountedInNamespaces(t *testing.T, s *testScope) {
+	t.Helper()
+	s.waitCounted(s.name("a1"))
+	counter, err := s.getUsageQuota(t.Context(), s.name("a1"))
+	require.NoError(t, err)
+	require.Contains(t, counter.Spec.Hard, corev1.ResourcePods)
+	require.NotContains(t, counter.Spec.Hard, quota.Namespaces)
+	_, err = s.getUsageQuota(t.Context(), s.name("b1"))
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
+}
+
+func expectDeletionMakesRoom(t *testing.T, s *testScope, alice client.Client) {
+	t.Helper()
+	s.waitDeleted(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: generatedName(s, "b")}})
+	remove := s.addFinalizerToNamespace("b1")
+	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("b1")}})
+	require.NoError(t, createNamespaceAs(s, alice, "b2", "b"))
+	s.expectQuotaExceeded(createNamespaceAs(s, alice, "b3", "b"), "root", "count/namespaces=5", "count/namespaces=4")
+	remove()
+	s.waitDeleted(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("b1")}})
+	require.NoError(t, s.createInSpace(alice, "b3", "b"))
+	s.expectQuotaExceeded(createNamespaceAs(s, alice, "b4", "b"), "root", "count/namespaces=5", "count/namespaces=4")
+}
+
+func expectDryRunReservesNothing(t *testing.T, s *testScope, alice client.Client) {
+	t.Helper()
+	s.createLimitedSpace(s.newSpace("dry", "", countNamespaces, "1"))
+	for range 3 {
+		require.NoError(t, alice.Create(t.Context(), s.newNamespace("dry1", s.inSpace("dry")), client.DryRunAll))
+	}
+	require.NoError(t, createNamespaceAs(s, alice, "dry1", "dry"))
+	s.expectQuotaExceeded(alice.Create(t.Context(), s.newNamespace("dry2", s.inSpace("dry")), client.DryRunAll), "dry",
+		"count/namespaces=2", "count/namespaces=1")
+}
+
+func expectMovedNamespaceNeedsRoom(t *testing.T, s *testScope, alice, bob client.Client) {
+	t.Helper()
+	s.createLimitedSpace(s.newSpace("top", "", countNamespaces, "2"))
+	s.createLimitedSpace(s.newSpace("left", "top", countNamespaces, "1"))
+	s.createSpace("right", "top")
+	for _, short := range []string{"m1", "m2", "m3"} {
+		require.NoError(t, createNamespaceAs(s, alice, short, "free"))
+	}
+	require.NoError(t, moveNamespaceAs(s, alice, "m1", "left"))
+	s.expectQuotaExceeded(moveNamespaceAs(s, bob, "m2", "left"), "left", "count/namespaces=2", "count/namespaces=1")
+	require.NoError(t, moveNamespaceAs(s, alice, "m2", "right"))
+	s.expectQuotaExceeded(moveNamespaceAs(s, bob, "m3", "right"), "top", "count/namespaces=3", "count/namespaces=2")
+	for _, subresource := range []string{"status", "finalize"} {
+		ns := &corev1.Namespace{}
+		require.NoError(t, bob.Get(t.Context(), client.ObjectKey{Name: s.name("m3")}, ns))
+		ns.Labels[v1alpha1.PolicySpaceLabel] = s.name("right")
+		s.expectQuotaExceeded(bob.SubResource(subresource).Update(t.Context(), ns), "top", "count/namespaces=3",
+			"count/namespaces=2")
+	}
+	require.NoError(t, moveNamespaceAs(s, alice, "m1", "right"), "within the same space, nothing is added")
+	require.NoError(t, retryPlacing(s, func() error { return moveNamespaceAs(s, alice, "m2", "left") }))
+	s.waitUsage("top", "count/namespaces: 2/2")
+	require.NoError(t, moveNamespaceAs(s, alice, "m2", "free"))
+	s.waitUsage("left", "count/namespaces: 0/1")
+	require.NoError(t, moveNamespaceAs(s, alice, "m3", "left"))
+}
+
+func expectExistingNameNeedsNoRoom(t *testing.T, s *testScope, alice, bob client.Client) {
+	t.Helper()
+	s.createLimitedSpace(s.newSpace("taken", "", countNamespaces, "2"))
+	require.NoError(t, createNamespaceAs(s, alice, "taken-elsewhere", "free"))
+	require.NoError(t, createNamespaceAs(s, alice, "taken", "taken"))
+	for _, short := range []string{"taken", "taken-elsewhere"} {
+		for range maxOfName + 1 {
+			err := createNamespaceAs(s, alice, short, "taken")
+			require.True(t, apierrors.IsAlreadyExists(err), "%v", err)
 		}
-		s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.namespaceQuotaWebhooks(t)) })
-		require.NoError(t, s.createInSpace(alice, "unlimited", "a"))
-		s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-			assert.Empty(c, status.Quota)
-			assert.Empty(c, status.NamespacesAsOf)
-		})
+	}
+	applied := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
+			"name": s.name("applied"), "labels": map[string]any{v1alpha1.PolicySpaceLabel: s.name("taken")},
+		},
+	}}
+	apply := func() error {
+		return bob.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(applied.DeepCopy()),
+			client.FieldOwner("bob"), client.ForceOwnership)
+	}
+	require.NoError(t, apply())
+	require.NoError(t, apply(), "it exists")
+	applied.SetName(s.name("applied-too"))
+	s.expectQuotaExceeded(apply(), "taken", "count/namespaces=3", "count/namespaces=2")
+}
+
+func expectMovedSpaceCountsItsNamespaces(t *testing.T, s *testScope, alice, bob client.Client) {
+	t.Helper()
+	s.createLimitedSpace(s.newSpace("target", "", countNamespaces, "2"))
+	moved := s.createSpace("moved", "")
+	for i := range 3 {
+		require.NoError(t, createNamespaceAs(s, alice, fmt.Sprint("moved", i), "moved"))
+	}
+	require.NoError(t, s.client.Patch(t.Context(), moved, mergePatch(`{"spec": {"parent": "`+s.name("target")+`"}}`)))
+	s.waitUsage("target", "count/namespaces: 3/2")
+	for _, space := range []string{"target", "moved"} {
+		s.expectQuotaExceeded(createNamespaceAs(s, bob, "one-more", space), "target", "count/namespaces=4", "count/namespaces=2")
+	}
+	require.NoError(t, s.client.Patch(t.Context(), moved, mergePatch(`{"spec": {"parent": null}}`)))
+	s.waitUsage("target", "count/namespaces: 0/2")
+	require.NoError(t, createNamespaceAs(s, bob, "one-more", "target"))
+}
+
+func expectNamespacesBeyondALimitStay(t *testing.T, s *testScope, alice, bob client.Client) {
+	t.Helper()
+	s.createSpace("late", "")
+	for i := range 3 {
+		require.NoError(t, createNamespaceAs(s, alice, fmt.Sprint("late", i), "late"))
+	}
+	space := s.newSpace("late", "")
+	require.NoError(t, s.client.Patch(t.Context(), space,
+		mergePatch(`{"spec": {"quota": {"hard": {"count/namespaces": "2"}, "namespacesPerCreator": {"hard": 1}}}}`)))
+	s.waitSpaceStatus("late", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		exceeded := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceExceeded)
+		if assert.NotNil(c, exceeded) {
+			assert.Equal(c, metav1.ConditionTrue, exceeded.Status)
+			assert.Equal(c, "count/namespaces: 3 of 2, namespaces of alice: 3 of 1", exceeded.Message)
+		}
+		assert.Equal(c, "count/namespaces: 3/2", status.Quota)
+	})
+	s.expectQuotaExceeded(createNamespaceAs(s, bob, "late3", "late"), "late", "count/namespaces=4", "count/namespaces=2")
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("late2")}, &corev1.Namespace{}))
+	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("late2")}},
+		`{"metadata": {"labels": {"other": "change"}}}`)
+}
+
+func expectSpaceBelowALimitIsLimited(t *testing.T, s *testScope, alice client.Client) {
+	t.Helper()
+	s.createLimitedSpace(s.newSpace("parent", "", countNamespaces, "3"))
+	for i := range 5 {
+		child := fmt.Sprint("child", i)
+		s.createSpace(child, "parent")
+		err := createNamespaceAs(s, alice, fmt.Sprint("of-child", i), child)
+		if i < 3 {
+			require.NoError(t, err)
+		} else {
+			s.expectQuotaExceeded(err, "parent", "count/namespaces=4", "count/namespaces=3")
+		}
+	}
+}
+
+func expectNoWebhooksWithoutLimits(t *testing.T, s *testScope, alice client.Client) {
+	t.Helper()
+	require.NotEmpty(t, namespaceQuotaWebhooks(s, t))
+	spaces := &v1alpha1.PolicySpaceList{}
+	require.NoError(t, s.client.List(t.Context(), spaces))
+	for i := range spaces.Items {
+		require.NoError(t, s.client.Patch(t.Context(), &spaces.Items[i], mergePatch(`{"spec": {"quota": null}}`)))
+	}
+	s.eventually(func(c *assert.CollectT) { assert.Empty(c, namespaceQuotaWebhooks(s, t)) })
+	require.NoError(t, s.createInSpace(alice, "unlimited", "a"))
+	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.Empty(c, status.Quota)
+		assert.Empty(c, status.NamespacesAsOf)
 	})
 }
 
 // retryPlacing repeats a request until it is not denied. A move is denied until the one before is known.
-func (s *testScope) retryPlacing(do func() error) error {
+func retryPlacing(s *testScope, do func() error) error {
 	return retry.OnError(retry.DefaultBackoff, func(error) bool { return true }, do)
 }
 
 // generatedName returns the name of the namespace in a policyspace whose name the API server generated, or another one
 // if it does not exist any more.
-func (s *testScope) generatedName(space string) string {
+func generatedName(s *testScope, space string) string {
 	s.t.Helper()
 	list := &corev1.NamespaceList{}
 	require.NoError(s.t, s.client.List(s.t.Context(), list,
@@ -420,20 +416,9 @@ func (s *testScope) generatedName(space string) string {
 	return s.name("generated-none")
 }
 
-// addFinalizerToNamespace keeps a namespace terminating until remove is called.
-func (s *testScope) addFinalizerToNamespace(short string) (remove func()) {
-	s.t.Helper()
-	patch := func(body string) {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name(short)}}
-		require.NoError(s.t, s.client.Patch(s.t.Context(), ns, client.RawPatch(types.MergePatchType, []byte(body))))
-	}
-	patch(`{"metadata": {"finalizers": ["nstpl.dev/test"]}}`)
-	return func() { patch(`{"metadata": {"finalizers": null}}`) }
-}
-
 func TestNamespaceQuotaPerCreator(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	group := s.name("leads")
 	s.createLimitedSpace(s.newSpace("root", ""), perCreator(2,
 		v1alpha1.CreatorException{Kind: "User", Name: "carol", Hard: new(int32(3))},
@@ -442,22 +427,19 @@ func TestNamespaceQuotaPerCreator(t *testing.T) {
 	))
 	s.createSpace("a", "root")
 	s.createSpace("free", "")
-	place := func(as client.Client, short, space string, change ...func(*corev1.Namespace)) error {
-		return as.Create(t.Context(), s.newNamespace(short, append(change, s.inSpace(space))...))
-	}
 	alice, bob := s.newAllVerbsClient("alice"), s.newAllVerbsClient("bob")
 
 	t.Run("each user has a limit, in all spaces below together", func(t *testing.T) {
-		require.NoError(t, place(alice, "alice1", "root"))
-		require.NoError(t, place(alice, "alice2", "a"))
-		expectCreatorExceeded(t, place(alice, "alice3", "a"), "alice", 2, 2)
-		require.NoError(t, place(bob, "bob1", "a"))
-		require.NoError(t, place(alice, "alice3", "free"))
+		require.NoError(t, createNamespaceAs(s, alice, "alice1", "root"))
+		require.NoError(t, createNamespaceAs(s, alice, "alice2", "a"))
+		expectCreatorExceeded(t, createNamespaceAs(s, alice, "alice3", "a"), "alice", 2, 2)
+		require.NoError(t, createNamespaceAs(s, bob, "bob1", "a"))
+		require.NoError(t, createNamespaceAs(s, alice, "alice3", "free"))
 	})
 
 	t.Run("no user can forge, change or remove the creator", func(t *testing.T) {
 		s := s.withT(t)
-		err := place(alice, "forged", "a", withCreator("dave"))
+		err := createNamespaceAs(s, alice, "forged", "a", withCreator("dave"))
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
 		for _, value := range []string{`"dave"`, "null"} {
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("alice1")}}
@@ -466,7 +448,7 @@ func TestNamespaceQuotaPerCreator(t *testing.T) {
 			require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
 			require.Equal(t, "alice", ns.Annotations[v1alpha1.CreatorAnnotation])
 		}
-		expectCreatorExceeded(t, place(alice, "alice4", "a"), "alice", 2, 2)
+		expectCreatorExceeded(t, createNamespaceAs(s, alice, "alice4", "a"), "alice", 2, 2)
 	})
 
 	t.Run("another user cannot move the namespace of a user without room", func(t *testing.T) {
@@ -481,21 +463,21 @@ func TestNamespaceQuotaPerCreator(t *testing.T) {
 		s := s.withT(t)
 		carol, lead := s.newAllVerbsClient("carol"), s.newAllVerbsClient("lead", group)
 		for i := range 3 {
-			require.NoError(t, place(carol, fmt.Sprint("carol", i), "a"))
+			require.NoError(t, createNamespaceAs(s, carol, fmt.Sprint("carol", i), "a"))
 		}
-		expectCreatorExceeded(t, place(carol, "carol3", "a"), "carol", 3, 3)
+		expectCreatorExceeded(t, createNamespaceAs(s, carol, "carol3", "a"), "carol", 3, 3)
 		for i := range 4 {
-			require.NoError(t, place(lead, fmt.Sprint("lead", i), "a"))
+			require.NoError(t, createNamespaceAs(s, lead, fmt.Sprint("lead", i), "a"))
 		}
 		builder := s.newServiceAccountClient("default", "builder")
-		require.NoError(t, place(builder, "builder0", "a"))
-		expectCreatorExceeded(t, place(builder, "builder1", "a"), "system:serviceaccount:default:builder", 1, 1)
+		require.NoError(t, createNamespaceAs(s, builder, "builder0", "a"))
+		expectCreatorExceeded(t, createNamespaceAs(s, builder, "builder1", "a"), "system:serviceaccount:default:builder", 1, 1)
 		s.waitSpaceStatus("root", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 			assert.True(c, apimeta.IsStatusConditionFalse(status.Conditions, v1alpha1.PolicySpaceExceeded),
 				"the groups of creators are unknown")
 		})
 		// Another user does not know the groups of the creator.
-		require.NoError(t, place(lead, "lead4", "free"))
+		require.NoError(t, createNamespaceAs(s, lead, "lead4", "free"))
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("lead4")}}
 		body := fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.PolicySpaceLabel, s.name("a"))
 		expectCreatorExceeded(t, bob.Patch(t.Context(), ns, mergePatch(body)), "lead", 4, 2)
@@ -554,7 +536,7 @@ func TestNamespaceQuotaIsEnforcedWhenReady(t *testing.T) {
 // again, since the API server could still store the namespace.
 func TestNamespaceQuotaFreesTheRoomOfLostRequests(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	s.createLimitedSpace(s.newSpace("a", "", countNamespaces, "1"))
 	lost := s.losesNamespaces()
 	err := s.client.Create(t.Context(), s.newNamespace("lost", s.inSpace("a"), lost))
@@ -578,39 +560,10 @@ func TestNamespaceQuotaFreesTheRoomOfLostRequests(t *testing.T) {
 		"count/namespaces=2", "count/namespaces=1")
 }
 
-// losesNamespaces has a webhook deny some namespaces after the operator has allowed them, and returns what makes it deny
-// one.
-func (s *testScope) losesNamespaces() func(*corev1.Namespace) {
-	s.t.Helper()
-	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name("denies")},
-		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name:         "denies.example.com",
-			ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/nothing")},
-			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule: admissionregistrationv1.Rule{
-					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"namespaces"},
-				},
-			}},
-			ObjectSelector:          &metav1.LabelSelector{MatchLabels: map[string]string{"lost": "true"}},
-			SideEffects:             new(admissionregistrationv1.SideEffectClassNone),
-			AdmissionReviewVersions: []string{"v1"},
-		}},
-	}
-	require.NoError(s.t, s.client.Create(s.t.Context(), configuration))
-	s.t.Cleanup(func() { _ = s.client.Delete(context.Background(), configuration) })
-	s.eventually(func(c *assert.CollectT) {
-		err := s.client.Create(s.t.Context(), s.newNamespace("probe", withLabel("lost", "true")), client.DryRunAll)
-		assert.ErrorContains(c, err, "denies.example.com")
-	})
-	return withLabel("lost", "true")
-}
-
 // A replica whose watches are late allows nothing that the others have used up.
 func TestNamespaceQuotaWaitsForALateReplica(t *testing.T) {
 	t.Parallel()
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	service := newService(t, cluster)
 	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
 	require.NoError(t, err)

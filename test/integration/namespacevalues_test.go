@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,7 +14,7 @@ import (
 )
 
 // protectValue protects a label or an annotation, and returns the rule and a user who may set it.
-func (s *testScope) protectValue(kind v1alpha1.AttributeKind, short string, values ...string) (client.Object, testUser) {
+func protectValue(s *testScope, kind v1alpha1.AttributeKind, short string, values ...string) (client.Object, testUser) {
 	s.t.Helper()
 	role := s.createAttributeRole("", short+"-setter")
 	holder := s.newUser(s.name(short + "-holder"))
@@ -23,22 +22,8 @@ func (s *testScope) protectValue(kind v1alpha1.AttributeKind, short string, valu
 	return s.protectAttribute("", short, s.attributeRule(kind, short, v1alpha1.ClusterRoleKind, role, values...)), holder
 }
 
-// setValue sets a label or an annotation of a namespace, as soon as the operator knows that the user may.
-func (u testUser) setValue(ns *corev1.Namespace, field, key string, value *string) {
-	u.scope.t.Helper()
-	u.scope.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, u.metadataWrites(field, key, value)["merge patch"](ns.Name))
-	})
-}
-
-// createConfigMap creates a ConfigMap in a namespace.
-func (u testUser) createConfigMap(ns *corev1.Namespace, name string) error {
-	_, err := u.CoreV1().ConfigMaps(ns.Name).Create(u.scope.t.Context(), newConfigMap(ns.Name, name), metav1.CreateOptions{})
-	return err
-}
-
 // waitData waits until the ConfigMap of a name has a value in its data.
-func (s *testScope) waitData(ns *corev1.Namespace, name, value string) {
+func waitData(s *testScope, ns *corev1.Namespace, name, value string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		found := &corev1.ConfigMap{}
@@ -54,7 +39,7 @@ func withValue(name, value string) string {
 }
 
 // waitAccepted waits until the Accepted condition of a template has a status and a reason, and a message that contains a text.
-func (s *testScope) waitAccepted(template *v1alpha1.NamespaceTemplate, status, reason, text string) {
+func waitAccepted(s *testScope, template *v1alpha1.NamespaceTemplate, status, reason, text string) {
 	s.t.Helper()
 	s.waitTemplateStatus(template, func(c *assert.CollectT, found v1alpha1.NamespaceTemplateStatus) {
 		accepted := templateCondition(found, v1alpha1.TemplateAccepted)
@@ -67,8 +52,8 @@ func (s *testScope) waitAccepted(template *v1alpha1.NamespaceTemplate, status, r
 func TestValuesOfNamespacesAreRenderedAndFollowed(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	_, holder := s.protectValue(v1alpha1.LabelAttribute, "tier")
-	_, writer := s.protectValue(v1alpha1.AnnotationAttribute, "note")
+	_, holder := protectValue(s, v1alpha1.LabelAttribute, "tier")
+	_, writer := protectValue(s, v1alpha1.AnnotationAttribute, "note")
 	tier, note := s.name("tier"), s.name("note")
 	template := s.createTemplate("values",
 		withValue("tier", "$(NAMESPACE) is $(LABEL:"+tier+"), not $$(LABEL:"+tier+")")+"---\n"+
@@ -92,20 +77,20 @@ func TestValuesOfNamespacesAreRenderedAndFollowed(t *testing.T) {
 	holder.setValue(ns, "labels", tier, new("gold"))
 	s.waitPopulated(ns)
 	s.waitInitialized(ns)
-	s.waitData(ns, "tier", ns.Name+" is gold, not $(LABEL:"+tier+")")
-	s.waitData(ns, "of-gold", "gold")
+	waitData(s, ns, "tier", ns.Name+" is gold, not $(LABEL:"+tier+")")
+	waitData(s, ns, "of-gold", "gold")
 
 	position := s.auditPosition()
 	other := s.createNamespace("b")
 	holder.setValue(other, "labels", tier, new("silver"))
-	s.waitData(other, "of-silver", "silver")
+	waitData(s, other, "of-silver", "silver")
 	require.Empty(t, s.writesSince(position, func(r request) bool {
 		return r.User.Username == operatorUser && r.ObjectRef.Namespace == ns.Name
 	}), "another namespace is not written")
 
 	holder.setValue(ns, "labels", tier, new("silver"))
-	s.waitData(ns, "tier", ns.Name+" is silver, not $(LABEL:"+tier+")")
-	s.waitData(ns, "of-silver", "silver")
+	waitData(s, ns, "tier", ns.Name+" is silver, not $(LABEL:"+tier+")")
+	waitData(s, ns, "of-silver", "silver")
 	s.waitAbsent(ns, withValue("of-gold", ""))
 
 	// An annotation may have any text.
@@ -125,22 +110,22 @@ func TestValuesOfNamespacesAreRenderedAndFollowed(t *testing.T) {
 	// Without the value, the objects stay as they are.
 	holder.setValue(ns, "labels", tier, nil)
 	s.waitNotPopulated(ns, "has no value of the label "+tier)
-	s.waitData(ns, "of-silver", "silver")
+	waitData(s, ns, "of-silver", "silver")
 	s.delete(newConfigMap(ns.Name, "of-silver"))
 	holder.setValue(ns, "labels", tier, new("bronze"))
-	s.waitData(ns, "of-bronze", "bronze")
+	waitData(s, ns, "of-bronze", "bronze")
 	s.waitPopulated(ns)
 
 	// A namespace that is opted out is left alone.
 	s.patchNamespace(ns, `{"metadata": {"annotations": {"policy/namespace-template-opt-out": "true"}}}`)
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) { assert.Empty(c, condition.Reason) })
 	holder.setValue(ns, "labels", tier, new("gold"))
-	s.waitPopulated(s.createNamespaceWithValue(holder, "c", tier, "gold"))
-	s.waitData(ns, "of-bronze", "bronze")
+	s.waitPopulated(createNamespaceWithValue(s, holder, "c", tier, "gold"))
+	waitData(s, ns, "of-bronze", "bronze")
 }
 
 // createNamespaceWithValue creates a namespace with a label that a user may set.
-func (s *testScope) createNamespaceWithValue(u testUser, short, key, value string) *corev1.Namespace {
+func createNamespaceWithValue(s *testScope, u testUser, short, key, value string) *corev1.Namespace {
 	s.t.Helper()
 	var ns *corev1.Namespace
 	s.eventually(func(c *assert.CollectT) {
@@ -157,8 +142,8 @@ func (s *testScope) createNamespaceWithValue(u testUser, short, key, value strin
 func TestUsersWithoutTheRoleCannotChooseValues(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	_, holder := s.protectValue(v1alpha1.LabelAttribute, "tier", "gold", "silver")
-	_, writer := s.protectValue(v1alpha1.AnnotationAttribute, "note")
+	_, holder := protectValue(s, v1alpha1.LabelAttribute, "tier", "gold", "silver")
+	_, writer := protectValue(s, v1alpha1.AnnotationAttribute, "note")
 	tier, note := s.name("tier"), s.name("note")
 	s.createTemplate("values", withValue("tier", "$(LABEL:"+tier+")$(ANNOTATION:"+note+")"))
 	mallory := s.newUser(s.name("mallory"))
@@ -175,7 +160,7 @@ func TestUsersWithoutTheRoleCannotChooseValues(t *testing.T) {
 
 	holder.setValue(ns, "labels", tier, new("silver"))
 	writer.setValue(ns, "annotations", note, new("!"))
-	s.waitData(ns, "tier", "silver!")
+	waitData(s, ns, "tier", "silver!")
 	// A binding in the namespace does not count for the namespace itself.
 	s.bindRole(ns.Name, v1alpha1.ClusterRoleKind, s.name("tier-setter"), userSubject(mallory.name))
 	mallory.expectAllDenied(ns, "labels", tier, new("gold"), "may not change label "+tier)
@@ -185,7 +170,7 @@ func TestUsersWithoutTheRoleCannotChooseValues(t *testing.T) {
 	// Values that no rule lists are denied to all users.
 	holder.grantUseOfAllTemplates()
 	holder.expectAllDenied(ns, "labels", tier, new("platinum"), "may not change label "+tier)
-	s.waitData(ns, "tier", "silver!")
+	waitData(s, ns, "tier", "silver!")
 }
 
 // An author needs a rule that protects the value in all namespaces, and may see what the objects would show.
@@ -232,22 +217,22 @@ func TestTemplatesRenderOnlyProtectedValues(t *testing.T) {
 	expectForbidden(t, err, "may not get namespaces in all namespaces")
 	s.grant(s.name("reads"), userSubject(s.name("author")), policyRule("get", "", "namespaces"))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, author.Create(t.Context(), template.DeepCopy())) })
-	s.waitAccepted(template, "True", "Accepted", "")
+	waitAccepted(s, template, "True", "Accepted", "")
 }
 
 // If the rule is deleted, the template is not rendered any more, and its objects stay as they are.
 func TestValuesAreNotRenderedOnceTheirRuleIsDeleted(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	rule, holder := s.protectValue(v1alpha1.LabelAttribute, "tier")
+	rule, holder := protectValue(s, v1alpha1.LabelAttribute, "tier")
 	tier := s.name("tier")
 	template := s.createTemplate("values", withValue("tier", "$(LABEL:"+tier+")")+"---\n"+configMap("fixed", "v"))
-	ns := s.createNamespaceWithValue(holder, "a", tier, "silver")
-	s.waitData(ns, "tier", "silver")
+	ns := createNamespaceWithValue(s, holder, "a", tier, "silver")
+	waitData(s, ns, "tier", "silver")
 	s.waitPopulated(ns)
 
 	require.NoError(t, s.client.Delete(t.Context(), rule))
-	s.waitAccepted(template, "False", v1alpha1.TemplateValueNotProtected,
+	waitAccepted(s, template, "False", v1alpha1.TemplateValueNotProtected,
 		"$(LABEL:"+tier+") cannot be used, since no ClusterProtectedAttribute protects the label "+tier)
 	s.waitNotPopulated(ns, "no ClusterProtectedAttribute protects the label "+tier)
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
@@ -264,18 +249,18 @@ func TestValuesAreNotRenderedOnceTheirRuleIsDeleted(t *testing.T) {
 	s.waitNotPopulated(held, "no ClusterProtectedAttribute protects the label "+tier)
 	expectForbidden(t, mallory.createConfigMap(held, "early"), "could not be populated")
 	s.waitAbsent(held, withValue("tier", ""))
-	s.waitData(ns, "tier", "silver")
+	waitData(s, ns, "tier", "silver")
 	// An author cannot change the template either, unless the token goes.
 	err = s.client.Patch(t.Context(), template.DeepCopy(), mergePatch(`{"spec": {"driftPolicy": "Report"}}`))
 	require.ErrorContains(t, err, "no ClusterProtectedAttribute protects the label "+tier)
 
 	s.protectAttribute("", "again",
 		s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, s.name("tier-setter")))
-	s.waitAccepted(template, "True", "Accepted", "")
+	waitAccepted(s, template, "True", "Accepted", "")
 	s.waitPopulated(ns)
 	s.waitPopulated(held)
 	holder.setValue(ns, "labels", tier, new("bronze"))
-	s.waitData(ns, "tier", "bronze")
+	waitData(s, ns, "tier", "bronze")
 }
 
 // The value is decided by the API server even while no operator runs: a change is denied, and rendered values stay.
@@ -283,11 +268,11 @@ func TestValuesWithoutTheOperator(t *testing.T) {
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
-	rule, holder := s.protectValue(v1alpha1.LabelAttribute, "tier")
+	rule, holder := protectValue(s, v1alpha1.LabelAttribute, "tier")
 	tier := s.name("tier")
 	s.createTemplate("values", withValue("tier", "$(LABEL:"+tier+")"))
-	ns := s.createNamespaceWithValue(holder, "a", tier, "silver")
-	s.waitData(ns, "tier", "silver")
+	ns := createNamespaceWithValue(s, holder, "a", tier, "silver")
+	waitData(s, ns, "tier", "silver")
 	require.NoError(t, cluster.operator.Kill())
 	mallory := s.newUser(s.name("mallory"))
 	require.Error(t, mallory.metadataWrites("labels", tier, new("gold"))["merge patch"](ns.Name))
@@ -298,7 +283,7 @@ func TestValuesWithoutTheOperator(t *testing.T) {
 	require.NoError(t, cluster.startOperator(t.Context()))
 	s.waitNotPopulated(ns, "no ClusterProtectedAttribute protects the label "+tier)
 	mallory.setValue(ns, "labels", tier, new("gold"))
-	s.waitData(ns, "tier", "silver")
+	waitData(s, ns, "tier", "silver")
 }
 
 // A template cannot depend on what templates set, so they never change what they set for one another without end.
@@ -347,7 +332,7 @@ func TestTemplatesCannotRenderWhatTemplatesSet(t *testing.T) {
 // moment. The operator renders none of them.
 func TestTemplatesInRingsAreNotRendered(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	for _, ring := range []int{2, 3} {
 		s := newScope(t, cluster)
 		s.id = fmt.Sprint(s.id, ring)
@@ -392,7 +377,7 @@ func TestTemplatesInRingsAreNotRendered(t *testing.T) {
 func TestValuesInRolesNeedTheRightToBind(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.protectValue(v1alpha1.LabelAttribute, "tier")
+	protectValue(s, v1alpha1.LabelAttribute, "tier")
 	token := "$(LABEL:" + s.name("tier") + ")"
 	author := s.newTemplateAuthor("author", policyRule("get", "", "namespaces"), policyRule("get", "", "secrets"),
 		policyRule("create patch", "rbac.authorization.k8s.io", "roles rolebindings"))
@@ -420,7 +405,7 @@ func TestValuesInRolesNeedTheRightToBind(t *testing.T) {
 func TestValuesDuringARollout(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	_, holder := s.protectValue(v1alpha1.LabelAttribute, "tier")
+	_, holder := protectValue(s, v1alpha1.LabelAttribute, "tier")
 	tier := s.name("tier")
 	template := s.createTemplate("values", withValue("tier", "old"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Rollout = &v1alpha1.Rollout{
@@ -429,7 +414,7 @@ func TestValuesDuringARollout(t *testing.T) {
 		}
 	})
 	first := s.createPopulatedNamespace("a", withLabel("wave", "1"))
-	second := s.createNamespaceWithValue(holder, "b", tier, "gold")
+	second := createNamespaceWithValue(s, holder, "b", tier, "gold")
 	s.waitPopulated(second)
 	s.updateTemplate(template, withObjects(t, withValue("tier", "$(LABEL:"+tier+")")))
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
@@ -438,8 +423,8 @@ func TestValuesDuringARollout(t *testing.T) {
 		}
 	})
 	s.waitNotPopulated(first, "has no value of the label "+tier)
-	s.waitData(first, "tier", "old")
-	s.waitData(second, "tier", "old")
+	waitData(s, first, "tier", "old")
+	waitData(s, second, "tier", "old")
 	holder.setValue(first, "labels", tier, new("silver"))
-	s.waitData(first, "tier", "silver")
+	waitData(s, first, "tier", "silver")
 }

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // documents joins YAML texts.
@@ -259,14 +258,6 @@ func newDeployment(namespace, name string, replicas int32, labels map[string]str
 			},
 		},
 	}
-}
-
-// listPods returns the pods of a Deployment.
-func (s *testScope) listPods(namespace, app string) []corev1.Pod {
-	pods := &corev1.PodList{}
-	require.NoError(s.t,
-		s.client.List(s.t.Context(), pods, client.InNamespace(namespace), client.MatchingLabels{"app": app}))
-	return pods.Items
 }
 
 // resourceList returns a list of pairs of a resource and its quantity.

@@ -17,7 +17,7 @@ import (
 // not after the backoff that has accumulated.
 func TestFailuresAreRetriedWhenTheAPIServerReturns(t *testing.T) {
 	t.Parallel()
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	through := newProxy(t, cluster, "cut-off")
 	require.NoError(t, cluster.startOperator(t.Context(), through.kubeconfig))
 	s := newScope(t, cluster)

@@ -61,7 +61,7 @@ func TestPreviewMatchesStoredObjects(t *testing.T) {
 		s.preexistingNamespace(),
 		s.newNamespace("production", withCreator("$(NAMESPACE)"), withLabel("tier", "production")),
 	}
-	s.expectStoredAsPreviewed(templates, namespaces)
+	expectStoredAsPreviewed(s, templates, namespaces)
 }
 
 // The same holds for random templates with unusual values.
@@ -80,13 +80,13 @@ func TestPreviewMatchesStoredObjectsOfRandomTemplates(t *testing.T) {
 			for i := range 8 {
 				namespaces = append(namespaces, g.namespace(i))
 			}
-			s.expectStoredAsPreviewed(templates, namespaces)
+			expectStoredAsPreviewed(s, templates, namespaces)
 		})
 	}
 }
 
 // expectStoredAsPreviewed previews namespaces that do not exist, creates them, and compares.
-func (s *testScope) expectStoredAsPreviewed(templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace) {
+func expectStoredAsPreviewed(s *testScope, templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace) {
 	s.t.Helper()
 	cache, index := render.NewCache(), match.NewIndex()
 	for _, template := range templates {
@@ -112,13 +112,13 @@ func (s *testScope) expectStoredAsPreviewed(templates []*v1alpha1.NamespaceTempl
 		if len(templates) > 0 {
 			s.waitPopulated(ns)
 		}
-		s.comparePreview(ns, preview)
-		s.expectEmptyPlan(ns, cache, index)
+		comparePreview(s, ns, preview)
+		expectEmptyPlan(s, ns, cache, index)
 	}
 }
 
 // comparePreview fails unless the populated objects of a namespace are exactly those of the preview.
-func (s *testScope) comparePreview(ns *corev1.Namespace, preview populate.Declared) {
+func comparePreview(s *testScope, ns *corev1.Namespace, preview populate.Declared) {
 	s.t.Helper()
 	previewed := map[string]bool{}
 	for _, object := range preview.Objects {
@@ -135,7 +135,7 @@ func (s *testScope) comparePreview(ns *corev1.Namespace, preview populate.Declar
 			ns.Name)
 	}
 	found := map[string]bool{}
-	for _, object := range s.listPopulatedObjects(ns, populate.KindsToObserve(preview.Templates, preview)) {
+	for _, object := range listPopulatedObjects(s, ns, populate.KindsToObserve(preview.Templates, preview)) {
 		found[populate.ObjectID{GroupKind: object.GroupVersionKind().GroupKind(), Name: object.Name}.String()] = true
 	}
 	require.Equal(s.t, previewed, found)
@@ -148,7 +148,7 @@ func uncompletedFields(object *unstructured.Unstructured) []any {
 	return []any{len(data), object.Object["rules"]}
 }
 
-func (s *testScope) listPopulatedObjects(
+func listPopulatedObjects(s *testScope,
 	ns *corev1.Namespace, kinds []schema.GroupKind,
 ) []*metav1.PartialObjectMetadata {
 	s.t.Helper()
@@ -165,13 +165,13 @@ func (s *testScope) listPopulatedObjects(
 }
 
 // expectEmptyPlan fails if a plan for the stored objects has changes.
-func (s *testScope) expectEmptyPlan(ns *corev1.Namespace, cache *render.Cache, index *match.Index) {
+func expectEmptyPlan(s *testScope, ns *corev1.Namespace, cache *render.Cache, index *match.Index) {
 	s.t.Helper()
 	found := &corev1.Namespace{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(ns), found))
 	templates, _ := populate.Matching(index, found)
 	declared := populate.Declare(cache, found, templates, populate.Inputs{})
-	there := s.listPopulatedObjects(found, populate.KindsToObserve(index.All(), declared))
+	there := listPopulatedObjects(s, found, populate.KindsToObserve(index.All(), declared))
 	for _, change := range populate.NewPlan(declared, index, populate.Observed{Objects: there}).Changes {
 		require.Contains(s.t, []populate.Action{populate.Unchanged, populate.LeaveAlone}, change.Action,
 			"%s in %s: %s", change.ID(), ns.Name, change.Reason)

@@ -1,10 +1,8 @@
 package integration_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"sync"
@@ -13,11 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	admissionv1 "k8s.io/api/admission/v1"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -29,53 +23,6 @@ func newUntrustedClient() *http.Client {
 		Timeout:   time.Minute,
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, //nolint:gosec // the client accepts every server
 	}
-}
-
-// sendForgedReview sends a review like the API server's, by which a namespace is about to use a number of pods in all.
-// It returns whether the review is allowed, or the HTTP status of an answer that is not a review.
-func (s *testScope) sendForgedReview(
-	ctx context.Context, from *http.Client, counter *corev1.ResourceQuota, pods int,
-) (allowed bool, status int, err error) {
-	after := counter.DeepCopy()
-	after.Status.Used = resourceList("pods", fmt.Sprint(pods))
-	body := func(object *corev1.ResourceQuota) runtime.RawExtension {
-		object.APIVersion, object.Kind = "v1", "ResourceQuota"
-		data, _ := json.Marshal(object) // a ResourceQuota can always be encoded
-		return runtime.RawExtension{Raw: data}
-	}
-	review := admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-		Request: &admissionv1.AdmissionRequest{
-			UID: "forged", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "ResourceQuota"},
-			Resource:    metav1.GroupVersionResource{Version: "v1", Resource: "resourcequotas"},
-			SubResource: "status", Name: counter.Name, Namespace: counter.Namespace, Operation: admissionv1.Update,
-			UserInfo: authenticationv1.UserInfo{Username: "system:apiserver", Groups: []string{"system:masters"}},
-			Object:   body(after), OldObject: body(counter.DeepCopy()),
-		},
-	}
-	data, err := json.Marshal(review)
-	if err != nil {
-		return false, 0, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+s.webhookAddress+"/validate",
-		bytes.NewReader(data))
-	if err != nil {
-		return false, 0, err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := from.Do(request)
-	if err != nil {
-		return false, 0, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return false, response.StatusCode, nil
-	}
-	answer := admissionv1.AdmissionReview{}
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return false, 0, err
-	}
-	return answer.Response.Allowed, http.StatusOK, nil
 }
 
 // A review whose old object differs from the stored one is not the API server's. Nothing is reserved for it.

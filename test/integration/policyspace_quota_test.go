@@ -27,7 +27,7 @@ import (
 // The example of the source document works, from the tree to the error for the fourth pod.
 func TestPolicySpaceQuotaLimitsTheSampleTree(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	result, err := hierarchy.Load(os.DirFS("../../manifests/samples/foo-corp"), "foo-corp")
 	require.NoError(t, err)
 	require.Empty(t, result.Violations)
@@ -67,6 +67,18 @@ func TestPolicySpaceQuotaLimitsTheSampleTree(t *testing.T) {
 	require.NoError(t, s.client.Create(t.Context(), newPod("audit", "not-below")))
 }
 
+// requestsCPU gives a pod a request of CPU time.
+func requestsCPU(cpu string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	}
+}
+
+// createInOrder creates an object. It retries conflicts with other requests of the same test.
+func createInOrder(s *testScope, object client.Object) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return s.client.Create(s.t.Context(), object) })
+}
+
 func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -76,93 +88,102 @@ func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
 	a1, a2, b := s.createNamespaceInSpace("a1", "a"), s.createNamespaceInSpace("a2", "a"),
 		s.createNamespaceInSpace("b", "b")
 	s.waitCounted(a1, a2, b)
-	requesting := func(cpu string) func(*corev1.Pod) {
-		return func(p *corev1.Pod) {
-			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
-		}
-	}
-	create := func(object client.Object) error {
-		return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return s.client.Create(t.Context(), object) })
-	}
 
 	t.Run("the error names the nearest exceeded policyspace and its resources", func(t *testing.T) {
-		s := s.withT(t)
-		require.NoError(t, create(newPod(a1, "p1", requesting("1"))))
-		s.expectQuotaExceeded(create(newPod(a2, "p2", requesting("2500m"))), "a", "requests.cpu=3500m",
-			"requests.cpu=3")
-		require.NoError(t, create(newPod(a2, "p2", requesting("500m"))))
-		s.expectQuotaExceeded(create(newPod(a1, "p3", requesting("2"))), "a", "pods=3,requests.cpu=3500m",
-			"pods=2,requests.cpu=3")
-		require.NoError(t, create(newPod(b, "p1")), "no quota limits cpu here")
-		require.NoError(t, create(newPod(b, "p2")))
-		s.expectQuotaExceeded(create(newPod(b, "p3")), "root", "pods=5", "pods=4")
-		s.expectQuotaExceeded(create(newPod(a1, "p3", requesting("1m"))), "a", "pods=3", "pods=2")
-		s.waitUsage("root", "pods: 4/4, services: 0/1")
-		s.waitUsage("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3") // each namespace has kube-root-ca.crt
+		expectErrorNamesNearestSpace(t, s.withT(t), a1, a2, b)
 	})
 
 	t.Run("requests are allowed again after a deletion", func(t *testing.T) {
-		s := s.withT(t)
-		require.NoError(t,
-			create(&corev1.Service{
-				ObjectMeta: metav1.ObjectMeta{Namespace: b, Name: "s"},
-				Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
-			}))
-		s.delete(newPod(a1, "p1"))
-		s.eventually(func(c *assert.CollectT) { assert.NoError(c, create(newPod(a2, "p3", requesting("1")))) })
-		s.waitUsage("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3")
+		expectRoomAfterDeletion(t, s.withT(t), a1, a2, b)
 	})
 
-	t.Run("a dry run reserves nothing", func(t *testing.T) {
-		s := s.withT(t)
-		require.NoError(t, s.client.Create(t.Context(), newConfigMap(a1, "dry"), client.DryRunAll))
-		for i := range 4 {
-			require.NoError(t, create(newConfigMap(a1, fmt.Sprint("c", i))))
-		}
-		s.expectQuotaExceeded(create(newConfigMap(a2, "c")), "a", "configmaps=7", "configmaps=6")
-		s.waitEvent(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a2}}, corev1.EventTypeWarning,
-			"PolicySpaceQuotaExceeded",
-			fmt.Sprintf("exceeded quota in policyspace %q, requested: configmaps=7, limit: configmaps=6", s.name("a")))
-		s.eventually(func(c *assert.CollectT) {
-			used, _, err := s.operator.Metric(t.Context(), "nstpl_policyspace_quota",
-				fmt.Sprintf("policyspace=%q", s.name("a")), `resource="configmaps"`, `type="used"`)
-			assert.NoError(c, err)
-			assert.InDelta(c, 6, used, 0)
-		})
-	})
+	t.Run("a dry run reserves nothing", func(t *testing.T) { expectPodDryRunReservesNothing(t, s.withT(t), a1, a2) })
 
 	t.Run("a limit below the usage denies new objects only", func(t *testing.T) {
-		s := s.withT(t)
-		require.NoError(t,
-			s.client.Patch(t.Context(), s.newSpace("a", ""),
-				mergePatch(`{"spec": {"quota": {"hard": {"configmaps": "4"}}}}`)))
-		s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-			exceeded := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceExceeded)
-			if assert.NotNil(c, exceeded) {
-				assert.Equal(c, "configmaps: 6 of 4", exceeded.Message)
-			}
-		})
-		s.expectQuotaExceeded(create(newConfigMap(a2, "c")), "a", "configmaps=7", "configmaps=4")
-		updated := newConfigMap(a1, "c0")
-		updated.Data = map[string]string{"a": "b"}
-		require.NoError(t, s.client.Update(t.Context(), updated))
-		for i := range 2 {
-			s.delete(newConfigMap(a1, fmt.Sprint("c", i)))
-		}
-		s.waitUsage("a", "configmaps: 4/4, pods: 2/2, requests.cpu: 1500m/3")
-		s.expectQuotaExceeded(create(newConfigMap(a2, "c")), "a", "configmaps=5", "configmaps=4")
+		expectLowerLimitDeniesNewObjects(t, s.withT(t), a1, a2)
 	})
 
 	t.Run("a namespace that leaves takes its usage along", func(t *testing.T) {
-		s := s.withT(t)
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a1}}
-		s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
-		s.waitUsage("a", "configmaps: 1/4, pods: 2/2, requests.cpu: 1500m/3")
-		counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: a1, Name: v1alpha1.QuotaName}}
-		s.waitDeleted(counter)
-		s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b}})
-		s.waitUsage("root", "pods: 2/4, services: 0/1")
+		expectLeavingNamespaceFreesRoom(s.withT(t), a1, b)
 	})
+}
+
+func expectErrorNamesNearestSpace(t *testing.T, s *testScope, a1, a2, b string) {
+	t.Helper()
+	require.NoError(t, createInOrder(s, newPod(a1, "p1", requestsCPU("1"))))
+	s.expectQuotaExceeded(createInOrder(s, newPod(a2, "p2", requestsCPU("2500m"))), "a", "requests.cpu=3500m",
+		"requests.cpu=3")
+	require.NoError(t, createInOrder(s, newPod(a2, "p2", requestsCPU("500m"))))
+	s.expectQuotaExceeded(createInOrder(s, newPod(a1, "p3", requestsCPU("2"))), "a", "pods=3,requests.cpu=3500m",
+		"pods=2,requests.cpu=3")
+	require.NoError(t, createInOrder(s, newPod(b, "p1")), "no quota limits cpu here")
+	require.NoError(t, createInOrder(s, newPod(b, "p2")))
+	s.expectQuotaExceeded(createInOrder(s, newPod(b, "p3")), "root", "pods=5", "pods=4")
+	s.expectQuotaExceeded(createInOrder(s, newPod(a1, "p3", requestsCPU("1m"))), "a", "pods=3", "pods=2")
+	s.waitUsage("root", "pods: 4/4, services: 0/1")
+	s.waitUsage("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3") // each namespace has kube-root-ca.crt
+}
+
+func expectRoomAfterDeletion(t *testing.T, s *testScope, a1, a2, b string) {
+	t.Helper()
+	require.NoError(t,
+		createInOrder(s, &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: b, Name: "s"},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
+		}))
+	s.delete(newPod(a1, "p1"))
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, createInOrder(s, newPod(a2, "p3", requestsCPU("1")))) })
+	s.waitUsage("a", "configmaps: 2/6, pods: 2/2, requests.cpu: 1500m/3")
+}
+
+func expectPodDryRunReservesNothing(t *testing.T, s *testScope, a1, a2 string) {
+	t.Helper()
+	require.NoError(t, s.client.Create(t.Context(), newConfigMap(a1, "dry"), client.DryRunAll))
+	for i := range 4 {
+		require.NoError(t, createInOrder(s, newConfigMap(a1, fmt.Sprint("c", i))))
+	}
+	s.expectQuotaExceeded(createInOrder(s, newConfigMap(a2, "c")), "a", "configmaps=7", "configmaps=6")
+	s.waitEvent(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a2}}, corev1.EventTypeWarning,
+		"PolicySpaceQuotaExceeded",
+		fmt.Sprintf("exceeded quota in policyspace %q, requested: configmaps=7, limit: configmaps=6", s.name("a")))
+	s.eventually(func(c *assert.CollectT) {
+		used, _, err := s.operator.Metric(t.Context(), "nstpl_policyspace_quota",
+			fmt.Sprintf("policyspace=%q", s.name("a")), `resource="configmaps"`, `type="used"`)
+		assert.NoError(c, err)
+		assert.InDelta(c, 6, used, 0)
+	})
+}
+
+func expectLowerLimitDeniesNewObjects(t *testing.T, s *testScope, a1, a2 string) {
+	t.Helper()
+	require.NoError(t,
+		s.client.Patch(t.Context(), s.newSpace("a", ""),
+			mergePatch(`{"spec": {"quota": {"hard": {"configmaps": "4"}}}}`)))
+	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		exceeded := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceExceeded)
+		if assert.NotNil(c, exceeded) {
+			assert.Equal(c, "configmaps: 6 of 4", exceeded.Message)
+		}
+	})
+	s.expectQuotaExceeded(createInOrder(s, newConfigMap(a2, "c")), "a", "configmaps=7", "configmaps=4")
+	updated := newConfigMap(a1, "c0")
+	updated.Data = map[string]string{"a": "b"}
+	require.NoError(t, s.client.Update(t.Context(), updated))
+	for i := range 2 {
+		s.delete(newConfigMap(a1, fmt.Sprint("c", i)))
+	}
+	s.waitUsage("a", "configmaps: 4/4, pods: 2/2, requests.cpu: 1500m/3")
+	s.expectQuotaExceeded(createInOrder(s, newConfigMap(a2, "c")), "a", "configmaps=5", "configmaps=4")
+}
+
+func expectLeavingNamespaceFreesRoom(s *testScope, a1, b string) {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a1}}
+	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
+	s.waitUsage("a", "configmaps: 1/4, pods: 2/2, requests.cpu: 1500m/3")
+	counter := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: a1, Name: v1alpha1.QuotaName}}
+	s.waitDeleted(counter)
+	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b}})
+	s.waitUsage("root", "pods: 2/4, services: 0/1")
 }
 
 // The API server charges a request to the namespace's own quotas before the policyspace's quota denies it. It corrects
@@ -249,7 +270,7 @@ func TestPolicySpaceQuotaDenialsReserveNothingInAncestors(t *testing.T) {
 func TestPolicySpaceQuotaIsExactUnderLoad(t *testing.T) {
 	t.Parallel()
 	const limit, requests, namespaces = 50, 100, 5
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	service := newService(t, cluster)
 	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ const churnPause = 10 * time.Millisecond
 
 // churnPods tries to create pods in namespaces all the time, and deletes one whenever there are 3, until stop is called.
 // It counts the pods that it created. stop returns the highest number of pods at a time.
-func (s *testScope) churnPods(namespaces ...string) (created *atomic.Int64, stop func() (most int)) {
+func churnPods(s *testScope, namespaces ...string) (created *atomic.Int64, stop func() (most int)) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var group sync.WaitGroup
@@ -117,7 +117,7 @@ func TestPolicySpaceQuotaIsEnforcedDuringRenames(t *testing.T) {
 				}
 			}
 			s.waitCounted(namespaces...)
-			created, stop := s.churnPods(namespaces...)
+			created, stop := churnPods(s, namespaces...)
 			more := func() {
 				t.Helper()
 				before := created.Load()
@@ -177,7 +177,7 @@ func TestPolicySpacesShareUsageWhileNamespacesMove(t *testing.T) {
 // names deletes them.
 func TestPolicySpaceReportsObjectsOfARenamedRoot(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	tree := func(root string) string {
 		files := fstest.MapFS{}
 		for path, content := range map[string]string{

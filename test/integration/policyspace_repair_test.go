@@ -76,7 +76,7 @@ func replacesUsageQuota(change func(*corev1.ResourceQuota)) func(*testScope, *co
 }
 
 // createFullSpace creates a policyspace that allows 3 pods, and creates these in two namespaces.
-func (s *testScope) createFullSpace(short string) (first, second string) {
+func createFullSpace(s *testScope, short string) (first, second string) {
 	s.t.Helper()
 	s.createSpace(short, "", "pods", "3")
 	first, second = s.createNamespaceInSpace(short+"-first", short), s.createNamespaceInSpace(short+"-second", short)
@@ -93,7 +93,7 @@ func (s *testScope) createFullSpace(short string) (first, second string) {
 
 // expectRepairedAndFull waits until the operator has repaired the ResourceQuota, and fails if a pod is allowed in one
 // of the namespaces.
-func (s *testScope) expectRepairedAndFull(short, spoiled string, namespaces ...string) {
+func expectRepairedAndFull(s *testScope, short, spoiled string, namespaces ...string) {
 	s.t.Helper()
 	counter := &corev1.ResourceQuota{}
 	s.eventually(func(c *assert.CollectT) {
@@ -131,14 +131,14 @@ func (s *testScope) expectRepairedAndFull(short, spoiled string, namespaces ...s
 func TestPolicySpaceQuotaObjectIsRepaired(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	first, second := s.createFullSpace("a")
+	first, second := createFullSpace(s, "a")
 	for name, spoil := range usageQuotaDamages {
 		t.Log(name)
 		counter := &corev1.ResourceQuota{}
 		require.NoError(t,
 			s.client.Get(t.Context(), client.ObjectKey{Namespace: first, Name: v1alpha1.QuotaName}, counter))
 		spoil(s, counter)
-		s.expectRepairedAndFull("a", first, first, second)
+		expectRepairedAndFull(s, "a", first, first, second)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestPolicySpaceQuotaObjectIsRepairedAfterARestart(t *testing.T) {
 	spaces, namespaces := map[string]string{}, map[string][2]string{}
 	for name := range usageQuotaDamages {
 		spaces[name] = fmt.Sprint("s", len(spaces))
-		first, second := s.createFullSpace(spaces[name])
+		first, second := createFullSpace(s, spaces[name])
 		namespaces[name] = [2]string{first, second}
 	}
 	require.NoError(t, s.operator.Kill())
@@ -163,6 +163,6 @@ func TestPolicySpaceQuotaObjectIsRepairedAfterARestart(t *testing.T) {
 	require.NoError(t, s.startOperator(t.Context()))
 	for name := range usageQuotaDamages {
 		t.Log(name)
-		s.expectRepairedAndFull(spaces[name], namespaces[name][0], namespaces[name][0], namespaces[name][1])
+		expectRepairedAndFull(s, spaces[name], namespaces[name][0], namespaces[name][0], namespaces[name][1])
 	}
 }

@@ -16,13 +16,6 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
-// newProgram returns the client of a ServiceAccount that may do everything, such as that of Flux.
-func (s *testScope) newProgram() client.Client {
-	s.t.Helper()
-	program, _ := s.newWarnedUser("system:serviceaccount:"+s.name("ci")+":program", "system:masters")
-	return program
-}
-
 // ofTree returns an object with the label of a tree.
 func ofTree[T client.Object](object T) T {
 	labels := object.GetLabels()

@@ -12,7 +12,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,18 +34,8 @@ func protected(t *testing.T, object string) string {
 	return string(data)
 }
 
-// patchLike changes the object in a namespace that has the kind and name of a YAML object.
-func (s *testScope) patchLike(as client.Client, ns *corev1.Namespace, like, patch string) error {
-	object := parseYAML(s.t, like)[0]
-	object.SetNamespace(ns.Name)
-	return as.Patch(s.t.Context(), &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": object.GetAPIVersion(), "kind": object.GetKind(),
-		"metadata": map[string]any{"name": object.GetName(), "namespace": ns.Name},
-	}}, mergePatch(patch))
-}
-
-// waitKept waits until the condition of a namespace says that its ConfigMap settings is kept because it is protected.
-func (s *testScope) waitKept(ns *corev1.Namespace) {
+// waitStillProtected waits until the condition of a namespace says that its ConfigMap settings is kept because it is protected.
+func waitStillProtected(s *testScope, ns *corev1.Namespace) {
 	s.t.Helper()
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Contains(c, condition.Message, "configmap/settings: is kept, because it is protected from deletion (")
@@ -212,9 +201,9 @@ func TestProtectedObjectIsKeptUntilItIsUnprotected(t *testing.T) {
 	dropped, moved := s.createPopulatedNamespace("dropped"), s.createPopulatedNamespace("moved")
 	s.patchNamespace(moved, fmt.Sprintf(`{"metadata": {"labels": {%q: "nowhere"}}}`, testLabel))
 	s.waitAbsent(moved, configMap("plain", ""))
-	s.waitKept(moved)
+	waitStillProtected(s, moved)
 	s.updateTemplate(template, withObjects(t, configMap("plain", "v")))
-	s.waitKept(dropped)
+	waitStillProtected(s, dropped)
 	s.waitPopulated(dropped)
 	for _, ns := range []*corev1.Namespace{dropped, moved} {
 		s.waitPresent(ns, settings)
@@ -232,7 +221,7 @@ func TestProtectedObjectsDelayTheDeletionOfTheirTemplate(t *testing.T) {
 	template := s.createTemplate("defaults", settings, deletesObjects)
 	ns := s.createPopulatedNamespace("a")
 	s.delete(template)
-	s.waitKept(ns)
+	waitStillProtected(s, ns)
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		ready := templateCondition(status, v1alpha1.ConditionReady)
 		assert.Equal(c, populate.FindingProtected, ready.Reason)
@@ -277,7 +266,7 @@ func TestAuthorsNeedUnprotectToRemoveAProtection(t *testing.T) {
 	require.NoError(t, declares(configMap("settings", "dropped")))
 	s.waitPresent(ns, protected(t, configMap("settings", "dropped")))
 	require.NoError(t, declares(configMap("marker", "v")))
-	s.waitKept(ns)
+	waitStillProtected(s, ns)
 	require.NoError(t, declares(configMap("settings", "again")))
 	s.waitPresent(ns, protected(t, configMap("settings", "again")))
 	// The later template overrides the object. When it no longer selects the namespace, the other one has it again.

@@ -22,7 +22,7 @@ import (
 
 // createForeignObjects creates objects that look like the template's but were not created by the operator. It fails the
 // test at its end if one of them has changed.
-func (s *testScope) createForeignObjects(ns *corev1.Namespace, template string) {
+func createForeignObjects(s *testScope, ns *corev1.Namespace, template string) {
 	s.t.Helper()
 	var all []client.Object
 	for i, object := range parseYAML(s.t, documents(
@@ -63,7 +63,7 @@ func TestObjectsNoLongerDeclaredAreDeleted(t *testing.T) {
 	const role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata:\n  name: reader\nrules:\n- {apiGroups: [\"\"], resources: [pods], verbs: [get]}\n"
 	template := s.createTemplate("defaults", documents(configMap("keep", "v"), configMap("drop", "v"), role))
 	ns := s.createPopulatedNamespace("a")
-	s.createForeignObjects(ns, template.Name)
+	createForeignObjects(s, ns, template.Name)
 
 	s.updateTemplate(template, withObjects(t, documents(configMap("keep", "v"), role)))
 	s.waitAbsent(ns, configMap("drop", ""))
@@ -127,7 +127,7 @@ func TestDeletionPolicyDecidesAboutObjectsOfWithdrawnTemplates(t *testing.T) {
 			s := newScope(t, sharedCluster)
 			template := s.createTemplate("defaults", policyKinds, deletesObjects)
 			ns := s.createPopulatedNamespace("a")
-			s.createForeignObjects(ns, template.Name)
+			createForeignObjects(s, ns, template.Name)
 			withdraw(s, template, ns)
 			s.waitAbsent(ns, policyKinds)
 			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
@@ -139,7 +139,7 @@ func TestDeletionPolicyDecidesAboutObjectsOfWithdrawnTemplates(t *testing.T) {
 			s := newScope(t, sharedCluster)
 			template := s.createTemplate("defaults", policyKinds)
 			ns := s.createPopulatedNamespace("a")
-			s.createForeignObjects(ns, template.Name)
+			createForeignObjects(s, ns, template.Name)
 			withdraw(s, template, ns)
 			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 				assert.Empty(c, condition)

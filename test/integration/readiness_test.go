@@ -27,20 +27,20 @@ func TestOnlyTheProbeIsDenied(t *testing.T) {
 	other := s.createNamespace("other").Name
 
 	s.eventually(func(c *assert.CollectT) { // the API server may call those that were stored before
-		err := s.createLease(v1alpha1.OperatorNamespace, s.storedProbe())
+		err := createLease(s, v1alpha1.OperatorNamespace, storedProbe(s))
 		assert.True(c, apierrors.IsForbidden(err), "%v", err)
 		assert.ErrorContains(c, err, "probe.policy.nstpl.dev")
 	})
 
-	require.NoError(t, s.createLease(v1alpha1.OperatorNamespace, "nstpl-probe-0000"))
-	require.NoError(t, s.createLease(v1alpha1.OperatorNamespace, ""), "the API server generates the name")
-	require.NoError(t, s.createLease(other, s.storedProbe()))
+	require.NoError(t, createLease(s, v1alpha1.OperatorNamespace, "nstpl-probe-0000"))
+	require.NoError(t, createLease(s, v1alpha1.OperatorNamespace, ""), "the API server generates the name")
+	require.NoError(t, createLease(s, other, storedProbe(s)))
 }
 
 // A replica that does not lead is not ready before a leader has written the webhooks.
 func TestReplicaIsNotReadyBeforeALeaderHasWrittenTheWebhooks(t *testing.T) {
 	t.Parallel()
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.OperatorLease},
 		Spec: coordinationv1.LeaseSpec{
@@ -69,7 +69,7 @@ func TestReplicaIsNotReadyBeforeALeaderHasWrittenTheWebhooks(t *testing.T) {
 }
 
 // createLease is a dry run of the creation of a Lease. If the name is empty, the API server generates one.
-func (s *testScope) createLease(namespace, name string) error {
+func createLease(s *testScope, namespace, name string) error {
 	s.t.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	if name == "" {
@@ -79,7 +79,7 @@ func (s *testScope) createLease(namespace, name string) error {
 }
 
 // storedProbe returns the name that the stored webhook denies.
-func (s *testScope) storedProbe() string {
+func storedProbe(s *testScope) string {
 	s.t.Helper()
 	stored := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKey{Name: v1alpha1.WebhookName}, stored))

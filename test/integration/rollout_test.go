@@ -41,8 +41,8 @@ func waveOf(tier string, pause int32) v1alpha1.Wave {
 	}
 }
 
-// values returns the value of the ConfigMap "config" in each namespace, or "" where it does not exist.
-func (s *testScope) values(namespaces []*corev1.Namespace) map[string]int {
+// configValues returns the value of the ConfigMap "config" in each namespace, or "" where it does not exist.
+func configValues(s *testScope, namespaces []*corev1.Namespace) map[string]int {
 	s.t.Helper()
 	counts := map[string]int{}
 	list := &corev1.ConfigMapList{}
@@ -60,30 +60,14 @@ func (s *testScope) values(namespaces []*corev1.Namespace) map[string]int {
 }
 
 // waitValues waits until the ConfigMap "config" has each value in a number of namespaces.
-func (s *testScope) waitValues(namespaces []*corev1.Namespace, want map[string]int) {
+func waitValues(s *testScope, namespaces []*corev1.Namespace, want map[string]int) {
 	s.t.Helper()
-	s.eventually(func(c *assert.CollectT) { assert.Equal(c, want, s.values(namespaces)) })
-}
-
-// waitRollout waits until the newest revision of a template is in a state.
-func (s *testScope) waitRollout(
-	template *v1alpha1.NamespaceTemplate, state v1alpha1.RolloutState,
-) v1alpha1.TemplateRevision {
-	s.t.Helper()
-	var newest v1alpha1.TemplateRevision
-	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.GreaterOrEqual(c, status.ObservedGeneration, template.Generation)
-		if assert.NotEmpty(c, status.Revisions) {
-			newest = status.Revisions[0]
-			assert.Equal(c, state, newest.State)
-		}
-	})
-	return newest
+	s.eventually(func(c *assert.CollectT) { assert.Equal(c, want, configValues(s, namespaces)) })
 }
 
 // createNamespaceAfter creates namespaces until one is younger than a time, and returns that one. The API server stores
 // times in whole seconds. The others are deleted.
-func (s *testScope) createNamespaceAfter(at metav1.Time, change ...func(*corev1.Namespace)) *corev1.Namespace {
+func createNamespaceAfter(s *testScope, at metav1.Time, change ...func(*corev1.Namespace)) *corev1.Namespace {
 	s.t.Helper()
 	for i := 0; ; i++ {
 		ns := s.createNamespace(fmt.Sprint("after", i), change...)
@@ -110,7 +94,7 @@ func TestARolloutStopsWhenNamespacesFail(t *testing.T) {
 	for i := range 40 {
 		namespaces = append(namespaces, s.createNamespace(fmt.Sprint("n", i)))
 	}
-	s.waitValues(namespaces, map[string]int{"one": 40})
+	waitValues(s, namespaces, map[string]int{"one": 40})
 	s.waitRollout(template, v1alpha1.RolloutComplete)
 	// An immutable object in half of the namespaces, which the next revision declares with another content.
 	immutable := "{apiVersion: v1, kind: ConfigMap, metadata: {name: fixed}, immutable: true, data: {a: "
@@ -120,7 +104,7 @@ func TestARolloutStopsWhenNamespacesFail(t *testing.T) {
 	s.updateTemplate(template, withObjects(t, configValue("two")+"\n---\n"+immutable+"ours}}"))
 	s.waitRollout(template, v1alpha1.RolloutStopped)
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		touched := s.values(namespaces)["two"]
+		touched := configValues(s, namespaces)["two"]
 		assert.Positive(c, touched)
 		assert.LessOrEqual(c, touched, 16, "two batches at most, unless a coincidence of one in a million")
 		assert.EqualValues(c, 40, status.Namespaces.Matched)
@@ -149,12 +133,12 @@ func TestARolloutStopsWhenNamespacesFail(t *testing.T) {
 	stopped := template.Status.Revisions[0].StopTime
 	s.eventually(func(c *assert.CollectT) { assert.True(c, time.Now().After(stopped.Time)) })
 	late := s.createNamespace("late")
-	s.waitValues([]*corev1.Namespace{late}, map[string]int{"one": 1})
+	waitValues(s, []*corev1.Namespace{late}, map[string]int{"one": 1})
 	s.waitPopulated(late)
 
 	s.updateTemplate(template, withObjects(t, configValue("one")))
 	s.waitRollout(template, v1alpha1.RolloutComplete)
-	s.waitValues(append(namespaces, late), map[string]int{"one": 41})
+	waitValues(s, append(namespaces, late), map[string]int{"one": 41})
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 41, Updated: 41, Populated: 41}, status.Namespaces)
 	})
@@ -172,7 +156,7 @@ func TestWavesPauseAndResume(t *testing.T) {
 		others = append(others, s.createNamespace(fmt.Sprint("other", i), inTier("other")))
 	}
 	all := append(append([]*corev1.Namespace{}, canaries...), others...)
-	s.waitValues(all, map[string]int{"one": 8})
+	waitValues(s, all, map[string]int{"one": 8})
 	s.waitRollout(template, v1alpha1.RolloutComplete)
 
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
@@ -182,21 +166,21 @@ func TestWavesPauseAndResume(t *testing.T) {
 		withObjects(t, configValue("two"))(template)
 	})
 	newest := s.waitRollout(template, v1alpha1.RolloutWaiting)
-	s.waitValues(canaries, map[string]int{"two": 2})
-	require.Equal(t, map[string]int{"one": 6}, s.values(others))
+	waitValues(s, canaries, map[string]int{"two": 2})
+	require.Equal(t, map[string]int{"one": 6}, configValues(s, others))
 
 	// A restart changes nothing, and the revisions are read from the ControllerRevisions.
 	require.NoError(t, s.operator.Kill())
 	require.NoError(t, s.startOperator(t.Context()))
 	s.waitReconciled("namespace")
-	require.Equal(t, map[string]int{"one": 6}, s.values(others))
-	require.Equal(t, map[string]int{"two": 2}, s.values(canaries))
-	fresh := s.createNamespaceAfter(newest.StartTime, inTier("other"))
-	s.waitValues([]*corev1.Namespace{fresh}, map[string]int{"two": 1})
+	require.Equal(t, map[string]int{"one": 6}, configValues(s, others))
+	require.Equal(t, map[string]int{"two": 2}, configValues(s, canaries))
+	fresh := createNamespaceAfter(s, newest.StartTime, inTier("other"))
+	waitValues(s, []*corev1.Namespace{fresh}, map[string]int{"two": 1})
 
 	// A namespace that moves to the canaries gets the revision of its wave.
 	s.patchNamespace(others[0], `{"metadata": {"labels": {"`+tierLabel+`": "canary"}}}`)
-	s.waitValues(others, map[string]int{"one": 5, "two": 1})
+	waitValues(s, others, map[string]int{"one": 5, "two": 1})
 
 	// An edit during the rollout.
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
@@ -204,13 +188,13 @@ func TestWavesPauseAndResume(t *testing.T) {
 		withObjects(t, configValue("three"))(template)
 	})
 	s.waitRollout(template, v1alpha1.RolloutPaused)
-	require.Equal(t, map[string]int{"two": 2}, s.values(canaries))
+	require.Equal(t, map[string]int{"two": 2}, configValues(s, canaries))
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Rollout.Paused = false
 		template.Spec.Rollout.Waves[0].PauseSeconds = 0
 	})
 	s.waitRollout(template, v1alpha1.RolloutComplete)
-	s.waitValues(append(all, fresh), map[string]int{"three": 9})
+	waitValues(s, append(all, fresh), map[string]int{"three": 9})
 
 	revisions := &appsv1.ControllerRevisionList{}
 	require.NoError(t, s.client.List(t.Context(), revisions, client.InNamespace(v1alpha1.OperatorNamespace),
@@ -242,7 +226,7 @@ func TestANewNamespaceDoesNotWaitForTheFirstRollout(t *testing.T) {
 	template := s.createTemplate("a", configValue("one"), withRollout(&v1alpha1.Rollout{Paused: true}))
 	ns := s.createNamespace("new")
 	s.waitInitialized(ns)
-	require.Equal(t, map[string]int{"one": 1}, s.values([]*corev1.Namespace{ns}))
+	require.Equal(t, map[string]int{"one": 1}, configValues(s, []*corev1.Namespace{ns}))
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 2, Updated: 1, Populated: 1}, status.Namespaces)
 	})
@@ -264,7 +248,7 @@ func TestAnObjectMovesBetweenTemplatesDuringRollouts(t *testing.T) {
 	s.waitRollout(to, v1alpha1.RolloutPaused)
 	uid := s.mustGet(ns, theConfigMap("moves")).GetUID()
 	s.updateTemplate(from, withObjects(t, configValue("two")))
-	s.waitValues([]*corev1.Namespace{ns}, map[string]int{"two": 1})
+	waitValues(s, []*corev1.Namespace{ns}, map[string]int{"two": 1})
 	s.waitRollout(from, v1alpha1.RolloutComplete)
 	require.Equal(t, uid, s.mustGet(ns, theConfigMap("moves")).GetUID())
 	s.updateTemplate(to, withRollout(nil))
@@ -290,7 +274,7 @@ func TestARolloutDoesNotOpenAGuardedTemplate(t *testing.T) {
 	}
 	template := s.createTemplate("guarded", configMap("guarded", "v"), requiresUse, inClass("before"))
 	s.waitRollout(template, v1alpha1.RolloutComplete)
-	ns := s.createPopulatedNamespaceWithMarker()
+	ns := createPopulatedNamespaceWithMarker(s)
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Rollout = &v1alpha1.Rollout{Paused: true}
 		inClass("after")(template)
@@ -302,7 +286,7 @@ func TestARolloutDoesNotOpenAGuardedTemplate(t *testing.T) {
 }
 
 // createPopulatedNamespaceWithMarker returns a namespace that has a ConfigMap "seen" once it is reconciled in tier x.
-func (s *testScope) createPopulatedNamespaceWithMarker() *corev1.Namespace {
+func createPopulatedNamespaceWithMarker(s *testScope) *corev1.Namespace {
 	s.t.Helper()
 	s.createTemplate("marker", configMap("seen", "v"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Namespaces.LabelSelector.MatchLabels[tierLabel] = "x"
@@ -331,7 +315,7 @@ func TestDisablingATemplateDoesNotCompleteItsRollout(t *testing.T) {
 		assert.EqualValues(c, 1, status.Namespaces.Populated)
 	})
 	s.waitRollout(template, v1alpha1.RolloutPaused)
-	require.Equal(t, map[string]int{"one": 1}, s.values([]*corev1.Namespace{ns}))
+	require.Equal(t, map[string]int{"one": 1}, configValues(s, []*corev1.Namespace{ns}))
 }
 
 // A template that cannot be compiled any more does not change what it populated, nor keep new namespaces closed.
@@ -347,9 +331,9 @@ func TestTheLastAcceptedRevisionStaysInForce(t *testing.T) {
 	})
 	fresh := s.createNamespace("new")
 	s.waitPopulated(fresh)
-	require.Equal(t, map[string]int{"one": 2}, s.values([]*corev1.Namespace{old, fresh}))
+	require.Equal(t, map[string]int{"one": 2}, configValues(s, []*corev1.Namespace{old, fresh}))
 	s.delete(s.mustGet(old, theConfigMap("config")))
-	s.waitValues([]*corev1.Namespace{old}, map[string]int{"one": 1})
+	waitValues(s, []*corev1.Namespace{old}, map[string]int{"one": 1})
 }
 
 // A user who may write ControllerRevisions in their own namespace, and templates without any other right, cannot have
@@ -389,7 +373,7 @@ func TestRevisionsOfOthersAreIgnored(t *testing.T) {
 	require.NoError(t, s.startOperator(t.Context()))
 	s.waitReconciled("namespace")
 	s.eventuallyWithin(10*time.Second, func(c *assert.CollectT) {
-		assert.NotEmpty(c, s.values([]*corev1.Namespace{ns}))
+		assert.NotEmpty(c, configValues(s, []*corev1.Namespace{ns}))
 	})
 	err := s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "config"}, &corev1.ConfigMap{})
 	require.False(t, apierrors.IsNotFound(err))

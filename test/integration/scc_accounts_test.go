@@ -44,7 +44,7 @@ type accountScope struct {
 
 func newAccountScope(t *testing.T) accountScope {
 	t.Helper()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	_, err := s.kubectl(t.Context(), ownIDConstraints, "apply", "--filename", "-")
 	require.NoError(t, err)
 	a := accountScope{s, s.createNamespace("a").Name}

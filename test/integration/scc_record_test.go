@@ -20,7 +20,7 @@ import (
 )
 
 // admittedBy returns the constraint that a pod's annotations name, and whose permission allowed its use.
-func (s *testScope) admittedBy(pod *corev1.Pod) [2]string {
+func admittedBy(s *testScope, pod *corev1.Pod) [2]string {
 	s.t.Helper()
 	found := &corev1.Pod{}
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(pod), found))
@@ -39,21 +39,21 @@ func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 	jane, _ := s.newPodAdmin("jane")
 	plain := newPod(ns, "plain")
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, jane.Create(t.Context(), plain.DeepCopy())) })
-	require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(plain))
+	require.Equal(t, [2]string{"restricted", "user"}, admittedBy(s, plain))
 
 	t.Run("a forged or removed record is corrected", func(t *testing.T) {
 		s := s.withT(t)
 		for _, key := range []string{v1alpha1.SCCAnnotation, v1alpha1.SCCSubjectAnnotation} {
 			for _, value := range []string{`"privileged"`, `"serviceaccount"`, `""`, `null`} {
 				require.NoError(t, jane.Patch(t.Context(), plain.DeepCopy(), annotationPatch(key, value)))
-				require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(plain), "%s: %s", key, value)
+				require.Equal(t, [2]string{"restricted", "user"}, admittedBy(s, plain), "%s: %s", key, value)
 			}
 		}
 		_, err := s.kubectl(t.Context(),
 			`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "namespace": "`+ns+`", "annotations": {"`+v1alpha1.SCCAnnotation+`": "privileged"}}}`,
 			"apply", "--server-side", "--force-conflicts", "--filename", "-")
 		require.NoError(t, err)
-		require.Equal(t, "restricted", s.admittedBy(plain)[0])
+		require.Equal(t, "restricted", admittedBy(s, plain)[0])
 		for _, value := range []string{`"restricted"`, `"privileged"`, `""`} {
 			err := jane.Patch(t.Context(), plain.DeepCopy(), annotationPatch(v1alpha1.RequiredSCCAnnotation, value))
 			require.Equal(t, value == `""`, err == nil, "%s: %v", value, err)
@@ -77,12 +77,12 @@ func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 			assert.NoError(c,
 				jane.Patch(t.Context(), plain.DeepCopy(),
 					mergePatch(`{"metadata": {"labels": {"a": null}}}`)))
-			assert.Equal(c, [2]string{"privileged", "serviceaccount"}, s.admittedBy(plain))
+			assert.Equal(c, [2]string{"privileged", "serviceaccount"}, admittedBy(s, plain))
 		})
 		require.NoError(t,
 			s.client.Delete(t.Context(),
 				&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{
-					Namespace: ns, Name: s.roleBindingName(ns, "privileged"),
+					Namespace: ns, Name: roleBindingName(s, ns, "privileged"),
 				}}))
 		image := func(name string) client.Patch {
 			return client.RawPatch(types.StrategicMergePatchType,
@@ -92,7 +92,7 @@ func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 		s.eventually(func(c *assert.CollectT) {
 			tries++
 			assert.NoError(c, jane.Patch(t.Context(), plain.DeepCopy(), image(fmt.Sprint("image-", tries))))
-			assert.Equal(c, [2]string{"restricted", "user"}, s.admittedBy(plain))
+			assert.Equal(c, [2]string{"restricted", "user"}, admittedBy(s, plain))
 		})
 		found := &corev1.Pod{}
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(plain), found))
@@ -101,12 +101,12 @@ func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
 		}
 		require.NoError(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), found.DeepCopy()))
-		require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(plain))
+		require.Equal(t, [2]string{"restricted", "user"}, admittedBy(s, plain))
 	})
 }
 
 // roleBindingName returns the name of the RoleBinding in a namespace to the role of createSCCRole.
-func (s *testScope) roleBindingName(namespace, constraint string) string {
+func roleBindingName(s *testScope, namespace, constraint string) string {
 	s.t.Helper()
 	list := &rbacv1.RoleBindingList{}
 	require.NoError(s.t, s.client.List(s.t.Context(), list, client.InNamespace(namespace)))
@@ -177,7 +177,7 @@ func TestSCCRecordCannotBeChangedThroughSubresources(t *testing.T) {
 					t.Context()).Error(), key)
 			refused(t, pods.EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: binding.ObjectMeta}), key)
 		}
-		require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(made))
+		require.Equal(t, [2]string{"restricted", "user"}, admittedBy(s, made))
 	}
 
 	t.Run("with the operator", func(t *testing.T) {
@@ -187,7 +187,7 @@ func TestSCCRecordCannotBeChangedThroughSubresources(t *testing.T) {
 			[]byte(
 				`{"metadata": {"annotations": {"a": "b"}}, "spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "20m"}}}]}}`), metav1.PatchOptions{}, "resize")
 		require.NoError(t, err)
-		require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(made))
+		require.Equal(t, [2]string{"restricted", "user"}, admittedBy(s, made))
 	})
 
 	t.Run("without the operator", func(t *testing.T) {
@@ -207,8 +207,26 @@ func TestSCCRecordCannotBeChangedThroughSubresources(t *testing.T) {
 		require.Equal(t, "n", found.Spec.NodeName)
 		require.Equal(t, "b", found.Annotations["a"])
 		require.Equal(t, "c", found.Annotations["b"])
-		require.Equal(t, [2]string{"restricted", "user"}, s.admittedBy(made))
+		require.Equal(t, [2]string{"restricted", "user"}, admittedBy(s, made))
 	})
+}
+
+// newWindowsPod returns a pod for Windows.
+func newWindowsPod(namespace string, change ...func(*corev1.PodSpec)) *corev1.Pod {
+	return newPod(namespace, "w", func(p *corev1.Pod) {
+		p.Spec.OS = &corev1.PodOS{Name: corev1.Windows}
+		for _, do := range change {
+			do(&p.Spec)
+		}
+	})
+}
+
+// runsHostProcess makes a container a process of the host.
+func runsHostProcess(spec *corev1.PodSpec) {
+	spec.HostNetwork = true
+	spec.Containers[0].SecurityContext = &corev1.SecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{
+		HostProcess: new(true), RunAsUserName: new(`NT AUTHORITY\SYSTEM`),
+	}}
 }
 
 // Windows pods are restricted like Linux pods.
@@ -217,91 +235,88 @@ func TestSCCRestrictsWindowsPods(t *testing.T) {
 	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name
 	jane, _ := s.newPodAdmin("jane")
-	windows := func(change ...func(*corev1.PodSpec)) *corev1.Pod {
-		return newPod(ns, "w", func(p *corev1.Pod) {
-			p.Spec.OS = &corev1.PodOS{Name: corev1.Windows}
-			for _, do := range change {
-				do(&p.Spec)
-			}
-		})
-	}
-	hostProcess := func(spec *corev1.PodSpec) {
-		spec.HostNetwork = true
-		spec.Containers[0].SecurityContext = &corev1.SecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{
-			HostProcess: new(true), RunAsUserName: new(`NT AUTHORITY\SYSTEM`),
-		}}
-	}
 
 	t.Run("a restricted pod gets only fields that Windows supports", func(t *testing.T) {
-		s := s.withT(t)
-		s.eventually(func(c *assert.CollectT) {
-			pod := windows()
-			if assert.NoError(c, jane.Create(t.Context(), pod, client.DryRunAll)) {
-				assert.Equal(c, "restricted", pod.Annotations[v1alpha1.SCCAnnotation])
-				assert.Equal(c, &corev1.SecurityContext{RunAsNonRoot: new(true)},
-					pod.Spec.Containers[0].SecurityContext,
-					"admission sets only fields that Windows supports")
-			}
-		})
+		expectFieldsForWindows(t, s.withT(t), ns, jane)
 	})
 
-	t.Run("privileged fields are denied", func(t *testing.T) {
-		for denial, change := range map[string]func(*corev1.PodSpec){
-			"windowsOptions.hostProcess": hostProcess,
-			"spec.securityContext.windowsOptions.hostProcess": func(spec *corev1.PodSpec) {
-				spec.HostNetwork = true
-				spec.SecurityContext = &corev1.PodSecurityContext{
-					WindowsOptions: &corev1.WindowsSecurityContextOptions{
-						HostProcess: new(true), RunAsUserName: new("a"),
-					},
-				}
-			},
-			"spec.hostNetwork": func(spec *corev1.PodSpec) { spec.HostNetwork = true },
-			"hostPath volumes": func(spec *corev1.PodSpec) {
-				spec.Volumes = []corev1.Volume{{
-					Name: "c", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: `C:\`}},
-				}}
-			},
-			"hostPort": func(spec *corev1.PodSpec) {
-				spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 1}}
-			},
-			"runAsUserName": func(spec *corev1.PodSpec) {
-				spec.SecurityContext = &corev1.PodSecurityContext{
-					WindowsOptions: &corev1.WindowsSecurityContextOptions{RunAsUserName: new("ContainerAdministrator")},
-				}
-			},
-		} {
-			err := jane.Create(t.Context(), windows(change), client.DryRunAll)
-			require.True(t, apierrors.IsForbidden(err), "%s: %v", denial, err)
-			require.ErrorContains(t, err, denial)
-			undeclared := windows(change)
-			undeclared.Spec.OS, undeclared.Spec.NodeSelector = nil, map[string]string{corev1.LabelOSStable: "windows"}
-			err = jane.Create(t.Context(), undeclared, client.DryRunAll)
-			require.True(t, apierrors.IsForbidden(err), "%s: %v", denial, err)
-			require.ErrorContains(t, err, denial)
-		}
-	})
+	t.Run("privileged fields are denied", func(t *testing.T) { expectPrivilegedWindowsFieldsDenied(t, ns, jane) })
 
 	t.Run("HostProcess containers need a constraint that allows privileged containers", func(t *testing.T) {
-		s := s.withT(t)
-		pod := windows(hostProcess)
-		require.NoError(t, s.client.Create(t.Context(), pod))
-		require.Equal(t, "privileged", pod.Annotations[v1alpha1.SCCAnnotation])
-		pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
-			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
-		}
-		require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), pod.DeepCopy()),
-			"hostProcess")
-		plain := windows()
-		plain.Name = "plain"
-		require.NoError(t, jane.Create(t.Context(), plain))
-		plain.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-			Name: "d", Image: "d",
-			SecurityContext: &corev1.SecurityContext{
-				WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true)},
-			},
-		}}}
-		require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), plain.DeepCopy()),
-			"spec.ephemeralContainers[0].securityContext.windowsOptions.hostProcess")
+		expectHostProcessNeedsPrivileged(t, s.withT(t), ns, jane)
 	})
+}
+
+func expectFieldsForWindows(t *testing.T, s *testScope, ns string, jane client.Client) {
+	t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		pod := newWindowsPod(ns)
+		if assert.NoError(c, jane.Create(t.Context(), pod, client.DryRunAll)) {
+			assert.Equal(c, "restricted", pod.Annotations[v1alpha1.SCCAnnotation])
+			assert.Equal(c, &corev1.SecurityContext{RunAsNonRoot: new(true)},
+				pod.Spec.Containers[0].SecurityContext,
+				"admission sets only fields that Windows supports")
+		}
+	})
+}
+
+func expectPrivilegedWindowsFieldsDenied(t *testing.T, ns string, jane client.Client) {
+	t.Helper()
+	for denial, change := range map[string]func(*corev1.PodSpec){
+		"windowsOptions.hostProcess": runsHostProcess,
+		"spec.securityContext.windowsOptions.hostProcess": func(spec *corev1.PodSpec) {
+			spec.HostNetwork = true
+			spec.SecurityContext = &corev1.PodSecurityContext{
+				WindowsOptions: &corev1.WindowsSecurityContextOptions{
+					HostProcess: new(true), RunAsUserName: new("a"),
+				},
+			}
+		},
+		"spec.hostNetwork": func(spec *corev1.PodSpec) { spec.HostNetwork = true },
+		"hostPath volumes": func(spec *corev1.PodSpec) {
+			spec.Volumes = []corev1.Volume{{
+				Name: "c", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: `C:\`}},
+			}}
+		},
+		"hostPort": func(spec *corev1.PodSpec) {
+			spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 1}}
+		},
+		"runAsUserName": func(spec *corev1.PodSpec) {
+			spec.SecurityContext = &corev1.PodSecurityContext{
+				WindowsOptions: &corev1.WindowsSecurityContextOptions{RunAsUserName: new("ContainerAdministrator")},
+			}
+		},
+	} {
+		err := jane.Create(t.Context(), newWindowsPod(ns, change), client.DryRunAll)
+		require.True(t, apierrors.IsForbidden(err), "%s: %v", denial, err)
+		require.ErrorContains(t, err, denial)
+		undeclared := newWindowsPod(ns, change)
+		undeclared.Spec.OS, undeclared.Spec.NodeSelector = nil, map[string]string{corev1.LabelOSStable: "windows"}
+		err = jane.Create(t.Context(), undeclared, client.DryRunAll)
+		require.True(t, apierrors.IsForbidden(err), "%s: %v", denial, err)
+		require.ErrorContains(t, err, denial)
+	}
+}
+
+func expectHostProcessNeedsPrivileged(t *testing.T, s *testScope, ns string, jane client.Client) {
+	t.Helper()
+	pod := newWindowsPod(ns, runsHostProcess)
+	require.NoError(t, s.client.Create(t.Context(), pod))
+	require.Equal(t, "privileged", pod.Annotations[v1alpha1.SCCAnnotation])
+	pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
+	}
+	require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), pod.DeepCopy()),
+		"hostProcess")
+	plain := newWindowsPod(ns)
+	plain.Name = "plain"
+	require.NoError(t, jane.Create(t.Context(), plain))
+	plain.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+		Name: "d", Image: "d",
+		SecurityContext: &corev1.SecurityContext{
+			WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true)},
+		},
+	}}}
+	require.ErrorContains(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), plain.DeepCopy()),
+		"spec.ephemeralContainers[0].securityContext.windowsOptions.hostProcess")
 }

@@ -59,7 +59,7 @@ seLinuxContext: {type: RunAsAny}
 // newSCCScope returns a scope on its own cluster with someConstraints, when pods are admitted by them.
 func newSCCScope(t *testing.T) *testScope {
 	t.Helper()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	_, err := s.kubectl(t.Context(), someConstraints, "apply", "--filename", "-")
 	require.NoError(t, err)
 	probe := s.createNamespace("probe").Name
@@ -270,19 +270,6 @@ func (s podAuthors) checkExec() {
 			"the request fails only because no node runs the pod")
 		require.False(s.t, apierrors.IsForbidden(enter("jane", verb, s.plain)))
 	}
-}
-
-// createSCCRole creates a ClusterRole with the verb use on a constraint.
-func (s *testScope) createSCCRole(constraint string) string {
-	s.t.Helper()
-	require.NoError(s.t, s.client.Create(s.t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name(constraint)},
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"securitycontextconstraints"},
-			ResourceNames: []string{constraint}, Verbs: []string{"use"},
-		}},
-	}))
-	return s.name(constraint)
 }
 
 // Without constraints, the webhooks for pods do not exist. They are never called for exempt namespaces.

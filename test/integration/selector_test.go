@@ -27,7 +27,7 @@ import (
 func TestAdmissionSelectsLikeGo(t *testing.T) {
 	t.Parallel()
 	const rounds, templates, sets = 14, 9, 36
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
 	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "nstpl-template-use"},

@@ -19,7 +19,7 @@ import (
 // request may take, and is removed then.
 func TestSelectorsOfFailedRequestsExpire(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	addition := func(name string, age time.Duration) map[string]any {
 		return map[string]any{
 			"kind": "namespacetemplates", "name": name, "uid": "never-stored",

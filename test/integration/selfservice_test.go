@@ -21,7 +21,7 @@ import (
 )
 
 // createSelfService creates a policyspace with rules for self-service.
-func (s *testScope) createSelfService(short string, rules v1alpha1.SelfService) *v1alpha1.PolicySpace {
+func createSelfService(s *testScope, short string, rules v1alpha1.SelfService) *v1alpha1.PolicySpace {
 	s.t.Helper()
 	space := s.newSpace(short, "")
 	space.Spec.SelfService = &rules
@@ -31,7 +31,7 @@ func (s *testScope) createSelfService(short string, rules v1alpha1.SelfService) 
 
 // hasSelfServiceWebhook reports whether the API server sends namespaces to the operator because of rules for
 // self-service.
-func (s *testScope) hasSelfServiceWebhook(c require.TestingT) bool {
+func hasSelfServiceWebhook(s *testScope, c require.TestingT) bool {
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{}
 	key := client.ObjectKey{Name: v1alpha1.WebhookName}
 	require.NoError(c, s.client.Get(s.t.Context(), key, configuration))
@@ -43,33 +43,35 @@ func (s *testScope) hasSelfServiceWebhook(c require.TestingT) bool {
 	return false
 }
 
-func (u testUser) createsNamespace(ns *corev1.Namespace) error {
-	_, err := u.CoreV1().Namespaces().Create(u.scope.t.Context(), ns, metav1.CreateOptions{})
-	return err
-}
-
-func (u testUser) patchesNamespace(name, patch string, subresources ...string) error {
-	_, err := u.CoreV1().Namespaces().Patch(u.scope.t.Context(), name, types.MergePatchType, []byte(patch),
-		metav1.PatchOptions{}, subresources...)
-	return err
-}
-
 func labelPatch(key, value string) string {
 	return fmt.Sprintf(`{"metadata": {"labels": {%q: %s}}}`, key, value)
 }
 
+// newCostNamespace returns a namespace in a policyspace, with the label that the rules of TestSelfService require.
+func newCostNamespace(s *testScope, short, space string) *corev1.Namespace {
+	return s.newNamespace(short, s.inSpace(space), withLabel("cost-center", "7"))
+}
+
+// consentsToDeletion lets a namespace be deleted when it has expired.
+func consentsToDeletion(ns *corev1.Namespace) {
+	ns.Annotations = map[string]string{v1alpha1.DeleteWhenExpiredAnnotation: "true"}
+}
+
+// intoSpace returns a patch that moves a namespace to a policyspace.
+func intoSpace(s *testScope, space string) string {
+	return labelPatch(v1alpha1.PolicySpaceLabel, `"`+s.name(space)+`"`)
+}
+
 func TestSelfService(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
-	require.False(t, s.hasSelfServiceWebhook(t), "it costs nothing while no policyspace has rules")
+	s := newScope(t, borrowCluster(t))
+	require.False(t, hasSelfServiceWebhook(s, t), "it costs nothing while no policyspace has rules")
 	space, other := s.createSpace("sandbox", ""), s.createSpace("other", "")
 	s.createSpace("below", "sandbox")
 	jane := s.newUser(s.name("jane"))
 	jane.grant("use", "policyspaces")
 	jane.grantUseOfAllTemplates() // otherwise no labels can be changed through subresources
 	older := s.createNamespace("older", s.inSpace("sandbox"))
-	withCost := withLabel("cost-center", "7")
-	valid := func(short, space string) *corev1.Namespace { return s.newNamespace(short, s.inSpace(space), withCost) }
 	s.eventually(func(c *assert.CollectT) {
 		err := jane.createsNamespace(s.newNamespace("by-jane", s.inSpace("other")))
 		assert.True(c, err == nil || apierrors.IsAlreadyExists(err), "%v", err)
@@ -87,94 +89,121 @@ func TestSelfService(t *testing.T) {
 		assert.True(c, apierrors.IsForbidden(err), "%v", err)
 	})
 
-	t.Run("a namespace that the rules allow", func(t *testing.T) {
-		require.NoError(t, jane.createsNamespace(valid("sb-a", "sandbox")))
-		require.NoError(t, jane.createsNamespace(valid("sb-b", "below")))
-		generated := valid("", "sandbox")
-		generated.Name, generated.GenerateName = "", s.name("sb-")
-		require.NoError(t, jane.createsNamespace(generated))
-	})
+	t.Run("a namespace that the rules allow", func(t *testing.T) { expectAllowedByRules(t, s.withT(t), jane) })
 
 	t.Run("a namespace that the rules do not allow", func(t *testing.T) {
-		require.ErrorContains(t, jane.createsNamespace(valid("wrong", "sandbox")), named)
-		require.ErrorContains(t, jane.createsNamespace(valid("wrong", "below")), named, "rules hold below, too")
-		require.ErrorContains(t, jane.createsNamespace(s.newNamespace("sb-c", s.inSpace("sandbox"))),
-			"it must have the label cost-center with a value that matches * (nstpl:self-service)")
-		generated := valid("", "sandbox")
-		generated.Name, generated.GenerateName = "", s.name("wrong-")
-		require.ErrorContains(t, jane.createsNamespace(generated), "its name must match")
+		expectDeniedByRules(t, s.withT(t), jane, named)
 	})
 
-	t.Run("a namespace that moves there", func(t *testing.T) {
-		require.NoError(t, jane.createsNamespace(s.newNamespace("outside", withCost)))
-		err := jane.patchesNamespace(s.name("outside"), labelPatch(v1alpha1.PolicySpaceLabel, `"`+space.Name+`"`))
-		require.ErrorContains(t, err, "its name must match")
-		err = jane.patchesNamespace(s.name("by-jane"), labelPatch(v1alpha1.PolicySpaceLabel, `"`+space.Name+`"`))
-		require.ErrorContains(t, err, "its name must match")
-		err = jane.patchesNamespace(s.name("outside"), labelPatch(v1alpha1.PolicySpaceLabel, `"`+space.Name+`"`), "status")
-		require.ErrorContains(t, err, "its name must match")
-	})
+	t.Run("a namespace that moves there", func(t *testing.T) { expectMoveNeedsRules(t, s.withT(t), space, jane) })
 
-	t.Run("a label that is required is kept", func(t *testing.T) {
-		for _, subresource := range [][]string{nil, {"status"}} {
-			require.ErrorContains(t, jane.patchesNamespace(s.name("sb-a"), labelPatch("cost-center", "null"), subresource...),
-				"it must have the label cost-center")
-			require.ErrorContains(t, jane.patchesNamespace(s.name("sb-a"), labelPatch("cost-center", `""`), subresource...),
-				"it must have the label cost-center")
-		}
-		require.NoError(t, jane.patchesNamespace(s.name("sb-a"), labelPatch("cost-center", `"8"`)))
-		require.NoError(t, jane.patchesNamespace(s.name("sb-a"), labelPatch("team", `"x"`)))
-	})
+	t.Run("a label that is required is kept", func(t *testing.T) { expectRequiredLabelIsKept(t, s.withT(t), jane) })
 
 	t.Run("a namespace from before the rules can be changed", func(t *testing.T) {
-		require.NoError(t, jane.patchesNamespace(older.Name, labelPatch("team", `"x"`)))
-		require.NoError(t, jane.patchesNamespace(older.Name, labelPatch("cost-center", `"7"`)))
-		require.ErrorContains(t, jane.patchesNamespace(older.Name, labelPatch("cost-center", "null")), "cost-center")
+		expectOlderNamespaceCanChange(t, jane, older)
 	})
 
 	t.Run("by users who may change the rules", func(t *testing.T) {
-		require.NoError(t, s.client.Create(t.Context(), s.newNamespace("by-admin", s.inSpace("sandbox"))))
-		s := s.withT(t)
-		lead := s.newUser(s.name("lead"))
-		s.grant(s.name("lead"), userSubject(lead.name),
-			policyRule("use patch", v1alpha1.GroupVersion.Group, "policyspaces", s.name("below")))
-		s.eventually(func(c *assert.CollectT) {
-			assert.ErrorContains(c, lead.createsNamespace(s.newNamespace("by-lead", s.inSpace("below"))),
-				"the self-service of policyspace "+space.Name, "who may patch a policyspace cannot avoid the rules above it")
-		})
-		s.grant(s.name("lead-2"), userSubject(lead.name),
-			policyRule("patch", v1alpha1.GroupVersion.Group, "policyspaces", space.Name))
-		s.eventually(func(c *assert.CollectT) {
-			assert.NoError(c, lead.createsNamespace(s.newNamespace("by-lead", s.inSpace("below"))))
-		})
+		expectRulesOfHoldersOfPatch(t, s.withT(t), space)
 	})
 
 	t.Run("while the operator is down, it is denied there only", func(t *testing.T) {
-		s := s.withT(t)
-		require.NoError(t, s.operator.Kill())
-		require.Error(t, jane.createsNamespace(valid("sb-down", "sandbox")))
-		require.NoError(t, jane.createsNamespace(s.newNamespace("down")))
-		require.NoError(t, s.client.Create(t.Context(), s.newNamespace("admin-down", s.inSpace("sandbox"))))
-		require.NoError(t, s.startOperator(t.Context()))
-		require.NoError(t, jane.createsNamespace(valid("sb-down", "sandbox")))
+		expectSelfServiceDeniedWithoutOperator(t, s.withT(t), jane)
 	})
 
 	require.NoError(t, s.client.Patch(t.Context(), space, mergePatch(`{"spec": {"selfService": null}}`)))
 	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, client.IgnoreAlreadyExists(jane.createsNamespace(valid("free", "sandbox"))))
-		assert.False(c, s.hasSelfServiceWebhook(t))
+		assert.NoError(c, client.IgnoreAlreadyExists(jane.createsNamespace(newCostNamespace(s, "free", "sandbox"))))
+		assert.False(c, hasSelfServiceWebhook(s, t))
 	})
 	require.NoError(t, jane.createsNamespace(s.newNamespace("free-too", s.inSpace("other"))))
 	require.NotEmpty(t, other.Name)
 }
 
+func expectAllowedByRules(t *testing.T, s *testScope, jane testUser) {
+	t.Helper()
+	require.NoError(t, jane.createsNamespace(newCostNamespace(s, "sb-a", "sandbox")))
+	require.NoError(t, jane.createsNamespace(newCostNamespace(s, "sb-b", "below")))
+	generated := newCostNamespace(s, "", "sandbox")
+	generated.Name, generated.GenerateName = "", s.name("sb-")
+	require.NoError(t, jane.createsNamespace(generated))
+}
+
+func expectDeniedByRules(t *testing.T, s *testScope, jane testUser, named string) {
+	t.Helper()
+	require.ErrorContains(t, jane.createsNamespace(newCostNamespace(s, "wrong", "sandbox")), named)
+	require.ErrorContains(t, jane.createsNamespace(newCostNamespace(s, "wrong", "below")), named, "rules hold below, too")
+	require.ErrorContains(t, jane.createsNamespace(s.newNamespace("sb-c", s.inSpace("sandbox"))),
+		"it must have the label cost-center with a value that matches * (nstpl:self-service)")
+	generated := newCostNamespace(s, "", "sandbox")
+	generated.Name, generated.GenerateName = "", s.name("wrong-")
+	require.ErrorContains(t, jane.createsNamespace(generated), "its name must match")
+}
+
+func expectMoveNeedsRules(t *testing.T, s *testScope, space *v1alpha1.PolicySpace, jane testUser) {
+	t.Helper()
+	require.NoError(t, jane.createsNamespace(s.newNamespace("outside", withLabel("cost-center", "7"))))
+	err := jane.patchesNamespace(s.name("outside"), labelPatch(v1alpha1.PolicySpaceLabel, `"`+space.Name+`"`))
+	require.ErrorContains(t, err, "its name must match")
+	err = jane.patchesNamespace(s.name("by-jane"), labelPatch(v1alpha1.PolicySpaceLabel, `"`+space.Name+`"`))
+	require.ErrorContains(t, err, "its name must match")
+	err = jane.patchesNamespace(s.name("outside"), labelPatch(v1alpha1.PolicySpaceLabel, `"`+space.Name+`"`), "status")
+	require.ErrorContains(t, err, "its name must match")
+}
+
+func expectRequiredLabelIsKept(t *testing.T, s *testScope, jane testUser) {
+	t.Helper()
+	for _, subresource := range [][]string{nil, {"status"}} {
+		require.ErrorContains(t, jane.patchesNamespace(s.name("sb-a"), labelPatch("cost-center", "null"), subresource...),
+			"it must have the label cost-center")
+		require.ErrorContains(t, jane.patchesNamespace(s.name("sb-a"), labelPatch("cost-center", `""`), subresource...),
+			"it must have the label cost-center")
+	}
+	require.NoError(t, jane.patchesNamespace(s.name("sb-a"), labelPatch("cost-center", `"8"`)))
+	require.NoError(t, jane.patchesNamespace(s.name("sb-a"), labelPatch("team", `"x"`)))
+}
+
+func expectOlderNamespaceCanChange(t *testing.T, jane testUser, older *corev1.Namespace) {
+	t.Helper()
+	require.NoError(t, jane.patchesNamespace(older.Name, labelPatch("team", `"x"`)))
+	require.NoError(t, jane.patchesNamespace(older.Name, labelPatch("cost-center", `"7"`)))
+	require.ErrorContains(t, jane.patchesNamespace(older.Name, labelPatch("cost-center", "null")), "cost-center")
+}
+
+func expectRulesOfHoldersOfPatch(t *testing.T, s *testScope, space *v1alpha1.PolicySpace) {
+	t.Helper()
+	require.NoError(t, s.client.Create(t.Context(), s.newNamespace("by-admin", s.inSpace("sandbox"))))
+	lead := s.newUser(s.name("lead"))
+	s.grant(s.name("lead"), userSubject(lead.name),
+		policyRule("use patch", v1alpha1.GroupVersion.Group, "policyspaces", s.name("below")))
+	s.eventually(func(c *assert.CollectT) {
+		assert.ErrorContains(c, lead.createsNamespace(s.newNamespace("by-lead", s.inSpace("below"))),
+			"the self-service of policyspace "+space.Name, "who may patch a policyspace cannot avoid the rules above it")
+	})
+	s.grant(s.name("lead-2"), userSubject(lead.name),
+		policyRule("patch", v1alpha1.GroupVersion.Group, "policyspaces", space.Name))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, lead.createsNamespace(s.newNamespace("by-lead", s.inSpace("below"))))
+	})
+}
+
+func expectSelfServiceDeniedWithoutOperator(t *testing.T, s *testScope, jane testUser) {
+	t.Helper()
+	require.NoError(t, s.operator.Kill())
+	require.Error(t, jane.createsNamespace(newCostNamespace(s, "sb-down", "sandbox")))
+	require.NoError(t, jane.createsNamespace(s.newNamespace("down")))
+	require.NoError(t, s.client.Create(t.Context(), s.newNamespace("admin-down", s.inSpace("sandbox"))))
+	require.NoError(t, s.startOperator(t.Context()))
+	require.NoError(t, jane.createsNamespace(newCostNamespace(s, "sb-down", "sandbox")))
+}
+
 func TestSelfServiceOnly(t *testing.T) {
 	t.Parallel()
-	cluster := newClusterWithoutOperator(t)
+	cluster := borrowClusterWithoutOperator(t)
 	require.NoError(t, cluster.startOperator(t.Context(), "--self-service-only"))
 	s := newScope(t, cluster)
 	s.createSpace("other", "")
-	space := s.createSelfService("sandbox", v1alpha1.SelfService{NamePattern: "*"})
+	space := createSelfService(s, "sandbox", v1alpha1.SelfService{NamePattern: "*"})
 	jane := s.newUser(s.name("jane"))
 	jane.grant("use", "policyspaces")
 	s.eventually(func(c *assert.CollectT) {
@@ -207,7 +236,7 @@ func TestSelfServiceOnly(t *testing.T) {
 func TestPolicySpacesStayBelowRules(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
-	s.createSelfService("sandbox", v1alpha1.SelfService{NamePattern: s.name("sb-*")})
+	createSelfService(s, "sandbox", v1alpha1.SelfService{NamePattern: s.name("sb-*")})
 	s.createSpace("middle", "sandbox")
 	s.createSpace("other", "")
 	below := s.createSpace("below", "sandbox")
@@ -233,19 +262,19 @@ func TestPolicySpacesStayBelowRules(t *testing.T) {
 	require.NoError(t, moveTo(s.client, "null"))
 }
 
-// expires has a namespace expire after a time from now on.
-func (s *testScope) expires(ns *corev1.Namespace, after time.Duration) {
+// setExpiry has a namespace expire after a time from now on.
+func setExpiry(s *testScope, ns *corev1.Namespace, after time.Duration) {
 	s.t.Helper()
-	s.annotate(ns, v1alpha1.ExpiresAnnotation, selfservice.EndOf(after, time.Now()))
+	annotateNamespace(s, ns, v1alpha1.ExpiresAnnotation, selfservice.EndOf(after, time.Now()))
 }
 
-func (s *testScope) annotate(ns *corev1.Namespace, key, value string) {
+func annotateNamespace(s *testScope, ns *corev1.Namespace, key, value string) {
 	s.t.Helper()
 	s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, key, value))
 }
 
 // waitExpired waits until the condition v1alpha1.NamespaceExpired has a reason, or is missing if the reason is empty.
-func (s *testScope) waitExpired(ns *corev1.Namespace, reason, text string) {
+func waitExpired(s *testScope, ns *corev1.Namespace, reason, text string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		stored := &corev1.Namespace{}
@@ -262,7 +291,7 @@ func (s *testScope) waitExpired(ns *corev1.Namespace, reason, text string) {
 }
 
 // waitTerminating waits until a namespace is deleted, or about to be.
-func (s *testScope) waitTerminating(ns *corev1.Namespace) {
+func waitTerminating(s *testScope, ns *corev1.Namespace) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		stored := &corev1.Namespace{}
@@ -273,9 +302,9 @@ func (s *testScope) waitTerminating(ns *corev1.Namespace) {
 
 func TestNamespacesExpire(t *testing.T) {
 	t.Parallel()
-	cluster := newTestCluster(t)
+	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
-	s.createSelfService("sandbox", v1alpha1.SelfService{
+	createSelfService(s, "sandbox", v1alpha1.SelfService{
 		NamePattern: "*", MaxAge: &metav1.Duration{Duration: 720 * time.Hour},
 	})
 	s.createSpace("below", "sandbox")
@@ -285,153 +314,181 @@ func TestNamespacesExpire(t *testing.T) {
 	mary := s.name("mary") // she may change namespaces, but not delete them
 	s.grant(mary, userSubject(mary), policyRule("get list patch", "", "namespaces"))
 	maryClient, _ := s.newWarnedUser(mary)
-	consent := func(ns *corev1.Namespace) {
-		ns.Annotations = map[string]string{v1alpha1.DeleteWhenExpiredAnnotation: "true"}
-	}
 
 	// Without the component, the operator may not delete namespaces.
-	kept := s.createNamespace("kept", consent)
-	s.expires(kept, -time.Hour)
-	s.waitExpired(kept, "Expired", "the operator may not delete namespaces: apply manifests/components/expiry")
+	kept := s.createNamespace("kept", consentsToDeletion)
+	setExpiry(s, kept, -time.Hour)
+	waitExpired(s, kept, "Expired", "the operator may not delete namespaces: apply manifests/components/expiry")
 	permissions, err := os.ReadFile("../../manifests/components/expiry/rbac.yaml")
 	require.NoError(t, err)
 	_, err = cluster.kubectl(t.Context(), string(permissions), "apply", "--filename", "-")
 	require.NoError(t, err)
 
-	t.Run("a namespace in the policyspace gets an end", func(t *testing.T) {
-		s := s.withT(t)
-		for short, space := range map[string]string{"a": "sandbox", "b": "below"} {
-			s.eventually(func(c *assert.CollectT) {
-				err := jane.createsNamespace(s.newNamespace(short, s.inSpace(space)))
-				assert.NoError(c, client.IgnoreAlreadyExists(err))
-			})
-			ns := s.newNamespace(short)
-			s.eventually(func(c *assert.CollectT) {
-				require.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
-				end, err := time.Parse(time.RFC3339, ns.Annotations[v1alpha1.ExpiresAnnotation])
-				if assert.NoError(c, err) {
-					assert.InDelta(c, 720, end.Sub(ns.CreationTimestamp.Time).Hours(), 1)
-				}
-			})
-			s.waitExpired(ns, "", "")
-		}
-		ns := s.createNamespace("elsewhere", s.inSpace("other"))
-		s.waitInitialized(ns)
-		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
-		require.NotContains(t, ns.Annotations, v1alpha1.ExpiresAnnotation)
-	})
+	t.Run("a namespace in the policyspace gets an end", func(t *testing.T) { expectEndInSpace(t, s.withT(t), jane) })
 
 	t.Run("only administrators change it", func(t *testing.T) {
-		s := s.withT(t)
-		for _, value := range []string{`"never"`, `"2999-01-01T00:00:00Z"`, "null"} {
-			patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %s}}}`, v1alpha1.ExpiresAnnotation, value)
-			for _, subresource := range [][]string{nil, {"status"}} {
-				require.ErrorContains(t, jane.patchesNamespace(s.name("a"), patch, subresource...), "(nstpl:expiry)")
-			}
-		}
-		own := s.newNamespace("own", s.inSpace("sandbox"))
-		own.Annotations = map[string]string{v1alpha1.ExpiresAnnotation: v1alpha1.ExpiresNever}
-		require.ErrorContains(t, jane.createsNamespace(own), "(nstpl:expiry)")
-		s.annotate(s.newNamespace("b"), v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
+		expectOnlyAdministratorsChangeEnd(t, s.withT(t), jane)
 	})
 
-	t.Run("without consent, an expired namespace stays", func(t *testing.T) {
-		s := s.withT(t)
-		ns := s.newNamespace("a")
-		s.expires(ns, -time.Minute)
-		s.waitExpired(ns, "Expired", "did not consent")
-		s.waitEvent(ns, corev1.EventTypeWarning, "Expired", "did not consent")
-		s.annotate(ns, v1alpha1.ExpiresAnnotation, "tomorrow")
-		s.waitExpired(ns, "InvalidTime", `the value "tomorrow"`)
-		s.annotate(ns, v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
-		s.waitExpired(ns, "", "")
+	t.Run("without consentsToDeletion, an expired namespace stays", func(t *testing.T) {
+		expectExpiredStaysWithoutConsent(s.withT(t))
 	})
 
 	t.Run("consent needs the right to delete the namespace", func(t *testing.T) {
-		s := s.withT(t)
-		patch := mergePatch(fmt.Sprintf(`{"metadata": {"annotations": {%q: "true"}}}`, v1alpha1.DeleteWhenExpiredAnnotation))
-		ns := s.newNamespace("a")
-		require.ErrorContains(t, maryClient.Patch(t.Context(), ns, patch), "may not consent to the deletion")
-		s.expires(ns, -time.Minute)
-		s.waitExpired(ns, "Expired", "did not consent")
-		require.NoError(t, jane.patchesNamespace(ns.Name, fmt.Sprintf(`{"metadata": {"annotations": {%q: "true"}}}`,
-			v1alpha1.DeleteWhenExpiredAnnotation)))
-		s.waitTerminating(ns)
+		expectConsentNeedsDelete(t, s.withT(t), jane, maryClient)
 	})
 
-	s.createSelfService("short", v1alpha1.SelfService{
+	createSelfService(s, "short", v1alpha1.SelfService{
 		NamePattern: "*", MaxAge: &metav1.Duration{Duration: time.Hour},
 	})
-	into := func(space string) string { return labelPatch(v1alpha1.PolicySpaceLabel, `"`+s.name(space)+`"`) }
 
 	t.Run("a namespace that expires too late does not move there", func(t *testing.T) {
-		s := s.withT(t)
-		ns := s.newNamespace("long", s.inSpace("sandbox"))
-		require.NoError(t, jane.createsNamespace(ns))
-		s.eventually(func(c *assert.CollectT) { // until the operator knows the rules
-			_, err := jane.CoreV1().Namespaces().Patch(t.Context(), ns.Name, types.MergePatchType, []byte(into("short")),
-				metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-			assert.ErrorContains(c, err, "it must expire within 60m, and its annotation policy.nstpl.dev/expires is ")
-		})
-		require.ErrorContains(t, jane.patchesNamespace(ns.Name, into("short")), "it must expire within 60m")
-		require.NoError(t, jane.patchesNamespace(ns.Name, into("below")), "it leaves no rules")
-		s.annotate(ns, v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
-		require.ErrorContains(t, jane.patchesNamespace(ns.Name, into("short")), "is never (nstpl:self-service)")
-		require.NoError(t, jane.patchesNamespace(ns.Name, into("sandbox")), "it is below the same rules")
-		s.expires(ns, 30*time.Minute)
-		require.NoError(t, jane.patchesNamespace(ns.Name, into("short")))
+		expectNoMoveOfLateNamespaces(t, s.withT(t), jane)
 	})
 
 	t.Run("a namespace that consents to its deletion is moved by users who may delete it", func(t *testing.T) {
-		s := s.withT(t)
-		s.grant(s.name("mary-uses"), userSubject(mary),
-			policyRule("use", v1alpha1.GroupVersion.Group, v1alpha1.PolicySpaces.Resource))
-		ns := s.createNamespace("consents", consent, s.inSpace("other"))
-		s.waitInitialized(ns)
-		patch := func(body string) error { return maryClient.Patch(t.Context(), ns.DeepCopy(), mergePatch(body)) }
-		s.eventually(func(c *assert.CollectT) {
-			assert.ErrorContains(c, patch(into("short")), "or move it to another policyspace")
-		})
-		require.ErrorContains(t, patch(labelPatch(v1alpha1.PolicySpaceLabel, "null")), "(nstpl:expiry)")
-		require.NoError(t, patch(labelPatch("team", `"x"`)))
-		require.NoError(t, jane.patchesNamespace(ns.Name, into("below")))
-		require.NoError(t, patch(`{"metadata": {"annotations": {"`+v1alpha1.DeleteWhenExpiredAnnotation+`": null}}}`))
-		require.NoError(t, patch(into("other")), "it is not deleted")
+		expectMoveOfConsentingNamespaceNeedsDelete(t, s.withT(t), jane, mary, maryClient)
 	})
 
 	t.Run("a namespace without room for the annotation", func(t *testing.T) {
-		s := s.withT(t)
-		ns := s.createNamespace("full", s.inSpace("other"))
-		s.waitInitialized(ns)
-		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
-		room := 256<<10 - len("fill")
-		for key, value := range ns.Annotations {
-			room -= len(key) + len(value)
-		}
-		s.annotate(ns, "fill", strings.Repeat("x", room))
-		require.NoError(t, jane.patchesNamespace(ns.Name, into("sandbox")))
-		s.waitExpired(ns, "InvalidTime", "its annotation policy.nstpl.dev/expires cannot be written")
-		s.waitEvent(ns, corev1.EventTypeWarning, "InvalidTime", "cannot be written")
+		expectReportWithoutRoomForAnnotation(t, s.withT(t), jane)
 	})
 
-	t.Run("a protected namespace stays", func(t *testing.T) {
-		s := s.withT(t)
-		ns := s.createNamespace("protected", consent)
-		s.annotate(ns, v1alpha1.DeletionProtectionAnnotation, "true")
-		s.expires(ns, -time.Minute)
-		s.waitExpired(ns, "Expired", "protected from deletion")
-		s.annotate(ns, v1alpha1.DeletionProtectionAnnotation, "false")
-		s.waitTerminating(ns)
-	})
+	t.Run("a protected namespace stays", func(t *testing.T) { expectProtectedStays(s.withT(t)) })
 
 	t.Run("a namespace that expires while the operator is down", func(t *testing.T) {
-		s := s.withT(t)
-		ns := s.createNamespace("down", consent)
-		s.waitInitialized(ns)
-		require.NoError(t, s.operator.Kill())
-		s.expires(ns, -time.Minute)
-		require.NoError(t, s.startOperator(t.Context()))
-		s.waitTerminating(ns)
-		s.waitTerminating(kept)
+		expectExpiryWhileOperatorIsDown(t, s.withT(t), kept)
 	})
+}
+
+func expectEndInSpace(t *testing.T, s *testScope, jane testUser) {
+	t.Helper()
+	for short, space := range map[string]string{"a": "sandbox", "b": "below"} {
+		s.eventually(func(c *assert.CollectT) {
+			err := jane.createsNamespace(s.newNamespace(short, s.inSpace(space)))
+			assert.NoError(c, client.IgnoreAlreadyExists(err))
+		})
+		ns := s.newNamespace(short)
+		s.eventually(func(c *assert.CollectT) {
+			require.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+			end, err := time.Parse(time.RFC3339, ns.Annotations[v1alpha1.ExpiresAnnotation])
+			if assert.NoError(c, err) {
+				assert.InDelta(c, 720, end.Sub(ns.CreationTimestamp.Time).Hours(), 1)
+			}
+		})
+		waitExpired(s, ns, "", "")
+	}
+	ns := s.createNamespace("elsewhere", s.inSpace("other"))
+	s.waitInitialized(ns)
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+	require.NotContains(t, ns.Annotations, v1alpha1.ExpiresAnnotation)
+}
+
+func expectOnlyAdministratorsChangeEnd(t *testing.T, s *testScope, jane testUser) {
+	t.Helper()
+	for _, value := range []string{`"never"`, `"2999-01-01T00:00:00Z"`, "null"} {
+		patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %s}}}`, v1alpha1.ExpiresAnnotation, value)
+		for _, subresource := range [][]string{nil, {"status"}} {
+			require.ErrorContains(t, jane.patchesNamespace(s.name("a"), patch, subresource...), "(nstpl:expiry)")
+		}
+	}
+	own := s.newNamespace("own", s.inSpace("sandbox"))
+	own.Annotations = map[string]string{v1alpha1.ExpiresAnnotation: v1alpha1.ExpiresNever}
+	require.ErrorContains(t, jane.createsNamespace(own), "(nstpl:expiry)")
+	annotateNamespace(s, s.newNamespace("b"), v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
+}
+
+func expectExpiredStaysWithoutConsent(s *testScope) {
+	ns := s.newNamespace("a")
+	setExpiry(s, ns, -time.Minute)
+	waitExpired(s, ns, "Expired", "did not consent")
+	s.waitEvent(ns, corev1.EventTypeWarning, "Expired", "did not consent")
+	annotateNamespace(s, ns, v1alpha1.ExpiresAnnotation, "tomorrow")
+	waitExpired(s, ns, "InvalidTime", `the value "tomorrow"`)
+	annotateNamespace(s, ns, v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
+	waitExpired(s, ns, "", "")
+}
+
+func expectConsentNeedsDelete(t *testing.T, s *testScope, jane testUser, maryClient client.Client) {
+	t.Helper()
+	patch := mergePatch(fmt.Sprintf(`{"metadata": {"annotations": {%q: "true"}}}`, v1alpha1.DeleteWhenExpiredAnnotation))
+	ns := s.newNamespace("a")
+	require.ErrorContains(t, maryClient.Patch(t.Context(), ns, patch), "may not consent to the deletion")
+	setExpiry(s, ns, -time.Minute)
+	waitExpired(s, ns, "Expired", "did not consent")
+	require.NoError(t, jane.patchesNamespace(ns.Name, fmt.Sprintf(`{"metadata": {"annotations": {%q: "true"}}}`,
+		v1alpha1.DeleteWhenExpiredAnnotation)))
+	waitTerminating(s, ns)
+}
+
+func expectNoMoveOfLateNamespaces(t *testing.T, s *testScope, jane testUser) {
+	t.Helper()
+	ns := s.newNamespace("long", s.inSpace("sandbox"))
+	require.NoError(t, jane.createsNamespace(ns))
+	s.eventually(func(c *assert.CollectT) { // until the operator knows the rules
+		_, err := jane.CoreV1().Namespaces().Patch(t.Context(), ns.Name, types.MergePatchType, []byte(intoSpace(s, "short")),
+			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		assert.ErrorContains(c, err, "it must expire within 60m, and its annotation policy.nstpl.dev/expires is ")
+	})
+	require.ErrorContains(t, jane.patchesNamespace(ns.Name, intoSpace(s, "short")), "it must expire within 60m")
+	require.NoError(t, jane.patchesNamespace(ns.Name, intoSpace(s, "below")), "it leaves no rules")
+	annotateNamespace(s, ns, v1alpha1.ExpiresAnnotation, v1alpha1.ExpiresNever)
+	require.ErrorContains(t, jane.patchesNamespace(ns.Name, intoSpace(s, "short")), "is never (nstpl:self-service)")
+	require.NoError(t, jane.patchesNamespace(ns.Name, intoSpace(s, "sandbox")), "it is below the same rules")
+	setExpiry(s, ns, 30*time.Minute)
+	require.NoError(t, jane.patchesNamespace(ns.Name, intoSpace(s, "short")))
+}
+
+func expectMoveOfConsentingNamespaceNeedsDelete(
+	t *testing.T, s *testScope, jane testUser, mary string, maryClient client.Client,
+) {
+	t.Helper()
+	s.grant(s.name("mary-uses"), userSubject(mary),
+		policyRule("use", v1alpha1.GroupVersion.Group, v1alpha1.PolicySpaces.Resource))
+	ns := s.createNamespace("consents", consentsToDeletion, s.inSpace("other"))
+	s.waitInitialized(ns)
+	patch := func(body string) error { return maryClient.Patch(t.Context(), ns.DeepCopy(), mergePatch(body)) }
+	s.eventually(func(c *assert.CollectT) {
+		assert.ErrorContains(c, patch(intoSpace(s, "short")), "or move it to another policyspace")
+	})
+	require.ErrorContains(t, patch(labelPatch(v1alpha1.PolicySpaceLabel, "null")), "(nstpl:expiry)")
+	require.NoError(t, patch(labelPatch("team", `"x"`)))
+	require.NoError(t, jane.patchesNamespace(ns.Name, intoSpace(s, "below")))
+	require.NoError(t, patch(`{"metadata": {"annotations": {"`+v1alpha1.DeleteWhenExpiredAnnotation+`": null}}}`))
+	require.NoError(t, patch(intoSpace(s, "other")), "it is not deleted")
+}
+
+func expectReportWithoutRoomForAnnotation(t *testing.T, s *testScope, jane testUser) {
+	t.Helper()
+	ns := s.createNamespace("full", s.inSpace("other"))
+	s.waitInitialized(ns)
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+	room := 256<<10 - len("fill")
+	for key, value := range ns.Annotations {
+		room -= len(key) + len(value)
+	}
+	annotateNamespace(s, ns, "fill", strings.Repeat("x", room))
+	require.NoError(t, jane.patchesNamespace(ns.Name, intoSpace(s, "sandbox")))
+	waitExpired(s, ns, "InvalidTime", "its annotation policy.nstpl.dev/expires cannot be written")
+	s.waitEvent(ns, corev1.EventTypeWarning, "InvalidTime", "cannot be written")
+}
+
+func expectProtectedStays(s *testScope) {
+	ns := s.createNamespace("protected", consentsToDeletion)
+	annotateNamespace(s, ns, v1alpha1.DeletionProtectionAnnotation, "true")
+	setExpiry(s, ns, -time.Minute)
+	waitExpired(s, ns, "Expired", "protected from deletion")
+	annotateNamespace(s, ns, v1alpha1.DeletionProtectionAnnotation, "false")
+	waitTerminating(s, ns)
+}
+
+func expectExpiryWhileOperatorIsDown(t *testing.T, s *testScope, kept *corev1.Namespace) {
+	t.Helper()
+	ns := s.createNamespace("down", consentsToDeletion)
+	s.waitInitialized(ns)
+	require.NoError(t, s.operator.Kill())
+	setExpiry(s, ns, -time.Minute)
+	require.NoError(t, s.startOperator(t.Context()))
+	waitTerminating(s, ns)
+	waitTerminating(s, kept)
 }

@@ -25,7 +25,7 @@ import (
 )
 
 // newSources creates a namespace for sources, which no template selects.
-func (s *testScope) newSources() *corev1.Namespace {
+func newSources(s *testScope) *corev1.Namespace {
 	s.t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("vault")}}
 	require.NoError(s.t, s.client.Create(s.t.Context(), ns))
@@ -34,7 +34,7 @@ func (s *testScope) newSources() *corev1.Namespace {
 }
 
 // letGet lets a subject get the named objects of a resource in a namespace, and returns the RoleBinding.
-func (s *testScope) letGet(
+func letGet(s *testScope,
 	ns *corev1.Namespace, subject rbacv1.Subject, resource string, names ...string,
 ) *rbacv1.RoleBinding {
 	s.t.Helper()
@@ -67,9 +67,9 @@ func (s *testScope) letGet(
 }
 
 // letOperatorGet grants what the documentation says: the verb get on single names.
-func (s *testScope) letOperatorGet(ns *corev1.Namespace, resource string, names ...string) *rbacv1.RoleBinding {
+func letOperatorGet(s *testScope, ns *corev1.Namespace, resource string, names ...string) *rbacv1.RoleBinding {
 	s.t.Helper()
-	return s.letGet(ns, accountSubject(v1alpha1.OperatorNamespace, v1alpha1.OperatorServiceAccount), resource, names...)
+	return letGet(s, ns, accountSubject(v1alpha1.OperatorNamespace, v1alpha1.OperatorServiceAccount), resource, names...)
 }
 
 // copies has a template copy sources.
@@ -88,7 +88,7 @@ func secret(name, value string) string {
 }
 
 // setValue changes the value of a Secret, or of a ConfigMap.
-func (s *testScope) setSourceValue(ns *corev1.Namespace, object string) {
+func setSourceValue(s *testScope, ns *corev1.Namespace, object string) {
 	s.t.Helper()
 	for _, changed := range parseYAML(s.t, object) {
 		body, err := json.Marshal(map[string]any{"data": changed.Object["data"]})
@@ -97,18 +97,10 @@ func (s *testScope) setSourceValue(ns *corev1.Namespace, object string) {
 	}
 }
 
-// deleteIn deletes the objects of a YAML text in a namespace.
-func (s *testScope) deleteIn(ns *corev1.Namespace, objects string) {
-	s.t.Helper()
-	for _, object := range parseYAML(s.t, objects) {
-		s.delete(s.mustGet(ns, object))
-	}
-}
-
 func TestCopiesFollowTheirSource(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources()
+	vault := newSources(s)
 	s.createObjects(vault.Name, `
 apiVersion: v1
 kind: Secret
@@ -122,8 +114,8 @@ metadata: {name: ca}
 data: {ca.crt: $(NAMESPACE)}
 binaryData: {jks: AAEC}
 `)
-	s.letOperatorGet(vault, "secrets", "pull")
-	s.letOperatorGet(vault, "configmaps", "ca")
+	letOperatorGet(s, vault, "secrets", "pull")
+	letOperatorGet(s, vault, "configmaps", "ca")
 	pull := sourceOf("Secret", vault, "pull")
 	pull.As, pull.Labels = "pull-$(NAMESPACE)", map[string]string{"of": "$(NAMESPACE)"}
 	pull.Annotations = map[string]string{"example.com/by": "$(CREATOR)"}
@@ -142,9 +134,9 @@ data: {.dockerconfigjson: e30K, literal: JChOQU1FU1BBQ0Up}
 	// A change of the source is one write in each namespace, and no revision of the template.
 	position := s.auditPosition()
 	changed := "apiVersion: v1\nkind: Secret\nmetadata: {name: NAME}\ndata: {literal: YQ==}\n"
-	s.setSourceValue(vault, strings.Replace(changed, "NAME", "pull", 1))
+	setSourceValue(s, vault, strings.Replace(changed, "NAME", "pull", 1))
 	s.waitPresent(ns, strings.Replace(changed, "NAME", "pull-"+ns.Name, 1))
-	s.setSourceValue(vault, configMap("ca", "v"))
+	setSourceValue(s, vault, configMap("ca", "v"))
 	s.waitPresent(ns, configMap("ca", "v"))
 	require.Len(t, s.writesSince(position, func(r request) bool { return r.ObjectRef.Namespace == ns.Name }), 2)
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
@@ -171,11 +163,11 @@ data: {.dockerconfigjson: e30K, literal: JChOQU1FU1BBQ0Up}
 func TestImmutableCopiesAreReplaced(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources()
+	vault := newSources(s)
 	const immutable = "immutable: true\n"
 	s.createObjects(vault.Name, documents(secret("a", "1")+immutable, configMap("b", "1")+immutable))
-	s.letOperatorGet(vault, "secrets", "a")
-	s.letOperatorGet(vault, "configmaps", "b")
+	letOperatorGet(s, vault, "secrets", "a")
+	letOperatorGet(s, vault, "configmaps", "b")
 	s.createTemplate("copies", "", copies(sourceOf("Secret", vault, "a"), sourceOf("ConfigMap", vault, "b")))
 	ns := s.createPopulatedNamespace("n")
 	s.waitPresent(ns, documents(secret("a", "1")+immutable, configMap("b", "1")+immutable))
@@ -190,8 +182,8 @@ func TestImmutableCopiesAreReplaced(t *testing.T) {
 func TestAMissingSourceIsReportedAndCopiedOnceItExists(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources()
-	s.letOperatorGet(vault, "secrets", "pull")
+	vault := newSources(s)
+	letOperatorGet(s, vault, "secrets", "pull")
 	template := s.createTemplate("copies", configMap("a", "v"), copies(sourceOf("Secret", vault, "pull")))
 	s.createTemplate("other", configMap("b", "v"))
 	ns := s.createNamespace("n")
@@ -226,10 +218,10 @@ func TestAMissingSourceIsReportedAndCopiedOnceItExists(t *testing.T) {
 func TestALostSourceFollowsTheDeletionPolicy(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources()
+	vault := newSources(s)
 	s.createObjects(vault.Name, documents(secret("a", "1"), secret("b", "1")))
-	s.letOperatorGet(vault, "secrets", "a")
-	lost := s.letOperatorGet(vault, "secrets", "b")
+	letOperatorGet(s, vault, "secrets", "a")
+	lost := letOperatorGet(s, vault, "secrets", "b")
 	renamed := func(name, as string) v1alpha1.Source {
 		source := sourceOf("Secret", vault, name)
 		source.As = as
@@ -257,7 +249,7 @@ func TestALostSourceFollowsTheDeletionPolicy(t *testing.T) {
 	require.Greater(t, time.Since(began), 25*time.Second)
 	s.waitNotPopulated(existing, `the operator may not get secrets "b" in namespace `+vault.Name)
 	s.waitPresent(existing, documents(secret("orphan-a", "1"), secret("orphan-b", "1")))
-	s.letOperatorGet(vault, "secrets", "b")
+	letOperatorGet(s, vault, "secrets", "b")
 	s.createObjects(vault.Name, secret("a", "2"))
 	s.waitPopulated(existing)
 	s.waitPresent(existing, documents(secret("delete-a", "2"), secret("orphan-a", "2"), secret("delete-b", "1")))
@@ -267,15 +259,15 @@ func TestALostSourceFollowsTheDeletionPolicy(t *testing.T) {
 func TestAdmissionOfTemplatesRequiresGetOnSources(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources()
+	vault := newSources(s)
 	s.createObjects(vault.Name, documents(secret("pull", "v"), secret("other", "v")))
-	s.letOperatorGet(vault, "secrets", "pull", "other")
+	letOperatorGet(s, vault, "secrets", "pull", "other")
 	writesSecrets := policyRule("create patch delete", "", "secrets")
 	author, editor := s.newTemplateAuthor("author", writesSecrets), s.newTemplateAuthor("editor", writesSecrets)
 	denial := `may not get secrets "pull" in namespace "` + vault.Name + `", which spec.sources copies`
 	template := s.newTemplate("copies", "", copies(sourceOf("Secret", vault, "pull")))
 	expectForbidden(t, author.Create(t.Context(), template.DeepCopy()), denial)
-	s.letGet(vault, userSubject(s.name("author")), "secrets", "pull")
+	letGet(s, vault, userSubject(s.name("author")), "secrets", "pull")
 	reader := s.newTemplateAuthor("reader", policyRule("get list watch", "", "secrets"))
 	expectForbidden(t, reader.Create(t.Context(), template.DeepCopy()), "may not create or patch secrets")
 	require.NoError(t, author.Create(t.Context(), template))
@@ -328,9 +320,9 @@ func TestAdmissionOfTemplatesRequiresGetOnSources(t *testing.T) {
 func TestTheOperatorNeedsGetOnSources(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources()
+	vault := newSources(s)
 	s.createObjects(vault.Name, documents(secret("pull", "v"), configMap("ca", "v")))
-	s.letOperatorGet(vault, "secrets", "another")
+	letOperatorGet(s, vault, "secrets", "another")
 	template := s.newTemplate("copies", "", copies(sourceOf("Secret", vault, "pull")))
 	err := s.client.Create(t.Context(), template.DeepCopy())
 	expectForbidden(t, err, `the operator may not get secrets "pull" in namespace `+vault.Name+": grant that with")
@@ -356,7 +348,7 @@ func TestASourceInASelectedNamespaceIsLeftAlone(t *testing.T) {
 	s.waitInitialized(vault)
 	s.createObjects(vault.Name, secret("pull", "v"))
 	before := s.mustGet(vault, parseYAML(t, secret("pull", ""))[0])
-	s.letOperatorGet(vault, "secrets", "pull")
+	letOperatorGet(s, vault, "secrets", "pull")
 	template := s.createTemplate("copies", configMap("a", "v"), deletesObjects, copies(sourceOf("Secret", vault, "pull")))
 	ns := s.createPopulatedNamespace("n")
 	s.waitPresent(ns, secret("pull", "v"))
@@ -372,14 +364,14 @@ func TestASourceInASelectedNamespaceIsLeftAlone(t *testing.T) {
 func TestObjectsThatCannotBeCopied(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources()
+	vault := newSources(s)
 	s.createObjects(vault.Name, documents("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: robot}\n", `
 apiVersion: v1
 kind: Secret
 metadata: {name: token, annotations: {kubernetes.io/service-account.name: robot}}
 type: kubernetes.io/service-account-token
 `, secret("pull", "v")))
-	s.letOperatorGet(vault, "secrets", "token", "pull")
+	letOperatorGet(s, vault, "secrets", "token", "pull")
 	s.createTemplate("token", "", copies(sourceOf("Secret", vault, "token")))
 	ns := s.createNamespace("n")
 	s.waitNotPopulated(ns, "it has the type kubernetes.io/service-account-token")
@@ -387,7 +379,7 @@ type: kubernetes.io/service-account-token
 
 	s.createTemplate("first", "", copies(sourceOf("Secret", vault, "pull")))
 	s.waitPresent(ns, secret("pull", "v"))
-	s.letOperatorGet(ns, "secrets", "pull")
+	letOperatorGet(s, ns, "secrets", "pull")
 	second := sourceOf("Secret", ns, "pull")
 	second.As = "second"
 	s.createTemplate("second", "", copies(second))
@@ -398,15 +390,15 @@ type: kubernetes.io/service-account-token
 // Values of sources are nowhere but in the copies and in the memory of the operator, which has no other Secrets.
 func TestValuesOfSourcesAreShownNowhere(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
-	vault := s.newSources()
+	s := newScope(t, borrowCluster(t))
+	vault := newSources(s)
 	const copied, other = "copied-value-4f1d", "foreign-value-9c2e"
 	// The value is in a name, so that the API server quotes it.
 	s.createObjects(vault.Name, documents(
 		secret("pull", copied)+"stringData: {.dockerconfigjson: '{\"auths\": {}}'}\ntype: kubernetes.io/dockerconfigjson\n",
 		secret("other", other),
 		`{apiVersion: v1, kind: Secret, metadata: {name: other-2, annotations: {a: `+other+`}}}`))
-	s.letOperatorGet(vault, "secrets", "pull")
+	letOperatorGet(s, vault, "secrets", "pull")
 	template := s.createTemplate("copies", secret("declared", "v"), copies(sourceOf("Secret", vault, "pull")))
 	ns := s.createPopulatedNamespace("n")
 	s.createObjects(ns.Name, documents(secret("user", other), secret("user-2", other)))
@@ -420,11 +412,11 @@ func TestValuesOfSourcesAreShownNowhere(t *testing.T) {
 	s.applyLabels(rejecting)
 	s.waitNotPopulated(rejecting, "secret/pull")
 	s.restartOperator(t)
-	s.setSourceValue(vault, secret("pull", copied+"-2"))
+	setSourceValue(s, vault, secret("pull", copied+"-2"))
 	s.waitPresent(ns, secret("pull", copied+"-2"))
 
-	s.requireNotShown(template, copied, ns, rejecting, vault)
-	s.requireNotShown(template, other, ns, rejecting, vault)
+	requireNotShown(s, template, copied, ns, rejecting, vault)
+	requireNotShown(s, template, other, ns, rejecting, vault)
 	requireNotInMemory(t, s.operator.PID(), other)
 }
 
@@ -432,7 +424,7 @@ func TestValuesOfSourcesAreShownNowhere(t *testing.T) {
 // warnings, which clients log by default.
 func TestMessagesOfTheAPIServerShowNoValuesOfSources(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	policy := func(name, action, operations, object, valid string) string {
 		return strings.NewReplacer("NAME", name, "ACTION", action, "OPERATIONS", operations, "OBJECT", object,
 			"VALID", valid, "LABEL", testLabel).Replace(`
@@ -471,9 +463,9 @@ spec: {policyName: NAME, validationActions: [ACTION]}
 		assert.ErrorContains(c, prober.Create(t.Context(), probe[1], client.DryRunAll), "it has v")
 	})
 	const value = "copied-value-7a0b"
-	vault := s.newSources()
+	vault := newSources(s)
 	s.createObjects(vault.Name, documents(configMap("denied", value), configMap("kept", value), configMap("warned", value)))
-	s.letOperatorGet(vault, "configmaps", "denied", "kept", "warned")
+	letOperatorGet(s, vault, "configmaps", "denied", "kept", "warned")
 	template := s.createTemplate("copies", "", deletesObjects, copies(sourceOf("ConfigMap", vault, "denied"),
 		sourceOf("ConfigMap", vault, "kept"), sourceOf("ConfigMap", vault, "warned")))
 	s.waitNotPopulated(ns, "configmap/denied of template "+template.Name+": the API server answered with status 422")
@@ -481,19 +473,19 @@ spec: {policyName: NAME, validationActions: [ACTION]}
 	s.deleteIn(vault, documents(configMap("kept", "")))
 	s.waitNotPopulated(ns, "configmap/kept: the API server answered with status 422, and its "+
 		"message may contain values of the ConfigMap: delete the ConfigMap yourself with --dry-run=server to read it")
-	s.requireNotShown(template, value, ns, vault)
+	requireNotShown(s, template, value, ns, vault)
 }
 
 // An edit that enables a template lets its earlier revisions into force, too, where the rollout has not reached.
 func TestEnablingATemplateRequiresTheRightsOfItsEarlierRevisions(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	vault := s.newSources()
+	vault := newSources(s)
 	s.createObjects(vault.Name, secret("pull", "v"))
-	s.letOperatorGet(vault, "secrets", "pull")
+	letOperatorGet(s, vault, "secrets", "pull")
 	writes := policyRule("create patch delete", "", "secrets configmaps")
 	author, editor := s.newTemplateAuthor("author", writes), s.newTemplateAuthor("editor", writes)
-	s.letGet(vault, userSubject(s.name("author")), "secrets", "pull")
+	letGet(s, vault, userSubject(s.name("author")), "secrets", "pull")
 	enables := func(template *v1alpha1.NamespaceTemplate) { template.Annotations = nil }
 	withoutSources := func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Sources, template.Spec.Rollout = nil, &v1alpha1.Rollout{Paused: true}
@@ -535,7 +527,7 @@ func TestEnablingATemplateRequiresTheRightsOfItsEarlierRevisions(t *testing.T) {
 
 // requireNotShown fails if a value, plain or encoded, is in the operator's log, in an Event, a condition, a status or a
 // revision.
-func (s *testScope) requireNotShown(template *v1alpha1.NamespaceTemplate, value string, namespaces ...*corev1.Namespace) {
+func requireNotShown(s *testScope, template *v1alpha1.NamespaceTemplate, value string, namespaces ...*corev1.Namespace) {
 	s.t.Helper()
 	require.NoError(s.t, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(template), template))
 	shown := []any{template, s.operator.Log("")}
@@ -591,10 +583,10 @@ func requireNotInMemory(t *testing.T, pid int, value string) {
 // Neither a restart nor an API server that does not answer deletes a copy, and a restart writes nothing.
 func TestCopiesSurviveRestarts(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
-	vault := s.newSources()
+	s := newScope(t, borrowCluster(t))
+	vault := newSources(s)
 	s.createObjects(vault.Name, documents(secret("a", "1"), secret("b", "1")))
-	s.letOperatorGet(vault, "secrets", "a", "b")
+	letOperatorGet(s, vault, "secrets", "a", "b")
 	template := s.createTemplate("copies", "", deletesObjects,
 		copies(sourceOf("Secret", vault, "a"), sourceOf("Secret", vault, "b")))
 	ns := s.createPopulatedNamespace("n")
@@ -606,7 +598,7 @@ func TestCopiesSurviveRestarts(t *testing.T) {
 
 	require.NoError(t, s.operator.Kill())
 	s.deleteIn(vault, secret("a", ""))
-	s.setSourceValue(vault, secret("b", "2"))
+	setSourceValue(s, vault, secret("b", "2"))
 	require.NoError(t, s.startOperator(t.Context()))
 	s.waitAbsent(ns, secret("a", ""))
 	s.waitPresent(ns, secret("b", "2"))

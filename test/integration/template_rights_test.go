@@ -82,7 +82,7 @@ func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 	ns := s.createPopulatedNamespace("n")
 	all := documents(configMap("a", "v"), configMap("b", "v"), configMap("c", "v"))
 	s.waitPresent(ns, documents(all, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kube-root-ca.crt}\n"))
-	before := s.objectUIDs(ns.Name)
+	before := objectUIDs(s, ns.Name)
 
 	const denial = "delete configmaps in all namespaces"
 	drop := v1alpha1.Overlay{
@@ -133,7 +133,7 @@ func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 		"remains from an earlier template "+stays.Name)
 	require.NoError(t, writes.Create(t.Context(), s.newTemplate("stays", configMap("c", "v"))))
 	s.waitPresent(ns, all)
-	require.Equal(t, before, s.objectUIDs(ns.Name))
+	require.Equal(t, before, objectUIDs(s, ns.Name))
 
 	s.grant(s.name("deletes"), userSubject(s.name("bare")), policyRule("delete", "", "configmaps"))
 	s.eventually(func(c *assert.CollectT) {
@@ -354,7 +354,7 @@ func TestAdmissionOfTemplatesRejectsLargeSelectors(t *testing.T) {
 
 // The most expensive selectors that are accepted add a few milliseconds to the creation of a namespace.
 func TestAdmissionOfTemplatesLimitsSelectorCost(t *testing.T) {
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	create := func(count int) time.Duration {
 		var fastest time.Duration
 		for i := range count {

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -71,7 +72,7 @@ func TestTemplateUseIsRequiredThroughSubresources(t *testing.T) {
 			expect(one, subresource, test.without)
 			expect(all, subresource, test.with)
 		}
-		expect(s.newOperatorUser(), "status", test.operator)
+		expect(newOperatorUser(s), "status", test.operator)
 	}
 }
 
@@ -149,7 +150,7 @@ func TestTemplateUseIsRequiredForEachOfManyTemplates(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	some, all := s.newUser(s.name("some")), s.newUser(s.name("all"))
 	all.grantUseOfAllTemplates()
-	admin := testUser{Interface: kubernetes.NewForConfigOrDie(s.controlPlane.RESTConfig()), scope: s}
+	admin := testUser{Interface: kubernetes.NewForConfigOrDie(s.controlPlane.RESTConfig()), scope: s.userFixture}
 	create := func(user testUser) error {
 		_, err := user.CoreV1().Namespaces().Create(t.Context(), s.newNamespace("never"),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -192,7 +193,7 @@ func TestTemplateUseIsRequiredOnceATemplateIsStored(t *testing.T) {
 		}, metav1.CreateOptions{})
 		return err
 	}
-	others, stop := s.writeOtherTemplates()
+	others, stop := writeOtherTemplates(s)
 	for i := range 20 {
 		value := fmt.Sprint("v", i)
 		guarded := s.newTemplate("guarded-"+value, configMap("a", "v"), func(template *v1alpha1.NamespaceTemplate) {
@@ -220,7 +221,7 @@ func TestTemplateUseIsRequiredOnceATemplateIsStored(t *testing.T) {
 }
 
 // writeOtherTemplates creates, changes and deletes templates until stop is called. It counts them.
-func (s *testScope) writeOtherTemplates() (written *int, stop func()) {
+func writeOtherTemplates(s *testScope) (written *int, stop func()) {
 	written = new(int)
 	stopped := make(chan struct{})
 	var writing sync.WaitGroup
@@ -299,4 +300,14 @@ func TestNamespacesAreCreatedAfterAPIServerRestarts(t *testing.T) {
 		s.waitPopulated(ns)
 		s.waitPresent(next, configMap("a", value))
 	}
+}
+
+// newOperatorUser returns the operator's ServiceAccount, with the operator's own token.
+func newOperatorUser(s *testScope) testUser {
+	s.t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", s.operatorKubeconfig)
+	require.NoError(s.t, err)
+	clients, err := kubernetes.NewForConfig(config)
+	require.NoError(s.t, err)
+	return testUser{Interface: clients, scope: s.userFixture, name: operatorUser}
 }

@@ -206,7 +206,7 @@ func TestAcceptedMutationsPopulate(t *testing.T) {
 				object.Object = m.mutate(object.Object).(map[string]any)
 				description = strings.Join(m.path, ".") + " " + m.what
 			}
-			isAccepted, err := s.populateIfAccepted(i, object.Object)
+			isAccepted, err := populateIfAccepted(s, i, object.Object)
 			if err == nil && !isAccepted && i < len(policies) {
 				err = fmt.Errorf("it was refused")
 			}
@@ -230,7 +230,7 @@ func TestAcceptedMutationsPopulate(t *testing.T) {
 
 // populateIfAccepted creates a template with one object. If the API server accepts the template, it creates a namespace
 // and returns an error unless the namespace is populated.
-func (s *testScope) populateIfAccepted(i int, object map[string]any) (bool, error) {
+func populateIfAccepted(s *testScope, i int, object map[string]any) (bool, error) {
 	short := fmt.Sprintf("m-%03d", i)
 	raw, err := json.Marshal(object)
 	if err != nil {

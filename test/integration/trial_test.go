@@ -20,12 +20,6 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// vet creates a template by a dry run, and returns the error.
-func (s *testScope) vet(objects string, change ...func(*v1alpha1.NamespaceTemplate)) error {
-	s.t.Helper()
-	return s.client.Create(s.t.Context(), s.newTemplate("vetted", objects, change...), client.DryRunAll)
-}
-
 func TestTrialFindsAllMistakesAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -317,7 +311,7 @@ func TestTrialRequestsEachObjectOnce(t *testing.T) {
 // disabled and deleted.
 func TestTrialThatCannotBeMade(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, newTestCluster(t))
+	s := newScope(t, borrowCluster(t))
 	template := s.createTemplate("stored", configMap("stored", "v"))
 	url, timeout := "https://127.0.0.1:1/", int32(1)
 	webhooks := &admissionregistrationv1.ValidatingWebhookConfiguration{

@@ -16,7 +16,7 @@ import (
 )
 
 // objectUIDs returns the UIDs of the objects in a namespace whose kinds the test populates.
-func (s *testScope) objectUIDs(namespace string) map[string]types.UID {
+func objectUIDs(s *testScope, namespace string) map[string]types.UID {
 	s.t.Helper()
 	found := map[string]types.UID{}
 	for _, list := range []client.ObjectList{&corev1.ConfigMapList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}} {
@@ -64,7 +64,7 @@ func TestUninstallKeepsPopulatedObjects(t *testing.T) {
 			configMap("deleted", "v"), configMap("orphaned", "v")))
 	s.waitUsage("a", "pods: 0/50")
 	s.waitPresent(ns, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kube-root-ca.crt\n")
-	before := s.objectUIDs(ns.Name)
+	before := objectUIDs(s, ns.Name)
 
 	_, err = s.kubectl(t.Context(), "", "delete", "crd", "--selector", "app.kubernetes.io/part-of=nstpl",
 		"--timeout=1m")
@@ -76,7 +76,7 @@ func TestUninstallKeepsPopulatedObjects(t *testing.T) {
 	if err == nil { // kubectl fails for kinds that are no longer defined
 		require.Empty(t, left)
 	}
-	require.Equal(t, before, s.objectUIDs(ns.Name))
+	require.Equal(t, before, objectUIDs(s, ns.Name))
 
 	// Users can change and delete everything afterwards.
 	require.NoError(t, s.client.Create(t.Context(), newPod(ns.Name, "p")))

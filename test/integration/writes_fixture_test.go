@@ -17,6 +17,9 @@ type request = audit.Request
 
 const operatorUser = v1alpha1.OperatorUser
 
+// administrator is the name of the user of a cluster's client.
+const administrator = "admin"
+
 // undeclaredName is a part of the names of objects that others create and that an authoritative template deletes.
 const undeclaredName = "undeclared"
 
@@ -31,22 +34,42 @@ func mayBeDeleted(r request) bool {
 		r.ObjectRef.Resource == "namespaces" && strings.HasPrefix(name, "namespacesexpire-")
 }
 
+// writeFixture reads the operator's writes from the audit log.
+type writeFixture struct{ *scope }
+
 // countWrites returns the number of write requests of the operator in a namespace, by verb and resource.
-func (s *testScope) countWrites(ns *corev1.Namespace) map[string]int {
+func (s writeFixture) countWrites(ns *corev1.Namespace) map[string]int {
 	s.t.Helper()
 	return audit.Count(s.writesSince(0, func(r request) bool { return r.ObjectRef.Namespace == ns.Name }))
 }
 
 // writesSince returns the write requests of the operator after a position of the audit log that a function accepts.
-func (s *testScope) writesSince(position int, counted func(request) bool) []request {
+func (s writeFixture) writesSince(position int, counted func(request) bool) []request {
 	s.t.Helper()
 	writes, err := s.audit.WritesSince(position, counted)
 	require.NoError(s.t, err)
 	return writes
 }
 
+// waitReceived waits until the API server has received a number of the test's writes in a namespace, after a position of
+// the audit log. It does not wait for their ends. The writes are an administrator's, who may impersonate another user.
+func (s writeFixture) waitReceived(position int, namespace string, number int) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		requests, err := s.audit.Read()
+		assert.NoError(c, err)
+		received := 0
+		for _, r := range requests[position:] {
+			if r.Stage == "RequestReceived" && r.User.Username == administrator && r.ObjectRef.Namespace == namespace {
+				received++
+			}
+		}
+		assert.GreaterOrEqual(c, received, number)
+	})
+}
+
 // auditPosition returns the current end of the audit log.
-func (s *testScope) auditPosition() int {
+func (s writeFixture) auditPosition() int {
 	s.t.Helper()
 	position, err := s.audit.Now()
 	require.NoError(s.t, err)
@@ -54,9 +77,9 @@ func (s *testScope) auditPosition() int {
 }
 
 // expectRestartWritesNothing restarts the operator, and fails if it writes anything until a controller has reconciled.
-func (s *testScope) expectRestartWritesNothing(controller string) {
+func (s writeFixture) expectRestartWritesNothing(controller string) {
 	s.t.Helper()
-	s.waitAdditionsStored()
+	waitAdditionsStored(s)
 	position := s.auditPosition()
 	s.restartOperator(s.t)
 	s.waitReconciled(controller)
@@ -64,7 +87,7 @@ func (s *testScope) expectRestartWritesNothing(controller string) {
 }
 
 // waitReconciled waits until a controller of an operator that has just started has reconciled something.
-func (s *testScope) waitReconciled(controller string) {
+func (s writeFixture) waitReconciled(controller string) {
 	s.t.Helper()
 	s.eventually(func(c *assert.CollectT) {
 		reconciled, _, err := s.operator.Metric(s.t.Context(), "controller_runtime_reconcile_total",
@@ -76,7 +99,7 @@ func (s *testScope) waitReconciled(controller string) {
 
 // waitAdditionsStored waits until the operator has seen the objects whose selectors admission has recorded. An operator
 // that starts before that writes the record.
-func (s *testScope) waitAdditionsStored() {
+func waitAdditionsStored(s writeFixture) {
 	s.t.Helper()
 	record := &corev1.ConfigMap{}
 	s.eventually(func(c *assert.CollectT) {

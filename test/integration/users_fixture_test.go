@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,12 +31,15 @@ import (
 // write namespaces and ConfigMaps, and has none of nstpl's own verbs.
 type testUser struct {
 	kubernetes.Interface
-	scope *testScope
+	scope userFixture
 	name  string
 }
 
+// userFixture creates users and grants them permissions.
+type userFixture struct{ *scope }
+
 // newUser returns a user, and returns when the API server knows the user's permissions.
-func (s *testScope) newUser(name string, groups ...string) testUser {
+func (s userFixture) newUser(name string, groups ...string) testUser {
 	s.t.Helper()
 	s.grant(s.name("people"), groupSubject(s.name("people")), policyRule("get list create update patch delete", "",
 		"namespaces namespaces/status namespaces/finalize configmaps resourcequotas/status"))
@@ -51,16 +53,6 @@ func (s *testScope) newUser(name string, groups ...string) testUser {
 		assert.NoError(c, err)
 	})
 	return u
-}
-
-// newOperatorUser returns the operator's ServiceAccount, with the operator's own token.
-func (s *testScope) newOperatorUser() testUser {
-	s.t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", s.operatorKubeconfig)
-	require.NoError(s.t, err)
-	clients, err := kubernetes.NewForConfig(config)
-	require.NoError(s.t, err)
-	return testUser{Interface: clients, scope: s, name: operatorUser}
 }
 
 // grant gives the user a verb on a resource in all namespaces, for some names or for all.
@@ -231,7 +223,7 @@ func (cluster *testCluster) newUserClient(name string, groups ...string) (client
 }
 
 // newReadyClient returns the client of a configuration when its user can list namespaces.
-func (s *testScope) newReadyClient(config *rest.Config) client.Client {
+func (s userFixture) newReadyClient(config *rest.Config) client.Client {
 	s.t.Helper()
 	ready, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
 	require.NoError(s.t, err)
@@ -243,7 +235,7 @@ func (s *testScope) newReadyClient(config *rest.Config) client.Client {
 
 // newWarnedUser returns a client of a user, and the warnings that the API server sends to it. The user can list
 // namespaces.
-func (s *testScope) newWarnedUser(name string, groups ...string) (client.Client, *warningRecorder) {
+func (s userFixture) newWarnedUser(name string, groups ...string) (client.Client, *warningRecorder) {
 	s.t.Helper()
 	config, err := s.controlPlane.UserConfig(name, groups...)
 	require.NoError(s.t, err)
@@ -253,7 +245,7 @@ func (s *testScope) newWarnedUser(name string, groups ...string) (client.Client,
 }
 
 // newAllVerbsClient returns a client of a user who has all verbs on all resources, and none of the scope's other roles.
-func (s *testScope) newAllVerbsClient(name string, groups ...string) client.Client {
+func (s userFixture) newAllVerbsClient(name string, groups ...string) client.Client {
 	s.t.Helper()
 	config, err := s.controlPlane.UserConfig(name, append(groups, s.allVerbsGroup())...)
 	require.NoError(s.t, err)
@@ -261,7 +253,7 @@ func (s *testScope) newAllVerbsClient(name string, groups ...string) client.Clie
 }
 
 // allVerbsGroup returns a group that has all verbs on all resources.
-func (s *testScope) allVerbsGroup() string {
+func (s userFixture) allVerbsGroup() string {
 	s.t.Helper()
 	s.grant(s.name("everybody"), groupSubject(s.name("everybody")), policyRule("*", "*", "*"))
 	return s.name("everybody")
@@ -269,7 +261,7 @@ func (s *testScope) allVerbsGroup() string {
 
 // newServiceAccountClient creates a ServiceAccount that has all verbs on all resources, and returns a client with its
 // token.
-func (s *testScope) newServiceAccountClient(namespace, name string) client.Client {
+func (s userFixture) newServiceAccountClient(namespace, name string) client.Client {
 	s.t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	require.NoError(s.t, s.client.Create(s.t.Context(), account))
@@ -286,14 +278,14 @@ var templatesRule = policyRule("get list watch create update patch delete delete
 	v1alpha1.GroupVersion.Group, "namespacetemplates")
 
 // newTemplateAuthor returns a client of a user who may write templates, and has the rules in all namespaces.
-func (s *testScope) newTemplateAuthor(short string, rules ...rbacv1.PolicyRule) client.Client {
+func (s userFixture) newTemplateAuthor(short string, rules ...rbacv1.PolicyRule) client.Client {
 	s.t.Helper()
 	return s.newUserWithRules(short, append(slices.Clone(rules), templatesRule)...)
 }
 
 // newUserWithRules returns a client of a user who has the rules in all namespaces, and no others. One of the rules must
 // let the user create templates: it returns when the API server knows that.
-func (s *testScope) newUserWithRules(short string, rules ...rbacv1.PolicyRule) client.Client {
+func (s userFixture) newUserWithRules(short string, rules ...rbacv1.PolicyRule) client.Client {
 	s.t.Helper()
 	name := s.name(short)
 	require.NoError(s.t,
@@ -308,7 +300,7 @@ func (s *testScope) newUserWithRules(short string, rules ...rbacv1.PolicyRule) c
 }
 
 // newPodAdmin returns clients of a user who has all verbs on pods and namespaces, and no other permissions.
-func (s *testScope) newPodAdmin(name string) (client.Client, kubernetes.Interface) {
+func (s userFixture) newPodAdmin(name string) (client.Client, kubernetes.Interface) {
 	s.t.Helper()
 	s.grant(s.name(name), userSubject(name), policyRule("*", "",
 		"namespaces pods bindings pods/binding pods/ephemeralcontainers pods/eviction pods/resize pods/status"))
@@ -320,7 +312,7 @@ func (s *testScope) newPodAdmin(name string) (client.Client, kubernetes.Interfac
 }
 
 // grant creates a ClusterRole with a rule and binds it, unless they exist.
-func (s *testScope) grant(name string, subject rbacv1.Subject, rule rbacv1.PolicyRule) {
+func (s userFixture) grant(name string, subject rbacv1.Subject, rule rbacv1.PolicyRule) {
 	s.t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}
 	require.NoError(s.t, client.IgnoreAlreadyExists(s.client.Create(s.t.Context(), role)))
@@ -332,7 +324,7 @@ func (s *testScope) grant(name string, subject rbacv1.Subject, rule rbacv1.Polic
 }
 
 // bindRole binds a role to a subject, in a namespace or, if that is empty, in all.
-func (s *testScope) bindRole(namespace, roleKind, role string, subject rbacv1.Subject) {
+func (s userFixture) bindRole(namespace, roleKind, role string, subject rbacv1.Subject) {
 	s.t.Helper()
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: roleKind, Name: role}
 	var binding client.Object = &rbacv1.ClusterRoleBinding{
@@ -348,7 +340,7 @@ func (s *testScope) bindRole(namespace, roleKind, role string, subject rbacv1.Su
 }
 
 // bindClusterRole binds a ClusterRole to a user in all namespaces.
-func (s *testScope) bindClusterRole(user, role string) {
+func (s userFixture) bindClusterRole(user, role string) {
 	s.t.Helper()
 	s.bindRole("", v1alpha1.ClusterRoleKind, role, userSubject(user))
 }
@@ -374,12 +366,12 @@ func accountSubject(namespace, name string) rbacv1.Subject {
 }
 
 // isAllowed asks the API server whether a user has a verb on a resource of the core group in a namespace.
-func (s *testScope) isAllowed(user, namespace, verb, resource string) bool {
+func (s userFixture) isAllowed(user, namespace, verb, resource string) bool {
 	s.t.Helper()
 	return s.isAllowedInGroup(user, namespace, verb, "", resource)
 }
 
-func (s *testScope) isAllowedInGroup(user, namespace, verb, group, resource string) bool {
+func (s userFixture) isAllowedInGroup(user, namespace, verb, group, resource string) bool {
 	s.t.Helper()
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -391,7 +383,7 @@ func (s *testScope) isAllowedInGroup(user, namespace, verb, group, resource stri
 }
 
 // expectDenied fails unless an error is a denial of admission or of validation.
-func (s *testScope) expectDenied(err error) {
+func (s userFixture) expectDenied(err error) {
 	s.t.Helper()
 	require.True(s.t, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "%v", err)
 	s.t.Logf("denied: %.400s", err)
@@ -423,4 +415,36 @@ func (w *warningRecorder) drain() []string {
 	texts := w.texts
 	w.texts = nil
 	return texts
+}
+
+// setValue sets a label or an annotation of a namespace, as soon as the operator knows that the user may.
+func (u testUser) setValue(ns *corev1.Namespace, field, key string, value *string) {
+	u.scope.t.Helper()
+	u.scope.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, u.metadataWrites(field, key, value)["merge patch"](ns.Name))
+	})
+}
+
+// createConfigMap creates a ConfigMap in a namespace.
+func (u testUser) createConfigMap(ns *corev1.Namespace, name string) error {
+	_, err := u.CoreV1().ConfigMaps(ns.Name).Create(u.scope.t.Context(), newConfigMap(ns.Name, name), metav1.CreateOptions{})
+	return err
+}
+
+// newProgram returns the client of a ServiceAccount that may do everything, such as that of Flux.
+func (s userFixture) newProgram() client.Client {
+	s.t.Helper()
+	program, _ := s.newWarnedUser("system:serviceaccount:"+s.name("ci")+":program", "system:masters")
+	return program
+}
+
+func (u testUser) createsNamespace(ns *corev1.Namespace) error {
+	_, err := u.CoreV1().Namespaces().Create(u.scope.t.Context(), ns, metav1.CreateOptions{})
+	return err
+}
+
+func (u testUser) patchesNamespace(name, patch string, subresources ...string) error {
+	_, err := u.CoreV1().Namespaces().Patch(u.scope.t.Context(), name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}, subresources...)
+	return err
 }
