@@ -36,6 +36,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/objects"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/revisions"
 	"nstpl.dev/nstpl/operator/internal/sources"
 	"nstpl.dev/nstpl/operator/internal/watch"
 )
@@ -74,7 +75,9 @@ type Templates struct {
 	Namespaces corev1listers.NamespaceLister
 	// Revisions are the ControllerRevisions in the operator's namespace.
 	Revisions appsclient.ControllerRevisionInterface
-	Index     *match.Index
+	// Specs reads their contents.
+	Specs *revisions.Reader
+	Index *match.Index
 	// Stored has the templates as the cache has them.
 	Stored  *match.Index
 	Cache   *render.Cache
