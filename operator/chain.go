@@ -76,7 +76,8 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		Leader: leader, Clients: clients.set, Metadata: clients.metadata,
 		Objects: clients.objects, Namespaces: namespaces,
 		Spaces: spaces.Spaces, UsageQuotas: spaces.UsageQuotas, Exclude: options.ExcludeNamespaces,
-		Stored: cached, Revisions: inForce, Attributes: attributes, Blocks: constraints.Blocks, OpenReports: options.OpenReports,
+		Stored: cached, Revisions: inForce, Attributes: attributes, Blocks: constraints.Blocks,
+		OpenReports: options.OpenReports,
 	})
 	if err != nil {
 		return nil, err

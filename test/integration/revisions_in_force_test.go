@@ -39,7 +39,6 @@ func TestEarlierRevisionsOfAGuardedTemplateRequireUse(t *testing.T) {
 	s.waitRollout(template, v1alpha1.RolloutComplete)
 	s.createPopulatedNamespace("has-it", withLabel("class", "gold"))
 	ns := s.createNamespace("tenant", withLabel("team", "t"))
-	s.waitPopulated(ns)
 	gold := `{"metadata": {"labels": {"class": "gold"}}}`
 	tries := 0
 	attack := func() {
@@ -132,7 +131,8 @@ func TestOverlaysOfAGuardedTemplateRequireUse(t *testing.T) {
 func TestObjectsOfEarlierRevisionsAreNotOverridden(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	author := s.newTemplateAuthor("author", policyRule("create patch delete", "", "configmaps"))
+	author := s.newUserWithRules("author", policyRule("create patch delete", "", "configmaps"),
+		policyRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates")) // and no patch
 	template := s.createTemplate("b", configValue("admin"))
 	ns := s.createPopulatedNamespace("a")
 	s.waitRollout(template, v1alpha1.RolloutComplete)
@@ -174,7 +174,7 @@ func TestLabelsOfEarlierRevisionsAreNotSwitchedOff(t *testing.T) {
 }
 
 // A template that requires permission restricts other users, so it takes the right to use all templates.
-func TestRequiringPermissionTakesUseOfAllTemplates(t *testing.T) {
+func TestRequiringPermissionNeedsUseOfAllTemplates(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	author := s.newTemplateAuthor("author", policyRule("create patch delete", "", "configmaps"))
@@ -201,4 +201,39 @@ func TestRequiringPermissionTakesUseOfAllTemplates(t *testing.T) {
 		mergePatch(`{"spec": {"namespaces": {"labelSelector": {"matchExpressions": `+long+`}}}}`)), "nstpl:selectors-full")
 	require.NoError(t, s.client.Patch(t.Context(), theirs.DeepCopy(),
 		mergePatch(`{"spec": {"namespaces": {"labelSelector": {"matchExpressions": `+long+`}}}}`)))
+}
+
+// An operator that starts reads the earlier revisions, so the record of selectors keeps their rules.
+func TestEarlierRevisionsStayGuardedAfterARestart(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, borrowCluster(t))
+	tenant := s.newUser(s.name("tenant"))
+	template := s.createTemplate("guarded", configMap("prize", "v"), requiresUse, s.selectsClass("class", "gold"))
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	s.createPopulatedNamespace("has-it", withLabel("class", "gold"))
+	ns := s.createNamespace("tenant", withLabel("team", "t"))
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		pausesRollout(template)
+		s.selectsClass("team", "t")(template)
+	})
+	s.waitRollout(template, v1alpha1.RolloutPaused)
+	attack := func() {
+		t.Helper()
+		require.ErrorContains(t, tenant.patchesNamespace(ns.Name, `{"metadata": {"labels": {"class": "gold"}}}`),
+			"may not use NamespaceTemplate "+template.Name)
+	}
+	require.NoError(t, s.operator.Kill())
+	attack()
+	require.NoError(t, s.startOperator(t.Context()))
+	s.waitReconciled("namespace")
+	other := s.createTemplate("other", configMap("other", "v"), requiresUse, s.selectsClass("class", "silver"))
+	s.delete(other)
+	s.eventually(func(c *assert.CollectT) { // the leader has written the record again
+		record := &corev1.ConfigMap{}
+		key := client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.SelectorsConfigMap}
+		if assert.NoError(c, s.client.Get(t.Context(), key, record)) {
+			assert.NotContains(c, fmt.Sprint(record.Data), "g:"+other.Name)
+		}
+	})
+	attack()
 }

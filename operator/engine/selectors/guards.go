@@ -9,8 +9,9 @@ import (
 )
 
 // guardRules returns the rules of a template that requires permission: that of its selector, and for each overlay those
-// of the namespaces that enter or leave the overlay. An overlay may add objects and drop others, so whoever chooses it
-// chooses what the namespace gets. A namespace leaves an overlay if it does not meet one of its requirements any more.
+// of the namespaces that enter or leave the overlay. An overlay may add objects and drop others, so a user who chooses
+// it chooses what the namespace gets. A namespace leaves an overlay if it does not meet one of its requirements any
+// more.
 func guardRules(begin string, spec *v1alpha1.NamespaceTemplateSpec) []Rule {
 	base := requirements(spec.Namespaces.LabelSelector)
 	rules := []Rule{joined(begin, base)}

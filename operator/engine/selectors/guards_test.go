@@ -117,7 +117,8 @@ func TestShares(t *testing.T) {
 	_, err := full.Data()
 	require.NoError(t, err)
 	require.ErrorContains(t, full.CheckShare([]Rule{"g:small a=b"}),
-		"take more than 500 KiB: remove some, or select by fewer labels; the largest are template huge (91 KiB), template big-0")
+		"take more than 500 KiB: remove some, or select by fewer labels; "+
+			"the largest are template huge (91 KiB), template big-0")
 	full.Add(long("more", 200<<10))
 	_, err = full.Data()
 	require.ErrorContains(t, err, "the largest are template more (201 KiB), template huge (91 KiB)")

@@ -46,9 +46,10 @@ type Rule string
 // repeated for the values by which it is looked up. Those of other templates are abridged instead.
 const maxCopies = 2 << 10
 
-// OfTemplate returns the rules of one revision of a template; the rules of all revisions in force are needed. A selector that cannot be parsed selects nothing. No rules are needed for
-// namespaces that a policy tree's template populates, because only namespaces in policy spaces have the labels by which
-// it selects them, and these are initialized anyway.
+// OfTemplate returns the rules of one revision of a template; the rules of all revisions in force are needed. A
+// selector that cannot be parsed selects nothing. No rules are needed for namespaces that a policy tree's template
+// populates, because only namespaces in policy spaces have the labels by which it selects them, and these are
+// initialized anyway.
 func OfTemplate(template *v1alpha1.NamespaceTemplate) []Rule {
 	if _, err := match.Selector(template.Spec.Namespaces); err != nil {
 		return nil

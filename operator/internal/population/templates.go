@@ -470,6 +470,10 @@ func (r *Templates) accept(
 	if err := r.Values.check(ctx, template.Name, keysOf(&template.Spec)); err != nil {
 		accepted.Status, accepted.Reason = metav1.ConditionFalse, v1alpha1.TemplateValueNotProtected
 		accepted.Message = reporting.Shorten(err.Error())
+		return accepted
+	}
+	for _, invalid := range match.InvalidAnnotations(template) {
+		accepted.Message = reporting.Shorten(fmt.Sprintf("%s; %s", accepted.Message, invalid))
 	}
 	return accepted
 }

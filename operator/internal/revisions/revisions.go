@@ -1,6 +1,6 @@
 // Package revisions reads the revisions of templates that are in force. Namespaces have earlier revisions of a template
-// while a change of it is rolled out, which may be paused or stopped for weeks. So whatever asks what a template selects,
-// declares, sets or renders asks InForce, and never the stored spec alone.
+// while a change of it is rolled out, which may be paused or stopped for weeks. So code that asks what a template
+// selects, declares, sets or renders asks InForce, and never the stored spec alone.
 //
 // The operator writes a revision into the status of a template before any namespace gets it, by a write that is denied
 // if the template has changed meanwhile. So the status of each stored version of a template names all revisions that

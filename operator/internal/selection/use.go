@@ -29,8 +29,8 @@ func (a *Admission) mayUseAll(ctx context.Context, request *webhook.Request) (bo
 
 // restricts returns the denial of a template that would restrict other users.
 func restricts(request *webhook.Request) error {
-	return webhook.Deny(codes.TemplateAuthor, fmt.Sprintf("template %s requires permission for more namespaces than before, "+
-		"so users without the verb use on it could no longer create or label them: user %q needs the verb use on all "+
-		"namespacetemplates in the API group %s: ask an administrator for that right, or to make the change",
+	return webhook.Deny(codes.TemplateAuthor, fmt.Sprintf("template %s requires permission for more namespaces than "+
+		"before, so users without the verb use on it could no longer create or label them: user %q needs the verb use "+
+		"on all namespacetemplates in the API group %s: ask an administrator for that right, or to make the change",
 		webhook.GivenName(request), request.UserInfo.Username, v1alpha1.GroupVersion.Group))
 }
