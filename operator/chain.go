@@ -17,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/population"
 	"nstpl.dev/nstpl/operator/internal/queue"
+	"nstpl.dev/nstpl/operator/internal/revisions"
 	"nstpl.dev/nstpl/operator/internal/selection"
 	"nstpl.dev/nstpl/operator/internal/selfservice"
 	"nstpl.dev/nstpl/operator/internal/vetting"
@@ -70,23 +71,28 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 	if err != nil {
 		return nil, fmt.Errorf("watch the templates: %w", err)
 	}
+	inForce := revisions.NewReader(clients.set.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace))
 	hold, err := population.Setup(ctx, mgr, population.Options{
 		Leader: leader, Clients: clients.set, Metadata: clients.metadata,
 		Objects: clients.objects, Namespaces: namespaces,
 		Spaces: spaces.Spaces, UsageQuotas: spaces.UsageQuotas, Exclude: options.ExcludeNamespaces,
-		Stored: cached, Attributes: attributes, Blocks: constraints.Blocks, OpenReports: options.OpenReports,
+		Stored: cached, Revisions: inForce, Attributes: attributes, Blocks: constraints.Blocks,
+		OpenReports: options.OpenReports,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := selection.Setup(mgr, leader); err != nil {
+	if err := selection.Setup(mgr, leader, inForce); err != nil {
 		return nil, fmt.Errorf("set up the controller of selectors: %w", err)
 	}
-	outlines, err := vetting.NewOutlines(ctx, mgr.GetCache())
+	outlines, err := vetting.NewOutlines(ctx, mgr.GetCache(), inForce)
 	if err != nil {
 		return nil, fmt.Errorf("watch the templates: %w", err)
 	}
-	selectors := selection.NewAdmission(clients.set.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace), outlines.SetBy)
+	selectors := selection.NewAdmission(selection.Options{
+		ConfigMaps: clients.set.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
+		Reviews:    clients.set.AuthorizationV1().SubjectAccessReviews(), Revisions: inForce, SetBy: outlines.SetBy,
+	})
 	templates := vetting.NewAdmission(vetting.Options{
 		Mapper: mgr.GetRESTMapper(), Clients: clients.set, Metadata: clients.metadata, Outlines: outlines,
 		Live: mgr.GetAPIReader(), Attributes: attributes, Selectors: selectors,

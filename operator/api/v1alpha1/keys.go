@@ -5,12 +5,15 @@ const (
 	// TemplateNameLabel on a populated object names the NamespaceTemplate that declares it.
 	TemplateNameLabel = "policy/namespace-template-name"
 
-	// TemplateApplyAnnotation on a NamespaceTemplate switches it off if its value is TemplateApplyDisable.
+	// TemplateApplyAnnotation on a NamespaceTemplate switches it off if its value is TemplateApplyDisable. The only other
+	// value is TemplateApplyEnable.
 	TemplateApplyAnnotation = "policy/namespace-template-apply"
 	TemplateApplyDisable    = "disable"
+	TemplateApplyEnable     = "enable"
 
 	// RequirePermissionAnnotation set to "true" on a NamespaceTemplate makes it select only namespaces of users who
-	// have the verb use on it.
+	// have the verb use on it. The only other value is "false". Other values, which templates may have that were stored
+	// before admission denied them, count as "true".
 	RequirePermissionAnnotation = "policy/namespace-template-require-permission"
 
 	// OptOutAnnotation set to "true" on a Namespace keeps it from being populated. A list of names of

@@ -91,9 +91,11 @@ func optedOutReason(template string) string {
 	return fmt.Sprintf("the namespace is opted out of template %s (annotation %s)", template, v1alpha1.OptOutAnnotation)
 }
 
-// RequiresPermission reports whether only users with the verb use may let a template select a namespace.
+// RequiresPermission reports whether only users with the verb use may let a template select a namespace. A misspelled
+// "true" must not open the template to every user.
 func RequiresPermission(template *v1alpha1.NamespaceTemplate) bool {
-	return template.Annotations[v1alpha1.RequirePermissionAnnotation] == "true"
+	value, exists := template.Annotations[v1alpha1.RequirePermissionAnnotation]
+	return exists && value != "false"
 }
 
 // DisabledReason returns the reason why a template selects no namespace at all, or "" if it may select some.

@@ -2,7 +2,6 @@ package selectors
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -57,8 +56,7 @@ func (s Set) Data() (map[string]string, error) {
 		rules = withoutPopulating(rules)
 	}
 	if size(rules) > maxSize {
-		return nil, fmt.Errorf("the selectors of templates that require permission, and of initializers, take more than %d KiB: "+
-			"remove some, or select by fewer labels", maxSize>>10)
+		return nil, fullError(rules, maxSize)
 	}
 	counts := map[string]int{}
 	for _, rule := range rules {
@@ -118,18 +116,26 @@ func withoutPopulating(rules []Rule) []Rule {
 	return append(slices.DeleteFunc(rules, Rule.populates), everyNamespace)
 }
 
-// size returns an estimate of the size of the data in bytes: a rule is found by a label that it also contains, and by
-// each of several values.
+// size returns how many bytes of the data the rules take at most.
 func size(rules []Rule) int {
 	total := 0
 	for _, rule := range rules {
-		copies := 1
-		for _, labels := range rule.lookups() {
-			copies = max(copies, len(labels))
-		}
-		total += (2*len(rule) + 2) * copies
+		total += rule.size()
 	}
 	return total
+}
+
+// size returns how many bytes of the data the rule takes at most: a line for each label by which it is looked up.
+func (r Rule) size() int {
+	most := len(r) + 1
+	for _, labels := range r.lookups() {
+		lines := 0
+		for _, label := range labels {
+			lines += len(label) + len(" ") + len(r) + 1
+		}
+		most = max(most, lines)
+	}
+	return most
 }
 
 // rarest returns those of some lists of labels whose most frequent label is the least frequent. It prefers few labels.

@@ -42,9 +42,14 @@ const maxIndexed = 32
 // a selector.
 type Rule string
 
-// OfTemplate returns the rules of a template. A selector that cannot be parsed selects nothing. No rules are needed for
-// namespaces that a policy tree's template populates, because only namespaces in policy spaces have the labels by which
-// it selects them, and these are initialized anyway.
+// maxCopies is the size in bytes up to which the rule of a template that requires permission, or of an initializer, is
+// repeated for the values by which it is looked up. Those of other templates are abridged instead.
+const maxCopies = 2 << 10
+
+// OfTemplate returns the rules of one revision of a template; the rules of all revisions in force are needed. A
+// selector that cannot be parsed selects nothing. No rules are needed for namespaces that a policy tree's template
+// populates, because only namespaces in policy spaces have the labels by which it selects them, and these are
+// initialized anyway.
 func OfTemplate(template *v1alpha1.NamespaceTemplate) []Rule {
 	if _, err := match.Selector(template.Spec.Namespaces); err != nil {
 		return nil
@@ -53,9 +58,9 @@ func OfTemplate(template *v1alpha1.NamespaceTemplate) []Rule {
 	disabled := match.DisabledReason(template) != ""
 	switch {
 	case match.RequiresPermission(template) && disabled:
-		return []Rule{newRule(GuardsDisabled+template.Name, selector)}
+		return guardRules(GuardsDisabled+template.Name, &template.Spec)
 	case match.RequiresPermission(template):
-		return []Rule{newRule(Guards+template.Name, selector)}
+		return guardRules(Guards+template.Name, &template.Spec)
 	case disabled || requiresPolicySpace(selector):
 		return nil
 	}
@@ -95,7 +100,7 @@ func requiresPolicySpace(selector *metav1.LabelSelector) bool {
 
 // newRule returns the rule with a beginning and the requirements of a selector.
 func newRule(begin string, selector *metav1.LabelSelector) Rule {
-	return Rule(strings.Join(append([]string{begin}, requirements(selector)...), " "))
+	return joined(begin, requirements(selector))
 }
 
 // requirements returns the requirements of a selector: key=value|value, key~value|value for NotIn, key, and !key.
@@ -130,7 +135,7 @@ func (r Rule) lookups() [][]string {
 		list := strings.Split(values, "|")
 		switch {
 		case strings.ContainsAny(word, ":!~"):
-		case !exact || len(list) > maxIndexed:
+		case !exact || len(list) > maxIndexed || !r.populates() && len(list) > 1 && len(list)*len(r) > maxCopies:
 			all = append(all, []string{key})
 		default:
 			for i, value := range list {

@@ -19,18 +19,12 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/rollout"
+	"nstpl.dev/nstpl/operator/internal/revisions"
 )
 
-// revisionData is the content of a ControllerRevision: what a rollout distributes.
-type revisionData struct {
-	Spec v1alpha1.NamespaceTemplateSpec `json:"spec"`
-}
-
-// revisionOf returns the content of the revision of a template. How a revision is rolled out is not part of it.
+// revisionOf returns the content of the revision of a template.
 func revisionOf(template *v1alpha1.NamespaceTemplate) ([]byte, error) {
-	data := revisionData{template.Spec}
-	data.Spec.Rollout, data.Spec.RevisionHistoryLimit = nil, nil
-	return canonical(data)
+	return canonical(revisions.DataOf(template.Spec))
 }
 
 // canonical returns the JSON of a value with the keys of all objects sorted, also of those in raw JSON.
@@ -137,22 +131,22 @@ func mustRestart(template *v1alpha1.NamespaceTemplate, newest v1alpha1.TemplateR
 // restarted returns the revisions of a template after the rollout of the newest one has begun again. Namespaces that
 // have the revision already keep it.
 func restarted(
-	template *v1alpha1.NamespaceTemplate, revisions []v1alpha1.TemplateRevision,
+	template *v1alpha1.NamespaceTemplate, inStatus []v1alpha1.TemplateRevision,
 ) []v1alpha1.TemplateRevision {
 	again := v1alpha1.TemplateRevision{
-		Name: revisions[0].Name, Revision: revisions[0].Revision, Generation: revisions[0].Generation,
+		Name: inStatus[0].Name, Revision: inStatus[0].Revision, Generation: inStatus[0].Generation,
 		Waves: wavesOf(template), RestartedAt: template.Annotations[v1alpha1.RestartedAtAnnotation],
 	}
-	return rollout.Begin(revisions, again, []string{again.Name}, time.Now())
+	return rollout.Begin(inStatus, again, []string{again.Name}, time.Now())
 }
 
 // specs returns the specs of revisions, by name, as far as they exist: from the template itself, from the index, or
 // from the API server.
 func (r *Templates) specs(
-	ctx context.Context, template *v1alpha1.NamespaceTemplate, revisions []v1alpha1.TemplateRevision,
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, inStatus []v1alpha1.TemplateRevision,
 ) (map[string]*v1alpha1.NamespaceTemplateSpec, error) {
 	specs := map[string]*v1alpha1.NamespaceTemplateSpec{}
-	for _, revision := range revisions {
+	for _, revision := range inStatus {
 		// The template's own spec comes first, so that the index does not keep a second copy.
 		if revision.Generation == template.Generation {
 			specs[revision.Name] = &template.Spec
@@ -164,40 +158,22 @@ func (r *Templates) specs(
 			specs[layer.Name] = &layer.Template.Spec
 		}
 	}
-	for _, revision := range revisions {
+	for _, revision := range inStatus {
 		if specs[revision.Name] != nil {
 			continue
 		}
-		spec, err := r.readRevision(ctx, template, revision.Name)
+		spec, err := r.Specs.Spec(ctx, template, revision)
 		if err != nil {
 			return nil, err
 		}
-		if spec != nil {
-			specs[revision.Name] = spec
+		if spec == nil {
+			ctrl.LoggerFrom(ctx).Info("a revision of the template does not exist any more: "+
+				"namespaces that have it get an older or the newest one", "template", template.Name, "revision", revision.Name)
+			continue
 		}
+		specs[revision.Name] = spec
 	}
 	return specs, nil
-}
-
-// readRevision returns the spec of a revision, or nil if the ControllerRevision does not exist or is of an earlier
-// template of the same name.
-func (r *Templates) readRevision(
-	ctx context.Context, template *v1alpha1.NamespaceTemplate, name string,
-) (*v1alpha1.NamespaceTemplateSpec, error) {
-	stored, err := r.Revisions.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(stored, template) {
-		ctrl.LoggerFrom(ctx).Info("a revision of the template does not exist any more: "+
-			"namespaces that have it get an older or the newest one", "template", template.Name, "revision", name)
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read revision %s of template %s: %w", name, template.Name, err)
-	}
-	var data revisionData
-	if err := json.Unmarshal(stored.Data.Raw, &data); err != nil {
-		return nil, fmt.Errorf("read revision %s of template %s: %w", name, template.Name, err)
-	}
-	return &data.Spec, nil
 }
 
 // storeRevision creates the ControllerRevision of a revision, and returns its number: the given one, or the next one
@@ -288,17 +264,17 @@ func sameNewest(a, b []v1alpha1.TemplateRevision) bool {
 // pruneRevisions deletes the revisions beyond the limit of a template's history, the newest of them first, until it
 // finds one that does not exist. Revisions that namespaces have are kept.
 func (r *Templates) pruneRevisions(ctx context.Context, template *v1alpha1.NamespaceTemplate) error {
-	revisions := template.Status.Revisions
-	if len(revisions) == 0 {
+	inStatus := template.Status.Revisions
+	if len(inStatus) == 0 {
 		return nil
 	}
 	limit := int64(v1alpha1.DefaultRevisionHistoryLimit)
 	if template.Spec.RevisionHistoryLimit != nil {
 		limit = int64(*template.Spec.RevisionHistoryLimit)
 	}
-	for number := revisions[0].Revision - limit - 1; number > 0; number-- {
+	for number := inStatus[0].Revision - limit - 1; number > 0; number-- {
 		name := revisionName(template.Name, number)
-		if slices.ContainsFunc(revisions, func(r v1alpha1.TemplateRevision) bool { return r.Name == name }) {
+		if slices.ContainsFunc(inStatus, func(r v1alpha1.TemplateRevision) bool { return r.Name == name }) {
 			continue
 		}
 		existing, err := r.Revisions.Get(ctx, name, metav1.GetOptions{})

@@ -26,6 +26,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/revisions"
 	"nstpl.dev/nstpl/operator/internal/sources"
 	"nstpl.dev/nstpl/operator/internal/watch"
 )
@@ -52,6 +53,8 @@ type Options struct {
 	UsageQuotas *policyspace.UsageQuotas
 	// Stored has the templates as the cache has them.
 	Stored *match.Index
+	// Revisions reads the revisions of templates.
+	Revisions *revisions.Reader
 	// Exclude names namespaces that are never populated, besides those of match.UnpopulatedReason.
 	Exclude []string
 	// Attributes provides the rules about protected attributes.
@@ -92,7 +95,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		Index: match.NewIndex(), Stored: o.Stored, Cache: render.NewCache(), Values: &Values{Rules: o.Attributes},
 		Objects: store, Results: results, Requests: requests, Queue: o.Namespaces, Exclude: o.Exclude,
 		Revisions: o.Leader.Clientset.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
-		Metrics:   populationMetrics, Recorder: recorder, Caches: o.Leader.Caches,
+		Specs:     o.Revisions, Metrics: populationMetrics, Recorder: recorder, Caches: o.Leader.Caches,
 	}
 	templates.Sources = sources.New(ctx, sources.Options{
 		Objects: o.Objects, Changes: o.Metadata, Mapper: mgr.GetRESTMapper(),

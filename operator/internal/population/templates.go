@@ -36,6 +36,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/objects"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/revisions"
 	"nstpl.dev/nstpl/operator/internal/sources"
 	"nstpl.dev/nstpl/operator/internal/watch"
 )
@@ -74,7 +75,9 @@ type Templates struct {
 	Namespaces corev1listers.NamespaceLister
 	// Revisions are the ControllerRevisions in the operator's namespace.
 	Revisions appsclient.ControllerRevisionInterface
-	Index     *match.Index
+	// Specs reads their contents.
+	Specs *revisions.Reader
+	Index *match.Index
 	// Stored has the templates as the cache has them.
 	Stored  *match.Index
 	Cache   *render.Cache
@@ -467,6 +470,10 @@ func (r *Templates) accept(
 	if err := r.Values.check(ctx, template.Name, keysOf(&template.Spec)); err != nil {
 		accepted.Status, accepted.Reason = metav1.ConditionFalse, v1alpha1.TemplateValueNotProtected
 		accepted.Message = reporting.Shorten(err.Error())
+		return accepted
+	}
+	for _, invalid := range match.InvalidAnnotations(template) {
+		accepted.Message = reporting.Shorten(fmt.Sprintf("%s; %s", accepted.Message, invalid))
 	}
 	return accepted
 }

@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,12 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/selectors"
+	"nstpl.dev/nstpl/operator/internal/revisions"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -25,9 +28,22 @@ import (
 // template sets any.
 type SetBy func(ctx context.Context, labels []string) (label, template string, err error)
 
+// Options are the arguments of NewAdmission.
+type Options struct {
+	// ConfigMaps writes the ConfigMap, in the operator's namespace.
+	ConfigMaps corev1client.ConfigMapInterface
+	// Reviews asks which users may use all templates.
+	Reviews authorizationclient.SubjectAccessReviewInterface
+	// Revisions reads the revisions of templates that are in force.
+	Revisions *revisions.Reader
+	SetBy     SetBy
+}
+
 // Admission adds the rules of templates and initializers to the ConfigMap before they are stored.
 type Admission struct {
 	configMaps corev1client.ConfigMapInterface
+	reviews    authorizationclient.SubjectAccessReviewInterface
+	revisions  *revisions.Reader
 	setBy      SetBy
 	// writing is held during a write, since concurrent ones of a replica would only conflict.
 	writing sync.Mutex
@@ -37,9 +53,9 @@ type Admission struct {
 	next *batch
 }
 
-// NewAdmission returns an Admission that writes the ConfigMap with a client for the operator's namespace.
-func NewAdmission(configMaps corev1client.ConfigMapInterface, setBy SetBy) *Admission {
-	return &Admission{configMaps: configMaps, setBy: setBy}
+// NewAdmission returns an Admission.
+func NewAdmission(o Options) *Admission {
+	return &Admission{configMaps: o.ConfigMaps, reviews: o.Reviews, revisions: o.Revisions, setBy: o.SetBy}
 }
 
 // Plugin returns the row of the chain for NamespaceInitializationConfigurations. Templates are vetted first, so the
@@ -69,7 +85,7 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	if request.SubResource != "" || request.Object == nil {
 		return nil
 	}
-	labels, labelsBefore, err := rulesOf(request, labelsOf)
+	labels, labelsBefore, err := rulesOf(request, never(labelsOf))
 	if err != nil {
 		return err
 	}
@@ -82,7 +98,7 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 			"selects namespaces by the label %s, which template %s sets (namespaceMetadata): a new namespace does not "+
 			"have the label yet: select by another label", webhook.GivenName(request), label, template))
 	}
-	rules, before, err := rulesOf(request, selectors.OfConfiguration)
+	rules, before, err := rulesOf(request, never(selectors.OfConfiguration))
 	if err != nil {
 		return err
 	}
@@ -98,32 +114,80 @@ func labelsOf(configuration *v1alpha1.NamespaceInitializationConfiguration) []st
 	return labels
 }
 
-// AddTemplate adds the rules of the template in a request that is about to be allowed.
+// AddTemplate adds the rules of the template in a request that is about to be allowed. It denies the request of a user
+// who may not restrict others by it.
 func (a *Admission) AddTemplate(ctx context.Context, request *webhook.Request) error {
 	if request.SubResource != "" || request.Object == nil {
 		return nil
 	}
-	rules, before, err := rulesOf(request, selectors.OfTemplate)
+	rules, before, err := a.templateRules(ctx, request)
 	if err != nil {
 		return err
+	}
+	if selectors.Restricts(before, rules) {
+		if allowed, err := a.mayUseAll(ctx, request); err != nil || !allowed {
+			return cmp.Or(err, restricts(request))
+		}
 	}
 	return a.add(ctx, request, v1alpha1.NamespaceTemplates.Resource, rules, before)
 }
 
+// templateRules returns the rules of the template that a request stores, and those of the stored one. Both have the
+// rules of all revisions that namespaces may have when the request is stored.
+func (a *Admission) templateRules(
+	ctx context.Context, request *webhook.Request,
+) (rules, before []selectors.Rule, err error) {
+	isStored, status := request.OldObject != nil, v1alpha1.NamespaceTemplateStatus{}
+	return rulesOf(request, func(template *v1alpha1.NamespaceTemplate) ([]selectors.Rule, error) {
+		if isStored { // rulesOf reads the stored template first
+			isStored, status = false, template.Status
+			a.revisions.Remember(template)
+		}
+		template.Status = status
+		return rulesInForce(ctx, a.revisions, template)
+	})
+}
+
+// rulesInForce returns the rules of all revisions of a template that namespaces may have.
+func rulesInForce(
+	ctx context.Context, reader *revisions.Reader, template *v1alpha1.NamespaceTemplate,
+) ([]selectors.Rule, error) {
+	inForce, err := reader.InForce(ctx, template)
+	if err != nil {
+		return nil, err
+	}
+	var rules []selectors.Rule
+	for _, revision := range inForce {
+		for _, rule := range selectors.OfTemplate(revision) {
+			if !slices.Contains(rules, rule) {
+				rules = append(rules, rule)
+			}
+		}
+	}
+	return rules, nil
+}
+
+// never returns a function that returns the same and never an error.
+func never[T, R any](of func(*T) []R) func(*T) ([]R, error) {
+	return func(object *T) ([]R, error) { return of(object), nil }
+}
+
 // rulesOf returns the rules, or other parts, of the object that a request stores, and those of the object that is
-// stored.
-func rulesOf[T, R any](request *webhook.Request, of func(*T) []R) (rules, before []R, err error) {
+// stored, which it reads first.
+func rulesOf[T, R any](request *webhook.Request, of func(*T) ([]R, error)) (rules, before []R, err error) {
 	decode := func(object *unstructured.Unstructured) ([]R, error) {
 		typed := new(T)
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed); err != nil {
 			return nil, webhook.Deny(codes.InvalidObject, err.Error())
 		}
-		return of(typed), nil
+		return of(typed)
 	}
-	if rules, err = decode(request.Object); err != nil || request.OldObject == nil {
-		return rules, nil, err
+	if request.OldObject != nil {
+		if before, err = decode(request.OldObject); err != nil {
+			return nil, nil, err
+		}
 	}
-	before, err = decode(request.OldObject)
+	rules, err = decode(request.Object)
 	return rules, before, err
 }
 
@@ -141,6 +205,13 @@ func (a *Admission) add(
 	}
 	if request.OldObject != nil {
 		added.After = request.OldObject.GetResourceVersion()
+	}
+	if selectors.SizeOf(rules) > selectors.SizeOf(before) {
+		mayUseAll, err := a.mayUseAll(ctx, request)
+		if err != nil {
+			return err
+		}
+		added.limited = !mayUseAll
 	}
 	err := a.writeWithOthers(ctx, added)
 	switch {

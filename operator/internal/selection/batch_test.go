@@ -37,7 +37,7 @@ func TestAdditionsOfConcurrentRequestsAreWrittenTogether(t *testing.T) {
 	require.NoError(t, err)
 
 	const requests = 30
-	a := NewAdmission(configMaps, nil)
+	a := NewAdmission(Options{ConfigMaps: configMaps})
 	a.writing.Lock() // a write is under way
 	var done sync.WaitGroup
 	errs := make([]error, requests)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -22,6 +24,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/selectors"
 	"nstpl.dev/nstpl/operator/internal/leadership"
+	"nstpl.dev/nstpl/operator/internal/revisions"
 	"nstpl.dev/nstpl/operator/internal/watch"
 )
 
@@ -40,6 +43,8 @@ type Controller struct {
 	live client.Reader
 	// lists has the ConfigMap nstpl-auto-opt-out.
 	lists client.Reader
+	// revisions reads the revisions of templates that are in force.
+	revisions *revisions.Reader
 	// known are the rules of templates by UID. They save reading the selectors of all templates again.
 	known map[types.UID]rulesAt
 	// resume is the time before which Reconcile waits for more changes.
@@ -55,7 +60,7 @@ type rulesAt struct {
 }
 
 // Setup adds the controller to a manager.
-func Setup(mgr ctrl.Manager, leader *leadership.Leader) error {
+func Setup(mgr ctrl.Manager, leader *leadership.Leader, reader *revisions.Reader) error {
 	lists, err := newOptOutCache(mgr)
 	if err != nil {
 		return err
@@ -63,7 +68,9 @@ func Setup(mgr ctrl.Manager, leader *leadership.Leader) error {
 	if err := mgr.Add(lists); err != nil {
 		return err
 	}
-	r := &Controller{leader: leader, live: mgr.GetAPIReader(), lists: lists, complete: make(chan struct{})}
+	r := &Controller{
+		leader: leader, live: mgr.GetAPIReader(), lists: lists, revisions: reader, complete: make(chan struct{}),
+	}
 	if err := mgr.AddReadyzCheck("selectors", r.ready(mgr.Elected())); err != nil {
 		return err
 	}
@@ -74,10 +81,19 @@ func Setup(mgr ctrl.Manager, leader *leadership.Leader) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("selectors").
 		Watches(&corev1.ConfigMap{}, one).
 		WatchesRawSource(source.Kind(lists, client.Object(&corev1.ConfigMap{}), one)).
-		Watches(&v1alpha1.NamespaceTemplate{}, one, changed).
+		Watches(&v1alpha1.NamespaceTemplate{}, one,
+			builder.WithPredicates(predicate.Funcs{UpdateFunc: changesRules})).
 		Watches(&v1alpha1.NamespaceInitializationConfiguration{}, one, changed).
 		WithOptions(controller.Options{NewQueue: leader.Queues.New}).
 		Complete(leader.Caches.Before(r))
+}
+
+// changesRules reports whether an update of a template may change its rules: the template, or which of its revisions
+// namespaces may have.
+func changesRules(e event.UpdateEvent) bool {
+	before, isTemplate := e.ObjectOld.(*v1alpha1.NamespaceTemplate)
+	after, _ := e.ObjectNew.(*v1alpha1.NamespaceTemplate)
+	return watch.MoreThanStatus(e) || isTemplate && !slices.Equal(revisions.Names(before), revisions.Names(after))
 }
 
 // ready returns a readiness check, which fails until the leader has written all rules. Templates that were stored
@@ -195,7 +211,11 @@ func (r *Controller) read(ctx context.Context) (map[string]metav1.Object, select
 		template := &templates.Items[i]
 		at := r.known[template.UID]
 		if at.resourceVersion != template.ResourceVersion {
-			at = rulesAt{template.ResourceVersion, selectors.OfTemplate(template)}
+			rules, err := rulesInForce(ctx, r.revisions, template)
+			if err != nil {
+				return nil, nil, err
+			}
+			at = rulesAt{template.ResourceVersion, rules}
 		}
 		known[template.UID] = at
 		objects[v1alpha1.NamespaceTemplates.Resource+"/"+template.Name] = template

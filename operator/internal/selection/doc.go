@@ -7,6 +7,9 @@
 // seen the template in its cache as the request stores it, or as a later request does. A request that fails after
 // admission leaves an addition behind, which expires.
 //
+// A template has rules for each of its revisions that namespaces may have (package revisions). Those of an earlier
+// revision are needed until the status of the template no longer names the revision.
+//
 // The leader, with Controller, removes the rules that no template, initializer or pending addition needs, and copies
 // the lists in nstpl-auto-opt-out, so that the policies need one ConfigMap only. All replicas write with the
 // resourceVersion they read, so none undoes what another has written.

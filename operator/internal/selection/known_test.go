@@ -37,7 +37,7 @@ func ask(ctx context.Context, t *testing.T, answers ...error) (asked int, err er
 		asked++
 		return true, question, answer
 	})
-	a := NewAdmission(client.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace), nil)
+	a := NewAdmission(Options{ConfigMaps: client.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace)})
 	return asked, a.awaitKnown(ctx, "7")
 }
 

@@ -41,6 +41,8 @@ type addition struct {
 	After string           `json:"after,omitempty"`
 	Rules []selectors.Rule `json:"rules"`
 	Time  metav1.Time      `json:"time"`
+	// limited is true if the rules take more than before, and the user does not have the verb use on all templates.
+	limited bool
 }
 
 // read returns the content of the ConfigMap. Pending additions that cannot be read, since they were edited, are
@@ -58,13 +60,18 @@ func (r record) with(additions []addition) (record, []error) {
 	errs := make([]error, len(additions))
 	all := r
 	all.pending = slices.Concat(r.pending, additions)
-	if _, err := all.data(); err == nil {
+	isLimited := func(a addition) bool { return a.limited }
+	if _, err := all.data(); err == nil && !slices.ContainsFunc(additions, isLimited) {
 		return all, errs
 	}
 	for i, added := range additions {
 		more := r
 		more.pending = slices.Concat(r.pending, []addition{added})
-		if _, err := more.data(); err != nil {
+		_, err := more.data()
+		if err == nil && added.limited {
+			err = more.inForce().CheckShare(added.Rules)
+		}
+		if err != nil {
 			errs[i] = webhook.Deny(codes.SelectorsFull, err.Error())
 			continue
 		}
@@ -83,8 +90,8 @@ func (r record) write(configMap *corev1.ConfigMap) (changed bool, err error) {
 	return true, nil
 }
 
-// data returns the data of the ConfigMap. The rules of pending additions are in force.
-func (r record) data() (map[string]string, error) {
+// inForce returns all rules: those of pending additions are in force.
+func (r record) inForce() selectors.Set {
 	rules := maps.Clone(r.rules)
 	if rules == nil {
 		rules = selectors.Set{}
@@ -92,7 +99,12 @@ func (r record) data() (map[string]string, error) {
 	for _, pending := range r.pending {
 		rules.Add(pending.Rules...)
 	}
-	data, err := rules.Data()
+	return rules
+}
+
+// data returns the data of the ConfigMap.
+func (r record) data() (map[string]string, error) {
+	data, err := r.inForce().Data()
 	if err != nil {
 		return nil, err
 	}

@@ -127,6 +127,9 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	if err != nil {
 		return webhook.Deny(codes.InvalidObject, err.Error())
 	}
+	if invalid := e.invalidAnnotations(); len(invalid) > 0 {
+		return webhook.Deny(codes.TemplateInvalid, fmt.Sprintf("template %s: %s", e.name(), invalid[0]))
+	}
 	if e.widens() || e.prunesAll() {
 		if err := a.vet(ctx, request, e); err != nil {
 			return err

@@ -28,6 +28,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/attribute"
 	"nstpl.dev/nstpl/operator/internal/bindings"
+	"nstpl.dev/nstpl/operator/internal/revisions"
 	"nstpl.dev/nstpl/operator/internal/selection"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/test/controlplane"
@@ -185,11 +186,12 @@ func newSuite(t *testing.T) suite {
 	require.NoError(t, err)
 	templates, err := cache.New(config, cache.Options{Scheme: scheme})
 	require.NoError(t, err)
-	outlines, err := NewOutlines(t.Context(), templates)
-	require.NoError(t, err)
-	go func() { _ = templates.Start(t.Context()) }() // it ends without an error when the test ends
 	bare, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
+	inForce := revisions.NewReader(bare.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace))
+	outlines, err := NewOutlines(t.Context(), templates, inForce)
+	require.NoError(t, err)
+	go func() { _ = templates.Start(t.Context()) }() // it ends without an error when the test ends
 	attributes, err := attribute.NewAdmission(t.Context(), attribute.Sources{
 		Cache: informers, Live: reader, Bindings: bindings.NewWatch(t.Context(), bare.RbacV1().RESTClient()),
 	}, attribute.Exempt{})
@@ -204,7 +206,10 @@ func newSuite(t *testing.T) suite {
 		return suite{validator: NewAdmission(Options{
 			Mapper: mapper, Clients: clients, Metadata: objects, Outlines: outlines, Live: reader,
 			Attributes: attributes,
-			Selectors:  selection.NewAdmission(bare.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace), nil),
+			Selectors: selection.NewAdmission(selection.Options{
+				ConfigMaps: bare.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
+				Reviews:    bare.AuthorizationV1().SubjectAccessReviews(), Revisions: inForce,
+			}),
 		})}
 	}
 	require.Eventually(t, func() bool {
@@ -626,7 +631,7 @@ overlays:
 		"other annotations":                {object(t, spec), annotated(map[string]string{"a": "b"}), ""},
 		"disabling":                        {object(t, spec), annotated(disabled), ""},
 		"enabling":                         {annotated(disabled), object(t, spec), "bind"},
-		"requiring a permission":           {object(t, spec), annotated(required), ""},
+		"requiring a permission":           {object(t, spec), annotated(required), "use on all namespacetemplates"},
 		"no longer requiring a permission": {annotated(required), object(t, spec), "bind"},
 		"another selector": {
 			object(t, spec), object(t, spec+"namespaces: {labelSelector: {matchLabels: {a: b}}}\n"), "bind",

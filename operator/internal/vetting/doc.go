@@ -33,6 +33,10 @@
 // in every namespace. Its time and its number of requests are limited. Objects that it could not try are accepted with
 // a warning, since namespaces report them as well.
 //
+// Namespaces have earlier revisions of other templates until a rollout reaches them. So other templates count with all
+// revisions that are in force (package revisions). Of the edited template, the stored spec suffices for what may be
+// pruned: an author of each later revision was allowed to prune what that revision no longer declares.
+//
 // The API server reviews the rights (SubjectAccessReviews), each once per request and at most maxReviews. Which rights
 // a change requires follows from values alone: edit, grantsOf, rightsIn, overlaps and losses are functions of
 // templates.

@@ -43,6 +43,21 @@ func (e edit) name() string {
 	return e.old.Name
 }
 
+// invalidAnnotations returns the annotations to which an edit gives an invalid value. Templates that have one already
+// can be changed otherwise.
+func (e edit) invalidAnnotations() []match.InvalidAnnotation {
+	if e.updated == nil {
+		return nil
+	}
+	return slices.DeleteFunc(match.InvalidAnnotations(e.updated), func(invalid match.InvalidAnnotation) bool {
+		if e.old == nil {
+			return false
+		}
+		before, exists := e.old.Annotations[invalid.Key]
+		return exists && before == invalid.Value
+	})
+}
+
 // widens reports whether an edit may populate objects that were not populated before. Its author is then checked for
 // the whole template. Metadata that does not affect what is populated, such as finalizers, does not count.
 func (e edit) widens() bool {

@@ -71,6 +71,7 @@ func (v *review) judgeSelectors(ctx context.Context) ([]error, error) {
 			}
 		}
 	}
+	problems = distinct(problems)
 	if len(sets) == 0 {
 		return problems, nil
 	}

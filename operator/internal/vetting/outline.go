@@ -19,6 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/internal/revisions"
 )
 
 var roleKind = schema.GroupKind{Group: rbacv1.GroupName, Kind: "Role"}
@@ -26,9 +27,7 @@ var roleKind = schema.GroupKind{Group: rbacv1.GroupName, Kind: "Role"}
 // outline contains what can be derived from a template without compiling it. Disabled templates have one, too, since
 // they may be enabled later.
 type outline struct {
-	name       string
-	uid        types.UID
-	generation int64
+	name string
 	// namespaces selects the namespaces of the template.
 	namespaces requirements
 	objects    []render.Declaration
@@ -43,8 +42,7 @@ type outline struct {
 
 func outlineOf(template *v1alpha1.NamespaceTemplate) *outline {
 	o := &outline{
-		name: template.Name, uid: template.UID, generation: template.Generation,
-		namespaces: requirementsOf(template.Spec.Namespaces), objects: declarationsOf(template),
+		name: template.Name, namespaces: requirementsOf(template.Spec.Namespaces), objects: declarationsOf(template),
 		selects: match.SelectorKeys(&template.Spec), sets: labelsSetBy(template),
 		usedKeys: usedKeysOf(template), setKeys: keysSetBy(template),
 	}
@@ -60,26 +58,32 @@ func (o *outline) binds(role string) bool {
 }
 
 // Outlines has what can be derived from each template without compiling it, since a template is vetted together with
-// all others. It follows the templates, so that a request does not read all of them.
+// all others: an outline for each revision that is in force. It follows the templates, so that a request does not read
+// all of them.
 type Outlines struct {
 	// synced reports whether all templates of the start are known.
 	synced func() bool
 	// templates reads the templates from the cache.
 	templates client.Reader
+	revisions *revisions.Reader
 
 	mu     sync.Mutex
 	byName map[string]*outlined
 }
 
-// outlined is a template of which the outline is not needed yet, or else its outline.
+// outlined is a template of which the outlines are not needed yet, or else its outlines.
 type outlined struct {
 	template *v1alpha1.NamespaceTemplate
-	outline  *outline
+	outlines []*outline
+	// The outlines are those of a template with this UID, generation and names of revisions.
+	uid        types.UID
+	generation int64
+	revisions  []string
 }
 
 // NewOutlines returns the outlines of the templates in a cache.
-func NewOutlines(ctx context.Context, templates cache.Cache) (*Outlines, error) {
-	o := &Outlines{templates: templates, byName: map[string]*outlined{}}
+func NewOutlines(ctx context.Context, templates cache.Cache, reader *revisions.Reader) (*Outlines, error) {
+	o := &Outlines{templates: templates, revisions: reader, byName: map[string]*outlined{}}
 	informer, err := templates.GetInformer(ctx, &v1alpha1.NamespaceTemplate{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, err
@@ -100,24 +104,27 @@ func NewOutlines(ctx context.Context, templates cache.Cache) (*Outlines, error) 
 	return o, nil
 }
 
-// template returns a template, which must not be changed.
-func (o *Outlines) template(ctx context.Context, name string) (*v1alpha1.NamespaceTemplate, error) {
+// inForce returns the revisions of a template that are in force, which must not be changed.
+func (o *Outlines) inForce(ctx context.Context, name string) ([]*v1alpha1.NamespaceTemplate, error) {
 	template := &v1alpha1.NamespaceTemplate{}
 	if err := o.templates.Get(ctx, client.ObjectKey{Name: name}, template, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("read template %s: %w", name, err)
 	}
-	return template, nil
+	return o.revisions.InForce(ctx, template)
 }
 
 func (o *Outlines) set(template *v1alpha1.NamespaceTemplate) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	known := o.byName[template.Name]
-	if known != nil && known.outline != nil && known.outline.uid == template.UID &&
-		known.outline.generation == template.Generation {
+	names := revisions.Names(template)
+	if known != nil && known.template == nil && known.uid == template.UID &&
+		known.generation == template.Generation && slices.Equal(known.revisions, names) {
 		return
 	}
-	o.byName[template.Name] = &outlined{template: template}
+	o.byName[template.Name] = &outlined{
+		template: template, uid: template.UID, generation: template.Generation, revisions: names,
+	}
 }
 
 func (o *Outlines) delete(name string) {
@@ -131,19 +138,51 @@ func (o *Outlines) except(ctx context.Context, name string) ([]*outline, error) 
 	if !toolscache.WaitForCacheSync(ctx.Done(), o.synced) {
 		return nil, fmt.Errorf("list the other templates: %w", ctx.Err())
 	}
+	for {
+		others, open := o.derived(name)
+		if len(open) == 0 {
+			return others, nil
+		}
+		for known, template := range open {
+			if err := o.derive(ctx, known, template); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+// derived returns the outlines of all templates but the named one, and the templates of which the outlines are not
+// derived yet.
+func (o *Outlines) derived(name string) ([]*outline, map[*outlined]*v1alpha1.NamespaceTemplate) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	others := make([]*outline, 0, len(o.byName))
+	others, open := make([]*outline, 0, len(o.byName)), map[*outlined]*v1alpha1.NamespaceTemplate{}
 	for of, known := range o.byName {
-		if of == name {
-			continue
+		switch {
+		case of == name:
+		case known.template != nil:
+			open[known] = known.template
+		default:
+			others = append(others, known.outlines...)
 		}
-		if known.outline == nil {
-			known.outline, known.template = outlineOf(known.template), nil
-		}
-		others = append(others, known.outline)
 	}
-	return others, nil
+	return others, open
+}
+
+// derive derives the outlines of a template. It may read revisions, so the lock is not held meanwhile.
+func (o *Outlines) derive(ctx context.Context, known *outlined, template *v1alpha1.NamespaceTemplate) error {
+	inForce, err := o.revisions.InForce(ctx, template)
+	if err != nil {
+		return err
+	}
+	outlines := make([]*outline, 0, len(inForce))
+	for _, revision := range inForce {
+		outlines = append(outlines, outlineOf(revision))
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	known.outlines, known.template = outlines, nil
+	return nil
 }
 
 // SetBy returns the first of some labels of namespaces that a template sets, and the template whose name comes first in
@@ -216,11 +255,15 @@ type overlap struct {
 	overrides bool
 }
 
-// overlaps returns, for each other template that may declare an object of this one, the first such object.
+// overlaps returns, for each other template that may declare an object of this one, the first such object. others has
+// the outlines of a template one after the other.
 func overlaps(template *v1alpha1.NamespaceTemplate, others []*outline) []overlap {
 	own, selects := namesOf(declarationsOf(template)), requirementsOf(template.Spec.Namespaces)
 	var all []overlap
 	for _, other := range others {
+		if len(all) > 0 && all[len(all)-1].other == other.name {
+			continue // found in another revision
+		}
 		i := slices.IndexFunc(other.objects, func(object render.Declaration) bool {
 			return own[object.GroupKind()].mayHave(object.Name)
 		})

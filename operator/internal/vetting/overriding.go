@@ -6,6 +6,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
@@ -23,14 +24,14 @@ func (v *review) overriddenLosses(
 		if !overlap.overrides {
 			continue
 		}
-		other, err := v.outlines.template(ctx, overlap.other)
+		inForce, err := v.outlines.inForce(ctx, overlap.other)
 		if apierrors.IsNotFound(err) {
 			continue // it was deleted meanwhile
 		}
 		if err != nil {
 			return nil, err
 		}
-		for _, before := range variantsOf(ctx, other) {
+		for _, before := range variantsInForce(ctx, inForce) {
 			for _, object := range before.Objects() {
 				if own[object.GroupVersionKind().GroupKind()].mayHave(object.GetName()) && isProtected(object) {
 					all = append(all, replacements(object, variants)...)
@@ -39,6 +40,15 @@ func (v *review) overriddenLosses(
 		}
 	}
 	return all, nil
+}
+
+// variantsInForce returns the variants of all revisions of a template that are in force.
+func variantsInForce(ctx context.Context, inForce []*v1alpha1.NamespaceTemplate) []render.Variant {
+	var variants []render.Variant
+	for _, revision := range inForce {
+		variants = append(variants, variantsOf(ctx, revision)...)
+	}
+	return variants
 }
 
 // replacements returns a protected object with each of the objects that may replace it. A copy of a source has the

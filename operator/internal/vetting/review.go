@@ -89,6 +89,16 @@ func errorsOf[P error](problems []P) []error {
 	return errs
 }
 
+// distinct returns each problem once: two revisions of a template may cause the same.
+func distinct(problems []error) []error {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(problems, func(problem error) bool {
+		isKnown := seen[problem.Error()]
+		seen[problem.Error()] = true
+		return isKnown
+	})
+}
+
 // withoutKinds returns problems without those about kinds for which the cluster has told the same in other words.
 func withoutKinds(
 	template *v1alpha1.NamespaceTemplate, invalid []render.Problem, unserved []kindProblem,

@@ -2,16 +2,11 @@ package vetting
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"reflect"
-	"slices"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/internal/revisions"
 )
 
 // exposes reports whether an edit lets revisions of the template into force in namespaces where no revision was: it
@@ -50,46 +45,18 @@ func (v *review) judgeRevisions(ctx context.Context) ([]error, error) {
 	return all, nil
 }
 
-// earlierSpecs returns the specs of the revisions in the status of the stored template, and its own, except those that
-// populate the same as the updated template.
+// earlierSpecs returns the specs of the revisions in force of the stored template, except those that populate the same
+// as the updated template.
 func (v *review) earlierSpecs(ctx context.Context) ([]v1alpha1.NamespaceTemplateSpec, error) {
-	var earlier []v1alpha1.NamespaceTemplateSpec
-	add := func(spec v1alpha1.NamespaceTemplateSpec) {
-		isKnown := slices.ContainsFunc(append(slices.Clone(earlier), v.updated.Spec),
-			func(known v1alpha1.NamespaceTemplateSpec) bool { return populatesSame(known, spec) })
-		if !isKnown {
-			earlier = append(earlier, spec)
-		}
+	inForce, err := v.outlines.revisions.InForce(ctx, v.old)
+	if err != nil {
+		return nil, err
 	}
-	add(v.old.Spec)
-	revisions := v.clients.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace)
-	for _, revision := range v.old.Status.Revisions {
-		stored, err := revisions.Get(ctx, revision.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(stored, v.old) {
-			continue // namespaces do not get it any more
+	var earlier []v1alpha1.NamespaceTemplateSpec
+	for _, revision := range inForce {
+		if !revisions.PopulateSame(revision.Spec, v.updated.Spec) {
+			earlier = append(earlier, revision.Spec)
 		}
-		var data struct {
-			Spec v1alpha1.NamespaceTemplateSpec `json:"spec"`
-		}
-		if err == nil {
-			err = json.Unmarshal(stored.Data.Raw, &data)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read revision %s: %w", revision.Name, err)
-		}
-		add(data.Spec)
 	}
 	return earlier, nil
-}
-
-// populatesSame reports whether two specs populate the same. The keys of objects in a stored revision are sorted.
-func populatesSame(a, b v1alpha1.NamespaceTemplateSpec) bool {
-	var contents [2]any
-	for i, spec := range []v1alpha1.NamespaceTemplateSpec{a, b} {
-		data, err := json.Marshal(populatedBy(spec))
-		if err != nil || json.Unmarshal(data, &contents[i]) != nil {
-			return false
-		}
-	}
-	return reflect.DeepEqual(contents[0], contents[1])
 }

@@ -50,6 +50,7 @@ func (v *review) judgeValues(ctx context.Context) ([]error, error) {
 			}
 		}
 	}
+	problems = distinct(problems)
 	var unprotected []render.MetadataKey
 	for _, key := range usedKeysOf(v.updated) {
 		protected, err := v.protects(ctx, key)
