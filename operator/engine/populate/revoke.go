@@ -15,8 +15,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// A revocation does not wait for a rollout. A namespace that has an earlier revision of a template keeps only those grants of it that
-// the newest revisions give, too. It gets no grant that only a newest revision gives.
+// A revocation does not wait for a rollout. A namespace that has an earlier revision of a template keeps only those
+// grants of it that the newest revisions give, too. It gets no grant that only a newest revision gives.
 
 // revoke narrows the declared Roles and RoleBindings to what the newest revisions of the templates declare for the
 // namespace. It removes those that have nothing left to grant. Objects of a template whose newest revision cannot be
