@@ -229,6 +229,30 @@ type Rollout struct {
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^([0-9]|[1-9][0-9]|100)%$')",message="must be at least 0, or a percentage from 0% to 100%"
 	MaxFailures *intstr.IntOrString `json:"maxFailures,omitempty"`
+
+	// revocation is when Roles and RoleBindings end that a change of the template takes away, and subjects and rules
+	// that it removes from them. Immediate ends them in all namespaces at once, also while the rollout is paused or
+	// stopped. WithRollout keeps them in a namespace until the rollout reaches it. To choose it requires the rights to
+	// declare everything that the template and its earlier revisions in force declare.
+	// The default is Immediate.
+	// +optional
+	Revocation Revocation `json:"revocation,omitempty"`
+}
+
+// Revocation is when grants end that a change of a template takes away.
+// +kubebuilder:validation:Enum=Immediate;WithRollout
+type Revocation string
+
+// The values of Revocation.
+const (
+	RevokeImmediately Revocation = "Immediate"
+	RevokeWithRollout Revocation = "WithRollout"
+)
+
+// KeepsRevoked reports whether namespaces keep grants that a change of the template takes away until its rollout
+// reaches them. r may be nil.
+func (r *Rollout) KeepsRevoked() bool {
+	return r != nil && r.Revocation == RevokeWithRollout
 }
 
 // Wave is a part of the namespaces of a rollout.

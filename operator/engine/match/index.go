@@ -220,6 +220,29 @@ func (x *Index) Ahead(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
 	}))
 }
 
+// Newest returns the templates that select a namespace, each with the newest revision, in ascending order of names.
+// isBehind reports whether Match returns other revisions, whose grants end if the newest ones take them away. Templates
+// that keep such grants until the rollout arrives have the revision that Match returns. So do templates that no longer
+// select the namespace, unless their deletionPolicy is Delete: their objects would remain after the rollout, too.
+func (x *Index) Newest(ns *corev1.Namespace) (templates []*v1alpha1.NamespaceTemplate, isBehind bool) {
+	templates = x.find(ns, func(entry indexed, set labels.Set) *v1alpha1.NamespaceTemplate {
+		newest, current := &entry.layers[0], entry.layers.For(ns)
+		selects := entry.selects(newest, set)
+		if current != nil && current != newest && entry.selects(current, set) {
+			if entry.template.Spec.Rollout.KeepsRevoked() ||
+				!selects && entry.template.Spec.DeletionPolicy != v1alpha1.DeletionDelete {
+				return current.Template
+			}
+			isBehind = true
+		}
+		if !selects {
+			return nil
+		}
+		return newest.Template
+	})
+	return without(x.outside(ns), templates), isBehind
+}
+
 // find returns the templates that choose returns, in ascending order of names. It calls choose for each template that
 // may select the namespace.
 func (x *Index) find(

@@ -36,6 +36,8 @@ type Declared struct {
 	Exempt []ExemptObject
 
 	inputs Inputs
+	// revoked are the Roles and RoleBindings that an earlier revision declares and a newest revision takes away.
+	revoked map[ObjectID]bool
 }
 
 // Object is an object as templates declare it for its namespace.
@@ -123,11 +125,16 @@ type Inputs struct {
 	Guard Guard
 	// Sources returns what copies contain. If it is nil, they have no content.
 	Sources Sources
+	// Newest are the templates that select the namespace with the revisions that it will have, and IsBehind says that
+	// some of these have not reached it: grants that they take away end at once. See match.Index.Newest.
+	Newest   []*v1alpha1.NamespaceTemplate
+	IsBehind bool
 }
 
-// unguarded returns the inputs of a caller that does not apply what templates declare.
+// unguarded returns the inputs of a caller that does not apply what templates declare, whatever revisions they have.
 func (i Inputs) unguarded() Inputs {
 	i.Guard = func(*v1alpha1.NamespaceTemplate, []render.MetadataKey) error { return nil }
+	i.Newest, i.IsBehind = nil, false
 	return i
 }
 
@@ -181,6 +188,7 @@ func Declare(
 		}
 	}
 	withhold(&declared)
+	declared.revoke(cache)
 	return declared
 }
 

@@ -31,6 +31,8 @@
 //     deletionPolicy. A copy is never written over a source of its template.
 //   - Pruning of a kind waits until no apply of that kind fails in the namespace, because the object that failed may be
 //     the replacement. The exception are Roles and RoleBindings if a user of the namespace can cause the failure.
+//   - A namespace that has an earlier revision of a template has no grant that the newest revision takes away, and none
+//     that only the newest one gives (see Declared.revoke).
 //   - A RoleBinding never binds a changed Role. Roles are applied first. A RoleBinding is applied only while its Role
 //     is as declared, and deleted if its Role cannot be corrected. Before a template takes over a Role, the
 //     RoleBindings of the former template are deleted.
@@ -86,6 +88,7 @@
 //   - metadata.go, metadatarecord.go, applymetadata.go: labels and annotations of the namespace itself.
 //   - exempt.go: objects that the namespace is exempt from.
 //   - bindings.go: the order of Roles and RoleBindings.
+//   - revoke.go: grants that the newest revision of a template takes away.
 //   - protection.go: objects that are protected from deletion.
 //   - ownership.go: which objects nstpl created, and which declared fields lost their owner.
 //   - observe.go: reading metadata without a cache, for the plugin.

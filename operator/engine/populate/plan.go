@@ -224,19 +224,20 @@ func (p Plan) keepMetadata(keep func(render.MetadataKey) bool, reason string) {
 
 // Keeping returns the plan without the deletion of objects that are declared elsewhere: by revisions of templates whose
 // rollout has not reached the namespace. An object that moves from one template to another would otherwise be missing
-// for a while.
+// for a while. A Role or a RoleBinding is left out only if it moves unchanged, since it may grant more otherwise.
 func (p Plan) Keeping(cache *render.Cache, coming []*v1alpha1.NamespaceTemplate) Plan {
 	mayKeep := func(c Change) bool { return c.Deletes() || c.Metadata != nil }
 	if len(coming) == 0 || !slices.ContainsFunc(p.Changes, mayKeep) {
 		return p
 	}
 	next := Declare(cache, p.Namespace, coming, p.inputs.unguarded())
-	declared := map[ObjectID]bool{}
+	declared := map[ObjectID]Object{}
 	for _, object := range next.Objects {
-		declared[object.ID()] = true
+		declared[object.ID()] = object
 	}
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool {
-		return c.Deletes() && declared[c.ID()]
+		coming, isDeclared := declared[c.ID()]
+		return c.Deletes() && isDeclared && (!isRBAC(c.Kind.GroupKind()) || isMovedUnchanged(c.Observed, coming))
 	})
 	p.keepMetadata(func(key render.MetadataKey) bool {
 		return slices.ContainsFunc(next.Metadata, func(v DeclaredValue) bool { return v.MetadataKey == key })
@@ -394,6 +395,9 @@ func noLongerDeclared(declared Declared, id ObjectID, template string) string {
 		if w.Object.ID() == id {
 			return w.Reason()
 		}
+	}
+	if declared.revoked[id] {
+		return fmt.Sprintf("the newest revision of template %s takes it away", template)
 	}
 	return fmt.Sprintf("template %s no longer declares it", template)
 }

@@ -3,15 +3,18 @@ package population
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/engine/rollout"
 )
 
@@ -23,6 +26,8 @@ type state struct {
 	// template.
 	accepted  string
 	restarted string
+	// keepsRevoked decides whether namespaces that have earlier revisions keep the grants of these.
+	keepsRevoked bool
 }
 
 // rolledOut returns the state of a template that was rolled out last.
@@ -45,6 +50,7 @@ func acceptedOf(template *v1alpha1.NamespaceTemplate) *metav1.Condition {
 func stateOf(template *v1alpha1.NamespaceTemplate) state {
 	s := state{
 		off: match.DisabledReason(template), restarted: template.Annotations[v1alpha1.RestartedAtAnnotation],
+		keepsRevoked: template.Spec.Rollout.KeepsRevoked(),
 	}
 	if accepted := acceptedOf(template); accepted != nil {
 		s.accepted = accepted.Message
@@ -69,15 +75,19 @@ func (r *Templates) queueChanged(
 	}
 	affected := map[string]struct{}{}
 	pending := map[int64][]string{}
+	revokes := mayRevoke(before, layers)
 	for _, ns := range namespaces {
 		layer := layers.For(ns)
 		if layer == nil && now.off == "" && selects(&layers[0], ns) {
 			r.Results.SetAhead(template.Name, ns.Name)
 		}
-		if !hasChanged && sameRevision(before.For(ns), layer) {
+		isSame := !hasChanged && sameRevision(before.For(ns), layer)
+		if !isSame || revokes && layer != nil {
+			affected[ns.Name] = struct{}{}
+		}
+		if isSame {
 			continue
 		}
-		affected[ns.Name] = struct{}{}
 		if layer != nil && now.off == "" && selects(layer, ns) {
 			pending[layer.Template.Generation] = append(pending[layer.Template.Generation], ns.Name)
 		}
@@ -104,6 +114,18 @@ func (r *Templates) queueChanged(
 	r.Queue.AddBulk(names...)
 	r.setRolledOut(template.Name, now)
 	return nil
+}
+
+// mayRevoke reports whether a new revision may take away grants in namespaces that it has not reached.
+func mayRevoke(before, layers rollout.Layers) bool {
+	if len(before) == 0 || sameRevision(&before[0], &layers[0]) {
+		return false
+	}
+	return slices.ContainsFunc(layers[1:], func(layer rollout.Layer) bool {
+		return slices.ContainsFunc(render.AllDeclarations(layer.Template), func(d render.Declaration) bool {
+			return d.Group == rbacv1.GroupName
+		})
+	})
 }
 
 // sameReach reports whether every namespace has the same revision in both layers.

@@ -71,7 +71,8 @@ func (e edit) widens() bool {
 }
 
 // populatedBy returns a spec without the fields that only say how it is rolled out. Both the old and the new spec of a
-// rollout were vetted, so that everyone who may change the template may pause it.
+// rollout were vetted, so that everyone who may change the template may pause it. What keeps revoked grants counts as
+// exposing them.
 func populatedBy(spec v1alpha1.NamespaceTemplateSpec) v1alpha1.NamespaceTemplateSpec {
 	spec.Rollout, spec.RevisionHistoryLimit = nil, nil
 	return spec

@@ -10,9 +10,11 @@ import (
 )
 
 // exposes reports whether an edit lets revisions of the template into force in namespaces where no revision was: it
-// enables the template, or no longer requires a permission. Both are metadata, which all revisions share.
+// enables the template, or no longer requires a permission. Both are metadata, which all revisions share. An edit that
+// lets namespaces keep grants of earlier revisions counts, too.
 func (e edit) exposes() bool {
 	return e.old != nil && e.updated != nil && (e.enables() ||
+		!e.old.Spec.Rollout.KeepsRevoked() && e.updated.Spec.Rollout.KeepsRevoked() ||
 		match.RequiresPermission(e.old) && !match.RequiresPermission(e.updated))
 }
 
@@ -33,6 +35,7 @@ func (v *review) judgeRevisions(ctx context.Context) ([]error, error) {
 		exposed := &review{Admission: v.Admission, request: &request, author: v.author, began: v.began}
 		exposed.old, exposed.updated = v.old.DeepCopy(), v.updated.DeepCopy()
 		exposed.old.Spec, exposed.updated.Spec = spec, spec
+		exposed.old.Spec.Rollout, exposed.updated.Spec.Rollout = v.old.Spec.Rollout, v.updated.Spec.Rollout
 		problems, err := exposed.judge(ctx)
 		if err != nil {
 			return nil, err

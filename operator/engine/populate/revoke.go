@@ -1,0 +1,272 @@
+package populate
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// A revocation does not wait for a rollout. A namespace that has an earlier revision of a template keeps only those
+// grants of it that the newest revisions give, too. It gets no grant that only a newest revision gives.
+
+// revoke narrows the declared Roles and RoleBindings to what the newest revisions of the templates declare for the
+// namespace. It removes those that have nothing left to grant. Objects of a template whose newest revision cannot be
+// rendered remain as they are.
+func (d *Declared) revoke(cache *render.Cache) {
+	if !d.inputs.IsBehind || !slices.ContainsFunc(d.Objects, func(o Object) bool { return isRBAC(o.ID().GroupKind) }) {
+		return
+	}
+	newest := Declare(cache, d.Namespace, d.inputs.Newest, d.inputs.unguarded())
+	declared := map[ObjectID]Object{}
+	for _, object := range newest.Objects {
+		declared[object.ID()] = object
+	}
+	d.revoked = map[ObjectID]bool{}
+	var kept []Object
+	for _, object := range d.Objects {
+		id := object.ID()
+		if !isRBAC(id.GroupKind) || newest.lacks(object) {
+			kept = append(kept, object)
+			continue
+		}
+		narrowed, err := narrow(object, declared[id])
+		if err != nil || narrowed == nil {
+			d.revoked[id] = true
+			continue
+		}
+		kept = append(kept, *narrowed)
+	}
+	d.Objects = kept
+}
+
+// isMovedUnchanged reports whether an existing object equals one that another template will declare, except for the
+// label that names the template.
+func isMovedUnchanged(observed *metav1.PartialObjectMetadata, coming Object) bool {
+	moved := coming.DeepCopy()
+	labels := moved.GetLabels()
+	labels[v1alpha1.TemplateNameLabel] = labelOf(observed)
+	moved.SetLabels(labels)
+	hash, err := render.Hash(moved)
+	return err == nil && observed.Annotations[v1alpha1.HashAnnotation] == hash
+}
+
+// lacks reports whether the declaration of an object by its template is unknown.
+func (d *Declared) lacks(object Object) bool {
+	return omits(*d, object.Template.Name, object.ID().GroupKind) ||
+		slices.ContainsFunc(d.Broken, func(b Broken) bool { return b.Template.Name == object.Template.Name })
+}
+
+// narrow returns a Role or a RoleBinding that grants what both an earlier and the newest declaration of it grant. It
+// returns the earlier one itself if the newest one grants all of it, and nil if nothing is left. The newest one is the
+// zero value if no template declares the object anymore.
+func narrow(earlier, newest Object) (*Object, error) {
+	if newest.Unstructured == nil {
+		return nil, nil
+	}
+	var content map[string]any
+	var err error
+	if earlier.ID().GroupKind == roleKind {
+		content, err = narrowRole(earlier.Unstructured, newest.Unstructured)
+	} else {
+		content, err = narrowBinding(earlier.Unstructured, newest.Unstructured)
+	}
+	if err != nil || content == nil {
+		return nil, err
+	}
+	narrowed := earlier
+	narrowed.Unstructured = earlier.DeepCopy()
+	for field, value := range content {
+		narrowed.Object[field] = value
+	}
+	if reflect.DeepEqual(narrowed.Object, earlier.Object) {
+		return &earlier, nil
+	}
+	if narrowed.Hash, err = render.Hash(narrowed.Unstructured); err != nil {
+		return nil, fmt.Errorf("hash %s: %w", earlier.ID(), err)
+	}
+	return &narrowed, nil
+}
+
+// narrowBinding returns the subjects that both RoleBindings have, or nil if they have none in common. RoleBindings that
+// bind different roles have nothing in common.
+func narrowBinding(earlier, newest *unstructured.Unstructured) (map[string]any, error) {
+	var before, after rbacv1.RoleBinding
+	if err := readAs(earlier, &before); err != nil {
+		return nil, err
+	}
+	if err := readAs(newest, &after); err != nil {
+		return nil, err
+	}
+	if roleRefOf(before) != roleRefOf(after) {
+		return nil, nil
+	}
+	declared, _, err := unstructured.NestedSlice(earlier.Object, "subjects")
+	if err != nil {
+		return nil, err
+	}
+	remaining := []any{}
+	for i, subject := range before.Subjects {
+		isKept := slices.ContainsFunc(after.Subjects, func(other rbacv1.Subject) bool {
+			return subjectOf(subject, after.Namespace) == subjectOf(other, after.Namespace)
+		})
+		if isKept {
+			remaining = append(remaining, declared[i])
+		}
+	}
+	if len(remaining) == 0 && len(declared) > 0 {
+		return nil, nil
+	}
+	if len(declared) == 0 {
+		return map[string]any{}, nil
+	}
+	return map[string]any{"subjects": remaining}, nil
+}
+
+// roleRefOf and subjectOf return what a RoleBinding binds, with the defaults that the API server sets.
+func roleRefOf(binding rbacv1.RoleBinding) rbacv1.RoleRef {
+	ref := binding.RoleRef
+	if ref.APIGroup == "" {
+		ref.APIGroup = rbacv1.GroupName
+	}
+	return ref
+}
+
+func subjectOf(subject rbacv1.Subject, namespace string) rbacv1.Subject {
+	switch {
+	case subject.Kind != rbacv1.ServiceAccountKind:
+		subject.APIGroup, subject.Namespace = rbacv1.GroupName, ""
+	case subject.Namespace == "":
+		subject.Namespace = namespace
+	}
+	return subject
+}
+
+// narrowRole returns the rules that both Roles have.
+func narrowRole(earlier, newest *unstructured.Unstructured) (map[string]any, error) {
+	var before, after rbacv1.Role
+	if err := readAs(earlier, &before); err != nil {
+		return nil, err
+	}
+	if err := readAs(newest, &after); err != nil {
+		return nil, err
+	}
+	declared, isDeclared, err := unstructured.NestedSlice(earlier.Object, "rules")
+	if err != nil || !isDeclared {
+		return map[string]any{}, err
+	}
+	rules := []any{}
+	for i, rule := range before.Rules {
+		common := commonRules(rule, after.Rules)
+		if len(common) == 1 && reflect.DeepEqual(common[0], rule) {
+			rules = append(rules, declared[i])
+			continue
+		}
+		for j := range common {
+			converted, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&common[j])
+			if err != nil {
+				return nil, err
+			}
+			rules = append(rules, converted)
+		}
+	}
+	return map[string]any{"rules": rules}, nil
+}
+
+func readAs(object *unstructured.Unstructured, into any) error {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, into); err != nil {
+		return fmt.Errorf("read %s %s: %w", object.GetKind(), object.GetName(), err)
+	}
+	return nil
+}
+
+// commonRules returns what a rule has in common with each of others. If one of them allows all of it, that is the rule
+// itself.
+func commonRules(rule rbacv1.PolicyRule, others []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	var all []rbacv1.PolicyRule
+	for _, other := range others {
+		common, isEmpty := commonRule(rule, other)
+		switch {
+		case isEmpty || slices.ContainsFunc(all, func(r rbacv1.PolicyRule) bool { return reflect.DeepEqual(r, common) }):
+		case reflect.DeepEqual(common, rule):
+			return []rbacv1.PolicyRule{rule}
+		default:
+			all = append(all, common)
+		}
+	}
+	return all
+}
+
+// commonRule returns the rule that allows the requests that both rules allow. Rules of Roles have no nonResourceURLs.
+func commonRule(a, b rbacv1.PolicyRule) (common rbacv1.PolicyRule, isEmpty bool) {
+	common = rbacv1.PolicyRule{
+		APIGroups: commonOf(a.APIGroups, b.APIGroups, commonName),
+		Resources: commonOf(a.Resources, b.Resources, commonResource),
+		Verbs:     commonOf(a.Verbs, b.Verbs, commonName),
+	}
+	isEmpty = len(common.APIGroups) == 0 || len(common.Resources) == 0 || len(common.Verbs) == 0
+	switch {
+	case len(a.ResourceNames) == 0:
+		common.ResourceNames = b.ResourceNames
+	case len(b.ResourceNames) == 0:
+		common.ResourceNames = a.ResourceNames
+	default:
+		common.ResourceNames = commonOf(a.ResourceNames, b.ResourceNames, equalName)
+		isEmpty = isEmpty || len(common.ResourceNames) == 0
+	}
+	return common, isEmpty
+}
+
+// commonOf returns what the items of two lists have in common, in the order of the first list.
+func commonOf(a, b []string, common func(x, y string) (string, bool)) []string {
+	var all []string
+	for _, x := range a {
+		for _, y := range b {
+			if both, ok := common(x, y); ok && !slices.Contains(all, both) {
+				all = append(all, both)
+			}
+		}
+	}
+	if slices.Contains(all, rbacv1.ResourceAll) && !slices.Equal(all, a) {
+		return []string{rbacv1.ResourceAll}
+	}
+	return all
+}
+
+func equalName(x, y string) (string, bool) { return x, x == y }
+
+// commonName compares verbs or API groups, of which "*" means all.
+func commonName(x, y string) (string, bool) {
+	if x == rbacv1.VerbAll {
+		return y, true
+	}
+	return x, x == y || y == rbacv1.VerbAll
+}
+
+// commonResource compares resources. "*" means all, also subresources, and "*/scale" that subresource of all.
+func commonResource(x, y string) (string, bool) {
+	if common, ok := commonName(x, y); ok {
+		return common, true
+	}
+	switch {
+	case isSubresource(y, x):
+		return y, true
+	case isSubresource(x, y):
+		return x, true
+	}
+	return "", false
+}
+
+func isSubresource(resource, pattern string) bool {
+	subresource, isPattern := strings.CutPrefix(pattern, "*/")
+	_, of, _ := strings.Cut(resource, "/")
+	return isPattern && of == subresource
+}

@@ -1,0 +1,64 @@
+package vetting
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// pauseWarnings returns a warning if namespaces do not get the change of an edit, because the rollout of the template
+// is paused. It names the Roles and RoleBindings that the edit adds, changes or removes.
+func (e edit) pauseWarnings() []string {
+	if e.old == nil || e.updated == nil || e.updated.Spec.Rollout == nil || !e.updated.Spec.Rollout.Paused ||
+		equality.Semantic.DeepEqual(populatedBy(e.old.Spec), populatedBy(e.updated.Spec)) {
+		return nil
+	}
+	before, after := rbacObjects(render.AllDeclarations(e.old)), rbacObjects(render.AllDeclarations(e.updated))
+	warning := fmt.Sprintf("the rollout is paused, so existing namespaces do not get this change "+
+		"until you run \"kubectl nstpl rollout resume %s\"", e.updated.Name)
+	if added := namesOfGrants(withoutSame(after, before)); added != "" {
+		warning += "; they do not get what it adds to the grants of " + added
+	}
+	if removed := namesOfGrants(withoutSame(before, after)); removed != "" {
+		if e.updated.Spec.Rollout.KeepsRevoked() {
+			warning += "; they keep what it removes from the grants of " + removed +
+				", because spec.rollout.revocation is WithRollout"
+		} else {
+			warning += "; what it removes from the grants of " + removed + " is taken away at once"
+		}
+	}
+	return []string{warning}
+}
+
+func rbacObjects(declarations []render.Declaration) []render.Declaration {
+	return slices.DeleteFunc(declarations, func(d render.Declaration) bool { return d.Group != rbacv1.GroupName })
+}
+
+// withoutSame returns the declarations that others do not contain with the same content.
+func withoutSame(declarations, others []render.Declaration) []render.Declaration {
+	return slices.DeleteFunc(slices.Clone(declarations), func(d render.Declaration) bool {
+		return slices.ContainsFunc(others, func(other render.Declaration) bool { return bytes.Equal(d.Raw, other.Raw) })
+	})
+}
+
+// maxNamedGrants limits the length of a warning.
+const maxNamedGrants = 5
+
+func namesOfGrants(declarations []render.Declaration) string {
+	var names []string
+	for _, d := range declarations {
+		if name := strings.ToLower(d.Kind) + "/" + d.Name; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if more := len(names) - maxNamedGrants; more > 0 {
+		names = append(names[:maxNamedGrants], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}

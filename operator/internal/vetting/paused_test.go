@@ -1,0 +1,43 @@
+package vetting
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
+	template := func(rollout *v1alpha1.Rollout, bindings ...string) *v1alpha1.NamespaceTemplate {
+		template := &v1alpha1.NamespaceTemplate{}
+		template.Name, template.Spec.Rollout = "t", rollout
+		for _, name := range bindings {
+			template.Spec.Templates = append(template.Spec.Templates, runtime.RawExtension{Raw: []byte(
+				`{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "` + name + `"}}`)})
+		}
+		return template
+	}
+	const notYet = "the rollout is paused, so existing namespaces do not get this change " +
+		"until you run \"kubectl nstpl rollout resume t\""
+	paused := &v1alpha1.Rollout{Paused: true}
+	keeps := &v1alpha1.Rollout{Paused: true, Revocation: v1alpha1.RevokeWithRollout}
+	for name, c := range map[string]struct {
+		edit edit
+		want []string
+	}{
+		"not paused": {edit{template(nil, "a"), template(nil)}, nil},
+		"pause only": {edit{template(nil, "a"), template(paused, "a")}, nil},
+		"created":    {edit{nil, template(paused, "a")}, nil},
+		"deleted":    {edit{template(paused, "a"), nil}, nil},
+		"added and removed": {edit{template(paused, "a"), template(paused, "b")}, []string{
+			notYet + "; they do not get what it adds to the grants of rolebinding/b; " +
+				"what it removes from the grants of rolebinding/a is taken away at once"}},
+		"kept": {edit{template(keeps, "a"), template(keeps)}, []string{
+			notYet + "; they keep what it removes from the grants of rolebinding/a, " +
+				"because spec.rollout.revocation is WithRollout"}},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, c.edit.pauseWarnings()) })
+	}
+}
