@@ -41,11 +41,13 @@ type Request struct {
 	Constraints []*v1alpha1.SecurityContextConstraints
 	// First is the name of the constraint that is tried before all others, or empty.
 	First string
-	// UnknownVolumes are the fields of the pod's volumes that Pod does not have: see UnknownVolumes.
-	UnknownVolumes []string
-	// Usable returns the subject whose permission allows the use of a constraint: ServiceAccountSubject, UserSubject,
-	// or "" if neither may use it. Review calls it for one constraint after the other, until one admits the pod.
-	Usable func(*v1alpha1.SecurityContextConstraints) string
+	// Unknown are the fields of the pod that Pod does not have.
+	Unknown UnknownFields
+	// Usable reports whether ServiceAccountSubject or UserSubject may use a constraint. Review calls it for one
+	// constraint after the other, until one admits the pod, and for ServiceAccountSubject only if the pod has one.
+	Usable func(constraint *v1alpha1.SecurityContextConstraints, subject string) bool
+	// Intersection requires that both subjects may use a constraint. Otherwise one of them suffices.
+	Intersection bool
 }
 
 // Reason is why a constraint does not admit a pod.
@@ -105,10 +107,9 @@ func Review(request Request) Verdict {
 		candidates = slices.Concat(candidates[first:first+1], candidates[:first], candidates[first+1:])
 	}
 	for _, constraint := range candidates {
-		subject := request.Usable(constraint)
-		if subject == "" {
-			verdict.Reasons = append(verdict.Reasons,
-				Reason{Constraint: constraint.Name, Message: "not usable by user or serviceaccount"})
+		subject, denial := request.subject(constraint)
+		if denial != "" {
+			verdict.Reasons = append(verdict.Reasons, Reason{Constraint: constraint.Name, Message: denial})
 			continue
 		}
 		pod, reasons, missing := tryConstraint(request, constraint)
@@ -145,11 +146,7 @@ func tryConstraint(request Request, constraint *v1alpha1.SecurityContextConstrai
 			missing
 	}
 	pod := request.Pod.DeepCopy()
-	if !p.allowsVolume(v1alpha1.FSTypeAll) {
-		for _, field := range request.UnknownVolumes {
-			p.deny(field, "its type is unknown")
-		}
-	}
+	p.denyUnknown(request.Unknown)
 	if reasons := p.admit(pod); len(reasons) > 0 {
 		return nil, reasons, nil
 	}

@@ -60,7 +60,9 @@ func with(context string) string {
 	return `{containers: [{name: a, image: a, securityContext: ` + context + `}]}`
 }
 
-func everybody(*v1alpha1.SecurityContextConstraints) string { return scc.UserSubject }
+func everybody(_ *v1alpha1.SecurityContextConstraints, subject string) bool {
+	return subject == scc.UserSubject
+}
 
 func review(t *testing.T, constraintText string, p *corev1.Pod, mode scc.Mode) scc.Verdict {
 	t.Helper()
@@ -469,14 +471,11 @@ func TestReviewTriesConstraintsInOrder(t *testing.T) {
 	require.Equal(t, []string{"broken", "anyuid", "restricted", "nonroot", "privileged"}, order)
 	of := func(p *corev1.Pod, mode scc.Mode, usable string) scc.Verdict {
 		return scc.Review(scc.Request{Pod: p, Mode: mode, NamespaceAnnotations: allocated, Constraints: constraints,
-			Usable: func(c *v1alpha1.SecurityContextConstraints) string {
-				if strings.Contains(" "+usable+" ", " "+c.Name+" ") {
-					return scc.ServiceAccountSubject
-				}
-				return ""
+			Usable: func(c *v1alpha1.SecurityContextConstraints, _ string) bool {
+				return strings.Contains(" "+usable+" ", " "+c.Name+" ")
 			}})
 	}
-	plain := spec(t, `{}`)
+	plain := spec(t, `{serviceAccountName: robot}`)
 	verdict := of(plain, scc.MayMutate, "broken restricted anyuid privileged")
 	require.Equal(t, "anyuid", verdict.Constraint, "the highest priority")
 	require.Equal(t, scc.ServiceAccountSubject, verdict.Subject)
@@ -600,15 +599,39 @@ func TestReviewOfUnknownVolumes(t *testing.T) {
 	fields := map[string]any{}
 	require.NoError(t,
 		yaml.Unmarshal([]byte(`{spec: {volumes: [{name: a, emptyDir: {}}, {name: b, brandNew: {}}]}}`), &fields))
-	unknown := scc.UnknownVolumes(fields)
-	require.Equal(t, []string{"spec.volumes[1].brandNew"}, unknown)
+	unknown := scc.UnknownFieldsOf(fields)
+	require.Equal(t, scc.UnknownFields{Volumes: []string{"spec.volumes[1].brandNew"}}, unknown)
 	for volumes, allowed := range map[string]bool{"[emptyDir]": false, `["*"]`: true} {
 		text := `{allowHostDirVolumePlugin: true, runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, volumes: ` + volumes + `}`
 		verdict := scc.Review(scc.Request{
-			Pod: spec(t, `{volumes: [{name: a, emptyDir: {}}, {name: b}]}`), UnknownVolumes: unknown, Usable: everybody,
+			Pod: spec(t, `{volumes: [{name: a, emptyDir: {}}, {name: b}]}`), Unknown: unknown, Usable: everybody,
 			Constraints: []*v1alpha1.SecurityContextConstraints{scc.Defaulted(constraint(t, "it", text))},
 		})
 		require.Equal(t, allowed, verdict.Allowed(), "%s: %v", volumes, verdict.Reasons)
+	}
+}
+
+// A field of a security context of a newer Kubernetes is only for those who may run privileged containers.
+func TestReviewOfUnknownFieldsOfSecurityContexts(t *testing.T) {
+	t.Parallel()
+	fields := map[string]any{}
+	require.NoError(t, yaml.Unmarshal([]byte(`{spec: {
+		securityContext: {runAsUser: 7, newOfPod: true, absent: null},
+		initContainers: [{name: i, securityContext: {newOfInit: {}}}],
+		containers: [{name: a, securityContext: {privileged: false, capabilities: {}}}, {securityContext: {newOne: 1}}],
+		ephemeralContainers: [{name: e, securityContext: {newOfEphemeral: x}}]}}`), &fields))
+	unknown := scc.UnknownFieldsOf(fields)
+	require.Equal(t, scc.UnknownFields{SecurityContexts: []string{
+		"spec.securityContext.newOfPod", "spec.initContainers[0].securityContext.newOfInit",
+		"spec.containers[1].securityContext.newOne", "spec.ephemeralContainers[0].securityContext.newOfEphemeral",
+	}}, unknown)
+	for privileged, allowed := range map[string]bool{"false": false, "true": true} {
+		text := `{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, allowPrivilegedContainer: ` + privileged + `}`
+		verdict := scc.Review(scc.Request{
+			Pod: spec(t, `{}`), Unknown: unknown, Usable: everybody,
+			Constraints: []*v1alpha1.SecurityContextConstraints{scc.Defaulted(constraint(t, "it", text))},
+		})
+		require.Equal(t, allowed, verdict.Allowed(), "%s: %v", privileged, verdict.Reasons)
 	}
 }
 

@@ -2,13 +2,11 @@ package scc
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -57,28 +55,6 @@ func typeOf(source *corev1.VolumeSource) (v1alpha1.FSType, bool) {
 		return kind, kind == v1alpha1.FSTypeHostPath || slices.Contains(volumeTypes, kind)
 	}
 	return "emptyDir", true
-}
-
-// UnknownVolumes returns the fields of a pod's volumes that this version does not know, and that are lost when the pod
-// is decoded.
-func UnknownVolumes(pod map[string]any) []string {
-	known := map[string]bool{"name": true}
-	source := reflect.TypeFor[corev1.VolumeSource]()
-	for field := range source.Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		known[name] = true
-	}
-	var unknown []string
-	volumes, _, _ := unstructured.NestedSlice(pod, "spec", "volumes")
-	for i, volume := range volumes {
-		fields, _ := volume.(map[string]any)
-		for _, field := range slices.Sorted(maps.Keys(fields)) {
-			if !known[field] {
-				unknown = append(unknown, fmt.Sprintf("spec.volumes[%d].%s", i, field))
-			}
-		}
-	}
-	return unknown
 }
 
 // isInjectedToken reports whether a projected volume contains no more than the volume with a ServiceAccount's token

@@ -195,12 +195,13 @@ func (a *Admission) review(
 	}
 	var failure error
 	input.Constraints = all
-	input.Usable = func(constraint *v1alpha1.SecurityContextConstraints) string {
-		subject, err := a.grants.subject(ctx, request, input.Pod, constraint, a.flags.Intersection)
+	input.Intersection = a.flags.Intersection
+	input.Usable = func(constraint *v1alpha1.SecurityContextConstraints, subject string) bool {
+		allowed, err := a.grants.mayUseFor(ctx, request, &input, constraint, subject)
 		if err != nil && failure == nil {
 			failure = err
 		}
-		return subject
+		return allowed
 	}
 	var unread error
 	input.AccountAnnotations = func() (map[string]string, error) {

@@ -18,7 +18,7 @@ import (
 // mutationReview returns the input of scc.Review for Mutate.
 func mutationReview(request *webhook.Request, pod *corev1.Pod) scc.Request {
 	return scc.Request{
-		Pod: pod, Mode: modeOf(request), UnknownVolumes: scc.UnknownVolumes(request.Object.Object),
+		Pod: pod, Mode: modeOf(request), Unknown: scc.UnknownFieldsOf(request.Object.Object),
 	}
 }
 
@@ -38,7 +38,7 @@ func modeOf(request *webhook.Request) scc.Mode {
 func validationReview(request *webhook.Request, pod *corev1.Pod) scc.Request {
 	return scc.Request{
 		Pod: pod, Mode: scc.MayNotMutate, First: pod.Annotations[v1alpha1.SCCAnnotation],
-		UnknownVolumes: scc.UnknownVolumes(request.Object.Object),
+		Unknown: scc.UnknownFieldsOf(request.Object.Object),
 	}
 }
 
@@ -49,7 +49,7 @@ func (f Flags) connectReview(pod *corev1.Pod, stored *unstructured.Unstructured)
 		pod = pod.DeepCopy()
 		pod.Spec.ServiceAccountName = ""
 	}
-	return scc.Request{Pod: pod, Mode: scc.MayMutate, UnknownVolumes: scc.UnknownVolumes(stored.Object)}
+	return scc.Request{Pod: pod, Mode: scc.MayMutate, Unknown: scc.UnknownFieldsOf(stored.Object)}
 }
 
 // decide returns nil if the verdict allows a pod and names the constraint that is recorded on the pod. Constraints or

@@ -68,7 +68,7 @@ func TestModeOf(t *testing.T) {
 			pod := parse(t, `{spec: {volumes: [{name: a, holographic: {}}]}}`)
 			review := mutationReview(requestFor(test.operation, test.subresource, nil, pod), &corev1.Pod{})
 			require.Equal(t, test.want, review.Mode)
-			require.NotEmpty(t, review.UnknownVolumes)
+			require.NotEmpty(t, review.Unknown.Volumes)
 		})
 	}
 }
@@ -230,8 +230,8 @@ func TestDecide(t *testing.T) {
 			review := validationReview(request, pod)
 			require.Equal(t, scc.MayNotMutate, review.Mode)
 			review.Constraints = []*v1alpha1.SecurityContextConstraints{strict, open, privileged}
-			review.Usable = func(c *v1alpha1.SecurityContextConstraints) string {
-				return subjectIf(slices.Contains(test.usable, c.Name), scc.UserSubject)
+			review.Usable = func(c *v1alpha1.SecurityContextConstraints, _ string) bool {
+				return slices.Contains(test.usable, c.Name)
 			}
 			verdict := scc.Review(review)
 			err := decide(request, pod, &verdict)
@@ -281,14 +281,8 @@ func TestConnectIsDecidedByTheRightsOfTheCaller(t *testing.T) {
 			require.Equal(t, scc.MayMutate, review.Mode)
 			require.Equal(t, "robot", pod.Spec.ServiceAccountName, "the pod is not changed")
 			review.Constraints = constraints
-			review.Usable = func(c *v1alpha1.SecurityContextConstraints) string {
-				switch {
-				case c.Name == "open":
-					return scc.UserSubject
-				case review.Pod.Spec.ServiceAccountName != "":
-					return scc.ServiceAccountSubject
-				}
-				return ""
+			review.Usable = func(c *v1alpha1.SecurityContextConstraints, subject string) bool {
+				return (c.Name == "open") == (subject == scc.UserSubject)
 			}
 			verdict := scc.Review(review)
 			err := decideConnect(requestFor(admissionv1.Connect, test.subresource, nil, nil), &verdict)

@@ -8,7 +8,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
@@ -41,35 +40,17 @@ func NewGrants(reviews authorizationclient.SubjectAccessReviewInterface, live cl
 	return &Grants{reviews: reviews, live: live, answers: utilcache.NewLRUExpireCache(maxAnswers)}
 }
 
-// subject returns whose right permits a constraint for a pod: scc.ServiceAccountSubject, scc.UserSubject, or "" if it
-// is not permitted. The service account comes first. With intersection, both the requester and the pod's service
-// account, if it has one, need the right.
-func (g *Grants) subject(
-	ctx context.Context, request *webhook.Request, pod *corev1.Pod, constraint *v1alpha1.SecurityContextConstraints,
-	intersection bool,
-) (string, error) {
-	if name := pod.Spec.ServiceAccountName; name != "" {
-		account := authenticationv1.UserInfo{
-			Username: "system:serviceaccount:" + request.Namespace + ":" + name,
-			Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + request.Namespace},
-		}
-		allowed, err := g.mayUse(ctx, account, request.Namespace, constraint)
-		if err != nil || allowed && !intersection {
-			return subjectIf(allowed, scc.ServiceAccountSubject), err
-		}
-		if !allowed && intersection {
-			return "", nil
-		}
+// mayUseFor reports whether the requester or the service account of a pod may use a constraint.
+func (g *Grants) mayUseFor(
+	ctx context.Context, request *webhook.Request, input *scc.Request, constraint *v1alpha1.SecurityContextConstraints,
+	subject string,
+) (bool, error) {
+	who := request.UserInfo
+	if subject == scc.ServiceAccountSubject {
+		account := scc.AccountRequester(request.Namespace, input.Pod.Spec.ServiceAccountName, input.Intersection)
+		who = authenticationv1.UserInfo{Username: account.Name, Groups: account.Groups}
 	}
-	allowed, err := g.mayUse(ctx, request.UserInfo, request.Namespace, constraint)
-	return subjectIf(allowed, scc.UserSubject), err
-}
-
-func subjectIf(allowed bool, subject string) string {
-	if !allowed {
-		return ""
-	}
-	return subject
+	return g.mayUse(ctx, who, request.Namespace, constraint)
 }
 
 // mayUse reports whether a user may use a constraint in a namespace.

@@ -6,7 +6,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Workload is a DaemonSet, Deployment or StatefulSet.
@@ -48,4 +50,16 @@ func (c *Cluster) Workloads(ctx context.Context) ([]Workload, error) {
 		add("StatefulSet", statefulSets[i].ObjectMeta, statefulSets[i].Spec.Template.Spec)
 	}
 	return workloads, nil
+}
+
+// DeploymentPods returns the pods of a Deployment, or none if it does not exist.
+func (c *Cluster) DeploymentPods(ctx context.Context, namespace, name string) (corev1.PodSpec, error) {
+	object, err := c.Dynamic.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")).Namespace(namespace).
+		Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return corev1.PodSpec{}, client.IgnoreNotFound(err)
+	}
+	deployment := &appsv1.Deployment{}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, deployment)
+	return deployment.Spec.Template.Spec, err
 }

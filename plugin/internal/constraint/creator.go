@@ -27,11 +27,3 @@ func controllerOf(workload schema.GroupKind) attributes.Requester {
 		Name: "system:serviceaccount:kube-system:" + name, Groups: append(groups, "system:serviceaccounts:kube-system"),
 	}
 }
-
-// serviceAccount returns a service account as a user. Admission knows these groups of the account of a pod.
-func serviceAccount(namespace, name string) attributes.Requester {
-	return attributes.Requester{
-		Name:   "system:serviceaccount:" + namespace + ":" + name,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace},
-	}
-}

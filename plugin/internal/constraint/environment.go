@@ -26,6 +26,9 @@ type environment struct {
 	namespace string
 	explicit  bool
 	requester attributes.Requester
+	// isIntersection reports whether both the creator and the service account of a pod must be able to use a
+	// constraint.
+	isIntersection bool
 
 	// reader and caller are nil for a review of files. Reader acts as the user of the kubeconfig, and caller as the
 	// user of --as.
@@ -65,6 +68,12 @@ func (o *review) environment(ctx context.Context) (*environment, error) {
 	if e.requester, err = e.caller.Caller(ctx); err != nil {
 		return nil, err
 	}
+	e.isIntersection, err = o.isIntersection(ctx, e.reader)
+	if apierrors.IsForbidden(err) {
+		o.Note("you may not read the operator's Deployment, so %s=%s is assumed: specify the flag", matchFlag, matchUnion)
+	} else if err != nil {
+		return nil, err
+	}
 	e.constraints, err = sortedConstraints(constraints)
 	return e, err
 }
@@ -72,7 +81,7 @@ func (o *review) environment(ctx context.Context) (*environment, error) {
 // environmentInFiles reads the environment from files. The user comes from --as and --as-group, since no API server
 // authenticates one.
 func (o *review) environmentInFiles(namespace string, explicit bool) (*environment, error) {
-	e := &environment{namespace: namespace, explicit: explicit}
+	e := &environment{namespace: namespace, explicit: explicit, isIntersection: o.match == matchIntersection}
 	if user := o.Config.Impersonate; user != nil {
 		e.requester.Name = *user
 	}
@@ -187,21 +196,6 @@ func (e *environment) accountAnnotations(ctx context.Context, namespace, name st
 type creator struct {
 	attributes.Requester
 	isCaller bool
-}
-
-// usableBy returns which subject may use a constraint for the pods of a service account, or "" if none may. It checks
-// the service account before the user who creates the pods, as admission does.
-func (e *environment) usableBy(
-	ctx context.Context, constraint *v1alpha1.SecurityContextConstraints, namespace, account string, by creator,
-) (string, error) {
-	allowed, err := e.mayUse(ctx, constraint, namespace, creator{serviceAccount(namespace, account), false})
-	if allowed || err != nil {
-		return scc.ServiceAccountSubject, err
-	}
-	if allowed, err = e.mayUse(ctx, constraint, namespace, by); allowed || err != nil {
-		return scc.UserSubject, err
-	}
-	return "", nil
 }
 
 func (e *environment) mayUse(

@@ -80,13 +80,17 @@ func (o *review) explain(reviewed result) error {
 
 // user returns who may use the constraints that admit a pod.
 func (r result) user() string {
+	user := "controller that creates its pods"
 	switch {
 	case *r.Subject == scc.ServiceAccountSubject:
 		return "service account"
 	case strings.HasPrefix(r.Object, "pod/") || r.isTried:
-		return "user"
+		user = "user"
 	}
-	return "controller that creates its pods"
+	if r.isIntersection {
+		return "service account and the " + user
+	}
+	return user
 }
 
 // fieldsSet returns the fields of a pod that the review set, with their values.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -121,21 +122,30 @@ func exemptNamespaces(workloads []cluster.Workload) []string {
 			w.Kind != appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind() || w.Name != v1alpha1.WebhookName {
 			continue
 		}
-		for _, container := range w.Pods.Containers {
-			for i, arg := range container.Args {
-				value, ok := strings.CutPrefix(arg, exemptFlag+"=")
-				if arg == exemptFlag && i+1 < len(container.Args) {
-					value, ok = container.Args[i+1], true
-				}
-				for name := range strings.SplitSeq(value, ",") {
-					if name = strings.TrimSpace(name); ok && name != "" {
-						exempt = append(exempt, name)
-					}
+		for _, value := range operatorFlag(w.Pods, exemptFlag) {
+			for name := range strings.SplitSeq(value, ",") {
+				if name = strings.TrimSpace(name); name != "" {
+					exempt = append(exempt, name)
 				}
 			}
 		}
 	}
 	return exempt
+}
+
+// operatorFlag returns the values of a flag in the arguments of the operator's pods.
+func operatorFlag(pods corev1.PodSpec, flag string) []string {
+	var values []string
+	for _, container := range pods.Containers {
+		for i, arg := range container.Args {
+			if value, ok := strings.CutPrefix(arg, flag+"="); ok {
+				values = append(values, value)
+			} else if arg == flag && i+1 < len(container.Args) {
+				values = append(values, container.Args[i+1])
+			}
+		}
+	}
+	return values
 }
 
 // driverDirectories are the directories of a node in which network and storage drivers are registered.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,7 @@ type review struct {
 	constraints   []string
 	namespaceFile string
 	account       string
+	match         string
 	output        cli.ListFlags
 }
 
@@ -42,7 +44,7 @@ func newReview(s cli.Session) *cobra.Command {
 			command decides with the same code as the operator.
 
 			The controller of a workload creates its pods, so your own permissions do not matter for them: its service
-			account or the controller must be able to use the constraints.
+			account or the controller must be able to use the constraints, or both with ` + matchFlag + `=intersection.
 
 			If you may not read constraints, or who may use them, the API server decides in a dry run, as if you created
 			the pod.
@@ -69,6 +71,9 @@ func newReview(s cli.Session) *cobra.Command {
 				return cli.UsageError(cmd, filesErr)
 			case o.files.IsEmpty():
 				return cli.UsageError(cmd, errors.New("specify a file with -f"))
+			case o.match != "" && o.match != matchUnion && o.match != matchIntersection:
+				return cli.UsageError(cmd, fmt.Errorf("invalid %s %q: specify %s or %s", matchFlag, o.match, matchUnion,
+					matchIntersection))
 			case formatErr != nil:
 				return formatErr
 			case o.namespaceFile != "" && len(o.constraints) == 0:
@@ -83,6 +88,9 @@ func newReview(s cli.Session) *cobra.Command {
 		"The service account of the pods. Overrides the service account in the files.")
 	flags.StringArrayVar(&o.constraints, "constraints", nil,
 		"A file or directory with SecurityContextConstraints, roles and bindings, to use instead of those in the cluster.")
+	flags.StringVar(&o.match, strings.TrimPrefix(matchFlag, "--"), "",
+		"Whose permission counts: union (the creator or the service account) or intersection (both). The default is the "+
+			"flag of the operator in the cluster, or union.")
 	flags.StringVar(&o.namespaceFile, "namespace-file", "",
 		"A file with the Namespace of the pods, to use instead of the one in the cluster.")
 	o.output.AddTo(cmd, cli.ListOptions{Names: true, Formats: []string{cli.FormatTable}})
@@ -101,6 +109,8 @@ type result struct {
 	Object string `json:"-"`
 	// original is the pod before the review.
 	original *corev1.Pod
+	// isIntersection reports whether both the creator and the service account may use the constraints.
+	isIntersection bool
 	// isTried reports whether a dry run decided. The constraints are then unknown.
 	isTried bool
 	// triedBefore holds the reasons why the constraints before Constraint do not admit the pod.
@@ -189,7 +199,7 @@ func (o *review) reviewObject(
 	}
 	var unread error
 	verdict := scc.Review(scc.Request{
-		Pod: pod, UnknownVolumes: scc.UnknownVolumes(template), NamespaceAnnotations: annotations,
+		Pod: pod, Unknown: scc.UnknownFieldsOf(template), NamespaceAnnotations: annotations,
 		AccountAnnotations: func() (map[string]string, error) {
 			annotations, err := env.accountAnnotations(ctx, pod.Namespace, pod.Spec.ServiceAccountName)
 			if !apierrors.IsNotFound(err) {
@@ -197,11 +207,16 @@ func (o *review) reviewObject(
 			}
 			return annotations, err
 		},
-		Constraints: env.constraints,
-		Usable: func(constraint *v1alpha1.SecurityContextConstraints) string {
-			subject, err := env.usableBy(ctx, constraint, pod.Namespace, pod.Spec.ServiceAccountName, by)
+		Constraints:  env.constraints,
+		Intersection: env.isIntersection,
+		Usable: func(constraint *v1alpha1.SecurityContextConstraints, subject string) bool {
+			who := by
+			if subject == scc.ServiceAccountSubject {
+				who = creator{scc.AccountRequester(pod.Namespace, pod.Spec.ServiceAccountName, env.isIntersection), false}
+			}
+			allowed, err := env.mayUse(ctx, constraint, pod.Namespace, who)
 			unread = cmp.Or(unread, err)
-			return subject
+			return allowed && err == nil
 		},
 	})
 	switch {
@@ -210,7 +225,8 @@ func (o *review) reviewObject(
 	case unread != nil:
 		return result{}, unread
 	}
-	reviewed := result{Allowed: verdict.Allowed(), Reasons: []scc.Reason{}, original: pod}
+	reviewed := result{Allowed: verdict.Allowed(), Reasons: []scc.Reason{}, original: pod,
+		isIntersection: env.isIntersection}
 	if !reviewed.Allowed {
 		reviewed.Reasons = append(reviewed.Reasons, verdict.Reasons...)
 		return reviewed, nil
