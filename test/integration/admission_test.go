@@ -15,9 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 func TestAdmissionReplacesForgedCreators(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("who", "$(CREATOR)"))
@@ -70,6 +72,7 @@ func TestAdmissionReplacesForgedCreators(t *testing.T) {
 }
 
 func TestAdmissionAcceptsAnyCreatorName(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	for short, name := range map[string]string{
 		"quotes":  `o'neill "the" \`,
@@ -93,6 +96,7 @@ func TestAdmissionAcceptsAnyCreatorName(t *testing.T) {
 }
 
 func TestAdmissionRequiresUseOfSelectingTemplates(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	putOn := s.createTemplate("put-on", configMap("a", "v"), requiresUse, func(template *v1alpha1.NamespaceTemplate) {
@@ -177,6 +181,7 @@ func TestAdmissionRequiresUseOfSelectingTemplates(t *testing.T) {
 }
 
 func TestAdmissionRequiresOptOutVerb(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	jane := s.newUser(s.name("jane"))
@@ -213,6 +218,7 @@ func TestAdmissionRequiresOptOutVerb(t *testing.T) {
 }
 
 func TestAdmissionOptsOutNamespacesOfListedUsers(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
@@ -263,6 +269,7 @@ func TestAdmissionOptsOutNamespacesOfListedUsers(t *testing.T) {
 }
 
 func TestAdmissionRequiresInitializeVerb(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createInitializers(3600, v1alpha1.FailureFail, "network")
@@ -290,6 +297,7 @@ func TestAdmissionRequiresInitializeVerb(t *testing.T) {
 }
 
 func TestAdmissionMarksSelectedNamespacesAsInitializing(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	matching := s.createTemplate("defaults", configMap("a", "v"))
@@ -347,6 +355,7 @@ func TestAdmissionMarksSelectedNamespacesAsInitializing(t *testing.T) {
 }
 
 func TestAdmissionProtectsOperatorMetadata(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("a", "v"))
@@ -417,6 +426,7 @@ func TestAdmissionProtectsOperatorMetadata(t *testing.T) {
 }
 
 func TestAdmissionProtectsOperatorPermissions(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	jane := s.newUser(s.name("jane"))

@@ -18,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // policyTree is a tree of policies: the contents of its files by path.
@@ -99,6 +100,7 @@ func waitNotAdopted(s *testScope, ns *corev1.Namespace, tree string) {
 
 // A namespace that existed before a tree declares it keeps all its objects until it is adopted.
 func TestTreeDoesNotManageExistingNamespacesUntilAdopted(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	root, team := s.name("root"), s.name("team")

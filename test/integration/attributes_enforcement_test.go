@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // countWebhookCalls returns the API server's own counts of its calls of a webhook, and of the requests that the
@@ -139,6 +140,7 @@ func TestAttributeWebhookIsCalledOnlyForProtectedAttributes(t *testing.T) {
 // The user who writes a workload's template needs the role. Controllers that create pods from it, report on pods or
 // delete them do not.
 func TestAttributesOfPodsAreCheckedInWorkloadTemplates(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a").Name

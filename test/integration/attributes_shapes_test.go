@@ -16,11 +16,13 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // The matchConditions of the webhook find the same protected attributes as the engine, in objects of any shape. Only
 // for lists of templates do they match more.
 func TestAPIServerAndEngineReadTheSameAttributes(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	const rounds = 120
 	cluster := borrowCluster(t)

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // denyRole has the API server deny the Roles of a name until the returned function is called, but not when a template
@@ -60,6 +61,7 @@ spec:
 
 // A RoleBinding whose Role is denied is not applied, because it would grant the rules of any Role of that name.
 func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	role, binding := readerRole(s.id, "pods"), bindingToRole("workers", s.id, s.id)
@@ -79,6 +81,7 @@ func TestBindingIsNotAppliedWithoutItsRole(t *testing.T) {
 
 // A Role that existed with more rules gets the declared rules before it is bound.
 func TestBindingIsAppliedAfterAWiderRoleIsNarrowed(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("a")
@@ -105,6 +108,7 @@ func TestBindingIsAppliedAfterAWiderRoleIsNarrowed(t *testing.T) {
 
 // A RoleBinding is deleted when its Role was changed and cannot be corrected.
 func TestBindingIsDeletedWhenItsRoleCannotBeCorrected(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	role, binding := readerRole(s.id, "pods"), bindingToRole("workers", s.id, s.id)
@@ -128,6 +132,7 @@ func TestBindingIsDeletedWhenItsRoleCannotBeCorrected(t *testing.T) {
 
 // A template's RoleBinding never binds a Role of the same name that another template declares.
 func TestBindingIsNotAppliedWhenAnotherTemplateDeclaresItsRole(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	earlier := s.createTemplate("a",
@@ -153,6 +158,7 @@ func TestBindingIsNotAppliedWhenAnotherTemplateDeclaresItsRole(t *testing.T) {
 
 // A template does not take over a Role while RoleBindings of a deleted template may bind it.
 func TestRoleIsNotTakenOverWhileOrphanedBindingsExist(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	gone := s.createTemplate("a", documents(readerRole("worker", "pods"), bindingToRole("workers", "worker", s.id)))
@@ -169,6 +175,7 @@ func TestRoleIsNotTakenOverWhileOrphanedBindingsExist(t *testing.T) {
 
 // A grant that a template no longer declares ends, even if a finalizer keeps the object.
 func TestRevokedGrantEndsDespiteAFinalizer(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	for name, after := range map[string]func(s *testScope) string{
 		"no longer declared": func(*testScope) string { return configMap("other", "v") },
@@ -206,6 +213,7 @@ func TestRevokedGrantEndsDespiteAFinalizer(t *testing.T) {
 
 // The operator detects changes even if their authors also change managedFields.
 func TestDriftIsDetectedDespiteForgedManagedFields(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	const tampered = "tampered"
 	write := func(s *testScope, object *unstructured.Unstructured, managed []metav1.ManagedFieldsEntry) error {

@@ -21,6 +21,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // sprocketDefinition defines a custom resource with lists that are merged by key, fields without a schema, and the
@@ -303,6 +304,7 @@ const unservedVersion = "a version that is not served"
 // A user who may edit populated objects cannot hide an edit, because only edits may change the operator's entry in
 // managedFields.
 func TestDriftCannotBeHidden(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	_, err := sharedCluster.kubectl(t.Context(), sprocketDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)

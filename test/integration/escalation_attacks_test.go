@@ -18,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/escalation"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 var (
@@ -209,6 +210,7 @@ func roleOverlay(path, value string) []v1alpha1.Overlay {
 // Each template is either denied, or populated such that the victim never has more permissions than the author. The
 // names of Roles contain the scope's id, because Roles that several templates declare are tested elsewhere.
 func TestBindingNeverGrantsMoreThanItsAuthorHolds(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	for name, attack := range bindingAttacks {
@@ -266,6 +268,7 @@ func runBindingAttack(s *testScope, attack bindingAttack) {
 // Bindings that the author may grant are populated in many namespaces, even if a user had widened the Role before. At
 // no moment do they grant more than the declared Role and ClusterRole.
 func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	recorder := newRecorder(t, s.testCluster, s.id, rbacKinds...)
@@ -306,6 +309,7 @@ func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 // A Role that several templates declare is bound only for authors who could bind it, whichever template is first by
 // name or by creation. Their binding is populated.
 func TestRoleOfAnotherTemplateIsNotBound(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {

@@ -25,6 +25,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/escalation"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 var (
@@ -48,6 +49,7 @@ const (
 //
 //	go test ./test/integration -run 'TestEscalation$' -timeout 0 -args -escalation.for=1h -escalation.seed=0
 func TestEscalation(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	f := newFuzzer(t)
 	deadline := time.Now().Add(*escalationFor)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // notInstalled is an object of a kind that the cluster does not have. Templates may declare it before it is installed.
@@ -56,6 +57,7 @@ func newEditorClient(s *testScope) (*kubernetes.Clientset, *atomic.Int64) {
 // A write into a namespace whose population failed is answered once, with the reason, instead of being repeated by the
 // client for minutes. When the template is corrected, the namespace opens.
 func TestHoldDeniesWritesIntoFailedNamespaces(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("failing", documents(notInstalled, configMap("settings", "v")))
@@ -106,6 +108,7 @@ func TestHoldDeniesWritesIntoFailedNamespaces(t *testing.T) {
 
 // A failure that may pass by itself delays writes, and does not deny them.
 func TestHoldDelaysWritesWhileTheOperatorRetries(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -156,6 +159,7 @@ webhooks:
 // A namespace that was created right after its template was corrected, or right after its policy space was created, is
 // not denied writes because a cache of the operator is behind.
 func TestHoldDeniesNoWriteBecauseOfALateCache(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	const rounds = 15
 	s := newScope(t, sharedCluster)
@@ -183,6 +187,7 @@ func TestHoldDeniesNoWriteBecauseOfALateCache(t *testing.T) {
 
 // The API server may quote the values of a Secret when it refuses the Secret. Users of the namespace do not read them.
 func TestHoldQuotesNoValuesOfSecrets(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	const value = "hunter2-is-secret"

@@ -18,9 +18,11 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("a", "v"))
@@ -80,6 +82,7 @@ func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 }
 
 func TestHoldAsksClientsToRetry(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("a", "v"))
@@ -103,6 +106,7 @@ func TestHoldAsksClientsToRetry(t *testing.T) {
 }
 
 func TestHoldIsNotCalledForInitializedNamespaces(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
@@ -120,6 +124,7 @@ func TestHoldIsNotCalledForInitializedNamespaces(t *testing.T) {
 }
 
 func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
@@ -166,6 +171,7 @@ func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 
 // Many users create a namespace and at once an object in it, and all of them succeed.
 func TestHoldServesManyUsersAtOnce(t *testing.T) {
+	marks.OnEveryVersion(t)
 	const users = 500
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)

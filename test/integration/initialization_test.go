@@ -19,6 +19,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // waitPending waits until exactly these initializers of a namespace are pending.
@@ -104,6 +105,7 @@ func timeoutNotes(s *testScope, ns *corev1.Namespace) []string {
 }
 
 func TestInitializationEndsWithOneWrite(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -124,6 +126,7 @@ func TestInitializationEndsWithOneWrite(t *testing.T) {
 }
 
 func TestInitializersCanFinishConcurrently(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -169,6 +172,7 @@ func TestInitializersCanFinishConcurrently(t *testing.T) {
 }
 
 func TestInitializersAreAwaitedWithoutTemplates(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createInitializers(3600, v1alpha1.FailureFail, "network")
@@ -182,6 +186,7 @@ func TestInitializersAreAwaitedWithoutTemplates(t *testing.T) {
 }
 
 func TestInitializerTimeoutsFollowTheFailurePolicy(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -209,6 +214,7 @@ func TestInitializerTimeoutsFollowTheFailurePolicy(t *testing.T) {
 }
 
 func TestInitializationFollowsConfigurationChanges(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -227,6 +233,7 @@ func TestInitializationFollowsConfigurationChanges(t *testing.T) {
 }
 
 func TestInitializationConfigurationReportsAccepted(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	configuration := s.createInitializers(3600, v1alpha1.FailureFail, "network")
@@ -265,6 +272,7 @@ func TestInitializationConfigurationReportsAccepted(t *testing.T) {
 }
 
 func TestInitializationContinuesAfterOperatorRestart(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -298,6 +306,7 @@ func TestInitializationContinuesAfterOperatorRestart(t *testing.T) {
 
 // A namespace whose creator sets the label is initializing only until the operator has reconciled it.
 func TestInitializationRequestedByUsersEnds(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -330,6 +339,7 @@ func TestInitializationRequestedByUsersEnds(t *testing.T) {
 }
 
 func TestInitializationWaitsForFailingObjects(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("failing", documents(failingObject, configMap("settings", "v")))
@@ -346,6 +356,7 @@ func TestInitializationWaitsForFailingObjects(t *testing.T) {
 }
 
 func TestInitializationIgnoresFailuresWithPolicyIgnore(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("failing", documents(failingObject, configMap("settings", "v")),
@@ -370,6 +381,7 @@ func TestInitializationIgnoresFailuresWithPolicyIgnore(t *testing.T) {
 }
 
 func TestInitializationEndsWithoutItsTemplate(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	for name, end := range map[string]func(*testScope, *v1alpha1.NamespaceTemplate){
 		"deleted": func(s *testScope, template *v1alpha1.NamespaceTemplate) { s.delete(template) },
@@ -395,6 +407,7 @@ func TestInitializationEndsWithoutItsTemplate(t *testing.T) {
 
 // New namespaces initialize as soon as the API server knows a template, which may be before the operator does.
 func TestInitializationMayStartBeforeTheOperatorKnowsTheTemplate(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	const rounds = 20
@@ -415,6 +428,7 @@ func TestInitializationMayStartBeforeTheOperatorKnowsTheTemplate(t *testing.T) {
 }
 
 func TestInitializationEndsWhenTheTemplateIsDeletedAtOnce(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	for round := range 20 {
@@ -428,6 +442,7 @@ func TestInitializationEndsWhenTheTemplateIsDeletedAtOnce(t *testing.T) {
 }
 
 func TestInitializationCanBeRestartedByAnAdministrator(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -448,6 +463,7 @@ func TestInitializationCanBeRestartedByAnAdministrator(t *testing.T) {
 
 // The operator populates the oldest namespaces first, as far as its number of workers allows.
 func TestInitializationFollowsCreationOrder(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	const namespaces, workers = 60, 16
 	s := newScope(t, borrowCluster(t))

@@ -21,6 +21,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // mutatedLabel selects the namespaces that others mutate.
@@ -106,6 +107,7 @@ spec:
 // A namespace opens only after the templates have populated it that select it by labels which other admission plugins
 // set, and its creator is who created it, whatever they write.
 func TestInitializationKnowsWhatOthersSetInNewNamespaces(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	others := map[string]func(*testScope){"a webhook": labelByWebhook}
 	if _, flags, _ := controlplane.Manifests(controlplane.Version()); len(flags) == 0 { // since Kubernetes 1.36

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // The label of Pod Security Admission that sets what pods may do.
@@ -240,6 +241,7 @@ func TestNamespaceMetadataIsRolledOut(t *testing.T) {
 }
 
 func TestAdmissionOfNamespaceMetadata(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	label, selecting := s.name("label"), s.name("selecting")

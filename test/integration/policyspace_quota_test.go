@@ -22,6 +22,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // The example of the source document works, from the tree to the error for the fourth pod.
@@ -80,6 +81,7 @@ func createInOrder(s *testScope, object client.Object) error {
 }
 
 func TestPolicySpaceQuotaLimitsUsage(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("root", "", "pods", "4", "services", "1")

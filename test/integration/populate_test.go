@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // A namespace that is created with kubectl is populated, and "kubectl wait" reports that.
@@ -89,6 +90,7 @@ func TestUnicodeValuesArePreserved(t *testing.T) {
 
 // The name of a user is only ever a value, whichever characters it contains.
 func TestCreatorMayHaveAnyName(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	for short, name := range map[string]string{
 		"plain":     "jane",
@@ -130,6 +132,7 @@ subjects:
 
 // The creator of a namespace that was created before nstpl was installed is unknown.
 func TestUnknownCreatorOmitsObjects(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createTemplate("defaults", documents(configMap("who", "$(CREATOR)"), configMap("where", "$(NAMESPACE)")))
@@ -276,6 +279,7 @@ spec:
 }
 
 func TestBindingIsReplacedWhenItsRoleRefChanges(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	binding := func(role string) string {

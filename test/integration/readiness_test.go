@@ -16,12 +16,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 	"nstpl.dev/nstpl/test/operator"
 )
 
 // The operator finds out by the dry run of a Lease whether the API server calls its webhooks. A webhook denies the one
 // name that belongs to the stored webhooks, in the operator's namespace, and no others.
 func TestOnlyTheProbeIsDenied(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	other := s.createNamespace("other").Name

@@ -146,7 +146,7 @@ func TestObjectsOfEarlierRevisionsAreNotOverridden(t *testing.T) {
 	require.ErrorContains(t, create(), "it overrides ConfigMap config of template "+template.Name)
 	s.waitRollout(template, v1alpha1.RolloutPaused)
 	require.ErrorContains(t, create(), "it overrides ConfigMap config of template "+template.Name)
-	require.Equal(t, map[string]int{"admin": 1}, s.values([]*corev1.Namespace{ns}))
+	require.Equal(t, map[string]int{"admin": 1}, configValues(s, []*corev1.Namespace{ns}))
 
 	s.updateTemplate(template, resumesRollout)
 	s.waitRollout(template, v1alpha1.RolloutComplete)

@@ -74,11 +74,11 @@ func TestRevocationsDoNotWaitForAPausedRollout(t *testing.T) {
 		})
 		assert.Empty(t, s.subjectsOf(ns, "new"))
 	}
-	s.waitValues(namespaces, map[string]int{"one": 3})
+	waitValues(s, namespaces, map[string]int{"one": 3})
 
 	s.updateTemplate(template, withRollout(nil))
 	s.waitRollout(template, v1alpha1.RolloutComplete)
-	s.waitValues(namespaces, map[string]int{"two": 3})
+	waitValues(s, namespaces, map[string]int{"two": 3})
 	for _, ns := range namespaces {
 		s.eventually(func(c *assert.CollectT) {
 			assert.Equal(c, []string{"b", "c"}, s.subjectsOf(ns, "shared"))
@@ -128,7 +128,7 @@ func TestANarrowerSelectorRevokesDuringAPausedRollout(t *testing.T) {
 
 	s.updateTemplate(template, withRollout(&v1alpha1.Rollout{Paused: true}))
 	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.subjectsOf(ns, "owner")) })
-	s.waitValues([]*corev1.Namespace{ns}, map[string]int{"one": 1})
+	waitValues(s, []*corev1.Namespace{ns}, map[string]int{"one": 1})
 }
 
 // A user who may only write templates may pause a rollout, but not choose that grants are kept.

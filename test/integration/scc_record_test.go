@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // admittedBy returns the constraint that a pod's annotations name, and whose permission allowed its use.
@@ -33,6 +34,7 @@ func annotationPatch(key, value string) client.Patch {
 
 // Every update that admission checks records the constraint that admits the pod, even if the update sets another one.
 func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name
@@ -122,6 +124,7 @@ func roleBindingName(s *testScope, namespace, constraint string) string {
 // Subresources that copy annotations to a pod cannot change the record, and otherwise work, with and without the
 // operator.
 func TestSCCRecordCannotBeChangedThroughSubresources(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name

@@ -21,6 +21,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/scc"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // someConstraints has a restricted constraint for all users, and a privileged one for users with the verb use.
@@ -126,6 +127,7 @@ func (s podAuthors) withT(t *testing.T) podAuthors {
 }
 
 func TestSCCAdmitsPodsByConstraints(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	authors := newPodAuthors(t)
 	for _, test := range []struct {

@@ -20,11 +20,13 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // The test binds the policy that requires permission such that it warns and denies nothing. Its warnings name the
 // templates that select a namespace, which must be those that Go's selectors find.
 func TestAdmissionSelectsLikeGo(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	const rounds, templates, sets = 14, 9, 36
 	cluster := borrowCluster(t)
@@ -148,6 +150,7 @@ func (g selectorGenerator) template(name string, selector *metav1.LabelSelector)
 
 // All policies that exclude the system's namespaces list the same ones as Go.
 func TestAdmissionPoliciesExcludeSystemNamespaces(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	lists := regexp.MustCompile(`\['kube-[^\]]*\]`)
 	for file, count := range map[string]int{"initialization.yaml": 1, "template-use.yaml": 1, "guards.yaml": 1} {

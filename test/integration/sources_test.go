@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // newSources creates a namespace for sources, which no template selects.
@@ -257,6 +258,7 @@ func TestALostSourceFollowsTheDeletionPolicy(t *testing.T) {
 
 // A template's author needs the right to get each source, at each edit.
 func TestAdmissionOfTemplatesRequiresGetOnSources(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	vault := newSources(s)

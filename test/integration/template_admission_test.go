@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 const grant = `
@@ -26,6 +27,7 @@ subjects:
 
 // Users cannot have the operator grant what they could not grant themselves, by any request.
 func TestAdmissionOfTemplatesChecksAuthorPermissions(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	author := s.newUserWithRules("author",

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 const budget = `
@@ -28,6 +29,7 @@ spec: {hard: {pods: "PODS"}}
 // Server-side apply needs create and patch. A user with create alone must not be able to raise an existing quota
 // through a template.
 func TestAdmissionOfTemplatesRequiresPatchOnDeclaredKinds(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	creates := s.newTemplateAuthor("creates",
@@ -49,6 +51,7 @@ func TestAdmissionOfTemplatesRequiresPatchOnDeclaredKinds(t *testing.T) {
 // A template with a later name overrides the objects of another template, so its author needs the permission to patch
 // that one.
 func TestAdmissionOfTemplatesRequiresPatchOnOverriddenTemplates(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	ours := s.createTemplate("m-ours", strings.Replace(budget, "PODS", "1", 1))
@@ -75,6 +78,7 @@ func TestAdmissionOfTemplatesRequiresPatchOnOverriddenTemplates(t *testing.T) {
 
 // Users who may write templates but not delete objects cannot cause deletions by any change or deletion of a template.
 func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	theirs := s.createTemplate("theirs", documents(configMap("a", "v"), configMap("b", "v")), deletesObjects)
@@ -146,6 +150,7 @@ func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 // Without the operator, templates can be disabled and deleted if their objects stay, and administrators can delete any
 // template.
 func TestAdmissionOfTemplatesWithoutOperatorAllowsDisabling(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	author := s.newTemplateAuthor("author")
@@ -168,6 +173,7 @@ func TestAdmissionOfTemplatesWithoutOperatorAllowsDisabling(t *testing.T) {
 
 // A declared RoleBinding can only bind the Role that its template declares beside it.
 func TestAdmissionOfTemplatesDeniesBindingsToOtherRoles(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	author := s.newTemplateAuthor("rbac", policyRule("create patch", rbacv1.GroupName, "roles rolebindings"))
@@ -250,6 +256,7 @@ func TestAdmissionOfTemplatesDeniesBindingsToOtherRoles(t *testing.T) {
 
 // Templates cannot declare nstpl's own objects, labels and annotations, neither literally nor by tokens.
 func TestAdmissionOfTemplatesDeniesReservedObjects(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	for _, name := range []string{v1alpha1.QuotaName, "nstpl-$(NAMESPACE)", "$(CREATOR)", "$(NAMESPACE)-policyspace"} {
@@ -279,6 +286,7 @@ func TestAdmissionOfTemplatesDeniesReservedObjects(t *testing.T) {
 
 // Templates that would take long to vet are denied at once.
 func TestAdmissionOfTemplatesLimitsVettingWork(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	roles := func(count int) string {
@@ -315,6 +323,7 @@ func TestAdmissionOfTemplatesLimitsVettingWork(t *testing.T) {
 
 // Selectors that would make the requests of others slow are rejected.
 func TestAdmissionOfTemplatesRejectsLargeSelectors(t *testing.T) {
+	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	for name, change := range map[string]func(*metav1.LabelSelector){
@@ -354,6 +363,7 @@ func TestAdmissionOfTemplatesRejectsLargeSelectors(t *testing.T) {
 
 // The most expensive selectors that are accepted add a few milliseconds to the creation of a namespace.
 func TestAdmissionOfTemplatesLimitsSelectorCost(t *testing.T) {
+	marks.OnEveryVersion(t)
 	s := newScope(t, borrowCluster(t))
 	create := func(count int) time.Duration {
 		var fastest time.Duration
