@@ -45,8 +45,7 @@ func (r *checkReport) messages(status string) map[string]string {
 // operator that is killed, and a policy that is deleted. It stores nothing.
 func TestCheckFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	cluster := borrowClusterWithoutOperator(t)
-	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
+	cluster := borrowCluster(t, "--leader-elect=true")
 	s := newScope(t, cluster)
 	s.eventually(func(c *assert.CollectT) {
 		report, code := runCheck(t, c, cluster)

@@ -87,13 +87,13 @@ func applyCommits(s *testScope, engine gitops.Engine) gitopsHistory {
 		team + "/viewers.yaml": viewerBinding("viewers"),
 		team + "/quota.yaml":   podQuota("quota"),
 	}
-	declareObjects(s, files, team, first)
+	declareObjects(files, team, first)
 	sync(files, nothing)
 	s.waitPopulated(namespaceNamed(first))
 
 	// The namespace of a later commit is in a policy space that exists, and whose policies change with it.
 	files[team+"/editors.yaml"] = bindingToClusterRole("editors", "edit", "editors")
-	declareObjects(s, files, team, second)
+	declareObjects(files, team, second)
 	committed := sync(files, nothing)
 	s.waitPopulated(namespaceNamed(second))
 	s.waitPresent(namespaceNamed(first), bindingToClusterRole(team+".editors", "edit", "editors"))
@@ -125,7 +125,7 @@ func namespaceNamed(name string) *corev1.Namespace {
 }
 
 // declareObjects adds a namespace directory with policies of its own to a tree.
-func declareObjects(s *testScope, files policyTree, space, ns string) {
+func declareObjects(files policyTree, space, ns string) {
 	path := space + "/" + ns
 	files.addNamespace(path, ns)
 	files[path+"/role.yaml"] = readerRole("own", "secrets")

@@ -87,8 +87,7 @@ func TestSuspendedLeaderWritesNothing(t *testing.T) {
 // A new leader writes nothing until its caches, which may be late, contain everything that the previous leader knew.
 func TestStandbyWithLateWatchesUndoesNothing(t *testing.T) {
 	t.Parallel()
-	cluster := borrowClusterWithoutOperator(t)
-	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
+	cluster := borrowCluster(t, "--leader-elect=true")
 	s := newScope(t, cluster)
 	const stage = "stage"
 	for _, name := range []string{"one", "two"} {

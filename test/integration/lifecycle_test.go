@@ -331,8 +331,7 @@ const leaseTakeover = 45 * time.Second
 // stopped, and requests are answered all the time.
 func TestStandbyTakesOverFromTheLeader(t *testing.T) {
 	t.Parallel()
-	cluster := borrowClusterWithoutOperator(t)
-	require.NoError(t, cluster.startOperator(t.Context(), "--leader-elect=true"))
+	cluster := borrowCluster(t, "--leader-elect=true")
 	s := newScope(t, cluster)
 	s.createTemplate("defaults", documents(configMap("a", "v"), configMap("b", "v")))
 	takeOver := func(end func(*operator.Process) error, short string) {

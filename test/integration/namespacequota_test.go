@@ -292,7 +292,7 @@ func expectMovedNamespaceNeedsRoom(t *testing.T, s *testScope, alice, bob client
 			"count/namespaces=2")
 	}
 	require.NoError(t, moveNamespaceAs(s, alice, "m1", "right"), "within the same space, nothing is added")
-	require.NoError(t, retryPlacing(s, func() error { return moveNamespaceAs(s, alice, "m2", "left") }))
+	require.NoError(t, retryPlacing(func() error { return moveNamespaceAs(s, alice, "m2", "left") }))
 	s.waitUsage("top", "count/namespaces: 2/2")
 	require.NoError(t, moveNamespaceAs(s, alice, "m2", "free"))
 	s.waitUsage("left", "count/namespaces: 0/1")
@@ -397,7 +397,7 @@ func expectNoWebhooksWithoutLimits(t *testing.T, s *testScope, alice client.Clie
 }
 
 // retryPlacing repeats a request until it is not denied. A move is denied until the one before is known.
-func retryPlacing(s *testScope, do func() error) error {
+func retryPlacing(do func() error) error {
 	return retry.OnError(retry.DefaultBackoff, func(error) bool { return true }, do)
 }
 

@@ -199,8 +199,7 @@ func expectSelfServiceDeniedWithoutOperator(t *testing.T, s *testScope, jane tes
 
 func TestSelfServiceOnly(t *testing.T) {
 	t.Parallel()
-	cluster := borrowClusterWithoutOperator(t)
-	require.NoError(t, cluster.startOperator(t.Context(), "--self-service-only"))
+	cluster := borrowCluster(t, "--self-service-only")
 	s := newScope(t, cluster)
 	s.createSpace("other", "")
 	space := createSelfService(s, "sandbox", v1alpha1.SelfService{NamePattern: "*"})
