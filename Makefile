@@ -52,7 +52,7 @@ UNIT := $$(go list ./... | grep -v -e /test/cli -e /test/demo -e /test/integrati
 	-e /test/node -e /test/e2e)
 
 .PHONY: test
-test: ## Run what finds most mistakes soonest, in ten minutes, on one control plane; needs neither root nor a node
+test: ## Run what finds most mistakes soonest, with one version of Kubernetes; needs neither root nor a node
 	@$(SUITE) stages build vet language verify unit cli demo integration
 
 .PHONY: test-all
