@@ -108,25 +108,12 @@ func isNotAdopted(misplaced error) bool {
 	return is
 }
 
-// templateNames names the templates that declare something. Templates that declare nothing are not named, so that
-// creating or deleting one changes the report of no namespace that has another template.
 func templateNames(templates []*v1alpha1.NamespaceTemplate) string {
 	names := make([]string, 0, len(templates))
 	for _, template := range templates {
-		if !declaresNothing(template) {
-			names = append(names, template.Name)
-		}
-	}
-	if len(names) == 0 {
-		return "templates that declare nothing"
+		names = append(names, template.Name)
 	}
 	return strings.Join(names, ", ")
-}
-
-func declaresNothing(template *v1alpha1.NamespaceTemplate) bool {
-	spec := template.Spec
-	return len(spec.Templates) == 0 && len(spec.Sources) == 0 && spec.NamespaceMetadata == nil &&
-		len(spec.Overlays) == 0 && len(spec.Authoritative) == 0
 }
 
 // hasSameFindings reports whether two reports differ in nothing but the pending initializers, and whether failures are

@@ -184,8 +184,7 @@ func TestReportOf(t *testing.T) {
 		"all objects are applied": {
 			templates: []*v1alpha1.NamespaceTemplate{template("t")},
 			want: Report{
-				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated,
-				Message: "0 objects of templates that declare nothing",
+				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated, Message: "0 objects of t",
 			},
 			state: Populated,
 		},
@@ -193,8 +192,7 @@ func TestReportOf(t *testing.T) {
 			templates: []*v1alpha1.NamespaceTemplate{template("t")},
 			findings:  []populate.Finding{finding(populate.Info, populate.FindingDriftCorrected, "y")},
 			want: Report{
-				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated,
-				Message: "0 objects of templates that declare nothing",
+				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated, Message: "0 objects of t",
 			},
 			state: Populated,
 		},
@@ -203,7 +201,7 @@ func TestReportOf(t *testing.T) {
 			findings:  []populate.Finding{drifted},
 			want: Report{
 				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated,
-				Message: "0 objects of templates that declare nothing; configmap/x: drifted: y",
+				Message: "0 objects of t; configmap/x: drifted: y",
 			},
 			state: Drifted,
 		},
@@ -212,7 +210,7 @@ func TestReportOf(t *testing.T) {
 			findings:  []populate.Finding{finding(populate.Warning, populate.FindingFailed, "no"), drifted},
 			want: Report{
 				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated,
-				Message: "0 objects of templates that declare nothing; configmap/x: no; configmap/x: drifted: y",
+				Message: "0 objects of t; configmap/x: no; configmap/x: drifted: y",
 			},
 			state: Failed, failures: 1,
 		},
