@@ -118,7 +118,7 @@ func TestWorkflow(t *testing.T) {
 	require.Equal(t, packages, strings.Fields(installed[1]))
 
 	script := read(t, "../../.ci/run")
-	for _, name := range strings.Fields(listed[1]) {
+	for name := range strings.FieldsSeq(listed[1]) {
 		if !slices.Contains([]string{"golang", "git", "make"}, name) { // without them, it does not run
 			require.Regexp(t, `(?m)\bneed \S+ `+name+"$", script)
 		}

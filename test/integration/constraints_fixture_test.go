@@ -21,15 +21,15 @@ func (s constraintFixture) listPods(namespace, app string) []corev1.Pod {
 	return pods.Items
 }
 
-// createSCCRole creates a ClusterRole with the verb use on a constraint.
-func (s constraintFixture) createSCCRole(constraint string) string {
+// createPrivilegedRole creates a ClusterRole with the verb use on the constraint privileged.
+func (s constraintFixture) createPrivilegedRole() string {
 	s.t.Helper()
 	require.NoError(s.t, s.client.Create(s.t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: s.name(constraint)},
+		ObjectMeta: metav1.ObjectMeta{Name: s.name("privileged")},
 		Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"securitycontextconstraints"},
-			ResourceNames: []string{constraint}, Verbs: []string{"use"},
+			ResourceNames: []string{"privileged"}, Verbs: []string{"use"},
 		}},
 	}))
-	return s.name(constraint)
+	return s.name("privileged")
 }

@@ -70,7 +70,7 @@ func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 		raised := `[{"op": "add", "path": "/priority", "value": 7}]`
 		_, err := s.kubectl(t.Context(), "", "patch", "scc", "privileged", "--type=json", "--patch", raised)
 		require.NoError(t, err)
-		s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createSCCRole("privileged"),
+		s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createPrivilegedRole(),
 			accountSubject(ns, "default"))
 		s.eventually(func(c *assert.CollectT) {
 			assert.NoError(c,
@@ -107,7 +107,7 @@ func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 	})
 }
 
-// roleBindingName returns the name of the RoleBinding in a namespace to the role of createSCCRole.
+// roleBindingName returns the name of the RoleBinding in a namespace to the role of createPrivilegedRole.
 func roleBindingName(s *testScope, namespace, constraint string) string {
 	s.t.Helper()
 	list := &rbacv1.RoleBindingList{}

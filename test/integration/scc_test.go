@@ -104,7 +104,7 @@ func newPodAuthors(t *testing.T) podAuthors {
 		{APIGroups: []string{"", "apps", "batch"}, Resources: []string{"*"}, Verbs: []string{"*"}},
 	}
 	require.NoError(t, s.client.Update(t.Context(), role))
-	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createSCCRole("privileged"), userSubject("operator"))
+	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createPrivilegedRole(), userSubject("operator"))
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, p.admin.Create(t.Context(), newPod(ns, "x", makesPrivileged), client.DryRunAll))
 		err := p.jane.Create(t.Context(), newPod(ns, "x", makesPrivileged), client.DryRunAll)
@@ -321,7 +321,7 @@ func TestSCCStrictFlagsRestrictPodsAndExec(t *testing.T) {
 		err := operator.Create(t.Context(), newPod(ns, "x", makesPrivileged), client.DryRunAll)
 		assert.ErrorContains(c, err, "constraint privileged: not usable", "the service account lacks the permission")
 	})
-	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createSCCRole("privileged"),
+	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createPrivilegedRole(),
 		accountSubject(ns, "default"))
 	pod := newPod(ns, "p", makesPrivileged)
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, operator.Create(t.Context(), pod.DeepCopy())) })

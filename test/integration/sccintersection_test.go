@@ -30,7 +30,7 @@ func TestSCCIntersectionNeedsBothSubjects(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) {
 		assert.ErrorContains(c, jane.Create(t.Context(), newPod(ns, "p", makesPrivileged), client.DryRunAll), denied)
 	})
-	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createSCCRole("privileged"),
+	s.bindRole(ns, v1alpha1.ClusterRoleKind, s.createPrivilegedRole(),
 		rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "system:serviceaccounts:" + ns})
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, jane.Create(t.Context(), newPod(ns, "p", makesPrivileged), client.DryRunAll))

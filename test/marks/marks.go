@@ -1,6 +1,6 @@
 // Package marks says in a test which runs of the suite it belongs to. Each function is called first in a test, so that
-// the package suite finds the mark in the source. A test without a mark belongs to make test only, which runs it with the
-// default version of Kubernetes.
+// the package suite finds the mark in the source. A test without a mark belongs to make test only, which runs it
+// with the default version of Kubernetes.
 package marks
 
 import (
@@ -18,7 +18,8 @@ func OnEveryVersion(t testing.TB) {
 	t.Attr("versions", "every")
 }
 
-// Since is like OnEveryVersion for versions from the given one on, such as "1.36". On an older version it skips the test.
+// Since is like OnEveryVersion for versions from the given one on, such as "1.36". On an older version it skips
+// the test.
 func Since(t testing.TB, version string) {
 	t.Helper()
 	t.Attr("versions", "since "+version)
@@ -56,8 +57,8 @@ func skipIf(t testing.TB, lacks string) {
 	}
 }
 
-// AtLeast reports whether a version of Kubernetes, such as 1.36.3, is the minimum, such as 1.36, or newer. A part that is
-// not a number counts as 0.
+// AtLeast reports whether a version of Kubernetes, such as 1.36.3, is the minimum, such as 1.36, or newer. A part
+// that is not a number counts as 0.
 func AtLeast(version, minimum string) bool {
 	return compare(version, minimum) >= 0
 }
@@ -87,8 +88,8 @@ func number(part string) int {
 
 // Mark is what a test says about itself.
 type Mark struct {
-	// Since is the oldest version of Kubernetes besides the default one that the test runs with: "0" is every version, and
-	// "" is none.
+	// Since is the oldest version of Kubernetes besides the default one that the test runs with: "0" is every
+	// version, and "" is none.
 	Since                     string
 	Thorough, Node, InBrowser bool
 }
@@ -114,8 +115,8 @@ func (m Mark) String() string {
 	return strings.Join(all, " ")
 }
 
-// Selects reports whether a test with the mark belongs to a run: "quick", "thorough", "node", "browser", or a version of
-// Kubernetes.
+// Selects reports whether a test with the mark belongs to a run: "quick", "thorough", "node", "browser", or a
+// version of Kubernetes.
 func (m Mark) Selects(run string) (bool, error) {
 	switch run {
 	case "quick":

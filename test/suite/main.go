@@ -1,8 +1,8 @@
 // Command suite runs the project's tests and checks.
 //
 //	suite stages TARGET...         runs make for one target after the other, and prints a summary
-//	suite test RUN [FLAG|PACKAGE]  runs go test for the tests of a run: quick, thorough, node, browser, or a version of
-//	                               Kubernetes; a test of the run that is skipped, or does not run, is a failure
+//	suite test RUN [FLAG|PACKAGE]  runs go test for the tests of a run: quick, thorough, node, browser, or a version
+//	                               of Kubernetes; a test of the run that is skipped, or does not run, is a failure
 //	suite marks [-update]          checks that marks.txt lists the marked tests, or writes it
 package main
 
@@ -17,15 +17,15 @@ import (
 )
 
 func main() {
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer cancel()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string) error {
+func run(args []string) error {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
 	switch {
 	case len(args) > 1 && args[0] == "stages":
 		return runStages(ctx, args[1:], os.Stdout)

@@ -59,7 +59,8 @@ func scan(packages []testPackage) (map[test]marks.Mark, error) {
 	found := map[test]marks.Mark{}
 	for _, p := range packages {
 		for _, file := range append(slices.Clone(p.TestGoFiles), p.XTestGoFiles...) {
-			parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
+			path := filepath.Join(p.Dir, file)
+			parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 			if err != nil {
 				return nil, err
 			}

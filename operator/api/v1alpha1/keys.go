@@ -5,8 +5,8 @@ const (
 	// TemplateNameLabel on a populated object names the NamespaceTemplate that declares it.
 	TemplateNameLabel = "policy/namespace-template-name"
 
-	// TemplateApplyAnnotation on a NamespaceTemplate switches it off if its value is TemplateApplyDisable. The only other
-	// value is TemplateApplyEnable.
+	// TemplateApplyAnnotation on a NamespaceTemplate switches it off if its value is TemplateApplyDisable. The only
+	// other value is TemplateApplyEnable.
 	TemplateApplyAnnotation = "policy/namespace-template-apply"
 	TemplateApplyDisable    = "disable"
 	TemplateApplyEnable     = "enable"

@@ -2,6 +2,7 @@ package populate
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -84,9 +85,7 @@ func narrow(earlier, newest Object) (*Object, error) {
 	}
 	narrowed := earlier
 	narrowed.Unstructured = earlier.DeepCopy()
-	for field, value := range content {
-		narrowed.Object[field] = value
-	}
+	maps.Copy(narrowed.Object, content)
 	if reflect.DeepEqual(narrowed.Object, earlier.Object) {
 		return &earlier, nil
 	}
@@ -96,8 +95,8 @@ func narrow(earlier, newest Object) (*Object, error) {
 	return &narrowed, nil
 }
 
-// narrowBinding returns the subjects that both RoleBindings have, or nil if they have none in common. RoleBindings that
-// bind different roles have nothing in common.
+// narrowBinding returns the subjects that both RoleBindings have, or nil if they have none in common. RoleBindings
+// that bind different roles have nothing in common.
 func narrowBinding(earlier, newest *unstructured.Unstructured) (map[string]any, error) {
 	var before, after rbacv1.RoleBinding
 	if err := readAs(earlier, &before); err != nil {
@@ -195,7 +194,9 @@ func commonRules(rule rbacv1.PolicyRule, others []rbacv1.PolicyRule) []rbacv1.Po
 	for _, other := range others {
 		common, isEmpty := commonRule(rule, other)
 		switch {
-		case isEmpty || slices.ContainsFunc(all, func(r rbacv1.PolicyRule) bool { return reflect.DeepEqual(r, common) }):
+		case isEmpty || slices.ContainsFunc(all, func(rule rbacv1.PolicyRule) bool {
+			return reflect.DeepEqual(rule, common)
+		}):
 		case reflect.DeepEqual(common, rule):
 			return []rbacv1.PolicyRule{rule}
 		default:

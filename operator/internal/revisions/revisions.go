@@ -1,6 +1,6 @@
-// Package revisions reads the revisions of templates that are in force. Namespaces have earlier revisions of a template
-// while a change of it is rolled out, which may be paused or stopped for weeks. So code that asks what a template
-// selects, declares, sets or renders asks InForce, and never the stored spec alone.
+// Package revisions reads the revisions of templates that are in force. Namespaces have earlier revisions of a
+// template while a change of it is rolled out, which may be paused or stopped for weeks. So code that asks what a
+// template selects, declares, sets or renders asks InForce, and never the stored spec alone.
 //
 // The operator writes a revision into the status of a template before any namespace gets it, by a write that is denied
 // if the template has changed meanwhile. So the status of each stored version of a template names all revisions that
@@ -84,7 +84,8 @@ func (r *Reader) InForce(
 			earlier.Spec.Rollout = &v1alpha1.Rollout{Waves: revision.Waves}
 		}
 		isKnown := func(other *v1alpha1.NamespaceTemplate) bool {
-			return equality.Semantic.DeepEqual(wavesOf(other), wavesOf(&earlier)) && PopulateSame(other.Spec, earlier.Spec)
+			return equality.Semantic.DeepEqual(wavesOf(other), wavesOf(&earlier)) &&
+				PopulateSame(other.Spec, earlier.Spec)
 		}
 		if !slices.ContainsFunc(all, isKnown) {
 			all = append(all, &earlier)

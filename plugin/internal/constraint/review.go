@@ -212,7 +212,9 @@ func (o *review) reviewObject(
 		Usable: func(constraint *v1alpha1.SecurityContextConstraints, subject string) bool {
 			who := by
 			if subject == scc.ServiceAccountSubject {
-				who = creator{scc.AccountRequester(pod.Namespace, pod.Spec.ServiceAccountName, env.isIntersection), false}
+				who = creator{
+					scc.AccountRequester(pod.Namespace, pod.Spec.ServiceAccountName, env.isIntersection), false,
+				}
 			}
 			allowed, err := env.mayUse(ctx, constraint, pod.Namespace, who)
 			unread = cmp.Or(unread, err)
