@@ -230,9 +230,11 @@ func TestClaims(t *testing.T) {
 	tests := ""
 	files, err := filepath.Glob(filepath.Join(root, "test", "*", "*_test.go"))
 	require.NoError(t, err)
-	more, err := filepath.Glob(filepath.Join(root, "operator", "engine", "*", "*_test.go"))
-	require.NoError(t, err)
-	files = append(files, more...)
+	for _, folder := range []string{"operator/*", "operator/engine/*", "operator/internal/*"} {
+		more, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+		require.NoError(t, err)
+		files = append(files, more...)
+	}
 	for _, file := range files {
 		tests += read(t, file)
 	}
