@@ -13,8 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// lentClusters is the number of clusters that tests borrow. Borrowers of a single one would wait for each other longer
-// than all other tests take.
+// lentClusters is the number of clusters that tests borrow. With a single one, borrowers would wait for each other more.
 const lentClusters = 2
 
 // lender lends clusters, each to one test at a time. It starts a cluster when a test first needs it.

@@ -328,7 +328,7 @@ func TestAdmissionOfTemplatesRejectsLargeSelectors(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	for name, change := range map[string]func(*metav1.LabelSelector){
 		"expressions": func(selector *metav1.LabelSelector) {
-			for i := range 10_000 {
+			for i := range 37_000 {
 				selector.MatchExpressions = append(selector.MatchExpressions,
 					metav1.LabelSelectorRequirement{
 						Key: fmt.Sprintf("k%d", i), Operator: metav1.LabelSelectorOpDoesNotExist,
@@ -350,7 +350,8 @@ func TestAdmissionOfTemplatesRejectsLargeSelectors(t *testing.T) {
 	} {
 		slow := s.newTemplate("slow", configMap("a", "v"))
 		change(slow.Spec.Namespaces.LabelSelector)
-		require.True(t, apierrors.IsInvalid(s.client.Create(t.Context(), slow)), name)
+		err := s.client.Create(t.Context(), slow)
+		require.True(t, apierrors.IsInvalid(err), "%s: %.300v", name, err)
 		initialization := &v1alpha1.NamespaceInitializationConfiguration{
 			ObjectMeta: metav1.ObjectMeta{Name: s.name("slow")},
 		}
