@@ -131,9 +131,9 @@ helm: control-plane ## Run the tests of the Helm chart
 
 # The time limit is for the release that krew/release compiles for all platforms, at first without anything in the cache.
 .PHONY: thorough
-thorough: control-plane ## Run the tests that take long: a release, faults, escalations, scale, programs of the control plane
+thorough: control-plane ## Run the tests that take long or need a control plane of their own: a release, faults, restarts, escalations, scale
 	$(SUITE) test quick -count=1 -timeout=20m ./test/controlplane/... ./test/scale
-	$(SUITE) test thorough -count=1 -timeout=40m ./...
+	$(SUITE) test thorough -count=1 -timeout=40m -parallel=4 ./...
 
 .PHONY: browser
 browser: ## Run the tests of pages; needs Chromium or Chrome

@@ -219,6 +219,7 @@ func TestAdmissionRequiresOptOutVerb(t *testing.T) {
 
 func TestAdmissionOptsOutNamespacesOfListedUsers(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)

@@ -101,6 +101,7 @@ func waitNotAdopted(s *testScope, ns *corev1.Namespace, tree string) {
 // A namespace that existed before a tree declares it keeps all its objects until it is adopted.
 func TestTreeDoesNotManageExistingNamespacesUntilAdopted(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	root, team := s.name("root"), s.name("team")
@@ -250,6 +251,7 @@ func createInitializedNamespaceIn(s *testScope, short, space string) *corev1.Nam
 
 // Namespaces that the tree creates while the operator is down belong to the tree; namespaces that existed do not.
 func TestTreeAppliedWithoutOperatorManagesOnlyNewNamespaces(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	root := s.name("root")

@@ -62,6 +62,7 @@ const attributesWebhook = "attributes.policy.nstpl.dev"
 // The API server calls the webhook only for requests that change a protected attribute. Without rules, the webhook does
 // not exist.
 func TestAttributeWebhookIsCalledOnlyForProtectedAttributes(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
@@ -439,6 +440,7 @@ func TestAttributeRulesCannotWeakenOthers(t *testing.T) {
 
 // While a rule is enforced, no write circumvents it, whichever other rules are created and deleted meanwhile.
 func TestAttributesAreEnforcedForConcurrentWrites(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	const writers, rounds = 6, 6
 	cluster := borrowCluster(t)
@@ -507,6 +509,7 @@ func TestAttributesAreEnforcedForConcurrentWrites(t *testing.T) {
 
 // Without the operator, writes that change a protected attribute are denied, and all others are allowed.
 func TestAttributesFailClosedWithoutOperator(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
@@ -654,6 +657,7 @@ func (s systemScope) expectDenials(t *testing.T, attempt string) {
 // Without the operator, pods of its namespace and of kube-system can be replaced and nodes can register, even if their
 // attributes are protected.
 func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newSystemScope(t)
 
@@ -676,6 +680,7 @@ func TestAttributesAllowSystemPodsAndNodesWithoutOperator(t *testing.T) {
 
 // These are the two examples of the source document "Protected attributes", as manifests/samples contains them.
 func TestAttributeSamplesRestrictImagesAndServices(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)

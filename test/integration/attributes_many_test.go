@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // manyRules returns rules of the cluster about a label each.
@@ -95,6 +96,7 @@ func tryViolation(s *testScope, user client.Client, namespace, label string) err
 // A rule is enforced at every moment while hundreds of others are created and deleted. Their webhooks are written a few
 // times, and each of them is enforced once its condition says so. The other webhooks are not written at all.
 func TestManyAttributeRulesComeAndGo(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	const number = 300
 	cluster := borrowCluster(t)
@@ -150,6 +152,7 @@ func TestManyAttributeRulesComeAndGo(t *testing.T) {
 // A rule is enforced at every moment while the operator takes over a cluster from a version that had one configuration
 // for all webhooks.
 func TestAttributeWebhooksMoveToTheirConfiguration(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)

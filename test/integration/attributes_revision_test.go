@@ -11,10 +11,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // The copy of a StatefulSet in a ControllerRevision is protected like the StatefulSet.
 func TestAttributesOfControllerRevisionsAreProtected(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	ns := s.createNamespace("a").Name

@@ -23,6 +23,7 @@ import (
 // for lists of templates do they match more.
 func TestAPIServerAndEngineReadTheSameAttributes(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	const rounds = 120
 	cluster := borrowCluster(t)

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // treePolicyKinds are the kinds that the templates of trees are authoritative for.
@@ -39,6 +40,7 @@ func clusterAdminBinding(namespace, name string) *rbacv1.RoleBinding {
 
 // TestAuthoritativeTemplateDeletesOtherObjects follows the table "Namespace Scoped Policies" of the Git User Guide.
 func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	s.createSpace("a", "", "pods", "50")

@@ -11,10 +11,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // A kind whose conversion webhook is unreachable cannot be listed, although its objects exist.
 func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")
@@ -57,6 +59,7 @@ func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 // A kind whose conversion webhook accepts connections and does not answer delays only the templates that declare it.
 // Before, a start waited until the list had timed out, which takes ten seconds.
 func TestNamespacesDoNotWaitForAKindThatTheirTemplatesDoNotDeclare(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // certificateAuthority signs client certificates.
@@ -95,6 +97,7 @@ users:
 
 // With a CA for client certificates, the webhooks answer only requests with the API server's certificate.
 func TestWebhooksRequireTheAPIServersCertificate(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	dir := t.TempDir()
 	clients := newAuthority(t)

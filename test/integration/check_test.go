@@ -10,6 +10,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"nstpl.dev/nstpl/plugin"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // checkReport has the fields of the output of kubectl nstpl check -o json that tests need.
@@ -44,6 +45,7 @@ func (r *checkReport) messages(status string) map[string]string {
 // kubectl nstpl check finds nothing wrong with an installation, and then a template that cannot be populated, the
 // operator that is killed, and a policy that is deleted. It stores nothing.
 func TestCheckFindsWhatIsWrong(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t, "--leader-elect=true")
 	s := newScope(t, cluster)

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // correctionLimit is the longest time until drift is corrected. The goal is one second on an idle machine, which make
@@ -180,6 +181,7 @@ func testDriftIsCorrected(t *testing.T, object *unstructured.Unstructured, way s
 // The watch of an operator that was suspended while the API server restarted is too old, so the operator lists again. It
 // corrects what changed meanwhile.
 func TestDriftDuringAnExpiredWatchIsCorrected(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	declared := documents(configMap("edited", "v"), configMap("deleted", "v"), configMap("same", "v"))

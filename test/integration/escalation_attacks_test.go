@@ -211,6 +211,7 @@ func roleOverlay(path, value string) []v1alpha1.Overlay {
 // names of Roles contain the scope's id, because Roles that several templates declare are tested elsewhere.
 func TestBindingNeverGrantsMoreThanItsAuthorHolds(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	for name, attack := range bindingAttacks {
@@ -269,6 +270,7 @@ func runBindingAttack(s *testScope, attack bindingAttack) {
 // no moment do they grant more than the declared Role and ClusterRole.
 func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	recorder := newRecorder(t, s.testCluster, s.id, rbacKinds...)
@@ -310,6 +312,7 @@ func TestBindingGrantsWhatItsAuthorHolds(t *testing.T) {
 // name or by creation. Their binding is populated.
 func TestRoleOfAnotherTemplateIsNotBound(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // createOnlyRules are the permissions of the create-author besides writing templates.
@@ -146,6 +147,7 @@ func TestAuthorsNeedNoFurtherRightsWhenObjectsStay(t *testing.T) {
 
 // Authors need the permission to patch a template whose objects their template overrides.
 func TestOverridingATemplateRequiresPatchOnIt(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	s.createTemplate("a", configMap("existing", "v"))

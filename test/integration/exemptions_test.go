@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 var exemptionsRule = policyRule("get list watch create update patch delete", v1alpha1.GroupVersion.Group,
@@ -456,6 +457,7 @@ func TestTemplatesDeclareNoExemptions(t *testing.T) {
 // An operator that starts does not undo what is exempt, also if a template changed and an exemption was written while no
 // operator was running, and it ends those that expired meanwhile.
 func TestExemptionsHoldAfterARestart(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	template := s.createTemplate("t", documents(configMap("a", "1"), configMap("b", "1"), configMap("c", "1")))

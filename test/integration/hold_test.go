@@ -107,6 +107,7 @@ func TestHoldAsksClientsToRetry(t *testing.T) {
 
 func TestHoldIsNotCalledForInitializedNamespaces(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
@@ -125,6 +126,7 @@ func TestHoldIsNotCalledForInitializedNamespaces(t *testing.T) {
 
 func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
@@ -172,6 +174,7 @@ func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 // Many users create a namespace and at once an object in it, and all of them succeed.
 func TestHoldServesManyUsersAtOnce(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	const users = 500
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)

@@ -187,6 +187,7 @@ func TestInitializersAreAwaitedWithoutTemplates(t *testing.T) {
 
 func TestInitializerTimeoutsFollowTheFailurePolicy(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -273,6 +274,7 @@ func TestInitializationConfigurationReportsAccepted(t *testing.T) {
 
 func TestInitializationContinuesAfterOperatorRestart(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	s.createTemplate("defaults", configMap("settings", "v"))
@@ -464,6 +466,7 @@ func TestInitializationCanBeRestartedByAnAdministrator(t *testing.T) {
 // The operator populates the oldest namespaces first, as far as its number of workers allows.
 func TestInitializationFollowsCreationOrder(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	const namespaces, workers = 60, 16
 	s := newScope(t, borrowCluster(t))

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // everyKind has an object of each kind of nstpl whose status is derived from the object itself.
@@ -116,6 +117,7 @@ func patchObject(s *testScope, object *unstructured.Unstructured, patch string) 
 
 // Tools that know kstatus, such as kubectl wait, Flux and Argo CD, understand every kind alike.
 func TestEveryKindHasKstatus(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	_, err := s.kubectl(t.Context(), everyKind, "apply", "--filename", "-")
@@ -168,6 +170,7 @@ func resourceOf(s *testScope, object *unstructured.Unstructured) string {
 
 // Objects that are not in force say whether the operator still works on them, or a person must act.
 func TestKindsThatAreNotReadyShowWhoActs(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	objects := parseYAML(t, everyKind)

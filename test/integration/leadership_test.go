@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // leaseHolder returns the identity of the leading replica, or an empty string if no replica leads.
@@ -40,6 +41,7 @@ func waitOtherLeaseHolder(s *testScope, than string) {
 
 // A leader that was suspended until another replica led writes nothing afterwards.
 func TestSuspendedLeaderWritesNothing(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowClusterWithoutOperator(t)
 	through := newProxy(t, cluster, "suspended")
@@ -86,6 +88,7 @@ func TestSuspendedLeaderWritesNothing(t *testing.T) {
 
 // A new leader writes nothing until its caches, which may be late, contain everything that the previous leader knew.
 func TestStandbyWithLateWatchesUndoesNothing(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t, "--leader-elect=true")
 	s := newScope(t, cluster)

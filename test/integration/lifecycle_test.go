@@ -21,6 +21,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/audit"
+	"nstpl.dev/nstpl/test/marks"
 	"nstpl.dev/nstpl/test/operator"
 )
 
@@ -231,6 +232,7 @@ func (r restartScope) waitCorrected(born *corev1.Namespace) {
 
 // An operator that starts corrects what changed while it was down, and does not write objects that are as declared.
 func TestRestartWritesOnlyChanges(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	r := newRestartScope(t)
 	r.driftAndBreak()
@@ -268,6 +270,7 @@ func TestRestartWritesOnlyChanges(t *testing.T) {
 // An operator that is killed repeatedly while namespaces are created and the template changes reaches the same state as
 // an undisturbed one, and writes nothing after that.
 func TestOperatorRecoversFromRepeatedKills(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	random := rand.New(rand.NewPCG(2, 3))
@@ -330,6 +333,7 @@ const leaseTakeover = 45 * time.Second
 // Only one of two replicas writes. The other one takes over when the leader dies, and at once when the leader is
 // stopped, and requests are answered all the time.
 func TestStandbyTakesOverFromTheLeader(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t, "--leader-elect=true")
 	s := newScope(t, cluster)

@@ -431,6 +431,7 @@ func TestNamespaceMetadataCannotBeForged(t *testing.T) {
 // Templates that are stored without vetting, of which each selects by the label that the one before sets, select in
 // circles nowhere: no label is set by which a template selects.
 func TestTemplatesDoNotSelectInCircles(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	for _, ring := range []int{2, 3} {
@@ -469,6 +470,7 @@ func TestTemplatesDoNotSelectInCircles(t *testing.T) {
 }
 
 func TestARestartWritesNoNamespaceMetadata(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	label := s.name("label")

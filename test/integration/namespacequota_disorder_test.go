@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // lastNamespace is the short name of the namespace that is created last.
@@ -74,6 +75,7 @@ func watchNamespaces(s *testScope, limits map[int][]string) <-chan []string {
 // suspended, and the other one is killed and started again. At no time do more namespaces exist than the limits allow,
 // and in the end as many can.
 func TestNamespaceQuotaIsExactInDisorder(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	const users, steps, inChild, inRoot = 6, 30, 4, 8
 	cluster := borrowClusterWithoutOperator(t)

@@ -23,6 +23,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/quota"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // isLargeNamespaceQuota makes TestNamespaceQuotaIsExactUnderLoad create 1,000 namespaces by 50 users.
@@ -54,6 +55,7 @@ func expectCreatorExceeded(t *testing.T, err error, creator string, used, limit 
 // Two replicas allow exactly as many namespaces as the limits of two levels and the limit per creator do, even if many
 // users create them at once and one replica is killed.
 func TestNamespaceQuotaIsExactUnderLoad(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	users, attempts, inChild, inRoot := 8, 5, 20, 50
 	if *isLargeNamespaceQuota {
@@ -171,6 +173,7 @@ func moveNamespaceAs(s *testScope, as client.Client, short, space string) error 
 }
 
 func TestNamespaceQuota(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	alice, bob := s.newAllVerbsClient("alice"), s.newAllVerbsClient("bob")
@@ -417,6 +420,7 @@ func generatedName(s *testScope, space string) string {
 }
 
 func TestNamespaceQuotaPerCreator(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	group := s.name("leads")
@@ -494,6 +498,7 @@ func TestNamespaceQuotaPerCreator(t *testing.T) {
 
 // While no replica answers, namespaces are put into no policyspace with a limit, and everything else goes on.
 func TestNamespaceQuotaWithoutOperator(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	s.createLimitedSpace(s.newSpace("root", "", countNamespaces, "4"))
@@ -522,6 +527,7 @@ func TestNamespaceQuotaWithoutOperator(t *testing.T) {
 
 // The limit of a policyspace that is Ready is enforced, also if the operator ends at that moment.
 func TestNamespaceQuotaIsEnforcedWhenReady(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	s.createLimitedSpace(s.newSpace("first", "", countNamespaces, "1"))
@@ -535,6 +541,7 @@ func TestNamespaceQuotaIsEnforcedWhenReady(t *testing.T) {
 // A request that is denied after the operator has allowed it frees its room. Until then, other requests are asked to try
 // again, since the API server could still store the namespace.
 func TestNamespaceQuotaFreesTheRoomOfLostRequests(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	s.createLimitedSpace(s.newSpace("a", "", countNamespaces, "1"))
@@ -562,6 +569,7 @@ func TestNamespaceQuotaFreesTheRoomOfLostRequests(t *testing.T) {
 
 // A replica whose watches are late allows nothing that the others have used up.
 func TestNamespaceQuotaWaitsForALateReplica(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowClusterWithoutOperator(t)
 	service := newService(t, cluster)

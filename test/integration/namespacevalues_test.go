@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // protectValue protects a label or an annotation, and returns the rule and a user who may set it.
@@ -265,6 +266,7 @@ func TestValuesAreNotRenderedOnceTheirRuleIsDeleted(t *testing.T) {
 
 // The value is decided by the API server even while no operator runs: a change is denied, and rendered values stay.
 func TestValuesWithoutTheOperator(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
@@ -331,6 +333,7 @@ func TestTemplatesCannotRenderWhatTemplatesSet(t *testing.T) {
 // Two or three templates of which each renders what the one before sets may be stored if they are written at the same
 // moment. The operator renders none of them.
 func TestTemplatesInRingsAreNotRendered(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	for _, ring := range []int{2, 3} {

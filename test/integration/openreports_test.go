@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // newOpenReport returns an empty Report of openreports.io with the name that the operator uses.
@@ -56,6 +57,7 @@ func setSettingsKey(s *testScope, ns *corev1.Namespace, value string) {
 }
 
 func TestOpenReports(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowClusterWithoutOperator(t)
 	s := newScope(t, cluster)

@@ -11,11 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // When the API server answers again, the operator handles everything that failed or happened during the outage at once,
 // not after the backoff that has accumulated.
 func TestFailuresAreRetriedWhenTheAPIServerReturns(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowClusterWithoutOperator(t)
 	through := newProxy(t, cluster, "cut-off")

@@ -27,6 +27,7 @@ import (
 
 // The example of the source document works, from the tree to the error for the fourth pod.
 func TestPolicySpaceQuotaLimitsTheSampleTree(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	result, err := hierarchy.Load(os.DirFS("../../manifests/samples/foo-corp"), "foo-corp")
@@ -270,6 +271,7 @@ func TestPolicySpaceQuotaDenialsReserveNothingInAncestors(t *testing.T) {
 
 // Two replicas allow exactly as much as the quota, even if many requests arrive at once and one replica is killed.
 func TestPolicySpaceQuotaIsExactUnderLoad(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	const limit, requests, namespaces = 50, 100, 5
 	cluster := borrowClusterWithoutOperator(t)

@@ -20,6 +20,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // churnPause is the time between two attempts, so that the machine has time for the operator, too.
@@ -176,6 +177,7 @@ func TestPolicySpacesShareUsageWhileNamespacesMove(t *testing.T) {
 // After the root of a tree was renamed, the operator reports which objects of the old name remain, and a prune by both
 // names deletes them.
 func TestPolicySpaceReportsObjectsOfARenamedRoot(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	tree := func(root string) string {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // usageQuotaDamages are changes of the counting ResourceQuota that an administrator can make, or that templates made
@@ -144,6 +145,7 @@ func TestPolicySpaceQuotaObjectIsRepaired(t *testing.T) {
 
 // Damages that happen while the operator is down are repaired when it starts.
 func TestPolicySpaceQuotaObjectIsRepairedAfterARestart(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	spaces, namespaces := map[string]string{}, map[string][2]string{}

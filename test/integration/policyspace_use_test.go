@@ -14,6 +14,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // ofTree returns an object with the label of a tree.
@@ -178,6 +179,7 @@ func TestLabelOfAPolicySpaceThatDoesNotExistIsDenied(t *testing.T) {
 // While no operator answers, nothing is denied for a mistake: a namespace without its policyspace is held until the
 // operator is back and the policyspace exists.
 func TestPolicySpacesCanBeDeletedAndNamedWhileTheOperatorIsDown(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	space := s.createSpace("a", "")

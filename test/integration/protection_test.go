@@ -17,6 +17,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 const (
@@ -160,6 +161,7 @@ func TestProtectedObjectIsNotDeleted(t *testing.T) {
 
 // The protection holds while the operator is down.
 func TestProtectionHoldsWithoutTheOperator(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	s.createTemplate("defaults", protected(t, configMap("settings", "v")))

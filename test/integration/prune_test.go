@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // createForeignObjects creates objects that look like the template's but were not created by the operator. It fails the
@@ -312,6 +313,7 @@ func TestRecreatedObjectBelongsToTheOperator(t *testing.T) {
 
 // A template that cannot be rendered reports that, and its last accepted revision stays in force.
 func TestBrokenTemplatePrunesNothing(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	template := s.createTemplate("defaults", documents(configMap("keep", "v"), configMap("drop", "v")))

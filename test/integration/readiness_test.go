@@ -41,6 +41,7 @@ func TestOnlyTheProbeIsDenied(t *testing.T) {
 
 // A replica that does not lead is not ready before a leader has written the webhooks.
 func TestReplicaIsNotReadyBeforeALeaderHasWrittenTheWebhooks(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowClusterWithoutOperator(t)
 	lease := &coordinationv1.Lease{

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // resetTimeout is the longest time that a reset waits for finalizers and for the deletion of namespaces.
@@ -213,6 +214,7 @@ func (cluster *testCluster) waitNamespacesGone(ctx context.Context, left []diffe
 // TestResetReportsRemainingObjects checks that a reset deletes what a test created, restores what it changed, and names
 // what it cannot delete.
 func TestResetReportsRemainingObjects(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 const tierLabel = "rollout-tier"
@@ -145,6 +146,7 @@ func TestARolloutStopsWhenNamespacesFail(t *testing.T) {
 }
 
 func TestWavesPauseAndResume(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	template := s.createTemplate("a", configValue("one"))
@@ -320,6 +322,7 @@ func TestDisablingATemplateDoesNotCompleteItsRollout(t *testing.T) {
 
 // A template that cannot be compiled any more does not change what it populated, nor keep new namespaces closed.
 func TestTheLastAcceptedRevisionStaysInForce(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	template := s.createTemplate("a", configValue("one"))
@@ -339,6 +342,7 @@ func TestTheLastAcceptedRevisionStaysInForce(t *testing.T) {
 // A user who may write ControllerRevisions in their own namespace, and templates without any other right, cannot have
 // the operator apply a revision that was not vetted.
 func TestRevisionsOfOthersAreIgnored(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	template := s.newTemplate("a", configValue("one"))

@@ -14,6 +14,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/scc"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // ownIDConstraints has a constraint that all may use and that gives each service account an ID of its own, and a laxer
@@ -107,6 +108,7 @@ func parseID(t *testing.T, text string) int64 {
 }
 
 func TestSCCGivesEachServiceAccountAnID(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newAccountScope(t)
 
@@ -198,6 +200,7 @@ func TestSCCGivesEachServiceAccountAnID(t *testing.T) {
 
 // Not even an administrator changes the ID of a service account, whether the operator runs or not.
 func TestSCCIDsOfServiceAccountsAreGuarded(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newAccountScope(t)
 	victim := s.waitID("default")

@@ -35,6 +35,7 @@ func annotationPatch(key, value string) client.Patch {
 // Every update that admission checks records the constraint that admits the pod, even if the update sets another one.
 func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name
@@ -125,6 +126,7 @@ func roleBindingName(s *testScope, namespace, constraint string) string {
 // operator.
 func TestSCCRecordCannotBeChangedThroughSubresources(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name
@@ -234,6 +236,7 @@ func runsHostProcess(spec *corev1.PodSpec) {
 
 // Windows pods are restricted like Linux pods.
 func TestSCCRestrictsWindowsPods(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newSCCScope(t)
 	ns := s.createNamespace("a").Name

@@ -14,6 +14,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/scc"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 func newServiceAccount(namespace, name string) *corev1.ServiceAccount {
@@ -65,6 +66,7 @@ func (r referenceScope) tryPod(namespace, account string) error {
 // A ServiceAccount or namespace that is created again does not inherit the constraints of the deleted one, even if the
 // operator was down at the deletion.
 func TestSCCReferencesToDeletedAccountsAreRemoved(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newSCCScope(t)
 	a, b := s.createNamespace("a").Name, s.createNamespace("b").Name

@@ -128,6 +128,7 @@ func (s podAuthors) withT(t *testing.T) podAuthors {
 
 func TestSCCAdmitsPodsByConstraints(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	authors := newPodAuthors(t)
 	for _, test := range []struct {
@@ -276,6 +277,7 @@ func (s podAuthors) checkExec() {
 
 // Without constraints, the webhooks for pods do not exist. They are never called for exempt namespaces.
 func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newSCCScope(t)
 	hooks := func() (names []string) {
@@ -311,6 +313,7 @@ func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
 // With the stricter flags, both user and service account need the permission, and exec is guarded by the caller's
 // permissions alone.
 func TestSCCStrictFlagsRestrictPodsAndExec(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newSCCScope(t)
 	require.NoError(t, s.operator.Kill())
@@ -342,6 +345,7 @@ func TestSCCStrictFlagsRestrictPodsAndExec(t *testing.T) {
 // A constraint that was stored before its validation existed, and is invalid, does not affect pods that another
 // constraint admits.
 func TestSCCInvalidConstraintDoesNotBlockPods(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newSCCScope(t)
 	definition := `{"spec": {"versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]}}`
@@ -369,6 +373,7 @@ func TestSCCInvalidConstraintDoesNotBlockPods(t *testing.T) {
 
 // A populated namespace is given its ranges in the write that opens it.
 func TestSCCPopulatedNamespaceOpensWithItsRanges(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newSCCScope(t)
 	s.createTemplate("t", configMap("a", "x"))
@@ -385,6 +390,7 @@ func TestSCCPopulatedNamespaceOpensWithItsRanges(t *testing.T) {
 // No two namespaces get the same ranges, even if the operator restarts meanwhile. A new namespace's first pod waits for
 // its ranges.
 func TestSCCAllocationsAreUnique(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	const namespaces = 300
 	s := newSCCScope(t)

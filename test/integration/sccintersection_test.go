@@ -9,11 +9,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // With --scc-match=intersection, both the creator and the service account of a pod need the permission, by a user name,
 // a group or the verb use. Constraints for all users admit pods.
 func TestSCCIntersectionNeedsBothSubjects(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newSCCScope(t)
 	require.NoError(t, s.operator.Kill())

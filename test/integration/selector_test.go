@@ -27,6 +27,7 @@ import (
 // templates that select a namespace, which must be those that Go's selectors find.
 func TestAdmissionSelectsLikeGo(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	const rounds, templates, sets = 14, 9, 36
 	cluster := borrowCluster(t)

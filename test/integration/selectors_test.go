@@ -13,11 +13,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // A request for a template may fail after admission has recorded its selector. The selector stays for as long as the
 // request may take, and is removed then.
 func TestSelectorsOfFailedRequestsExpire(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	addition := func(name string, age time.Duration) map[string]any {

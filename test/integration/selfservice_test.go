@@ -18,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/selfservice"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // createSelfService creates a policyspace with rules for self-service.
@@ -63,6 +64,7 @@ func intoSpace(s *testScope, space string) string {
 }
 
 func TestSelfService(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	require.False(t, hasSelfServiceWebhook(s, t), "it costs nothing while no policyspace has rules")
@@ -198,6 +200,7 @@ func expectSelfServiceDeniedWithoutOperator(t *testing.T, s *testScope, jane tes
 }
 
 func TestSelfServiceOnly(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t, "--self-service-only")
 	s := newScope(t, cluster)
@@ -233,6 +236,7 @@ func TestSelfServiceOnly(t *testing.T) {
 // A user who may change one policyspace, and use the one above it, does not avoid the rules of the one above by moving
 // the policyspace elsewhere, with all its namespaces.
 func TestPolicySpacesStayBelowRules(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	createSelfService(s, "sandbox", v1alpha1.SelfService{NamePattern: s.name("sb-*")})
@@ -300,6 +304,7 @@ func waitTerminating(s *testScope, ns *corev1.Namespace) {
 }
 
 func TestNamespacesExpire(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)

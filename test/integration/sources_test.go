@@ -391,6 +391,7 @@ type: kubernetes.io/service-account-token
 
 // Values of sources are nowhere but in the copies and in the memory of the operator, which has no other Secrets.
 func TestValuesOfSourcesAreShownNowhere(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	vault := newSources(s)
@@ -425,6 +426,7 @@ func TestValuesOfSourcesAreShownNowhere(t *testing.T) {
 // What the API server says about a copy can quote it, whatever its kind: why it denies a write or a deletion, and
 // warnings, which clients log by default.
 func TestMessagesOfTheAPIServerShowNoValuesOfSources(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	policy := func(name, action, operations, object, valid string) string {
@@ -584,6 +586,7 @@ func requireNotInMemory(t *testing.T, pid int, value string) {
 
 // Neither a restart nor an API server that does not answer deletes a copy, and a restart writes nothing.
 func TestCopiesSurviveRestarts(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	vault := newSources(s)

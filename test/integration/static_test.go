@@ -13,10 +13,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // An API server that loads the guards from files enforces them even if an administrator deletes the objects.
 func TestPoliciesOfFilesCannotBeDeleted(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	cluster := newClusterWithoutOperator(t, "--feature-gates=ManifestBasedAdmissionControlConfig=true",
 		"--admission-control-config-file="+writeAdmissionConfiguration(t))

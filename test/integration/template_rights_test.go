@@ -151,6 +151,7 @@ func TestAdmissionOfTemplatesRequiresDeleteOnPrunedKinds(t *testing.T) {
 // template.
 func TestAdmissionOfTemplatesWithoutOperatorAllowsDisabling(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	author := s.newTemplateAuthor("author")
@@ -365,6 +366,7 @@ func TestAdmissionOfTemplatesRejectsLargeSelectors(t *testing.T) {
 // The most expensive selectors that are accepted add a few milliseconds to the creation of a namespace.
 func TestAdmissionOfTemplatesLimitsSelectorCost(t *testing.T) {
 	marks.OnEveryVersion(t)
+	marks.Thorough(t)
 	s := newScope(t, borrowCluster(t))
 	create := func(count int) time.Duration {
 		var fastest time.Duration

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // Only users who may use all templates, such as the operator, can change labels that templates select by through
@@ -184,6 +185,7 @@ func TestTemplateUseIsRequiredForEachOfManyTemplates(t *testing.T) {
 // A user without the verb use never gets a namespace that a guarded template selects: neither right after the template
 // was stored, nor while other templates are written, nor while no operator runs.
 func TestTemplateUseIsRequiredOnceATemplateIsStored(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	jane := s.newUser("jane")
@@ -255,6 +257,7 @@ func isClosed(channel <-chan struct{}) bool {
 
 // The operator restores the record of selectors, while it runs and when it starts.
 func TestTemplateUseIsRequiredAfterTheRecordWasEmptied(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	guarded := s.createTemplate("guarded", configMap("a", "v"), requiresUse)
@@ -284,6 +287,7 @@ func TestTemplateUseIsRequiredAfterTheRecordWasEmptied(t *testing.T) {
 
 // The API server knows the parameters of the policies at once after a restart, and denies no request for their sake.
 func TestNamespacesAreCreatedAfterAPIServerRestarts(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	template := s.createTemplate("defaults", configMap("a", "0"), continuesAfterFailures)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 func TestTrialFindsAllMistakesAtOnce(t *testing.T) {
@@ -310,6 +311,7 @@ func TestTrialRequestsEachObjectOnce(t *testing.T) {
 // If the API server cannot decide about an object, the request is denied and can be repeated. A template can always be
 // disabled and deleted.
 func TestTrialThatCannotBeMade(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	template := s.createTemplate("stored", configMap("stored", "v"))

@@ -13,6 +13,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // objectUIDs returns the UIDs of the objects in a namespace whose kinds the test populates.
@@ -42,6 +43,7 @@ func objectUIDs(s *testScope, namespace string) map[string]types.UID {
 // The test uninstalls as docs/operations.md describes: first the CustomResourceDefinitions, while the operator removes
 // its finalizers, and then everything else. Populated objects stay, whatever the deletionPolicy of their templates.
 func TestUninstallKeepsPopulatedObjects(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, newTestCluster(t))
 	folder, _, err := controlplane.Manifests(controlplane.Version())

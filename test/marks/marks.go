@@ -28,8 +28,8 @@ func Since(t testing.TB, version string) {
 	}
 }
 
-// Thorough marks a test that takes long and finds few mistakes that others do not find. make test leaves it to
-// make test-all.
+// Thorough marks a test that needs a control plane of its own, or that takes long and finds few mistakes that others do
+// not find. make test leaves it to make test-all.
 func Thorough(t testing.TB) {
 	t.Helper()
 	t.Attr("thorough", "true")
