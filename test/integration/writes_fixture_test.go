@@ -27,10 +27,15 @@ const undeclaredName = "undeclared"
 // because their roleRef changed.
 const reboundName = "rebound"
 
+// replacedName is a part of the names of Roles and RoleBindings that others create in place of a template's own. They
+// belong to the template, so they are deleted with it.
+const replacedName = "replaced"
+
 // mayBeDeleted reports whether the operator may delete an object that it did not create.
 func mayBeDeleted(r request) bool {
 	name := r.ObjectRef.Name
-	return strings.Contains(name, undeclaredName) || strings.Contains(name, reboundName) || name == v1alpha1.QuotaName ||
+	return strings.Contains(name, undeclaredName) || strings.Contains(name, reboundName) ||
+		strings.Contains(name, replacedName) || name == v1alpha1.QuotaName ||
 		r.ObjectRef.Resource == "namespaces" && strings.HasPrefix(name, "namespacesexpire-")
 }
 

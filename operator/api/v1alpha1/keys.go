@@ -52,7 +52,8 @@ const (
 	// as an empty list whose items are merged. A missing owner of these fields is not drift.
 	UnownedAnnotation = "policy.nstpl.dev/unowned-fields"
 
-	// ExistingAnnotation on a Namespace lists the objects of templates with driftPolicy Report that existed, so that
+	// ExistingAnnotation on a Namespace lists the objects that it had from templates, so that an object that another
+	// client creates in their place is not adopted, and those of templates with driftPolicy Report, so that
 	// the operator knows that an object was deleted if it is missing later.
 	ExistingAnnotation = "policy.nstpl.dev/reported-objects"
 

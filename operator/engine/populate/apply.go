@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -292,8 +293,8 @@ func (a *Applier) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, erro
 	return mapping, nil
 }
 
-// create applies an object that does not exist yet, or adopts one that does. Either is one write, so that an object of
-// another client never looks like an object that nstpl created.
+// create applies an object that does not exist yet, or adopts one that existed before the namespace had it from a
+// template. Either is one write, so that an object of another client never looks like an object that nstpl created.
 func create(
 	ctx context.Context, objects metadata.ResourceInterface, change Change,
 ) (written *metav1.PartialObjectMetadata, created bool, err error) {
@@ -312,8 +313,8 @@ func create(
 		}
 	}
 	o := options{existing: existing, record: recordOf(existing)}
-	// nstpl may still have created the object: the answer to its creation was lost, or its label was removed.
-	o.adopted = !Ours(existing) && (change.Lost == nil || change.Lost.UID != existing.UID)
+	// If its label was removed, nstpl created the object, or its replacement belongs to nstpl.
+	o.adopted = !Ours(existing) && !change.replacesOwn(existing)
 	written, err = patch(ctx, objects, change.Declared, o)
 	return written, false, err
 }
@@ -325,6 +326,30 @@ func find(ctx context.Context, objects metadata.ResourceInterface, name string) 
 		return nil, err
 	}
 	return &list.Items[0], nil
+}
+
+// Grants returns the Roles and RoleBindings of a namespace that no template's label names. What may not be listed is left
+// out.
+func (a *Applier) Grants(ctx context.Context, namespace string) ([]*metav1.PartialObjectMetadata, error) {
+	var found []*metav1.PartialObjectMetadata
+	for _, kind := range []schema.GroupKind{roleKind, bindingKind} {
+		objects, err := a.resource(kind.WithVersion(rbacv1.SchemeGroupVersion.Version), namespace)
+		if err != nil {
+			return nil, err
+		}
+		list, err := objects.List(ctx, metav1.ListOptions{LabelSelector: "!" + v1alpha1.TemplateNameLabel})
+		if apierrors.IsForbidden(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", kind.Kind, err)
+		}
+		for i := range list.Items {
+			list.Items[i].SetGroupVersionKind(kind.WithVersion(rbacv1.SchemeGroupVersion.Version))
+			found = append(found, &list.Items[i])
+		}
+	}
+	return found, nil
 }
 
 // options say how an object is applied.

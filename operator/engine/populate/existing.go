@@ -13,13 +13,67 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// existing records which objects of templates with driftPolicy Report existed: for each template, a short digest of
-// each object. If such an object is missing later, another client deleted it, which is reported. The record is kept in
-// an annotation of the namespace, so that a restart of the operator does not lose it.
+// existing records which objects of templates the namespace had: for each key, a short digest of each object. The record
+// is kept in an annotation of the namespace, so that a restart of the operator does not lose it. There are two keys for a
+// template:
+//
+//   - populatedKey has all objects. If another object of the same name exists later, it replaces the template's, and is
+//     not adopted. An object stays in the record as long as the template declares it.
+//   - The template's name has its objects if its driftPolicy is Report. If such an object is missing later, another
+//     client deleted it, which is reported. An object that nstpl itself is about to delete is removed before.
 type existing map[string]map[string]bool
+
+// populatedKey returns the key for all objects of a template.
+func populatedKey(template string) string { return "+" + template }
 
 func (e existing) has(object *Object) bool {
 	return e[object.Template.Name][digestOf(object.ID())]
+}
+
+// populatedBy returns the template from which the namespace had an object, or "". Objects move between templates, so it is
+// any of them.
+func (e existing) populatedBy(id ObjectID) string {
+	digest := populatedDigest(id)
+	for _, key := range slices.Sorted(maps.Keys(e)) {
+		if template, found := strings.CutPrefix(key, populatedKey("")); found && e[key][digest] {
+			return template
+		}
+	}
+	return ""
+}
+
+// populatedDigest returns the digest of an object below populatedKey. That of a Role or RoleBinding begins with an R, and
+// digests have no capital letters.
+func populatedDigest(id ObjectID) string {
+	if isRBAC(id.GroupKind) {
+		return grantMark + digestOf(id)
+	}
+	return digestOf(id)
+}
+
+const grantMark = "R"
+
+// MissesGrants reports whether the namespace had Roles or RoleBindings that are neither declared nor observed. Another
+// client's objects may be in their place, and grant what templates revoked.
+func MissesGrants(declared Declared, observed Observed) bool {
+	missing := map[string]bool{}
+	for key, digests := range existingIn(Plan{Declared: declared}) {
+		for digest := range digests {
+			if strings.HasPrefix(key, populatedKey("")) && strings.HasPrefix(digest, grantMark) {
+				missing[digest] = true
+			}
+		}
+	}
+	if len(missing) == 0 {
+		return false
+	}
+	for i := range declared.Objects {
+		delete(missing, populatedDigest(declared.Objects[i].ID()))
+	}
+	for _, object := range observed.Objects {
+		delete(missing, populatedDigest(idOf(object)))
+	}
+	return len(missing) > 0
 }
 
 func (e existing) add(template string, id ObjectID) {
@@ -27,6 +81,14 @@ func (e existing) add(template string, id ObjectID) {
 		e[template] = map[string]bool{}
 	}
 	e[template][digestOf(id)] = true
+}
+
+func (e existing) addPopulated(template string, id ObjectID) {
+	key := populatedKey(template)
+	if e[key] == nil {
+		e[key] = map[string]bool{}
+	}
+	e[key][populatedDigest(id)] = true
 }
 
 // remove removes an object and reports whether the record contained it.
@@ -39,14 +101,16 @@ func (e existing) remove(template string, id ObjectID) bool {
 	return contained
 }
 
-// ExistingObjects returns the value of a namespace's ExistingAnnotation after a plan was carried out. It is empty if no
-// template has driftPolicy Report.
+// ExistingObjects returns the value of a namespace's ExistingAnnotation after a plan was carried out.
 func ExistingObjects(plan Plan, result Result) string {
 	after := existing{}
 	add := func(change Change) {
 		// The labels and annotations of the namespace have a record of their own.
-		if change.Declared != nil && change.Metadata == nil &&
-			change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
+		if change.Declared == nil || change.Metadata != nil {
+			return
+		}
+		after.addPopulated(change.Template, change.ID())
+		if change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
 			after.add(change.Template, change.ID())
 		}
 	}
@@ -56,6 +120,9 @@ func ExistingObjects(plan Plan, result Result) string {
 		deleted[outcome.ID()] = (outcome.Deleted || outcome.MaybeDeleted) && outcome.Written == nil
 	}
 	for _, change := range plan.Changes {
+		if change.Populated && (change.Declared != nil || !deleted[change.ID()]) {
+			after.addPopulated(change.Template, change.ID())
+		}
 		existed := change.Action == Unchanged || change.Action == LeaveAlone || change.Declared != nil &&
 			before.has(change.Declared)
 		if existed && !deleted[change.ID()] { // nstpl creates an object that it deleted itself again

@@ -41,6 +41,7 @@ const (
 	FindingDriftCorrected    = "DriftCorrected"
 	FindingProtected         = "Protected"
 	FindingExempt            = "Exempt"
+	FindingGrantStays        = "GrantStays"
 )
 
 // Finding is something that a user should know about a namespace or one of its objects.
@@ -67,6 +68,7 @@ const (
 	messageUndeclared    = "no template declares it"
 	messageDeclaredTwice = "declared by templates "
 	messageProtected     = "is kept, because it is protected from deletion"
+	messageGrantStays    = "stays, although no template declares it: "
 )
 
 // String returns the finding as a sentence that names the object, and for an error also the template.
@@ -157,13 +159,15 @@ func outcomeFindings(outcome Outcome) []Finding {
 	return []Finding{finding}
 }
 
-// differenceFinding returns the finding about an object that differs from the templates, or is protected from deletion,
-// and is not changed.
+// differenceFinding returns the finding about an object that is not changed: it differs from the templates, is protected
+// from deletion, or keeps a grant that no template declares.
 func differenceFinding(change Change) (finding Finding, differs bool) {
 	finding = Finding{Object: change.ID(), Template: change.Template, Severity: Warning}
 	switch {
 	case change.Protected:
 		finding.Reason, finding.Message = FindingProtected, change.Reason
+	case change.KeepsGrant() && !change.Undeclared:
+		finding.Reason, finding.Message = FindingGrantStays, messageGrantStays+change.Reason
 	case change.Action != LeaveAlone || !change.Differs():
 		return finding, false
 	case change.Undeclared:

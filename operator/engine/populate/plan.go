@@ -74,6 +74,8 @@ type Change struct {
 	Observed *metav1.PartialObjectMetadata
 	// Lost is the object's last known metadata before another client deleted it or removed its label; nil if unknown.
 	Lost *metav1.PartialObjectMetadata
+	// Populated says that the namespace had the object before, as its ExistingAnnotation records.
+	Populated bool
 	// Protected says that the object would be deleted if the last applied declaration did not protect it from deletion.
 	Protected bool
 	// SourceLost is the declaration of a copy that is deleted because its source is lost; nil otherwise.
@@ -92,6 +94,23 @@ type Change struct {
 // ID returns the ID of the object.
 func (c Change) ID() ObjectID {
 	return ObjectID{c.Kind.GroupKind(), c.Name}
+}
+
+// replacesOwn reports whether an object that another client created under the declared name is in place of one that the
+// namespace had from a template. Such an object is not adopted. Otherwise an owner could delete a RoleBinding, create it
+// again, and keep it when the template revokes it.
+func (c Change) replacesOwn(existing *metav1.PartialObjectMetadata) bool {
+	return (c.Populated || c.Lost != nil) && !recordOf(existing).adopted
+}
+
+// KeepsGrant reports whether a Role or RoleBinding that has a template's label stays, although no template declares it.
+func (c Change) KeepsGrant() bool {
+	return c.Action == LeaveAlone && c.Declared == nil && c.Observed != nil && c.Exemption == nil &&
+		(labelOf(c.Observed) != "" || c.Populated) && isRBAC(c.Kind.GroupKind())
+}
+
+func idOf(object *metav1.PartialObjectMetadata) ObjectID {
+	return ObjectID{object.GroupVersionKind().GroupKind(), object.Name}
 }
 
 // Deletes reports whether the change deletes the object or removes the rights that it grants.
@@ -124,12 +143,12 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	plan := Plan{Declared: declared}
 	labelled := map[ObjectID]*metav1.PartialObjectMetadata{}
 	for _, object := range observed.Objects {
-		labelled[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] = object
+		labelled[idOf(object)] = object
 	}
 	others := map[ObjectID]*metav1.PartialObjectMetadata{}
 	for _, object := range observed.Others {
 		if ownEntry(object) == nil {
-			others[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] = object
+			others[idOf(object)] = object
 		}
 	}
 	if change, isPlanned := planMetadata(declared, index); isPlanned {
@@ -153,7 +172,10 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			continue
 		}
 		object = keepProtection(object, existing)
-		change := compare(object, existing, observed.Lost[object.ID()], recorded.has(object))
+		isPopulated := recorded.populatedBy(object.ID()) != ""
+		isReplaced := isPopulated && existing != nil && !recordOf(existing).adopted
+		change := compare(object, existing, observed.Lost[object.ID()], recorded.has(object) || isReplaced)
+		change.Populated = isPopulated
 		if existing != nil && observed.Tampered[existing.UID] && change.Action == Unchanged {
 			change = Drift(change, "its managedFields were written by another client under the name of nstpl")
 		}
@@ -193,12 +215,17 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		})
 	}
 	for _, object := range observed.Objects {
-		if labelled[ObjectID{object.GroupVersionKind().GroupKind(), object.Name}] == object {
+		if labelled[idOf(object)] == object {
 			plan.Changes = append(plan.Changes, keepProtected(declared, undeclared(declared, index, object)))
 		}
 	}
 	for _, object := range observed.Others {
-		if change := unlabelled(declared, object); change.Undeclared && !plan.has(change.ID()) {
+		if plan.has(idOf(object)) {
+			continue
+		}
+		if template := recorded.populatedBy(idOf(object)); template != "" && isRBAC(idOf(object).GroupKind) {
+			plan.Changes = append(plan.Changes, keepProtected(declared, replacedGrant(declared, index, object, template)))
+		} else if change := unlabelled(declared, object); change.Undeclared {
 			plan.Changes = append(plan.Changes, change)
 		}
 	}
@@ -350,11 +377,9 @@ func lostReason(lost []string, observed *metav1.PartialObjectMetadata) string {
 // undeclared plans an object that has a template's label and is not declared. The object is pruned only if nstpl
 // created it, and if its template no longer declares it, or no longer matches and has the deletionPolicy Delete.
 func undeclared(declared Declared, index *match.Index, object *metav1.PartialObjectMetadata) Change {
-	kind := object.GroupVersionKind()
-	name := labelOf(object)
-	change := Change{Action: LeaveAlone, Kind: kind, Name: object.Name, Template: name, Observed: object}
-	template := index.Get(name)
-	exemption := declared.inputs.Exemptions.OfObject(name, kind.GroupKind(), object.Name)
+	change := Change{
+		Action: LeaveAlone, Kind: object.GroupVersionKind(), Name: object.Name, Template: labelOf(object), Observed: object,
+	}
 	switch {
 	case !Ours(object) && ownEntry(object) == nil:
 		change.Reason = "has a template's label, but nstpl did not create it"
@@ -362,6 +387,27 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 	case !Ours(object):
 		change.Reason = "existed before nstpl managed it"
 		return planUndeclared(declared, change)
+	}
+	return noLonger(declared, index, change)
+}
+
+// replacedGrant plans a Role or RoleBinding that another client created in place of one that the namespace had from a
+// template, and that is not declared any more. It is treated as the template's own.
+func replacedGrant(
+	declared Declared, index *match.Index, object *metav1.PartialObjectMetadata, template string,
+) Change {
+	return noLonger(declared, index, Change{
+		Action: LeaveAlone, Kind: object.GroupVersionKind(), Name: object.Name, Template: template, Observed: object,
+		Populated: true,
+	})
+}
+
+// noLonger plans an object of a template that is not declared.
+func noLonger(declared Declared, index *match.Index, change Change) Change {
+	kind, name := change.Kind, change.Template
+	template := index.Get(name)
+	exemption := declared.inputs.Exemptions.OfObject(name, kind.GroupKind(), change.Name)
+	switch {
 	case template == nil:
 		change.Reason = fmt.Sprintf("template %s does not exist", name)
 		return planUndeclared(declared, change)

@@ -69,6 +69,8 @@ func newReported(condition *corev1.NamespaceCondition, object, template, message
 		reported.Reason = FindingLeftOut
 	case strings.HasPrefix(message, messageProtected):
 		reported.Reason = FindingProtected
+	case strings.HasPrefix(message, messageGrantStays):
+		reported.Reason = FindingGrantStays
 	case strings.HasPrefix(message, messageDeclaredTwice):
 		reported.Reason = FindingDeclaredTwice
 	case object == "":

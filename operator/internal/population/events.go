@@ -29,6 +29,7 @@ var eventForms = map[string]eventForm{
 	populate.FindingDeclaredTwice:     {corev1.EventTypeWarning, "Render", "%[1]s: %[3]s"},
 	populate.FindingUndeclared:        {corev1.EventTypeWarning, "Compare", "%[1]s: %[3]s"},
 	populate.FindingDrifted:           {corev1.EventTypeWarning, "Compare", "%[1]s of template %[2]s: %[3]s"},
+	populate.FindingGrantStays:        {corev1.EventTypeWarning, "Compare", "%[1]s: %[3]s"},
 	populate.FindingUndeclaredDeleted: {corev1.EventTypeWarning, "Prune", "%[1]s was deleted: %[3]s"},
 	populate.FindingDriftCorrected: {
 		corev1.EventTypeNormal, "Apply", "%[1]s of template %[2]s was applied again: %[3]s",

@@ -269,7 +269,15 @@ func (r *Namespaces) render(ctx context.Context, selected *selection) populate.D
 func (r *Namespaces) plan(
 	ctx context.Context, selected *selection, declared populate.Declared,
 ) (populate.Plan, error) {
-	plan, err := r.withoutDoubtfulDeletions(ctx, populate.NewPlan(declared, r.Templates.Index, r.observe(declared)))
+	observed := r.observe(declared)
+	if populate.MissesGrants(declared, observed) {
+		others, err := r.Bulk.Grants(ctx, declared.Namespace.Name)
+		if err != nil {
+			return populate.Plan{}, err
+		}
+		observed.Others = append(observed.Others, others...)
+	}
+	plan, err := r.withoutDoubtfulDeletions(ctx, populate.NewPlan(declared, r.Templates.Index, observed))
 	if selected.misplaced != nil {
 		plan = plan.WithoutDeletions() // what replaces the objects may be where the namespace belongs
 	}

@@ -39,8 +39,10 @@ type Report struct {
 func reportOf(plan populate.Plan, result populate.Result, findings []populate.Finding) Report {
 	report := Report{Depths: hierarchy.OwnDepthLabels(plan.Namespace), InTree: hierarchy.InTree(plan.Namespace)}
 	isPopulated := !slices.ContainsFunc(findings, func(f populate.Finding) bool { return f.Severity == populate.Error })
-	isProtected := func(f populate.Finding) bool { return f.Reason == populate.FindingProtected }
-	if len(plan.Templates) == 0 && isPopulated && !slices.ContainsFunc(findings, isProtected) {
+	stays := func(f populate.Finding) bool {
+		return f.Reason == populate.FindingProtected || f.Reason == populate.FindingGrantStays
+	}
+	if len(plan.Templates) == 0 && isPopulated && !slices.ContainsFunc(findings, stays) {
 		return report
 	}
 	report.Status, report.Reason = corev1.ConditionTrue, populate.ConditionPopulated

@@ -62,6 +62,8 @@ func remedy(f Finding) string {
 		return "Take the change back, or set driftPolicy: Correct in the template: " + diff + "."
 	case populate.FindingUndeclared:
 		return "Declare the object in a template, or delete it."
+	case populate.FindingGrantStays:
+		return "Delete the object, unless its users should keep the rights that it grants."
 	case populate.FindingLeftOut, populate.FindingDeclaredTwice:
 		return "The namespace is populated without this object. Change the template if the object should exist."
 	}

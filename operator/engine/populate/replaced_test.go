@@ -1,0 +1,97 @@
+package populate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+)
+
+const rolling = `{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: owner},
+  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}}`
+
+// populatedWith returns a declaration whose namespace records that it had the declared objects.
+func populatedWith(t *testing.T, templates ...*v1alpha1.NamespaceTemplate) Declared {
+	t.Helper()
+	declared := declare(teamA(), templates...)
+	plan := NewPlan(declared, match.NewIndex(templates...), Observed{})
+	var result Result
+	for _, change := range pending(plan) {
+		result.Outcomes = append(result.Outcomes, Outcome{Change: change})
+	}
+	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = ExistingObjects(plan, result)
+	return declared
+}
+
+// theirs returns the metadata of an object that another client created under the name of a declared one.
+func theirs(declared *Object) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: declared.GetName(), UID: "theirs"}}
+	object.SetGroupVersionKind(declared.GroupVersionKind())
+	return object
+}
+
+func TestWhatReplacesAPopulatedObjectIsNotAdopted(t *testing.T) {
+	template := templateOf(t, "a", rolling)
+	template.Status.Kinds = []v1alpha1.GroupKind{{Group: bindingKind.Group, Kind: bindingKind.Kind}}
+	index := match.NewIndex(template)
+	fresh, populated := declare(teamA(), template), populatedWith(t, template)
+	object := theirs(&populated.Objects[0])
+	others := Observed{Others: []*metav1.PartialObjectMetadata{object}}
+
+	before := NewPlan(fresh, index, others).Changes[0]
+	require.False(t, before.replacesOwn(object), "it existed before the template selected the namespace")
+	require.False(t, before.Drifted)
+
+	after := NewPlan(populated, index, others).Changes[0]
+	require.True(t, after.replacesOwn(object))
+	require.True(t, after.Drifted)
+	require.Equal(t, Create, after.Action)
+
+	adopted := theirs(&populated.Objects[0])
+	adopted.Annotations = map[string]string{v1alpha1.AdoptedAnnotation: "true"}
+	require.False(t, after.replacesOwn(adopted), "admission protects the record of an adopted object")
+
+	lost := NewPlan(fresh, index, Observed{Lost: map[ObjectID]*metav1.PartialObjectMetadata{idOf(object): {}}}).Changes[0]
+	require.True(t, lost.replacesOwn(object), "the operator saw that its object was deleted")
+}
+
+func TestRevokedGrantsThatWereReplacedArePruned(t *testing.T) {
+	template := templateOf(t, "a", rolling, settings)
+	template.Status.Kinds = []v1alpha1.GroupKind{{Group: bindingKind.Group, Kind: bindingKind.Kind}, {Kind: "ConfigMap"}}
+	populated := populatedWith(t, template)
+	record := populated.Namespace.Annotations[v1alpha1.ExistingAnnotation]
+	require.False(t, MissesGrants(populated, Observed{}), "all are declared")
+
+	var objects []*metav1.PartialObjectMetadata
+	for i := range populated.Objects {
+		objects = append(objects, theirs(&populated.Objects[i]))
+	}
+	revoked := templateOf(t, "a", limits)
+	revoked.Status.Kinds = template.Status.Kinds
+	declared := declare(teamA(), revoked)
+	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = record
+	require.True(t, MissesGrants(declared, Observed{}))
+	require.False(t, MissesGrants(declared, Observed{Objects: objects}), "what has the label is pruned anyway")
+
+	plan := NewPlan(declared, match.NewIndex(revoked), Observed{Others: objects})
+	require.Len(t, plan.Changes, 2, "the template's new object, and the RoleBinding; other kinds grant nothing")
+	prune := plan.Changes[1]
+	require.Equal(t, Prune, prune.Action)
+	require.Equal(t, bindingKind, prune.Kind.GroupKind())
+	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = ExistingObjects(plan, Result{})
+	require.True(t, MissesGrants(declared, Observed{}), "it is recorded until it is deleted")
+	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = ExistingObjects(plan,
+		Result{Outcomes: []Outcome{{Change: prune, Deleted: true}}})
+	require.False(t, MissesGrants(declared, Observed{}))
+
+	// Nothing is deleted if the template does not exist any more, but it is reported.
+	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = record
+	declared.Templates, declared.Objects = nil, nil
+	plan = NewPlan(declared, match.NewIndex(), Observed{Others: objects})
+	findings := Findings(plan, Result{})
+	require.Len(t, findings, 1)
+	require.Equal(t, FindingGrantStays, findings[0].Reason)
+}

@@ -1,0 +1,123 @@
+package integration_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/test/marks"
+)
+
+// grants has a Role and a RoleBinding to it.
+var grants = documents(
+	"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: "+replacedName+"}\n"+
+		"rules: [{apiGroups: [\"\"], resources: [configmaps], verbs: [get]}]\n",
+	bindingToRole(replacedName, replacedName, "jane"))
+
+// replace deletes an object and creates it again without what the operator wrote on it, until that succeeds before the
+// operator creates it.
+func (s *testScope) replace(ns *corev1.Namespace, declared *unstructured.Unstructured) {
+	s.t.Helper()
+	theirs := declared.DeepCopy()
+	theirs.SetNamespace(ns.Name)
+	s.eventually(func(c *assert.CollectT) {
+		require.NoError(s.t, client.IgnoreNotFound(s.client.Delete(s.t.Context(), theirs.DeepCopy())))
+		err := s.client.Create(s.t.Context(), theirs.DeepCopy())
+		if !apierrors.IsAlreadyExists(err) {
+			require.NoError(s.t, err)
+		}
+		assert.NoError(c, err)
+	})
+}
+
+// Whoever may bind a Role can delete a populated RoleBinding and create it again. It stays the template's own, so it is
+// revoked with the template.
+func TestReplacedGrantsAreRevoked(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("grants", documents(grants, configMap("kept", "v")))
+	ns := s.createPopulatedNamespace("a")
+	for _, object := range parseYAML(t, grants) {
+		s.replace(ns, object)
+		s.eventually(func(c *assert.CollectT) {
+			live, err := s.get(ns, object)
+			if assert.NoError(c, err) {
+				assert.Equal(c, template.Name, live.GetLabels()[v1alpha1.TemplateNameLabel])
+				assert.NotContains(c, live.GetAnnotations(), v1alpha1.AdoptedAnnotation)
+			}
+		})
+	}
+	s.updateTemplate(template, withObjects(t, configMap("kept", "v")))
+	s.waitAbsent(ns, grants)
+}
+
+// The record in the namespace tells an operator that starts what was replaced meanwhile, also if a template revoked it.
+func TestGrantsReplacedWithoutTheOperatorAreRevoked(t *testing.T) {
+	marks.Thorough(t)
+	t.Parallel()
+	s := newScope(t, borrowCluster(t))
+	template := s.createTemplate("grants", documents(grants, configMap("kept", "v")))
+	revoked, replaced := s.createPopulatedNamespace("revoked", withLabel("class", "a")), s.createPopulatedNamespace("b")
+	objects := parseYAML(t, grants)
+	replace := func() {
+		t.Helper()
+		require.NoError(t, s.operator.Kill())
+		for _, object := range objects {
+			s.replace(revoked, object)
+			s.replace(replaced, object)
+		}
+	}
+	replace()
+	require.NoError(t, s.startOperator(t.Context()))
+	for _, object := range objects {
+		s.eventually(func(c *assert.CollectT) {
+			live, err := s.get(replaced, object)
+			if assert.NoError(c, err) {
+				assert.Equal(c, template.Name, live.GetLabels()[v1alpha1.TemplateNameLabel])
+				assert.NotContains(c, live.GetAnnotations(), v1alpha1.AdoptedAnnotation)
+			}
+		})
+	}
+
+	replace()
+	s.disableVetting()
+	s.patchTemplate(template, withObjects(t, configMap("kept", "v")))
+	require.NoError(t, s.startOperator(t.Context()))
+	s.waitAbsent(revoked, grants)
+	s.waitAbsent(replaced, grants)
+}
+
+// A RoleBinding that existed before stays when the template revokes it, and is reported as long as it does.
+func TestGrantsThatStayAreReported(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("a")
+	binding := bindingToRole(replacedName, replacedName, "jane")
+	theirs := parseYAML(t, binding)[0]
+	theirs.SetNamespace(ns.Name)
+	require.NoError(t, s.client.Create(t.Context(), theirs))
+	template := s.createTemplate("grants", documents(binding, configMap("kept", "v")))
+	s.waitPopulated(ns)
+	s.updateTemplate(template, withObjects(t, configMap("kept", "v")))
+
+	s.waitEvent(ns, corev1.EventTypeWarning, populate.FindingGrantStays, "existed before nstpl managed it")
+	reported := func() []populate.Reported {
+		live := &corev1.Namespace{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), live))
+		return populate.ReportedFindings(populate.PopulatedCondition(live))
+	}
+	findings := reported()
+	require.Len(t, findings, 1)
+	require.Equal(t, populate.FindingGrantStays, findings[0].Reason)
+	require.Equal(t, "rolebinding.rbac.authorization.k8s.io/"+replacedName, findings[0].Object)
+
+	require.NoError(t, s.client.Delete(t.Context(), theirs))
+	s.eventually(func(c *assert.CollectT) { assert.Empty(c, reported()) })
+}
