@@ -88,24 +88,61 @@ func TestRevocationsDoNotWaitForAPausedRollout(t *testing.T) {
 	}
 }
 
-// A user who makes an object fail stops the rollout, and keeps no grant by it.
-func TestAFailureOfATenantKeepsNoGrant(t *testing.T) {
+// Grants end in all namespaces, also if a rollout stops, since its objects fail.
+func TestAStoppedRolloutKeepsNoGrant(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	template := s.createTemplate("grants", documents(grantTo("owner", "owner"), configValue("one")), deletesObjects)
+	template := s.createTemplate("grants", documents(grantTo("owner", "owner"), fixedValue("one")), deletesObjects)
 	var namespaces []*corev1.Namespace
 	for i := range 3 {
-		ns := s.createPopulatedNamespace(fmt.Sprint("n", i))
-		namespaces = append(namespaces, ns)
-		config := theConfigMap("config")
-		config.Namespace = ns.Name
-		assert.NoError(t, s.client.Patch(t.Context(), config, mergePatch(`{"immutable": true}`)))
+		namespaces = append(namespaces, s.createPopulatedNamespace(fmt.Sprint("n", i)))
 	}
 	s.waitRollout(template, v1alpha1.RolloutComplete)
-	s.updateTemplate(template, withObjects(t, configValue("two")))
+	s.updateTemplate(template, withObjects(t, fixedValue("two")))
 	s.waitRollout(template, v1alpha1.RolloutStopped)
 	for _, ns := range namespaces {
 		s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.subjectsOf(ns, "owner")) })
+	}
+}
+
+// A failure that users of a namespace can prepare stops no rollout, and keeps no grant.
+func TestAFailureOfATenantStopsNoRollout(t *testing.T) {
+	for name, prepare := range map[string]func(s *testScope, ns *corev1.Namespace){
+		"immutable": func(s *testScope, ns *corev1.Namespace) {
+			config := theConfigMap("config")
+			config.Namespace = ns.Name
+			require.NoError(s.t, s.client.Patch(s.t.Context(), config, mergePatch(`{"immutable": true}`)))
+		},
+		"an object in the way": func(s *testScope, ns *corev1.Namespace) {
+			s.createObjects(ns.Name, "{apiVersion: v1, kind: ConfigMap, metadata: {name: new}, immutable: true}")
+		},
+		"a quota": func(s *testScope, ns *corev1.Namespace) {
+			s.createObjects(ns.Name, "{apiVersion: v1, kind: ResourceQuota, metadata: {name: none}, "+
+				"spec: {hard: {count/configmaps: 1}}}")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScope(t, sharedCluster)
+			template := s.createTemplate("grants", documents(grantTo("owner", "owner"), configValue("one")), deletesObjects)
+			var namespaces []*corev1.Namespace
+			for i := range 3 {
+				namespaces = append(namespaces, s.createPopulatedNamespace(fmt.Sprint("n", i)))
+			}
+			s.waitRollout(template, v1alpha1.RolloutComplete)
+			for _, ns := range namespaces[1:] {
+				prepare(s, ns)
+			}
+			s.updateTemplate(template, withObjects(t, documents(configValue("two"), configMap("new", "v"))))
+			s.waitRollout(template, v1alpha1.RolloutComplete)
+			waitValues(s, namespaces[:1], map[string]int{"two": 1})
+			for _, ns := range namespaces {
+				s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.subjectsOf(ns, "owner")) })
+			}
+			for _, ns := range namespaces[1:] {
+				s.waitNotPopulated(ns, "configmap/")
+			}
+		})
 	}
 }
 

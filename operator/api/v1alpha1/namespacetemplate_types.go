@@ -224,7 +224,8 @@ type Rollout struct {
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
 	// maxFailures is how many namespaces may fail before the rollout stops: a number, or a percentage of the selected
-	// namespaces, rounded down. The default is 0. Namespaces that failed before the rollout are not counted.
+	// namespaces, rounded down. The default is 0. Failures before the rollout, and those that users of a namespace can
+	// cause, are not counted.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^([0-9]|[1-9][0-9]|100)%$')",message="must be at least 0, or a percentage from 0% to 100%"

@@ -254,11 +254,14 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 				options{existing: change.Observed, record: recordOf(change.Observed)})
 		}
 	}
-	if apierrors.IsInvalid(err) && (change.Action == Configure || change.Occupied) {
-		outcome, err = p.replace(ctx, objects, change, err)
+	isValid := false
+	if refusal := err; apierrors.IsInvalid(err) && (change.Action == Configure || change.Occupied) {
+		outcome, err = p.replace(ctx, objects, change, refusal)
+		isValid = err != refusal //nolint:errorlint // replace returns it as it is if the trial fails
 	}
 	if err != nil {
 		outcome.Failure = failure(err, p.namespace).withoutValues(change)
+		outcome.Failure.InTheWay = isValid && isWrittenByOthers(change.Observed)
 	}
 	return outcome
 }

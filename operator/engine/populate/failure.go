@@ -40,7 +40,10 @@ type Failure struct {
 	RetryAfter time.Duration
 	// NamespaceGone says that the namespace was deleted or is being deleted, so no further writes are necessary.
 	NamespaceGone bool
-	err           error
+	// InTheWay says that the declared object is valid, and that the one in the namespace, which another client wrote to,
+	// is in its way.
+	InTheWay bool
+	err      error
 }
 
 func (f *Failure) Error() string { return f.err.Error() }
@@ -89,6 +92,16 @@ func (f *Failure) byUser() bool {
 		return true
 	}
 	return false
+}
+
+// IsLocal reports whether a user of the namespace can cause the failure, and the same write may succeed in every other
+// namespace: such failures say nothing about a template.
+func (f *Failure) IsLocal() bool {
+	if cause, follows := errors.AsType[*Failure](f.err); follows {
+		return cause.IsLocal()
+	}
+	return f.InTheWay || f.Reason == ReasonHeldByFinalizer || f.Reason == ReasonRoleNotAsDeclared ||
+		f.Reason == metav1.StatusReasonForbidden && strings.Contains(f.err.Error(), "exceeded quota")
 }
 
 // failure classifies an error of a write in a namespace.

@@ -76,3 +76,29 @@ func TestFailureMayPass(t *testing.T) {
 		})
 	}
 }
+
+// A failure that users of a namespace can prepare must not stop what happens in other namespaces.
+func TestLocalFailures(t *testing.T) {
+	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "a", nil)
+	full := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "a",
+		errors.New("exceeded quota: none, requested: count/configmaps=1, used: count/configmaps=2"))
+	inTheWay := failure(invalid, "team-a")
+	inTheWay.InTheWay = true
+	follows := func(cause *Failure) *Failure {
+		return &Failure{Reason: ReasonRoleNotAsDeclared, err: fmt.Errorf("its Role: %w", cause)}
+	}
+	for name, test := range map[string]struct {
+		failure *Failure
+		want    bool
+	}{
+		"an invalid object":                  {failure(invalid, "team-a"), false},
+		"another client's object":            {inTheWay, true},
+		"a quota that is full":               {failure(full, "team-a"), true},
+		"a right that the operator lacks":    {failure(apierrors.NewForbidden(schema.GroupResource{}, "a", nil), "team-a"), false},
+		"a finalizer":                        {&Failure{Reason: ReasonHeldByFinalizer, err: errors.New("held")}, true},
+		"the invalid Role of a RoleBinding":  {follows(failure(invalid, "team-a")), false},
+		"a RoleBinding whose Role is locked": {follows(inTheWay), true},
+	} {
+		require.Equal(t, test.want, test.failure.IsLocal(), name)
+	}
+}

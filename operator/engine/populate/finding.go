@@ -59,6 +59,9 @@ type Finding struct {
 	// MayPass says that the finding is a failure that may pass by itself: the operator tries again, and may succeed
 	// although no person acts.
 	MayPass bool
+	// IsLocal says that the finding is a failure that a user of the namespace can cause, and that says nothing about the
+	// template.
+	IsLocal bool
 }
 
 // Beginnings of messages, by which ReportedFindings knows the reasons of findings again.
@@ -143,6 +146,7 @@ func outcomeFindings(outcome Outcome) []Finding {
 	case outcome.Failure != nil:
 		finding.Severity, finding.Reason, finding.Message = Warning, FindingFailed, outcome.Failure.Error()
 		finding.Failure, finding.MayPass = outcome.Failure.Reason, outcome.Failure.MayPass()
+		finding.IsLocal = outcome.Failure.IsLocal()
 		if outcome.Failure.Reason == ReasonWaitsForRole {
 			finding.Reason = FindingWaitsForRole
 		}

@@ -42,6 +42,7 @@ func TestFindings(t *testing.T) {
 	failure := func(severity Severity, reason metav1.StatusReason) []Finding {
 		return []Finding{{
 			Object: id, Template: "t", Severity: severity, Reason: FindingFailed, Message: "no", Failure: reason,
+			IsLocal: reason == ReasonHeldByFinalizer,
 		}}
 	}
 	done := func(c Change) Result { return Result{Outcomes: []Outcome{{Change: c}}} }

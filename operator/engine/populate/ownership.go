@@ -40,6 +40,13 @@ func Ours(object metav1.Object) bool {
 		!slices.ContainsFunc(object.GetManagedFields(), ownsLabel)
 }
 
+// isWrittenByOthers reports whether another client than nstpl wrote to an object, and not only to its status.
+func isWrittenByOthers(object *metav1.PartialObjectMetadata) bool {
+	return object != nil && slices.ContainsFunc(object.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		return !IsOwnEntry(&entry) && entry.Subresource == ""
+	})
+}
+
 // SameRecord reports whether two states are of the same object, with the same label, annotations and creator as far as
 // nstpl records them, and the same protection from deletion.
 func SameRecord(a, b *metav1.PartialObjectMetadata) bool {

@@ -326,6 +326,11 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, exist
 		change.Action, change.Reason = Configure, "its annotation "+v1alpha1.UnownedAnnotation+" is out of date"
 		return change
 	}
+	if manager := madeImmutableBy(object, observed); manager != "" {
+		change = Drift(change, manager+" made it immutable, so it keeps its content until it is deleted")
+		change.Action = LeaveAlone
+		return change
+	}
 	change.Action, change.Reason = Unchanged, "is as declared"
 	return change
 }

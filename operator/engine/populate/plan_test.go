@@ -66,6 +66,13 @@ func with(
 	return object
 }
 
+func madeImmutable(o *metav1.PartialObjectMetadata) {
+	o.ManagedFields = append(o.ManagedFields, metav1.ManagedFieldsEntry{
+		Manager: "kubectl-patch", Operation: metav1.ManagedFieldsOperationUpdate,
+		FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:immutable":{}},"f:immutable":{}}`),
+	})
+}
+
 func TestPlanOfADeclaredObject(t *testing.T) {
 	type observe func(changed ...fieldpath.Path) *metav1.PartialObjectMetadata
 	color, hash := fieldpath.MakePathOrDie("data", "color"),
@@ -107,6 +114,9 @@ func TestPlanOfADeclaredObject(t *testing.T) {
 					o.Annotations[v1alpha1.HashAnnotation] = "old"
 				})}}
 		}, false, Configure, false, "its declaration changed"},
+		{"made immutable by another client", func(declared observe) Observed {
+			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(), madeImmutable)}}
+		}, false, LeaveAlone, true, "kubectl-patch made it immutable, so it keeps its content until it is deleted"},
 		{"a field changed by another client", func(declared observe) Observed {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{declared(color)}}
 		}, false, Configure, true, "data.color changed by kubectl-edit"},

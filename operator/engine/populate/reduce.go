@@ -119,8 +119,11 @@ func (r *Reducer) managedFieldsOf(full *metav1.PartialObjectMetadata) []metav1.M
 		if IsOwnEntry(entry) {
 			kept.Time = entry.Time
 		}
-		if (IsOwnEntry(entry) || isReset) && entry.FieldsV1 != nil {
+		switch {
+		case (IsOwnEntry(entry) || isReset) && entry.FieldsV1 != nil:
 			kept.FieldsV1 = r.fieldsOf(entry.FieldsV1)
+		case ownsImmutable(entry):
+			kept.FieldsV1 = r.fieldsOf(onlyImmutable)
 		}
 		reduced = append(reduced, kept)
 	}

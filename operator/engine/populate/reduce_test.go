@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -21,7 +22,12 @@ func TestReducedMetadataHasWhatPlansRead(t *testing.T) {
 	user := metav1.ManagedFieldsEntry{
 		Manager: "kubectl", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(labelled),
 	}
+	immutable := metav1.ManagedFieldsEntry{
+		Manager: "kubectl-patch", Operation: metav1.ManagedFieldsOperationUpdate,
+		FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:a":{}},"f:immutable":{}}`),
+	}
 	tests := map[string][]metav1.ManagedFieldsEntry{
+		"made immutable by a user":     {own, immutable},
 		"created by nstpl":             {own, user},
 		"label set by a user":          {user},
 		"without managedFields":        nil,
@@ -45,6 +51,8 @@ func TestReducedMetadataHasWhatPlansRead(t *testing.T) {
 			require.True(t, SameRecord(full, reduced))
 			require.Equal(t, recordOf(full), recordOf(reduced))
 			require.Equal(t, ownEntry(full), ownEntry(reduced))
+			config := &Object{Unstructured: &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}}
+			require.Equal(t, madeImmutableBy(config, full), madeImmutableBy(config, reduced))
 			require.Equal(t, full.DeletionTimestamp, reduced.DeletionTimestamp)
 			require.Equal(t, full.Finalizers, reduced.Finalizers)
 			require.Len(t, reduced.ManagedFields, len(entries))

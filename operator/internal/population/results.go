@@ -44,6 +44,9 @@ type TemplateResult struct {
 	Failures   []failure
 	// Passes is true if every failure may pass by itself.
 	Passes bool
+	// IsLocal is true if users of the namespace can have caused every failure, so that these say nothing about the
+	// template.
+	IsLocal bool
 	// Overridden are the objects that both this template and another one declare.
 	Overridden []populate.Overridden
 }
@@ -429,6 +432,7 @@ func (r *Results) remove(template, namespace string) {
 
 func same(a, b TemplateResult) bool {
 	return a.State == b.State && a.HasDrifted == b.HasDrifted && a.Generation == b.Generation && a.Passes == b.Passes &&
+		a.IsLocal == b.IsLocal &&
 		slices.Equal(a.Failures, b.Failures) &&
 		slices.EqualFunc(a.Overridden, b.Overridden, func(x, y populate.Overridden) bool { return x == y })
 }

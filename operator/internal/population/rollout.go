@@ -243,7 +243,7 @@ func (r *Templates) members(
 			Wave: newest.WaveOf(ns), Position: newest.PositionOf(ns.UID), Reached: newest.Reached(ns),
 		}
 		result, isKnown := results[ns.Name]
-		member.Failed = isKnown && result.State == Failed && !result.Passes
+		member.Failed = isKnown && result.State == Failed && !result.Passes && !result.IsLocal
 		if !isKnown {
 			member.Pending = selects(newest, ns)
 		} else {

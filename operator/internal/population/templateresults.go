@@ -19,7 +19,7 @@ func templateResults(
 		all[template.Name] = TemplateResult{State: Ahead}
 	}
 	for _, template := range plan.Templates {
-		all[template.Name] = TemplateResult{Generation: template.Generation, State: Populated, Passes: true}
+		all[template.Name] = TemplateResult{Generation: template.Generation, State: Populated, Passes: true, IsLocal: true}
 	}
 	for _, finding := range findings {
 		if result, selects := all[finding.Template]; selects {
@@ -41,7 +41,7 @@ func (s TemplateResult) with(finding populate.Finding) TemplateResult {
 	switch finding.Reason {
 	case populate.FindingFailed, populate.FindingBrokenTemplate, populate.FindingValueMissing,
 		populate.FindingSelects:
-		s.State, s.Passes = Failed, s.Passes && finding.MayPass
+		s.State, s.Passes, s.IsLocal = Failed, s.Passes && finding.MayPass, s.IsLocal && finding.IsLocal
 		failure := failure{message: reporting.Shorten(finding.Message)}
 		if finding.Object != (populate.ObjectID{}) {
 			failure.object = finding.Object.String()

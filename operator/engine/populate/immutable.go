@@ -1,0 +1,35 @@
+package populate
+
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// onlyImmutable is what Reduced keeps of the fields of another client that made an object immutable.
+var onlyImmutable = metav1.NewFieldsV1(`{"f:immutable":{}}`)
+
+// madeImmutableBy returns the manager that set the field immutable of a ConfigMap or Secret, or "". Such an object stays
+// as it is, whatever the template declares later, until it is deleted.
+func madeImmutableBy(object *Object, observed *metav1.PartialObjectMetadata) string {
+	kind := object.ID().GroupKind
+	if kind.Group != "" || kind.Kind != "ConfigMap" && kind.Kind != "Secret" || object.Object["immutable"] == true {
+		return ""
+	}
+	for i := range observed.ManagedFields {
+		if entry := &observed.ManagedFields[i]; !IsOwnEntry(entry) && ownsImmutable(entry) {
+			return entry.Manager
+		}
+	}
+	return ""
+}
+
+// ownsImmutable reports whether a managedFields entry contains the field immutable of the object itself.
+func ownsImmutable(entry *metav1.ManagedFieldsEntry) bool {
+	if entry.FieldsV1 == nil || !strings.Contains(entry.FieldsV1.GetRawString(), `"f:immutable"`) {
+		return false
+	}
+	owned, err := ownedFields(entry)
+	_, owns := owned["f:immutable"]
+	return err == nil && owns
+}
