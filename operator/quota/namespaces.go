@@ -85,22 +85,23 @@ func matches(exception v1alpha1.CreatorException, creator Creator, groups []stri
 	return false
 }
 
-// CreatorLimit returns how many namespaces a creator may have, and whether the number is limited.
+// CreatorLimit returns how many namespaces a creator may have, and whether the number is limited. A ServiceAccount has
+// none without an exception: a user who may create ServiceAccounts would have no limit otherwise.
 func CreatorLimit(limit *v1alpha1.NamespacesPerCreator, creator Creator) (allowed int, limited bool) {
 	groups := creator.withAccountGroups()
-	return largest(limit, func(e v1alpha1.CreatorException) bool { return matches(e, creator, groups) })
+	return largest(limit, creator.Name, func(e v1alpha1.CreatorException) bool { return matches(e, creator, groups) })
 }
 
 // largestLimit returns how many namespaces a creator may have at most, whatever the creator's groups are, and whether
 // the number is limited.
 func largestLimit(limit *v1alpha1.NamespacesPerCreator, creator string) (allowed int, limited bool) {
-	return largest(limit, func(e v1alpha1.CreatorException) bool {
+	return largest(limit, creator, func(e v1alpha1.CreatorException) bool {
 		return e.Kind == kindGroup || matches(e, Creator{Name: creator}, nil)
 	})
 }
 
 func largest(
-	limit *v1alpha1.NamespacesPerCreator, applies func(v1alpha1.CreatorException) bool,
+	limit *v1alpha1.NamespacesPerCreator, creator string, applies func(v1alpha1.CreatorException) bool,
 ) (allowed int, limited bool) {
 	if limit == nil {
 		return 0, false
@@ -117,6 +118,9 @@ func largest(
 	}
 	if isException {
 		return int(own), true
+	}
+	if strings.HasPrefix(creator, accountPrefix) {
+		return 0, true
 	}
 	return int(limit.Hard), true
 }
@@ -141,6 +145,11 @@ func (e *CreatorExceededError) Error() string {
 	noun := "namespaces"
 	if e.Used == 1 {
 		noun = "namespace"
+	}
+	if account, isAccount := strings.CutPrefix(e.Creator, accountPrefix); isAccount && e.Limit == 0 {
+		return fmt.Sprintf("no exception in spec.quota.namespacesPerCreator of policyspace %q names the ServiceAccount %s: "+
+			"create the namespace as a user, or ask an administrator to add one",
+			e.Space, strings.Replace(account, ":", "/", 1))
 	}
 	return fmt.Sprintf("user %s has created %d %s in and below policyspace %q, and its limit per creator is %d",
 		e.Creator, e.Used, noun, e.Space, e.Limit)

@@ -108,7 +108,7 @@ func TestCreatorLimit(t *testing.T) {
 		"a group with the name of a user": {limit, quota.Creator{Name: "many", Groups: []string{"few"}}, 5, true},
 		"a ServiceAccount":                {limit, quota.Creator{Name: "system:serviceaccount:ci:builder"}, 9, true},
 		"a ServiceAccount of that name elsewhere": {
-			limit, quota.Creator{Name: "system:serviceaccount:other:builder"}, 5, true,
+			limit, quota.Creator{Name: "system:serviceaccount:other:builder"}, 0, true,
 		},
 		"the group of a ServiceAccount": {limit, quota.Creator{Name: "system:serviceaccount:tools:any"}, 7, true},
 	} {

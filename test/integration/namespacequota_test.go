@@ -476,6 +476,10 @@ func TestNamespaceQuotaPerCreator(t *testing.T) {
 		builder := s.newServiceAccountClient("default", "builder")
 		require.NoError(t, createNamespaceAs(s, builder, "builder0", "a"))
 		expectCreatorExceeded(t, createNamespaceAs(s, builder, "builder1", "a"), "system:serviceaccount:default:builder", 1, 1)
+		// A user could make as many ServiceAccounts as she likes, and namespaces as each of them.
+		spare := s.newServiceAccountClient("default", "spare")
+		require.ErrorContains(t, createNamespaceAs(s, spare, "spare0", "a"), "names the ServiceAccount default/spare")
+		require.NoError(t, createNamespaceAs(s, spare, "spare0", "free"))
 		s.waitSpaceStatus("root", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 			assert.True(c, apimeta.IsStatusConditionFalse(status.Conditions, v1alpha1.PolicySpaceExceeded),
 				"the groups of creators are unknown")

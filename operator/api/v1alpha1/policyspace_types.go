@@ -131,7 +131,8 @@ type PolicySpaceQuota struct {
 
 // NamespacesPerCreator limits the number of namespaces that the same user has created.
 type NamespacesPerCreator struct {
-	// hard is the largest number of namespaces per creator. 0 allows only those of the exceptions.
+	// hard is the largest number of namespaces per creator. 0 allows only those of the exceptions. A ServiceAccount
+	// creates none unless an exception matches it.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	Hard int32 `json:"hard"`

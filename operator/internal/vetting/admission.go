@@ -23,8 +23,8 @@ import (
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
-// maxConcurrentVettings limits how many templates a replica vets at a time, since compiling all combinations of
-// overlays takes memory and time. Other requests wait.
+// maxConcurrentVettings limits how many templates a replica compiles at a time, and how many it tries, since all
+// combinations of overlays take memory and time. Other requests wait, and users take turns.
 const maxConcurrentVettings = 2
 
 // The API server waits vettingTimeoutSeconds for an answer. Vetting ends a little earlier, so that the client learns
@@ -44,7 +44,8 @@ type Admission struct {
 	attributes *attribute.Admission
 	metadata   metadata.Interface
 	selectors  *selection.Admission
-	slots      chan struct{}
+	compiling  *turns
+	trying     *turns
 	// rights has the resources whose objects the operator may populate.
 	rights *utilcache.Expiring
 }
@@ -70,8 +71,8 @@ type Options struct {
 func NewAdmission(o Options) *Admission {
 	return &Admission{
 		mapper: o.Mapper, clients: o.Clients, outlines: o.Outlines, live: o.Live, attributes: o.Attributes,
-		metadata: o.Metadata, selectors: o.Selectors, slots: make(chan struct{}, maxConcurrentVettings),
-		rights: utilcache.NewExpiring(),
+		metadata: o.Metadata, selectors: o.Selectors,
+		compiling: newTurns(maxConcurrentVettings), trying: newTurns(maxConcurrentVettings), rights: utilcache.NewExpiring(),
 	}
 }
 

@@ -260,9 +260,10 @@ func (s suite) ask(t *testing.T, user string, old, updated *unstructured.Unstruc
 func testBusyOperator(t *testing.T, s suite) {
 	t.Helper()
 	validator, _ := s.validator.(*Admission)
-	for range maxConcurrentVettings {
-		validator.slots <- struct{}{}
-		defer func() { <-validator.slots }()
+	for range maxConcurrentVettings + 1 {
+		done, err := validator.compiling.take(t.Context(), "admin", true)
+		require.NoError(t, err)
+		defer done()
 	}
 	request := &webhook.Request{Object: object(t, configMapNamed("a"))}
 	request.Operation, request.UserInfo.Groups = admissionv1.Create, []string{"system:masters"}

@@ -131,44 +131,63 @@ func (v *review) judgeSize() []error {
 	return nil
 }
 
-// judgeCompiled compiles the template and judges what it renders. Only few templates are compiled and tried at a time.
-// writable are the kinds whose objects can be tried, and unserved those that are reported already.
+// judgeCompiled compiles the template, judges what it renders, and tries it. writable are the kinds whose objects can be
+// tried, and unserved those that are reported already.
 func (v *review) judgeCompiled(
 	ctx context.Context, kinds, writable []resolvedKind, unserved []kindProblem,
 ) (problems []error, err error) {
-	select {
-	case v.slots <- struct{}{}:
-		defer func() { <-v.slots }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	compiled, problems, err := v.compile(ctx, kinds)
+	if err != nil || len(problems) > 0 {
+		return problems, err
 	}
-	// The API server decides about schemas. It may be newer than those that the operator knows.
-	variants, invalid := render.VetVariants(ctx, v.updated, nil)
-	if err := ctx.Err(); err != nil {
+	done, err := v.trying.take(ctx, v.request.UserInfo.Username, v.unlimited)
+	if err != nil {
 		return nil, err
 	}
-	v.warn(render.Warnings(v.updated)...)
-	var ungrantable []error
-	if len(invalid) == 0 {
-		problems, ungrantable, err = v.judgeVariants(ctx, kinds, variants)
-		if err != nil || len(problems) > 0 {
-			return slices.Concat(ungrantable, problems), err
-		}
-		if v.combined != nil {
-			variants = v.combined
-		}
-	} else {
-		variants = validVariants(ctx, v.updated, invalid)
-	}
-	problems, err = v.judgeTrials(ctx, writable, variants, invalid)
+	defer done()
+	problems, err = v.judgeTrials(ctx, writable, compiled.variants, compiled.invalid)
 	if err != nil {
 		return nil, err
 	}
 	if len(problems) == 0 {
-		problems = ungrantable // otherwise they are among the problems, in the words of the API server
+		problems = compiled.ungrantable // otherwise they are among the problems, in the words of the API server
 	}
-	rejected, err := v.judgeMetadataTrials(ctx, invalid)
-	return slices.Concat(errorsOf(withoutKinds(v.updated, invalid, unserved)), problems, rejected), err
+	rejected, err := v.judgeMetadataTrials(ctx, compiled.invalid)
+	return slices.Concat(errorsOf(withoutKinds(v.updated, compiled.invalid, unserved)), problems, rejected), err
+}
+
+// compiled is a template that can be tried.
+type compiled struct {
+	variants    []render.Variant
+	invalid     []render.Problem
+	ungrantable []error
+}
+
+// compile compiles the template and judges the rights that it needs. It returns the problems that make a trial useless.
+func (v *review) compile(ctx context.Context, kinds []resolvedKind) (c compiled, problems []error, err error) {
+	done, err := v.compiling.take(ctx, v.request.UserInfo.Username, v.unlimited)
+	if err != nil {
+		return c, nil, err
+	}
+	defer done()
+	// The API server decides about schemas. It may be newer than those that the operator knows.
+	c.variants, c.invalid = render.VetVariants(ctx, v.updated, nil)
+	if err := ctx.Err(); err != nil {
+		return c, nil, err
+	}
+	v.warn(render.Warnings(v.updated)...)
+	if len(c.invalid) > 0 {
+		c.variants = validVariants(ctx, v.updated, c.invalid)
+		return c, nil, nil
+	}
+	problems, c.ungrantable, err = v.judgeVariants(ctx, kinds, c.variants)
+	if err != nil || len(problems) > 0 {
+		return c, slices.Concat(c.ungrantable, problems), err
+	}
+	if v.combined != nil {
+		c.variants = v.combined
+	}
+	return c, nil, nil
 }
 
 func (v *review) warn(warnings ...string) {
