@@ -111,7 +111,7 @@ func TestAFailureOfATenantStopsNoRollout(t *testing.T) {
 		"immutable": func(s *testScope, ns *corev1.Namespace) {
 			config := theConfigMap("config")
 			config.Namespace = ns.Name
-			require.NoError(s.t, s.client.Patch(s.t.Context(), config, mergePatch(`{"immutable": true}`)))
+			assert.NoError(s.t, s.client.Patch(s.t.Context(), config, mergePatch(`{"immutable": true}`)))
 		},
 		"an object in the way": func(s *testScope, ns *corev1.Namespace) {
 			s.createObjects(ns.Name, "{apiVersion: v1, kind: ConfigMap, metadata: {name: new}, immutable: true}")

@@ -112,6 +112,11 @@ func TestSCCReferencesToDeletedAccountsAreRemoved(t *testing.T) {
 
 	t.Run("a restart writes nothing", func(t *testing.T) {
 		r := r.withT(t)
+		hosts := r.hosts.DeepCopy()
+		r.eventually(func(c *assert.CollectT) { // the status describes what was removed last
+			assert.NoError(c, r.client.Get(t.Context(), client.ObjectKeyFromObject(hosts), hosts))
+			assert.Equal(c, hosts.Generation, hosts.Status.ObservedGeneration)
+		})
 		r.expectRestartWritesNothing("sccreference")
 	})
 }

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -323,7 +324,19 @@ type Source struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Annotations map[string]string `json:"annotations,omitempty"`
+
+	// maxSize is the largest size of the content, as JSON, that is copied. Whoever may change the source has it written
+	// into every selected namespace. If the source is larger, the copies stay as they are, and namespaces report that.
+	// The default is 64Ki, and the largest value is 1Mi.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0')) && !quantity(string(self)).isGreaterThan(quantity('1Mi'))",message="must be a quantity of at most 1Mi, such as 256Ki"
+	MaxSize *resource.Quantity `json:"maxSize,omitempty"`
 }
+
+// DefaultMaxSourceSize is the default of the field maxSize of a Source, in bytes.
+const DefaultMaxSourceSize = 64 << 10
 
 // NamespaceMetadata are labels and annotations of Namespaces.
 type NamespaceMetadata struct {

@@ -25,6 +25,7 @@ const (
 	ReasonSourceNotFound   metav1.StatusReason = "SourceNotFound"
 	ReasonSourceForbidden  metav1.StatusReason = "SourceForbidden"
 	ReasonSourceUnsuitable metav1.StatusReason = "SourceUnsuitable"
+	ReasonSourceTooLarge   metav1.StatusReason = "SourceTooLarge"
 	// ReasonSourceUnread is the reason for a source that could not be read for a reason that may pass.
 	ReasonSourceUnread metav1.StatusReason = "SourceUnread"
 )
@@ -35,6 +36,8 @@ type Source struct {
 	Content *unstructured.Unstructured
 	// Digest identifies the part of the content that is copied.
 	Digest string
+	// Size is the size of that part as JSON, in bytes.
+	Size int
 	// Failure is why the source cannot be copied, or nil.
 	Failure *Failure
 	// Lost says that the source does not exist, or that the right to read it is gone for good. Copies then follow the
@@ -79,7 +82,32 @@ func NewSource(ref render.SourceRef, object *unstructured.Unstructured) Source {
 		return SourceUnread(ref, errors.New("it cannot be encoded as JSON"))
 	}
 	sum := sha256.Sum256(data)
-	return Source{Content: &unstructured.Unstructured{Object: content}, Digest: hex.EncodeToString(sum[:])}
+	return Source{Content: &unstructured.Unstructured{Object: content}, Digest: hex.EncodeToString(sum[:]), Size: len(data)}
+}
+
+// limited returns the source as a template may copy it: without content if it is larger than the template allows.
+func (s Source) limited(template *v1alpha1.NamespaceTemplate, ref render.SourceRef) Source {
+	if s.Content == nil {
+		return s
+	}
+	allowed := int64(0)
+	for _, source := range template.Spec.Sources {
+		if source.APIVersion == ref.GroupVersion().String() && source.Kind == ref.Kind && source.Namespace == ref.Namespace &&
+			source.Name == ref.Name {
+			size := int64(v1alpha1.DefaultMaxSourceSize)
+			if source.MaxSize != nil {
+				size = source.MaxSize.Value()
+			}
+			allowed = max(allowed, size)
+		}
+	}
+	if int64(s.Size) <= allowed {
+		return s
+	}
+	return Source{Failure: &Failure{
+		Reason: ReasonSourceTooLarge, err: fmt.Errorf("the source %s has %d bytes, and spec.sources allows %d: make it "+
+			"smaller, or set maxSize", ref, s.Size, allowed),
+	}}
 }
 
 func unsuitable(ref render.SourceRef, why string) Source {
@@ -140,7 +168,7 @@ func filled(objects []Object, namespace string, sources Sources) ([]Object, erro
 		case protected[object.ID()]:
 			continue
 		default:
-			if source := sources.get(ref); source.Content == nil {
+			if source := sources.get(ref).limited(object.Template, ref); source.Content == nil {
 				object.Unavailable = &source
 			} else if err := object.fill(source); err != nil {
 				return nil, err

@@ -29,6 +29,10 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
+// copiedPerSecond limits how many bytes of a source are copied per second into each namespace. After a change, the next
+// one waits accordingly, and of several the last one counts. Otherwise whoever may write one object could fill etcd.
+const copiedPerSecond = 16 << 10
+
 // follow reads a source and watches it until ctx ends.
 func (s *Store) follow(ctx context.Context, of *source) {
 	f := &follower{Store: s, source: of}
@@ -58,6 +62,9 @@ type follower struct {
 	version string
 	// denied is when the API server began to deny the source, or zero.
 	denied time.Time
+	// digest is that of the content that was read last, and resume the time before which no other is read.
+	digest string
+	resume time.Time
 }
 
 // pass reads the source, watches its metadata, and reads it again after each change. It returns when the watch has
@@ -102,6 +109,11 @@ func (f *follower) pass(ctx context.Context) (time.Duration, error) {
 			}
 		case <-recheck.C:
 		}
+		select {
+		case <-time.After(time.Until(f.resume)):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
 		if wait, err := f.read(ctx, mapping); wait > 0 || err != nil {
 			return wait, err
 		}
@@ -123,7 +135,11 @@ func (f *follower) read(ctx context.Context, mapping *meta.RESTMapping) (time.Du
 	switch {
 	case err == nil:
 		f.version = object.GetResourceVersion()
-		f.set(f.source, populate.NewSource(f.ref, object))
+		read := populate.NewSource(f.ref, object)
+		if read.Digest != f.digest {
+			f.digest, f.resume = read.Digest, time.Now().Add(time.Duration(read.Size)*time.Second/copiedPerSecond)
+		}
+		f.set(f.source, read)
 	case isMissing(err, f.ref.Name):
 		f.version = ""
 		f.set(f.source, populate.SourceNotFound(f.ref))
