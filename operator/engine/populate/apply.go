@@ -254,14 +254,20 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 				options{existing: change.Observed, record: recordOf(change.Observed)})
 		}
 	}
-	isValid := false
-	if refusal := err; apierrors.IsInvalid(err) && (change.Action == Configure || change.Occupied) {
+	isInTheWay := false
+	switch refusal := err; {
+	case !apierrors.IsInvalid(err):
+	case change.Action == Configure || change.Occupied:
 		outcome, err = p.replace(ctx, objects, change, refusal)
-		isValid = err != refusal //nolint:errorlint // replace returns it as it is if the trial fails
+		isValid := err != refusal //nolint:errorlint // replace returns it as it is if the trial fails
+		isInTheWay = isValid && isWrittenByOthers(change.Observed)
+	case change.Action == Create:
+		existing, findErr := find(ctx, objects, change.Name)
+		isInTheWay = findErr == nil && isWrittenByOthers(existing) && try(ctx, objects, change) == nil
 	}
 	if err != nil {
 		outcome.Failure = failure(err, p.namespace).withoutValues(change)
-		outcome.Failure.InTheWay = isValid && isWrittenByOthers(change.Observed)
+		outcome.Failure.InTheWay = isInTheWay
 	}
 	return outcome
 }

@@ -103,10 +103,11 @@ func (c Change) replacesOwn(existing *metav1.PartialObjectMetadata) bool {
 	return (c.Populated || c.Lost != nil) && !recordOf(existing).adopted
 }
 
-// KeepsGrant reports whether a Role or RoleBinding that has a template's label stays, although no template declares it.
+// KeepsGrant reports whether a Role or RoleBinding that the namespace had from a template stays, although no template
+// declares it.
 func (c Change) KeepsGrant() bool {
 	return c.Action == LeaveAlone && c.Declared == nil && c.Observed != nil && c.Exemption == nil &&
-		(labelOf(c.Observed) != "" || c.Populated) && isRBAC(c.Kind.GroupKind())
+		(ownEntry(c.Observed) != nil || Ours(c.Observed) || c.Populated) && isRBAC(c.Kind.GroupKind())
 }
 
 func idOf(object *metav1.PartialObjectMetadata) ObjectID {

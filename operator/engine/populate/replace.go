@@ -22,9 +22,7 @@ func (p *pass) replace(
 	ctx context.Context, objects metadata.ResourceInterface, change Change, refusal error,
 ) (Outcome, error) {
 	outcome := Outcome{Change: change}
-	trial := Object{Unstructured: change.Declared.DeepCopy(), Hash: change.Declared.Hash}
-	trial.SetName("nstpl-trial-" + trial.Hash)
-	if _, err := patch(ctx, objects, &trial, options{dryRun: true}); err != nil {
+	if err := try(ctx, objects, change); err != nil {
 		return outcome, refusal
 	}
 	if err := MayReplace(change, change.Observed); err != nil {
@@ -49,6 +47,14 @@ func (p *pass) replace(
 	}
 	outcome.Replaced = err == nil
 	return outcome, err
+}
+
+// try has the API server check, by a dry run, whether the declared object is valid where no object is in its way.
+func try(ctx context.Context, objects metadata.ResourceInterface, change Change) error {
+	trial := Object{Unstructured: change.Declared.DeepCopy(), Hash: change.Declared.Hash}
+	trial.SetName("nstpl-trial-" + trial.Hash)
+	_, err := patch(ctx, objects, &trial, options{dryRun: true})
+	return err
 }
 
 // afterConflict returns why an object of the same name exists after the deletion. It empties an RBAC object that is

@@ -27,9 +27,9 @@ func (d *Declared) revoke(cache *render.Cache) {
 		return
 	}
 	newest := Declare(cache, d.Namespace, d.inputs.Newest, d.inputs.unguarded())
-	declared := map[ObjectID]Object{}
+	var declared grantsOf
 	for _, object := range newest.Objects {
-		declared[object.ID()] = object
+		declared.add(object)
 	}
 	d.revoked = map[ObjectID]bool{}
 	var kept []Object
@@ -39,7 +39,7 @@ func (d *Declared) revoke(cache *render.Cache) {
 			kept = append(kept, object)
 			continue
 		}
-		narrowed, err := narrow(object, declared[id])
+		narrowed, err := declared.narrow(object)
 		if err != nil || narrowed == nil {
 			d.revoked[id] = true
 			continue
@@ -66,19 +66,37 @@ func (d *Declared) lacks(object Object) bool {
 		slices.ContainsFunc(d.Broken, func(b Broken) bool { return b.Template.Name == object.Template.Name })
 }
 
-// narrow returns a Role or a RoleBinding that grants what both an earlier and the newest declaration of it grant. It
-// returns the earlier one itself if the newest one grants all of it, and nil if nothing is left. The newest one is the
-// zero value if no template declares the object anymore.
-func narrow(earlier, newest Object) (*Object, error) {
-	if newest.Unstructured == nil {
-		return nil, nil
+// grantsOf are the Roles and RoleBindings that the newest revisions declare.
+type grantsOf struct {
+	roles    map[string]*unstructured.Unstructured
+	bindings []*unstructured.Unstructured
+}
+
+func (g *grantsOf) add(object Object) {
+	switch object.ID().GroupKind {
+	case roleKind:
+		if g.roles == nil {
+			g.roles = map[string]*unstructured.Unstructured{}
+		}
+		g.roles[object.GetName()] = object.Unstructured
+	case bindingKind:
+		g.bindings = append(g.bindings, object.Unstructured)
 	}
+}
+
+// narrow returns a Role or a RoleBinding that grants what both an earlier and the newest revisions grant. It returns the
+// earlier one itself if the newest ones grant all of it, and nil if nothing is left.
+func (g *grantsOf) narrow(earlier Object) (*Object, error) {
 	var content map[string]any
 	var err error
 	if earlier.ID().GroupKind == roleKind {
-		content, err = narrowRole(earlier.Unstructured, newest.Unstructured)
+		newest := g.roles[earlier.GetName()]
+		if newest == nil {
+			return nil, nil
+		}
+		content, err = narrowRole(earlier.Unstructured, newest)
 	} else {
-		content, err = narrowBinding(earlier.Unstructured, newest.Unstructured)
+		content, err = narrowBinding(earlier.Unstructured, g.bindings)
 	}
 	if err != nil || content == nil {
 		return nil, err
@@ -95,29 +113,34 @@ func narrow(earlier, newest Object) (*Object, error) {
 	return &narrowed, nil
 }
 
-// narrowBinding returns the subjects that both RoleBindings have, or nil if they have none in common. RoleBindings
-// that bind different roles have nothing in common.
-func narrowBinding(earlier, newest *unstructured.Unstructured) (map[string]any, error) {
-	var before, after rbacv1.RoleBinding
+// narrowBinding returns those subjects of a RoleBinding that newer ones bind to the same role, under whatever names, or
+// nil if there are none. Otherwise a RoleBinding that gets another name would be missing until the rollout arrives.
+func narrowBinding(earlier *unstructured.Unstructured, newest []*unstructured.Unstructured) (map[string]any, error) {
+	var before rbacv1.RoleBinding
 	if err := readAs(earlier, &before); err != nil {
 		return nil, err
 	}
-	if err := readAs(newest, &after); err != nil {
-		return nil, err
-	}
-	if roleRefOf(before) != roleRefOf(after) {
-		return nil, nil
+	bound, isBound := map[rbacv1.Subject]bool{}, false
+	for _, object := range newest {
+		var after rbacv1.RoleBinding
+		if err := readAs(object, &after); err != nil {
+			return nil, err
+		}
+		if roleRefOf(before) != roleRefOf(after) {
+			continue
+		}
+		isBound = true
+		for _, subject := range after.Subjects {
+			bound[subjectOf(subject, after.Namespace)] = true
+		}
 	}
 	declared, _, err := unstructured.NestedSlice(earlier.Object, "subjects")
-	if err != nil {
+	if err != nil || !isBound {
 		return nil, err
 	}
 	remaining := []any{}
 	for i, subject := range before.Subjects {
-		isKept := slices.ContainsFunc(after.Subjects, func(other rbacv1.Subject) bool {
-			return subjectOf(subject, after.Namespace) == subjectOf(other, after.Namespace)
-		})
-		if isKept {
+		if bound[subjectOf(subject, before.Namespace)] {
 			remaining = append(remaining, declared[i])
 		}
 	}

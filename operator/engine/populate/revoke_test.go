@@ -3,6 +3,7 @@ package populate
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,6 +26,9 @@ func bindingTo(role string, users ...string) string {
 	return "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: b}, roleRef: " +
 		"{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: " + role + "}, subjects: [" + subjects + "]}"
 }
+
+// renamed returns a RoleBinding with another name.
+func renamed(binding string) string { return strings.Replace(binding, "{name: b}", "{name: other}", 1) }
 
 // roleOf returns a Role "r" with one rule about Secrets.
 func roleOf(verbs string) string {
@@ -59,6 +63,18 @@ func TestNamespacesBehindKeepOnlyGrantsOfTheNewestRevision(t *testing.T) {
 		},
 		"another role": {
 			[]string{bindingTo("x", "a")}, []string{bindingTo("y", "a")},
+			nil,
+		},
+		"another name": {
+			[]string{bindingTo("x", "a", "b")}, []string{renamed(bindingTo("x", "b", "c"))},
+			[]string{bindingTo("x", "b")},
+		},
+		"divided into two": {
+			[]string{bindingTo("x", "a", "b")}, []string{bindingTo("x", "a"), renamed(bindingTo("x", "b"))},
+			[]string{bindingTo("x", "a", "b")},
+		},
+		"another name and another role": {
+			[]string{bindingTo("x", "a")}, []string{renamed(bindingTo("y", "a"))},
 			nil,
 		},
 		"subject added": {
