@@ -321,16 +321,19 @@ func rollout() scenario {
 
 // stopped: a change fails in the first namespaces that it reaches, and is taken back.
 func stopped() scenario {
+	fixed := func(value string) string {
+		return "\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: fixed}, immutable: true, data: {value: " + value +
+			"}}\n"
+	}
 	return scenario{
 		name: "stopped rollout", deletes: []string{"comes"},
 		before: func(r *run) {
-			r.createTemplate("t", configMap, inWaves)
+			r.createTemplate("t", configMap+fixed("one"), inWaves)
 			r.createNamespaces()
-			r.createForeignObjects("{apiVersion: v1, kind: ConfigMap, metadata: {name: theirs}, immutable: true}")
 		},
 		do: func(r *run) {
-			r.updateTemplate("t", configMap+plain("theirs", "comes"))
-			r.updateTemplate("t", configMap)
+			r.updateTemplate("t", configMap+fixed("two")+plain("comes"))
+			r.updateTemplate("t", configMap+fixed("one"))
 		},
 	}
 }
