@@ -37,8 +37,8 @@ func (s *testScope) replace(ns *corev1.Namespace, declared *unstructured.Unstruc
 	})
 }
 
-// Whoever may bind a Role can delete a populated RoleBinding and create it again. It stays the template's own, so it is
-// revoked with the template.
+// A user who may bind a Role can delete a populated RoleBinding and create it again. It stays the template's own, so it
+// is revoked with the template.
 func TestReplacedGrantsAreRevoked(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

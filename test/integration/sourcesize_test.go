@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Whoever may change a source has it written into every selected namespace.
+// A user who may change a source has it written into every selected namespace.
 func TestSourcesAreLimited(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

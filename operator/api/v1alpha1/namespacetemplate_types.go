@@ -325,8 +325,9 @@ type Source struct {
 	// +kubebuilder:validation:MaxProperties=64
 	Annotations map[string]string `json:"annotations,omitempty"`
 
-	// maxSize is the largest size of the content, as JSON, that is copied. Whoever may change the source has it written
-	// into every selected namespace. If the source is larger, the copies stay as they are, and namespaces report that.
+	// maxSize is the largest size of the content, as JSON, that is copied. A user who may change the source has it
+	// written into every selected namespace. If the source is larger, the copies stay as they are, and namespaces report
+	// that.
 	// The default is 64Ki, and the largest value is 1Mi.
 	// +optional
 	// +kubebuilder:validation:XIntOrString

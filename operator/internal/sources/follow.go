@@ -30,7 +30,7 @@ const (
 )
 
 // copiedPerSecond limits how many bytes of a source are copied per second into each namespace. After a change, the next
-// one waits accordingly, and of several the last one counts. Otherwise whoever may write one object could fill etcd.
+// one waits accordingly, and of several the last one counts. Otherwise a user who may write one object could fill etcd.
 const copiedPerSecond = 16 << 10
 
 // follow reads a source and watches it until ctx ends.

@@ -24,7 +24,7 @@ import (
 )
 
 // maxConcurrentVettings limits how many templates a replica compiles at a time, and how many it tries, since all
-// combinations of overlays take memory and time. Other requests wait, and users take turns.
+// combinations of overlays take memory and time. Other requests wait.
 const maxConcurrentVettings = 2
 
 // The API server waits vettingTimeoutSeconds for an answer. Vetting ends a little earlier, so that the client learns
@@ -44,8 +44,8 @@ type Admission struct {
 	attributes *attribute.Admission
 	metadata   metadata.Interface
 	selectors  *selection.Admission
-	compiling  *turns
-	trying     *turns
+	compiling  *slots
+	trying     *slots
 	// rights has the resources whose objects the operator may populate.
 	rights *utilcache.Expiring
 }
@@ -72,7 +72,7 @@ func NewAdmission(o Options) *Admission {
 	return &Admission{
 		mapper: o.Mapper, clients: o.Clients, outlines: o.Outlines, live: o.Live, attributes: o.Attributes,
 		metadata: o.Metadata, selectors: o.Selectors,
-		compiling: newTurns(maxConcurrentVettings), trying: newTurns(maxConcurrentVettings), rights: utilcache.NewExpiring(),
+		compiling: newSlots(maxConcurrentVettings), trying: newSlots(maxConcurrentVettings), rights: utilcache.NewExpiring(),
 	}
 }
 

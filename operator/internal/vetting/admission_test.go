@@ -261,7 +261,7 @@ func testBusyOperator(t *testing.T, s suite) {
 	t.Helper()
 	validator, _ := s.validator.(*Admission)
 	for range maxConcurrentVettings + 1 {
-		done, err := validator.compiling.take(t.Context(), "admin", true)
+		done, err := validator.compiling.acquire(t.Context(), "admin", true)
 		require.NoError(t, err)
 		defer done()
 	}

@@ -140,7 +140,7 @@ func (v *review) judgeCompiled(
 	if err != nil || len(problems) > 0 {
 		return problems, err
 	}
-	done, err := v.trying.take(ctx, v.request.UserInfo.Username, v.unlimited)
+	done, err := v.trying.acquire(ctx, v.request.UserInfo.Username, v.unlimited)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ type compiled struct {
 
 // compile compiles the template and judges the rights that it needs. It returns the problems that make a trial useless.
 func (v *review) compile(ctx context.Context, kinds []resolvedKind) (c compiled, problems []error, err error) {
-	done, err := v.compiling.take(ctx, v.request.UserInfo.Username, v.unlimited)
+	done, err := v.compiling.acquire(ctx, v.request.UserInfo.Username, v.unlimited)
 	if err != nil {
 		return c, nil, err
 	}

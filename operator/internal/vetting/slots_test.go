@@ -9,16 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestUsersTakeTurns(t *testing.T) {
+func TestUsersShareSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turns := newTurns(2)
+		s := newSlots(2)
 		var mu sync.Mutex
 		var order []string
 		finish := map[string]chan struct{}{}
 		request := func(name, user string, unlimited bool) {
 			finish[name] = make(chan struct{})
 			go func() {
-				done, err := turns.take(t.Context(), user, unlimited)
+				done, err := s.acquire(t.Context(), user, unlimited)
 				if err != nil {
 					return
 				}
@@ -60,32 +60,32 @@ func TestUsersTakeTurns(t *testing.T) {
 			close(finish[name])
 		}
 		synctest.Wait()
-		require.Equal(t, 2, turns.free)
-		require.Equal(t, 1, turns.reserved)
-		require.Empty(t, turns.active)
+		require.Equal(t, 2, s.free)
+		require.Equal(t, 1, s.reserved)
+		require.Empty(t, s.active)
 	})
 }
 
-func TestARequestThatGivesUpTakesNoTurn(t *testing.T) {
-	turns := newTurns(1)
-	done, err := turns.take(t.Context(), "a", false)
+func TestARequestThatGivesUpHasNoSlot(t *testing.T) {
+	s := newSlots(1)
+	done, err := s.acquire(t.Context(), "a", false)
 	require.NoError(t, err)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = turns.take(ended, "b", false)
+	_, err = s.acquire(ended, "b", false)
 	require.ErrorIs(t, err, context.Canceled)
-	require.Empty(t, turns.waiting)
+	require.Empty(t, s.waiting)
 	done()
-	done, err = turns.take(t.Context(), "b", false)
+	done, err = s.acquire(t.Context(), "b", false)
 	require.NoError(t, err)
 	done()
-	require.Equal(t, 1, turns.free)
+	require.Equal(t, 1, s.free)
 }
 
 func TestServiceAccountsOfANamespaceAreOneUser(t *testing.T) {
 	for user, want := range map[string]string{
 		"jane": "jane", "system:serviceaccount:a:b": "system:serviceaccount:a", "system:serviceaccount:a:c": "system:serviceaccount:a",
 	} {
-		require.Equal(t, want, turnOf(user))
+		require.Equal(t, want, identityOf(user))
 	}
 }
