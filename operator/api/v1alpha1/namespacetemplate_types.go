@@ -326,9 +326,8 @@ type Source struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 
 	// maxSize is the largest size of the content, as JSON, that is copied. A user who may change the source has it
-	// written into every selected namespace. If the source is larger, the copies stay as they are, and namespaces report
-	// that.
-	// The default is 64Ki, and the largest value is 1Mi.
+	// written into every selected namespace. If the source is larger, the copies stay as they are, and namespaces
+	// report that. The default is 64Ki, and the largest value is 1Mi.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=16

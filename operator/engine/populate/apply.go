@@ -337,8 +337,8 @@ func find(ctx context.Context, objects metadata.ResourceInterface, name string) 
 	return &list.Items[0], nil
 }
 
-// Grants returns the Roles and RoleBindings of a namespace that no template's label names. What may not be listed is left
-// out.
+// Grants returns the Roles and RoleBindings of a namespace that no template's label names. What may not be listed is
+// left out.
 func (a *Applier) Grants(ctx context.Context, namespace string) ([]*metav1.PartialObjectMetadata, error) {
 	var found []*metav1.PartialObjectMetadata
 	for _, kind := range []schema.GroupKind{roleKind, bindingKind} {

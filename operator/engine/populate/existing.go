@@ -13,9 +13,9 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// existing records which objects of templates the namespace had: for each key, a short digest of each object. The record
-// is kept in an annotation of the namespace, so that a restart of the operator does not lose it. There are two keys for a
-// template:
+// existing records which objects of templates the namespace had: for each key, a short digest of each object. The
+// record is kept in an annotation of the namespace, so that a restart of the operator does not lose it. There are two
+// keys for a template:
 //
 //   - populatedKey has all objects. If another object of the same name exists later, it replaces the template's, and is
 //     not adopted. An object stays in the record as long as the template declares it.
@@ -30,8 +30,8 @@ func (e existing) has(object *Object) bool {
 	return e[object.Template.Name][digestOf(object.ID())]
 }
 
-// populatedBy returns the template from which the namespace had an object, or "". Objects move between templates, so it is
-// any of them.
+// populatedBy returns the template from which the namespace had an object, or "". Objects move between templates, so
+// it is any of them.
 func (e existing) populatedBy(id ObjectID) string {
 	digest := populatedDigest(id)
 	for _, key := range slices.Sorted(maps.Keys(e)) {
@@ -42,8 +42,8 @@ func (e existing) populatedBy(id ObjectID) string {
 	return ""
 }
 
-// populatedDigest returns the digest of an object below populatedKey. That of a Role or RoleBinding begins with an R, and
-// digests have no capital letters.
+// populatedDigest returns the digest of an object below populatedKey. That of a Role or RoleBinding begins with an R,
+// and digests have no capital letters.
 func populatedDigest(id ObjectID) string {
 	if isRBAC(id.GroupKind) {
 		return grantMark + digestOf(id)

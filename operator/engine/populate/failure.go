@@ -40,8 +40,8 @@ type Failure struct {
 	RetryAfter time.Duration
 	// NamespaceGone says that the namespace was deleted or is being deleted, so no further writes are necessary.
 	NamespaceGone bool
-	// InTheWay says that the declared object is valid, and that the one in the namespace, which another client wrote to,
-	// is in its way.
+	// InTheWay says that the declared object is valid, and that the one in the namespace, which another client wrote
+	// to, is in its way.
 	InTheWay bool
 	err      error
 }

@@ -59,8 +59,8 @@ type Finding struct {
 	// MayPass says that the finding is a failure that may pass by itself: the operator tries again, and may succeed
 	// although no person acts.
 	MayPass bool
-	// IsLocal says that the finding is a failure that a user of the namespace can cause, and that says nothing about the
-	// template.
+	// IsLocal says that the finding is a failure that a user of the namespace can cause, and that says nothing about
+	// the template.
 	IsLocal bool
 }
 
@@ -163,8 +163,8 @@ func outcomeFindings(outcome Outcome) []Finding {
 	return []Finding{finding}
 }
 
-// differenceFinding returns the finding about an object that is not changed: it differs from the templates, is protected
-// from deletion, or keeps a grant that no template declares.
+// differenceFinding returns the finding about an object that is not changed: it differs from the templates, is
+// protected from deletion, or keeps a grant that no template declares.
 func differenceFinding(change Change) (finding Finding, differs bool) {
 	finding = Finding{Object: change.ID(), Template: change.Template, Severity: Warning}
 	switch {

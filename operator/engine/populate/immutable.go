@@ -9,8 +9,8 @@ import (
 // onlyImmutable is what Reduced keeps of the fields of another client that made an object immutable.
 var onlyImmutable = metav1.NewFieldsV1(`{"f:immutable":{}}`)
 
-// madeImmutableBy returns the manager that set the field immutable of a ConfigMap or Secret, or "". Such an object stays
-// as it is, whatever the template declares later, until it is deleted.
+// madeImmutableBy returns the manager that set the field immutable of a ConfigMap or Secret, or "". Such an object
+// stays as it is, whatever the template declares later, until it is deleted.
 func madeImmutableBy(object *Object, observed *metav1.PartialObjectMetadata) string {
 	kind := object.ID().GroupKind
 	if kind.Group != "" || kind.Kind != "ConfigMap" && kind.Kind != "Secret" || object.Object["immutable"] == true {

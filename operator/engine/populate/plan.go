@@ -96,9 +96,9 @@ func (c Change) ID() ObjectID {
 	return ObjectID{c.Kind.GroupKind(), c.Name}
 }
 
-// replacesOwn reports whether an object that another client created under the declared name is in place of one that the
-// namespace had from a template. Such an object is not adopted. Otherwise an owner could delete a RoleBinding, create it
-// again, and keep it when the template revokes it.
+// replacesOwn reports whether an object that another client created under the declared name is in place of one that
+// the namespace had from a template. Such an object is not adopted. Otherwise an owner could delete a RoleBinding,
+// create it again, and keep it when the template revokes it.
 func (c Change) replacesOwn(existing *metav1.PartialObjectMetadata) bool {
 	return (c.Populated || c.Lost != nil) && !recordOf(existing).adopted
 }
@@ -225,7 +225,8 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			continue
 		}
 		if template := recorded.populatedBy(idOf(object)); template != "" && isRBAC(idOf(object).GroupKind) {
-			plan.Changes = append(plan.Changes, keepProtected(declared, replacedGrant(declared, index, object, template)))
+			change := replacedGrant(declared, index, object, template)
+			plan.Changes = append(plan.Changes, keepProtected(declared, change))
 		} else if change := unlabelled(declared, object); change.Undeclared {
 			plan.Changes = append(plan.Changes, change)
 		}
@@ -384,7 +385,8 @@ func lostReason(lost []string, observed *metav1.PartialObjectMetadata) string {
 // created it, and if its template no longer declares it, or no longer matches and has the deletionPolicy Delete.
 func undeclared(declared Declared, index *match.Index, object *metav1.PartialObjectMetadata) Change {
 	change := Change{
-		Action: LeaveAlone, Kind: object.GroupVersionKind(), Name: object.Name, Template: labelOf(object), Observed: object,
+		Action: LeaveAlone, Kind: object.GroupVersionKind(), Name: object.Name, Template: labelOf(object),
+		Observed: object,
 	}
 	switch {
 	case !Ours(object) && ownEntry(object) == nil:

@@ -84,8 +84,8 @@ func (g *grantsOf) add(object Object) {
 	}
 }
 
-// narrow returns a Role or a RoleBinding that grants what both an earlier and the newest revisions grant. It returns the
-// earlier one itself if the newest ones grant all of it, and nil if nothing is left.
+// narrow returns a Role or a RoleBinding that grants what both an earlier and the newest revisions grant. It returns
+// the earlier one itself if the newest ones grant all of it, and nil if nothing is left.
 func (g *grantsOf) narrow(earlier Object) (*Object, error) {
 	var content map[string]any
 	var err error

@@ -82,7 +82,9 @@ func NewSource(ref render.SourceRef, object *unstructured.Unstructured) Source {
 		return SourceUnread(ref, errors.New("it cannot be encoded as JSON"))
 	}
 	sum := sha256.Sum256(data)
-	return Source{Content: &unstructured.Unstructured{Object: content}, Digest: hex.EncodeToString(sum[:]), Size: len(data)}
+	return Source{
+		Content: &unstructured.Unstructured{Object: content}, Digest: hex.EncodeToString(sum[:]), Size: len(data),
+	}
 }
 
 // limited returns the source as a template may copy it: without content if it is larger than the template allows.
@@ -92,8 +94,8 @@ func (s Source) limited(template *v1alpha1.NamespaceTemplate, ref render.SourceR
 	}
 	allowed := int64(0)
 	for _, source := range template.Spec.Sources {
-		if source.APIVersion == ref.GroupVersion().String() && source.Kind == ref.Kind && source.Namespace == ref.Namespace &&
-			source.Name == ref.Name {
+		if source.APIVersion == ref.GroupVersion().String() && source.Kind == ref.Kind &&
+			source.Namespace == ref.Namespace && source.Name == ref.Name {
 			size := int64(v1alpha1.DefaultMaxSourceSize)
 			if source.MaxSize != nil {
 				size = source.MaxSize.Value()

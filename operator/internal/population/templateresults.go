@@ -19,7 +19,9 @@ func templateResults(
 		all[template.Name] = TemplateResult{State: Ahead}
 	}
 	for _, template := range plan.Templates {
-		all[template.Name] = TemplateResult{Generation: template.Generation, State: Populated, Passes: true, IsLocal: true}
+		all[template.Name] = TemplateResult{
+			Generation: template.Generation, State: Populated, Passes: true, IsLocal: true,
+		}
 	}
 	for _, finding := range findings {
 		if result, selects := all[finding.Template]; selects {

@@ -72,7 +72,8 @@ func NewAdmission(o Options) *Admission {
 	return &Admission{
 		mapper: o.Mapper, clients: o.Clients, outlines: o.Outlines, live: o.Live, attributes: o.Attributes,
 		metadata: o.Metadata, selectors: o.Selectors,
-		compiling: newSlots(maxConcurrentVettings), trying: newSlots(maxConcurrentVettings), rights: utilcache.NewExpiring(),
+		compiling: newSlots(maxConcurrentVettings), trying: newSlots(maxConcurrentVettings),
+		rights: utilcache.NewExpiring(),
 	}
 }
 

@@ -131,8 +131,8 @@ func (v *review) judgeSize() []error {
 	return nil
 }
 
-// judgeCompiled compiles the template, judges what it renders, and tries it. writable are the kinds whose objects can be
-// tried, and unserved those that are reported already.
+// judgeCompiled compiles the template, judges what it renders, and tries it. writable are the kinds whose objects can
+// be tried, and unserved those that are reported already.
 func (v *review) judgeCompiled(
 	ctx context.Context, kinds, writable []resolvedKind, unserved []kindProblem,
 ) (problems []error, err error) {
