@@ -52,10 +52,13 @@ var actions = []struct {
 func actionOf(change populate.Change) action {
 	switch change.Action {
 	case populate.Create:
-		if change.Observed != nil {
-			return actionAdopt
+		switch {
+		case change.Observed == nil:
+			return actionCreate
+		case change.Populated: // it is in place of the template's own object
+			return actionConfigure
 		}
-		return actionCreate
+		return actionAdopt
 	case populate.Configure:
 		return actionConfigure
 	case populate.Prune:

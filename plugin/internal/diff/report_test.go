@@ -119,6 +119,8 @@ func TestActions(t *testing.T) {
 	} {
 		require.Equal(t, want, actionOf(change))
 	}
+	require.Equal(t, actionConfigure, actionOf(populate.Change{Action: populate.Create, Observed: exists, Populated: true}),
+		"what replaces a populated object is not adopted")
 	require.Equal(t, "leave alone", actionLeaveAlone.words())
 	require.Equal(t, "adopted", actionAdopt.done())
 }
