@@ -133,7 +133,7 @@ helm: control-plane ## Run the tests of the Helm chart
 .PHONY: thorough
 thorough: control-plane ## Run the tests that take long or need a control plane of their own: a release, faults, restarts, escalations, scale
 	$(SUITE) test quick -count=1 -timeout=20m ./test/controlplane/... ./test/scale
-	$(SUITE) test thorough -count=1 -timeout=40m -parallel=4 ./...
+	$(SUITE) test thorough -count=1 -timeout=40m -parallel=4 ./test/integration ./...
 
 .PHONY: browser
 browser: ## Run the tests of pages; needs Chromium or Chrome

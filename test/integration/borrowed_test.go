@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// lentClusters is the number of clusters that tests borrow. With a single one, borrowers would wait for each other more.
-const lentClusters = 2
+// lentClusters is the number of clusters that tests borrow. Most of the time, a borrower waits for a condition.
+const lentClusters = 3
 
 // lender lends clusters, each to one test at a time. It starts a cluster when a test first needs it.
 type lender struct {

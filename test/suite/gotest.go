@@ -119,7 +119,45 @@ func selectTests(packages []testPackage, run string) ([]group, error) {
 	for _, key := range slices.Sorted(maps.Keys(groups)) {
 		all = append(all, *groups[key])
 	}
+	if run == "thorough" {
+		return joined(all, packages)
+	}
 	return all, nil
+}
+
+// joined returns one call of go test instead of several, so that packages are tested at the same time. It returns them
+// as they are if that would also run a test that is not selected, since another one has its name.
+func joined(groups []group, packages []testPackage) ([]group, error) {
+	var all group
+	for _, g := range groups {
+		all.expected = append(all.expected, g.expected...)
+	}
+	names := map[string]bool{}
+	isExpected := map[test]bool{}
+	for _, t := range all.expected {
+		names[t.name], isExpected[t] = true, true
+	}
+	for _, p := range packages { // in their order: the first ones are tested first
+		tests, err := scan([]testPackage{p})
+		if err != nil {
+			return nil, err
+		}
+		isSelected := false
+		for t := range tests {
+			isSelected = isSelected || isExpected[t]
+		}
+		if !isSelected {
+			continue
+		}
+		for t := range tests {
+			if names[t.name] && !isExpected[t] {
+				return groups, nil
+			}
+		}
+		all.packages = append(all.packages, p.ImportPath)
+	}
+	all.flags = []string{"-run=" + pattern(all.expected)}
+	return []group{all}, nil
 }
 
 // split returns the tests of a run, and the others.
@@ -144,13 +182,6 @@ func split(tests map[test]marks.Mark, run string) (selected, others []test, err 
 // selection returns the flags with which go test runs only the selected tests. It names the smaller part, so that the
 // seeds of fuzz tests run together with most tests.
 func selection(selected, others []test) []string {
-	pattern := func(tests []test) string {
-		var names []string
-		for _, t := range tests {
-			names = append(names, regexp.QuoteMeta(t.name))
-		}
-		return "^(" + strings.Join(names, "|") + ")$"
-	}
 	switch {
 	case len(others) == 0:
 		return nil
@@ -159,6 +190,15 @@ func selection(selected, others []test) []string {
 	default:
 		return []string{"-run=" + pattern(selected)}
 	}
+}
+
+// pattern returns the regular expression of the names of tests.
+func pattern(tests []test) string {
+	var names []string
+	for _, t := range tests {
+		names = append(names, regexp.QuoteMeta(t.name))
+	}
+	return "^(" + strings.Join(names, "|") + ")$"
 }
 
 // goTest runs go test and prints the output of what fails, a line for each package, and from time to time what runs.

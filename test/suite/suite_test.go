@@ -131,6 +131,29 @@ func TestSelection(t *testing.T) {
 	require.Equal(t, []string{"-run=^(TestA)$"}, selection([]test{a}, []test{b, c}))
 }
 
+// Packages whose thorough tests have unique names are tested at the same time, the first ones first.
+func TestThoroughPackagesAreJoined(t *testing.T) {
+	writeModule(t, "func TestSlow(t *testing.T) { marks.Thorough(t) }\n\nfunc TestQuick(t *testing.T) {}")
+	require.NoError(t, os.MkdirAll("b", 0o755))
+	write := func(tests string) []group {
+		require.NoError(t, os.WriteFile("b/b_test.go", []byte("package b\n\nimport (\n\t\"testing\"\n\n"+
+			"\t\"example.org/m/marks\"\n)\n\n"+tests), 0o644))
+		packages, err := listPackages(t.Context(), "", "./b", "./...")
+		require.NoError(t, err)
+		groups, err := selectTests(packages, "thorough")
+		require.NoError(t, err)
+		return groups
+	}
+	groups := write("func TestOther(t *testing.T) { marks.Thorough(t) }\n")
+	require.Len(t, groups, 1)
+	require.Equal(t, []string{"example.org/m/b", "example.org/m/a"}, groups[0].packages)
+	require.Len(t, groups[0].flags, 1)
+	require.Regexp(t, `^-run=\^\((TestOther\|TestSlow|TestSlow\|TestOther)\)\$$`, groups[0].flags[0])
+
+	groups = write("func TestOther(t *testing.T) { marks.Thorough(t) }\n\nfunc TestSlow(t *testing.T) {}\n")
+	require.Len(t, groups, 2, "TestSlow of b is not selected")
+}
+
 func TestMissingAfterACrash(t *testing.T) {
 	tally := newTally("quick")
 	for _, e := range []event{
