@@ -113,6 +113,10 @@ func (r *run) withoutNames(text string) string {
 // uidOfTemplate is what the record of a namespace's labels and annotations has of a template besides the name.
 var uidOfTemplate = regexp.MustCompile(`"uid":"[^"]*",?`)
 
+// digestOfGrant is what the record of a namespace's objects has of a Role or RoleBinding, whose name may contain the
+// run's id.
+var digestOfGrant = regexp.MustCompile(`R[0-9a-z]+`)
+
 // normalize removes content that differs between runs with the same result.
 func normalize(content map[string]any) {
 	metadata := content["metadata"].(map[string]any)
@@ -136,6 +140,9 @@ func normalize(content map[string]any) {
 		}
 		if len(annotations) == 0 {
 			delete(metadata, "annotations")
+		}
+		if record, ok := annotations[v1alpha1.ExistingAnnotation].(string); ok {
+			annotations[v1alpha1.ExistingAnnotation] = digestOfGrant.ReplaceAllString(record, "R")
 		}
 		if record, ok := annotations[v1alpha1.NamespaceMetadataAnnotation].(string); ok {
 			annotations[v1alpha1.NamespaceMetadataAnnotation] = uidOfTemplate.ReplaceAllString(record, "")
