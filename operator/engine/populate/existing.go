@@ -31,15 +31,19 @@ func (e existing) has(object *Object) bool {
 }
 
 // populatedBy returns the template from which the namespace had an object, or "". Objects move between templates, so
-// it is any of them.
+// it is the first of them by name.
 func (e existing) populatedBy(id ObjectID) string {
-	digest := populatedDigest(id)
-	for _, key := range slices.Sorted(maps.Keys(e)) {
-		if template, found := strings.CutPrefix(key, populatedKey("")); found && e[key][digest] {
-			return template
+	if len(e) == 0 {
+		return ""
+	}
+	digest, first := populatedDigest(id), ""
+	for key, digests := range e {
+		template, found := strings.CutPrefix(key, populatedKey(""))
+		if found && digests[digest] && (first == "" || template < first) {
+			first = template
 		}
 	}
-	return ""
+	return first
 }
 
 // populatedDigest returns the digest of an object below populatedKey. That of a Role or RoleBinding begins with an R,
