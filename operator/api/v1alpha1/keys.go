@@ -52,9 +52,9 @@ const (
 	// as an empty list whose items are merged. A missing owner of these fields is not drift.
 	UnownedAnnotation = "policy.nstpl.dev/unowned-fields"
 
-	// ExistingAnnotation on a Namespace lists the objects that it had from templates, so that an object that another
-	// client creates in their place is not adopted, and those of templates with driftPolicy Report, so that
-	// the operator knows that an object was deleted if it is missing later.
+	// ExistingAnnotation on a Namespace lists the objects that it had from templates. What another client creates in
+	// place of one is not adopted. It also lists those of templates with driftPolicy Report, so that the operator knows
+	// that an object was deleted if it is missing later.
 	ExistingAnnotation = "policy.nstpl.dev/reported-objects"
 
 	// NamespaceMetadataAnnotation on a Namespace records the labels and annotations that templates set on it: for each,

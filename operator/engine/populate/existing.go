@@ -80,19 +80,11 @@ func MissesGrants(declared Declared, observed Observed) bool {
 	return len(missing) > 0
 }
 
-func (e existing) add(template string, id ObjectID) {
-	if e[template] == nil {
-		e[template] = map[string]bool{}
-	}
-	e[template][digestOf(id)] = true
-}
-
-func (e existing) addPopulated(template string, id ObjectID) {
-	key := populatedKey(template)
+func (e existing) add(key, digest string) {
 	if e[key] == nil {
 		e[key] = map[string]bool{}
 	}
-	e[key][populatedDigest(id)] = true
+	e[key][digest] = true
 }
 
 // remove removes an object and reports whether the record contained it.
@@ -113,9 +105,9 @@ func ExistingObjects(plan Plan, result Result) string {
 		if change.Declared == nil || change.Metadata != nil {
 			return
 		}
-		after.addPopulated(change.Template, change.ID())
+		after.add(populatedKey(change.Template), populatedDigest(change.ID()))
 		if change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
-			after.add(change.Template, change.ID())
+			after.add(change.Template, digestOf(change.ID()))
 		}
 	}
 	before := existingIn(plan)
@@ -125,7 +117,7 @@ func ExistingObjects(plan Plan, result Result) string {
 	}
 	for _, change := range plan.Changes {
 		if change.Populated && (change.Declared != nil || !deleted[change.ID()]) {
-			after.addPopulated(change.Template, change.ID())
+			after.add(populatedKey(change.Template), populatedDigest(change.ID()))
 		}
 		existed := change.Action == Unchanged || change.Action == LeaveAlone || change.Declared != nil &&
 			before.has(change.Declared)
