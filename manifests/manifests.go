@@ -8,6 +8,7 @@ import (
 	"path"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -57,7 +58,7 @@ func read(name string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for _, document := range manifest.Split(manifest.Normalize(data)) {
 		object := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(document.Content, &object.Object); err != nil {
+		if err := utilyaml.Unmarshal(document.Content, &object.Object); err != nil {
 			return nil, err
 		}
 		if len(object.Object) == 0 {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/api/resource"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -158,7 +159,7 @@ func newObject(r *resource.Resource) (*object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(yaml.Unmarshal(text, &o.content), yaml.Unmarshal(text, &o.tree)); err != nil {
+	if err := errors.Join(utilyaml.Unmarshal(text, &o.content), utilyaml.Unmarshal(text, &o.tree)); err != nil {
 		return nil, err
 	}
 	file := origin.Path

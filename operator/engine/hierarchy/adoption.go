@@ -68,7 +68,7 @@ func createdInSpace(ns *corev1.Namespace) bool {
 		}
 		var fields struct {
 			Metadata struct {
-				Labels map[string]any `json:"f:labels"`
+				Labels map[string]json.RawMessage `json:"f:labels"`
 			} `json:"f:metadata"`
 		}
 		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {

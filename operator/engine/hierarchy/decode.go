@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"nstpl.dev/nstpl/operator/engine/manifest"
 )
@@ -111,13 +112,16 @@ func stringField(fields map[string]json.RawMessage, field string) (text string, 
 
 // nameAndNamespace returns the name and the namespace in an object's metadata, which may be of other types than string.
 func nameAndNamespace(metadata json.RawMessage) (name, namespace string) {
-	var fields struct{ Name, Namespace any }
-	if json.Unmarshal(metadata, &fields) != nil {
+	var fields struct {
+		Name      any `json:"name"`
+		Namespace any `json:"namespace"`
+	}
+	if utiljson.Unmarshal(metadata, &fields) != nil {
 		return "", ""
 	}
 	for into, value := range map[*string]any{&name: fields.Name, &namespace: fields.Namespace} {
 		switch value.(type) {
-		case string, float64, bool:
+		case string, int64, float64, bool:
 			*into = fmt.Sprint(value)
 		}
 	}
@@ -244,7 +248,7 @@ func (l *loader) podSecurityPolicy(object Object, group schema.GroupVersion, dat
 		Status            map[string]any `json:"status"`
 	}
 	policy := &unstructured.Unstructured{}
-	if !l.decodeStrictly(object, data, &fields) || json.Unmarshal(data, &policy.Object) != nil {
+	if !l.decodeStrictly(object, data, &fields) || utiljson.Unmarshal(data, &policy.Object) != nil {
 		return object
 	}
 	l.warn(object.Path, object.Line,

@@ -42,9 +42,11 @@ func build(
 		}
 	}()
 	fs := filesys.MakeFsInMemory()
+	quoted := newQuotedIntegers(kustomization, objects)
+	kustomization.Patches = quoted.quotePatches(kustomization.Patches)
 	for i, object := range objects {
 		name := fmt.Sprintf("object-%03d.yaml", i)
-		if err := writeYAML(fs, name, object.Object); err != nil {
+		if err := writeYAML(fs, name, quoted.quote(object.Object)); err != nil {
 			return nil, err
 		}
 		kustomization.Resources = append(kustomization.Resources, name)
@@ -61,6 +63,8 @@ func build(
 		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w", res.GetKind(), res.GetName(), err)
 		}
+		object.Object, _ = quoted.unquote(object.Object).(map[string]any)
+		DropNulls(object.Object)
 		built = append(built, object)
 	}
 	return built, nil

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/yaml"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/manifest"
@@ -163,7 +163,7 @@ func References(spec *v1alpha1.NamespaceTemplateSpec) []Reference {
 			path := fmt.Sprintf("%s.patches[%d].patch", part, j)
 			find(part, path, patch.Patch)
 			var parsed any
-			if strings.Contains(patch.Patch, `\`) && yaml.Unmarshal([]byte(patch.Patch), &parsed) == nil {
+			if strings.Contains(patch.Patch, `\`) && utilyaml.Unmarshal([]byte(patch.Patch), &parsed) == nil {
 				visitStrings("", parsed, func(_, text string) { find(part, path, text) })
 			}
 		}

@@ -73,7 +73,9 @@ func parseObject(raw runtime.RawExtension) (*unstructured.Unstructured, []Proble
 			Rule: ruleSchema, Message: "is not an object", Remedy: "write the fields apiVersion, kind and metadata",
 		}}
 	}
-	return object, checkDeclared(object)
+	problems := checkDeclared(object)
+	DropNulls(object.Object)
+	return object, problems
 }
 
 // objectName returns the name of an object as kubectl prints it.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -101,7 +101,7 @@ func explainBuild(reason, patch string) (message, remedy string) {
 // explainPatch returns what is wrong with the text of a patch.
 func explainPatch(patch string) (message, remedy string) {
 	var value any
-	if yaml.Unmarshal([]byte(patch), &value) != nil {
+	if utilyaml.Unmarshal([]byte(patch), &value) != nil {
 		return "the patch is not valid YAML", "correct its indentation, brackets and quotes"
 	}
 	switch value := value.(type) {
@@ -123,7 +123,7 @@ func explainPatch(patch string) (message, remedy string) {
 // patchedObject returns the name of the object that a strategic merge patch changes.
 func patchedObject(patch string) string {
 	object := unstructured.Unstructured{}
-	if yaml.Unmarshal([]byte(patch), &object.Object) != nil || object.GetKind() == "" {
+	if utilyaml.Unmarshal([]byte(patch), &object.Object) != nil || object.GetKind() == "" {
 		return "an object"
 	}
 	return objectName(&object)

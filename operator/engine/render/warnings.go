@@ -12,7 +12,7 @@ import (
 
 // Warnings returns what a template declares that fails in some namespaces only: user names such as jane@example.com are
 // neither valid names of objects nor valid labels, and two names with tokens may become equal. It also returns text
-// that resembles a token.
+// that resembles a token, and patches and images of overlays that change nothing.
 func Warnings(template *v1alpha1.NamespaceTemplate) []string {
 	warnings := append(nearTokens(template), metadataWarnings(template)...)
 	var seen []identity
@@ -28,10 +28,15 @@ func Warnings(template *v1alpha1.NamespaceTemplate) []string {
 		seen = append(seen, id)
 		warnings = append(warnings, valueWarnings(part, object)...)
 	}
+	var objects []*unstructured.Unstructured
 	for i, raw := range template.Spec.Templates {
 		if object, problems := parseObject(raw); len(problems) == 0 {
 			add(Part{Objects, i}, object)
+			objects = append(objects, object)
 		}
+	}
+	if len(objects) == len(template.Spec.Templates) {
+		warnings = append(warnings, overlayWarnings(template, objects)...)
 	}
 	for i := range template.Spec.Sources {
 		if object, problems := parseSource(&template.Spec.Sources[i]); len(problems) == 0 {

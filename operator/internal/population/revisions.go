@@ -3,7 +3,6 @@ package population
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,20 +23,7 @@ import (
 
 // revisionOf returns the content of the revision of a template.
 func revisionOf(template *v1alpha1.NamespaceTemplate) ([]byte, error) {
-	return canonical(revisions.DataOf(template.Spec))
-}
-
-// canonical returns the JSON of a value with the keys of all objects sorted, also of those in raw JSON.
-func canonical(value any) ([]byte, error) {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return nil, err
-	}
-	var generic any
-	if err := json.Unmarshal(data, &generic); err != nil {
-		return nil, err
-	}
-	return json.Marshal(generic)
+	return revisions.Canonical(revisions.DataOf(template.Spec))
 }
 
 // revise adds a revision to the status of a template if its spec is not that of the newest revision, or if a rollout is
@@ -234,7 +220,7 @@ func (r *Templates) createRevision(
 	if !metav1.IsControlledBy(existing, template) {
 		return errNameConflict
 	}
-	if stored, err := canonical(existing.Data); err == nil && bytes.Equal(stored, revision.Data.Raw) {
+	if stored, err := revisions.Canonical(existing.Data); err == nil && bytes.Equal(stored, revision.Data.Raw) {
 		return nil
 	}
 	live := metadataOf("NamespaceTemplate")

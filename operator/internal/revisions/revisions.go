@@ -8,21 +8,24 @@
 package revisions
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // maxKnown is the number of specs that a Reader keeps, and keepFor how long. Several packages ask for the same ones.
@@ -143,12 +146,30 @@ func Names(template *v1alpha1.NamespaceTemplate) []string {
 
 // PopulateSame reports whether two specs populate the same. The keys of objects in a stored revision are sorted.
 func PopulateSame(a, b v1alpha1.NamespaceTemplateSpec) bool {
-	var contents [2]any
-	for i, spec := range []v1alpha1.NamespaceTemplateSpec{a, b} {
-		data, err := json.Marshal(DataOf(spec))
-		if err != nil || json.Unmarshal(data, &contents[i]) != nil {
-			return false
+	x, errX := Canonical(DataOf(a))
+	y, errY := Canonical(DataOf(b))
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// Canonical returns the content of a revision as JSON with the keys of all objects sorted, also of those in raw JSON,
+// and without the nulls that mean the same as a missing field. The value is Data, or JSON of it.
+func Canonical(value any) ([]byte, error) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	var content any
+	if err := utiljson.Unmarshal(data, &content); err != nil {
+		return nil, err
+	}
+	if fields, ok := content.(map[string]any); ok {
+		objects, _, _ := unstructured.NestedFieldNoCopy(fields, "spec", "templates")
+		declared, _ := objects.([]any)
+		for _, object := range declared {
+			if object, ok := object.(map[string]any); ok {
+				render.DropNulls(object)
+			}
 		}
 	}
-	return reflect.DeepEqual(contents[0], contents[1])
+	return json.Marshal(content)
 }

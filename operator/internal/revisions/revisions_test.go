@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -77,4 +78,25 @@ func TestInForce(t *testing.T) {
 	inForce, err := known.InForce(t.Context(), after)
 	require.NoError(t, err)
 	require.Len(t, inForce, 2)
+}
+
+func TestPopulateSame(t *testing.T) {
+	t.Parallel()
+	spec := func(object string) v1alpha1.NamespaceTemplateSpec {
+		return v1alpha1.NamespaceTemplateSpec{Templates: []runtime.RawExtension{{Raw: []byte(object)}}}
+	}
+	for name, test := range map[string]struct {
+		a, b string
+		want bool
+	}{
+		"the order of fields":                      {`{"a":1,"b":2}`, `{"b":2,"a":1}`, true},
+		"integers that float64 rounds to the same": {`{"a":9007199254740993}`, `{"a":9007199254740992}`, false},
+		"null in a kind of Kubernetes":             {`{"apiVersion":"v1","data":null}`, `{"apiVersion":"v1"}`, true},
+		"null in a custom resource":                {`{"apiVersion":"a.b/v1","spec":{"a":null}}`, `{"apiVersion":"a.b/v1","spec":{}}`, false},
+	} {
+		require.Equal(t, test.want, PopulateSame(spec(test.a), spec(test.b)), name)
+	}
+	stored, err := Canonical(DataOf(spec(`{"a":9223372036854775807}`)))
+	require.NoError(t, err)
+	require.Contains(t, string(stored), `"a":9223372036854775807`)
 }

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -92,7 +93,7 @@ func jsonOf(value any) (decoded any) {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(data, &decoded); err != nil {
+	if err := utiljson.Unmarshal(data, &decoded); err != nil {
 		return err
 	}
 	return decoded

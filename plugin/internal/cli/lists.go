@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/kubectl/pkg/cmd/get"
@@ -210,7 +211,7 @@ func unstructuredItems[T any](items []T) ([]*unstructured.Unstructured, error) {
 			return nil, err
 		}
 		object := &unstructured.Unstructured{}
-		if err := json.Unmarshal(data, &object.Object); err != nil {
+		if err := utiljson.Unmarshal(data, &object.Object); err != nil {
 			return nil, err
 		}
 		objects = append(objects, object)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/plugin/internal/cli"
@@ -102,7 +103,7 @@ func fieldsSet(before, after *corev1.Pod) (map[string]string, error) {
 			return err
 		}
 		var spec map[string]any
-		if err := json.Unmarshal(data, &spec); err != nil {
+		if err := utiljson.Unmarshal(data, &spec); err != nil {
 			return err
 		}
 		flattenInto(into, "spec", spec)

@@ -9,8 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
-	"sigs.k8s.io/yaml"
 )
 
 // Comments are lines of text about the fields of an object, by the paths of the fields, which FieldPath and ItemPath
@@ -37,11 +38,11 @@ func CommentedYAML(object map[string]any, comments Comments) ([]byte, error) {
 		return nil, err
 	}
 	var want, got any
-	if err := json.Unmarshal(data, &want); err != nil {
+	if err := utiljson.Unmarshal(data, &want); err != nil {
 		return nil, err
 	}
 	document, err := kyaml.Marshal(commentedNode(want, "", comments))
-	if err == nil && isPrintable(string(document)) && yaml.Unmarshal(document, &got) == nil &&
+	if err == nil && isPrintable(string(document)) && utilyaml.Unmarshal(document, &got) == nil &&
 		reflect.DeepEqual(got, want) {
 		return document, nil
 	}
@@ -99,7 +100,7 @@ func stringNode(text string) *kyaml.Node {
 	switch {
 	case strings.Contains(text, "\n"):
 		node.Style = kyaml.LiteralStyle
-	case yaml.Unmarshal([]byte(text), &got) != nil || got != text:
+	case utilyaml.Unmarshal([]byte(text), &got) != nil || got != text:
 		node.Style = kyaml.DoubleQuotedStyle
 	}
 	return node

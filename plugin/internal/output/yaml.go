@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/engine/render"
@@ -22,11 +24,11 @@ func YAML(value any) ([]byte, error) {
 		return nil, err
 	}
 	var want, got any
-	if err := json.Unmarshal(data, &want); err != nil {
+	if err := utiljson.Unmarshal(data, &want); err != nil {
 		return nil, err
 	}
 	document, err := yaml.JSONToYAML(data)
-	if err == nil && isPrintable(string(document)) && yaml.Unmarshal(document, &got) == nil &&
+	if err == nil && isPrintable(string(document)) && utilyaml.Unmarshal(document, &got) == nil &&
 		reflect.DeepEqual(got, want) {
 		return document, nil
 	}

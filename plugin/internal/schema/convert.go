@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -27,7 +28,7 @@ func ofKind(definition *apiextensionsv1.CustomResourceDefinition) (map[string]an
 			return nil, err
 		}
 		schema := map[string]any{}
-		if err := json.Unmarshal(content, &schema); err != nil {
+		if err := utiljson.Unmarshal(content, &schema); err != nil {
 			return nil, err
 		}
 		convert(schema)

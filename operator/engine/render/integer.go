@@ -1,0 +1,170 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/kustomize/kyaml/yaml"
+)
+
+// maxExact is the greatest integer up to which float64 has all integers.
+const maxExact = 1 << 53
+
+// quotedIntegers has large integers pass through kustomize as strings: kustomize decodes the result of a JSON patch with
+// float64 for all numbers. The mark begins these strings. It is in no object and in no patch, so unquote recognizes them.
+// It is empty if there are no large integers.
+type quotedIntegers struct{ mark string }
+
+func newQuotedIntegers(kustomization types.Kustomization, objects []*unstructured.Unstructured) quotedIntegers {
+	var texts strings.Builder
+	isNeeded := false
+	for _, object := range objects {
+		isNeeded = isNeeded || hasLargeInteger(object.Object)
+	}
+	for _, patch := range kustomization.Patches {
+		isNeeded = isNeeded || len(largeIntegersIn(patch.Patch)) > 0
+		texts.WriteString(patch.Patch)
+	}
+	if !isNeeded {
+		return quotedIntegers{}
+	}
+	for _, object := range objects {
+		data, err := json.Marshal(object.Object)
+		if err != nil {
+			return quotedIntegers{} // cannot happen: the object was decoded from JSON
+		}
+		texts.Write(data)
+	}
+	mark := "integer:"
+	for number := 0; strings.Contains(texts.String(), mark); number++ {
+		mark = fmt.Sprintf("integer-%d:", number)
+	}
+	return quotedIntegers{mark}
+}
+
+// largeIntegersIn returns the nodes of a patch that are large integers, in the order of the text.
+func largeIntegersIn(patch string) (nodes []*yaml.Node) {
+	decoder := yaml.NewDecoder(strings.NewReader(patch))
+	for {
+		var document yaml.Node
+		if decoder.Decode(&document) != nil {
+			return nodes // the end, or an error that kustomize reports
+		}
+		nodes = append(nodes, largeIntegers(&document)...)
+	}
+}
+
+func largeIntegers(node *yaml.Node) (nodes []*yaml.Node) {
+	var number int64
+	if node.Kind == yaml.ScalarNode && node.ShortTag() == yaml.NodeTagInt && node.Decode(&number) == nil &&
+		isLarge(number) {
+		return []*yaml.Node{node}
+	}
+	for _, child := range node.Content {
+		nodes = append(nodes, largeIntegers(child)...)
+	}
+	return nodes
+}
+
+func isLarge(value any) bool {
+	number, ok := value.(int64)
+	return ok && (number > maxExact || number < -maxExact)
+}
+
+func hasLargeInteger(value any) bool {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, field := range value {
+			if hasLargeInteger(field) {
+				return true
+			}
+		}
+	case []any:
+		for _, item := range value {
+			if hasLargeInteger(item) {
+				return true
+			}
+		}
+	}
+	return isLarge(value)
+}
+
+// quotePatches returns patches with strings instead of large integers.
+func (q quotedIntegers) quotePatches(patches []types.Patch) []types.Patch {
+	quoted := slices.Clone(patches)
+	for i := range quoted {
+		quoted[i].Patch = q.quotePatch(quoted[i].Patch)
+	}
+	return quoted
+}
+
+// quotePatch changes nothing else in the text of a patch: kustomize reads keys such as n in its own way.
+func (q quotedIntegers) quotePatch(patch string) string {
+	nodes := largeIntegersIn(patch)
+	lines := strings.Split(patch, "\n")
+	for _, node := range slices.Backward(nodes) { // so that the columns of those before remain
+		if node.Line > len(lines) {
+			continue
+		}
+		line := []rune(lines[node.Line-1])
+		before, after := string(line[:min(node.Column-1, len(line))]), string(line[min(node.Column-1, len(line)):])
+		var number int64
+		if rest, found := strings.CutPrefix(after, node.Value); found && node.Decode(&number) == nil {
+			lines[node.Line-1] = fmt.Sprintf("%s%q%s", before, fmt.Sprint(q.mark, number), rest)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// quote returns a value with strings instead of large integers. It shares what has none.
+func (q quotedIntegers) quote(value any) any {
+	if q.mark == "" {
+		return value
+	}
+	return replace(value, func(scalar any) any {
+		if isLarge(scalar) {
+			return fmt.Sprint(q.mark, scalar)
+		}
+		return scalar
+	})
+}
+
+// unquote is the inverse of quote.
+func (q quotedIntegers) unquote(value any) any {
+	if q.mark == "" {
+		return value
+	}
+	return replace(value, func(scalar any) any {
+		text, _ := scalar.(string)
+		if digits, ok := strings.CutPrefix(text, q.mark); ok {
+			if number, err := strconv.ParseInt(digits, 10, 64); err == nil {
+				return number
+			}
+		}
+		return scalar
+	})
+}
+
+// replace returns a copy of a JSON value with other scalars.
+func replace(value any, scalar func(any) any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		fields := make(map[string]any, len(value))
+		for key, field := range value {
+			fields[key] = replace(field, scalar)
+		}
+		return fields
+	case []any:
+		items := make([]any, len(value))
+		for i, item := range value {
+			items[i] = replace(item, scalar)
+		}
+		return items
+	}
+	return scalar(value)
+}

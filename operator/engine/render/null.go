@@ -1,0 +1,37 @@
+package render
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// DropNulls removes the fields of an object that are null: the API server and kubectl take null for a missing field. In
+// custom resources null may be a value, so only their metadata and an empty status are changed. Items of lists are kept.
+func DropNulls(object map[string]any) {
+	apiVersion, _ := object["apiVersion"].(string)
+	if group, err := schema.ParseGroupVersion(apiVersion); err == nil && BuiltIn(group.Group) {
+		dropNullFields(object)
+		return
+	}
+	for _, field := range []string{"metadata", "status"} {
+		if object[field] == nil {
+			delete(object, field)
+		}
+	}
+	dropNullFields(object["metadata"])
+}
+
+func dropNullFields(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, field := range value {
+			if field == nil {
+				delete(value, key)
+			}
+			dropNullFields(field)
+		}
+	case []any:
+		for _, item := range value {
+			dropNullFields(item)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package render
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/kustomize/kyaml/resid"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// overlayWarnings returns the patches and images of overlays that change no object: their names may be misspelled. If in
+// doubt, because another overlay may change what they select, it omits them.
+func overlayWarnings(template *v1alpha1.NamespaceTemplate, objects []*unstructured.Unstructured) []string {
+	var warnings []string
+	for i, overlay := range template.Spec.Overlays {
+		part := Part{Overlays, i}
+		for j, patch := range overlay.Patches {
+			if patch.Target != nil && selectsNothing(template, patch.Target, objects) {
+				warnings = append(warnings, fmt.Sprintf("%s.patches[%d].target: selects no object of the template, so the "+
+					"patch changes nothing: correct the target, or remove the patch", part, j))
+			}
+		}
+		for j, image := range overlay.Images {
+			if !patchesMention(template, image.Name) && !slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
+				return hasImage(o.Object, image.Name)
+			}) {
+				warnings = append(warnings, fmt.Sprintf("%s.images[%d].name: no container of the template has the image %s, "+
+					"so the overlay changes no image: write the name without tag and digest", part, j, image.Name))
+			}
+		}
+	}
+	return warnings
+}
+
+// selectsNothing reports whether the target of a patch selects none of the objects, whatever other overlays change.
+func selectsNothing(
+	template *v1alpha1.NamespaceTemplate, target *v1alpha1.PatchTarget, objects []*unstructured.Unstructured,
+) bool {
+	selector, err := types.NewSelectorRegex(selectorOf(target))
+	if err != nil {
+		return false // kustomize reports it
+	}
+	return !slices.ContainsFunc(objects, func(object *unstructured.Unstructured) bool {
+		kind := object.GroupVersionKind()
+		return selector.MatchGvk(resid.Gvk{Group: kind.Group, Version: kind.Version, Kind: kind.Kind}) &&
+			selector.MatchName(object.GetName()) &&
+			maySelect(template, target.LabelSelector, Labels, object.GetLabels()) &&
+			maySelect(template, target.AnnotationSelector, Annotations, object.GetAnnotations())
+	})
+}
+
+// maySelect reports whether a selector selects labels or annotations of an object, or may do so with an overlay.
+func maySelect(template *v1alpha1.NamespaceTemplate, selector, field string, values map[string]string) bool {
+	parsed, err := labels.Parse(selector)
+	return err != nil || parsed.Matches(labels.Set(values)) || patchesMention(template, field) ||
+		slices.ContainsFunc(template.Spec.Overlays, func(o v1alpha1.Overlay) bool {
+			return len(o.Labels)+len(o.Annotations) > 0
+		})
+}
+
+func patchesMention(template *v1alpha1.NamespaceTemplate, text string) bool {
+	return slices.ContainsFunc(template.Spec.Overlays, func(o v1alpha1.Overlay) bool {
+		return slices.ContainsFunc(o.Patches, func(p v1alpha1.Patch) bool { return strings.Contains(p.Patch, text) })
+	})
+}
+
+// hasImage reports whether a value has a field image with a name, with or without a tag or a digest.
+func hasImage(value any, name string) bool {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, field := range value {
+			image, _ := field.(string)
+			rest, found := strings.CutPrefix(image, name)
+			if key == "image" && found && (rest == "" || rest[0] == ':' || rest[0] == '@') || hasImage(field, name) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(value, func(item any) bool { return hasImage(item, name) })
+	}
+	return false
+}
