@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/operator"
 )
 
 // without returns files without some of them.
@@ -86,6 +87,140 @@ func TestDeletionOfNamespacesNeedsAConfirmation(t *testing.T) {
 	// When all are declared again, nothing waits.
 	x.waitApplied(x.commit(files))
 	x.mustExist(namespace("limit-left"))
+}
+
+// Nothing but a confirmation deletes namespaces that wait for one: neither that a person protects or deletes some of
+// them, nor another commit, nor another limit, nor the confirmation of the same commit for another tree.
+func TestADeletionThatWaitsIsNotConfirmedByAccident(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "asked")
+	files := map[string]string{}
+	for _, name := range []string{"asked-a", "asked-b", "asked-c", "asked-d", "asked-left"} {
+		files[name+"/namespace.yaml"] = namespaceFile(name)
+	}
+	other := &tree{TB: t, name: "asked-other"}
+	// both commits files of both trees in one commit.
+	both := func(files map[string]string) string {
+		t.Helper()
+		all := x.commitOf(files)
+		for path, content := range files {
+			all.Files["asked-other/"+strings.ReplaceAll(path, "asked-", "other-")] =
+				strings.ReplaceAll(content, "asked-", "other-")
+		}
+		hash := x.git.Commit(t, all)
+		for _, follower := range []*tree{x, other} {
+			if follower.repository != nil {
+				follower.request()
+			}
+		}
+		return hash
+	}
+	a := both(files)
+	x.follow()
+	other.followSpec(x.repository.Spec, func(r *v1alpha1.PolicyRepository) { r.Spec.Path = "asked-other" })
+	x.waitApplied(a)
+	other.waitApplied(a)
+	kept := namespace("asked-a")
+	x.mustExist(kept)
+	uid := kept.UID
+	delete(files, "asked-a/namespace.yaml")
+	delete(files, "asked-b/namespace.yaml")
+	delete(files, "asked-c/namespace.yaml")
+	fewer := both(files)
+	// waits waits until nstpl-sync has compared the tree with the cluster after now.
+	waits := func(commit string, names ...string) {
+		t.Helper()
+		x.request()
+		x.waitReason("DeletionsPending", commit)
+		x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+			assert.Equal(c, x.repository.Annotations[v1alpha1.SyncRequestedAnnotation], status.RequestedAt)
+			assert.Equal(c, &v1alpha1.PendingDeletions{
+				Commit: commit, Namespaces: names, Total: int32(len(names)), //nolint:gosec // few
+			}, status.PendingDeletions)
+		})
+		for _, name := range names {
+			x.mustExist(namespace(name))
+		}
+	}
+	waits(fewer, "asked-a", "asked-b", "asked-c")
+	other.waitReason("DeletionsPending", fewer)
+	other.annotate(v1alpha1.ConfirmedCommitAnnotation, fewer)
+	other.waitGone(namespace("other-a"))
+	other.waitApplied(fewer)
+	waits(fewer, "asked-a", "asked-b", "asked-c")
+
+	protect := func(value string) {
+		t.Helper()
+		require.NoError(t, cluster.client.Patch(t.Context(), kept, client.RawPatch(types.MergePatchType, []byte(
+			`{"metadata": {"annotations": {"`+v1alpha1.DeletionProtectionAnnotation+`": `+value+`}}}`))))
+	}
+	protect(`"true"`)
+	waits(fewer, "asked-b", "asked-c")
+	require.NoError(t, cluster.client.Delete(t.Context(), namespace("asked-b")))
+	waits(fewer, "asked-c")
+	require.NoError(t, cluster.client.Patch(t.Context(), x.repository, client.RawPatch(types.MergePatchType,
+		[]byte(`{"spec": {"deletionLimit": {"namespaces": 9, "percent": 100}}}`))))
+	waits(fewer, "asked-c")
+	empty := both(files)
+	waits(empty, "asked-c")
+	// A confirmation of a commit that is not the newest is void, also when the branch returns to that commit.
+	x.annotate(v1alpha1.ConfirmedCommitAnnotation, fewer)
+	waits(empty, "asked-c")
+	require.NoError(t, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(x.repository), x.repository))
+	require.NotContains(t, x.repository.Annotations, v1alpha1.ConfirmedCommitAnnotation)
+	x.git.Git(t, "update-ref", "refs/heads/main", fewer)
+	waits(fewer, "asked-c")
+	// What a later commit no longer declares either waits with the others.
+	delete(files, "asked-d/namespace.yaml")
+	waits(both(files), "asked-c", "asked-d")
+
+	// A commit that declares the namespaces again ends the wait.
+	for _, name := range []string{"asked-a", "asked-c", "asked-d"} {
+		files[name+"/namespace.yaml"] = namespaceFile(name)
+	}
+	x.waitApplied(both(files))
+	protect("null")
+	x.mustExist(kept)
+	require.Equal(t, uid, kept.UID)
+	x.mustExist(namespace("asked-c"))
+	x.mustExist(namespace("asked-d"))
+}
+
+// A process that has just begun deletes nothing that waits for a confirmation, although a person has protected and
+// deleted the others meanwhile. The test is not parallel, because it restarts the nstpl-sync of all tests.
+func TestADeletionWaitsAcrossARestart(t *testing.T) {
+	x := newTree(t, "later")
+	files := map[string]string{}
+	for _, name := range []string{"later-a", "later-b", "later-c", "later-left"} {
+		files[name+"/namespace.yaml"] = namespaceFile(name)
+	}
+	a := x.commit(files)
+	x.follow()
+	x.waitApplied(a)
+	fewer := x.commit(map[string]string{"later-left/namespace.yaml": namespaceFile("later-left")})
+	x.waitReason("DeletionsPending", fewer)
+
+	require.NoError(t, cluster.sync.Kill())
+	require.NoError(t, cluster.client.Delete(t.Context(), namespace("later-b")))
+	require.NoError(t, cluster.client.Patch(t.Context(), namespace("later-a"), client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata": {"annotations": {"`+v1alpha1.DeletionProtectionAnnotation+`": "true"}}}`))))
+	empty := x.commit(map[string]string{
+		"later-left/namespace.yaml": namespaceFile("later-left"), "README.md": "no policies",
+	})
+	var err error
+	cluster.sync, err = operator.StartSync(cluster.syncOptions)
+	require.NoError(t, err)
+	require.NoError(t, cluster.sync.AwaitReady(t.Context()))
+	x.waitReason("DeletionsPending", empty)
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.Equal(c, &v1alpha1.PendingDeletions{Commit: empty, Namespaces: []string{"later-c"}, Total: 1},
+			status.PendingDeletions)
+	})
+	x.mustExist(namespace("later-c"))
+	x.annotate(v1alpha1.ConfirmedCommitAnnotation, empty)
+	x.waitGone(namespace("later-c"))
+	x.mustExist(namespace("later-a"))
+	x.waitApplied(empty)
 }
 
 // Only what was created for the tree is deleted: neither an object with the label of the tree, nor a namespace that

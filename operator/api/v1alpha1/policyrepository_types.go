@@ -128,7 +128,8 @@ type PolicyRepositorySpec struct {
 
 	// deletionLimit is how many namespaces one commit deletes without confirmation. If a commit declares fewer
 	// namespaces than that would leave, all its other changes are made, and the namespaces remain until someone
-	// confirms the commit with kubectl nstpl sync confirm.
+	// confirms the commit with kubectl nstpl sync confirm, or a commit declares them again. Another limit does not change
+	// that.
 	// +optional
 	DeletionLimit *DeletionLimit `json:"deletionLimit,omitempty"`
 }

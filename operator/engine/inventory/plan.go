@@ -18,6 +18,8 @@ type State struct {
 	Live map[ID]*unstructured.Unstructured
 	// Created are the UIDs of the objects that were created for the tree.
 	Created map[types.UID]bool
+	// Deletions are the decisions of the plan before.
+	Deletions Deletions
 }
 
 // Options say what a plan may do.
@@ -73,7 +75,10 @@ type Plan struct {
 	Deletes []*unstructured.Unstructured
 	// Releases are namespaces that the tree adopted and no longer declares. They lose what was applied to them.
 	Releases []*unstructured.Unstructured
-	// Waiting are the names of the namespaces whose deletion needs a confirmation.
+	// Deletions must be stored before the plan is carried out, for the next plan.
+	Deletions Deletions
+	// Waiting are the names of the namespaces that a confirmation would have deleted: neither the protected ones nor
+	// those that are being deleted.
 	Waiting []string
 	// Protected are the names of the namespaces that are not deleted because they are protected from deletion.
 	Protected []string
@@ -202,47 +207,4 @@ func isOfNstpl(id ID) bool { return id.GroupKind == templateKind || id.GroupKind
 func consents(ns *unstructured.Unstructured) bool {
 	annotations := ns.GetAnnotations()
 	return annotations[v1alpha1.AdoptAnnotation] == "true" || annotations[v1alpha1.InTreeAnnotation] == "true"
-}
-
-// Defaults of the deletion limit.
-const (
-	defaultNamespaces = 1
-	defaultPercent    = 10
-)
-
-// deleteNamespaces plans the deletion of namespaces that the tree created and no longer declares.
-func (p *Plan) deleteNamespaces(undeclared []*unstructured.Unstructured, state State, options Options) {
-	slices.SortFunc(undeclared, byName)
-	total := 0
-	for id, live := range state.Live {
-		if id.GroupKind == namespaceKind && state.Created[live.GetUID()] && !isBeingDeleted(live) {
-			total++
-		}
-	}
-	undeclared = slices.DeleteFunc(undeclared, func(ns *unstructured.Unstructured) bool {
-		protected := isProtected(ns) && !isBeingDeleted(ns)
-		if protected {
-			p.Protected = append(p.Protected, ns.GetName())
-		}
-		return protected || isBeingDeleted(ns)
-	})
-	if !options.Confirmed && (len(undeclared) > Allowed(options.Limit, total) || len(undeclared) == total) {
-		for _, ns := range undeclared {
-			p.Waiting = append(p.Waiting, ns.GetName())
-		}
-		return
-	}
-	p.Deletes = append(p.Deletes, undeclared...)
-}
-
-// Allowed returns how many of a tree's namespaces may be deleted without confirmation.
-func Allowed(limit *v1alpha1.DeletionLimit, total int) int {
-	number, percent := defaultNamespaces, defaultPercent
-	if limit != nil && limit.Namespaces != nil {
-		number = int(*limit.Namespaces)
-	}
-	if limit != nil && limit.Percent != nil {
-		percent = int(*limit.Percent)
-	}
-	return min(number, max(1, total*percent/100))
 }

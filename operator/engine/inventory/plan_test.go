@@ -312,10 +312,23 @@ func TestPlan(t *testing.T) {
 			options: Options{Confirmed: true},
 			want:    []string{"-namespace/gone", "pkept", "uroot", "us"},
 		},
-		"a protected namespace does not count as one that would be deleted": {
-			declared: []*unstructured.Unstructured{},
-			state:    stateOf([]string{"1", "2"}, namespace("kept", uid("1"), protected), namespace("gone", uid("2"))),
-			want:     []string{"-namespace/gone", "pkept"},
+		"a protected namespace counts as one that would be deleted": {
+			declared: []*unstructured.Unstructured{namespace("stays")},
+			state: stateOf([]string{"1", "2", "3"}, namespace("kept", uid("1"), protected), namespace("waits", uid("2")),
+				stored(t, "3", namespace("stays"))),
+			want: []string{"?waits", "pkept"},
+		},
+		"a namespace that is being deleted counts as one that would be deleted": {
+			declared: []*unstructured.Unstructured{namespace("stays")},
+			state: stateOf([]string{"1", "2", "3"}, namespace("going", uid("1"), deleting), namespace("waits", uid("2")),
+				stored(t, "3", namespace("stays"))),
+			want: []string{"?waits"},
+		},
+		"a protected namespace alone does not wait": {
+			declared: []*unstructured.Unstructured{namespace("stays")},
+			state: stateOf([]string{"1", "2"}, namespace("kept", uid("1"), protected),
+				stored(t, "2", namespace("stays"))),
+			want: []string{"pkept"},
 		},
 		"a protected namespace of others, and one that is being deleted, are not mentioned": {
 			declared: []*unstructured.Unstructured{},

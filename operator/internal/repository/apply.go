@@ -108,14 +108,16 @@ func (r *Repositories) apply(
 		return outcome{}, err
 	}
 	unanswered := maps.Clone(rec.pending)
-	o := outcome{Plan: inventory.NewPlan(tree.declared, inventory.State{Live: live, Created: rec.created},
+	isConfirmed := repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == tree.commit
+	o := outcome{Plan: inventory.NewPlan(tree.declared,
+		inventory.State{Live: live, Created: rec.created, Deletions: rec.deletions},
 		inventory.Options{
 			Tree: tree.root, Adopt: repository.Spec.ExistingNamespaces == v1alpha1.ExistingAdopt,
-			Limit:     repository.Spec.DeletionLimit,
-			Confirmed: repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == tree.commit,
+			Limit: repository.Spec.DeletionLimit, Confirmed: isConfirmed,
 		})}
 	o.limit()
 	rec.forgetGone(live)
+	rec.deletions = o.Deletions
 	for _, change := range o.Applies {
 		if id := inventory.IDOf(change.Declared); change.Live == nil {
 			rec.pending[id] = true
@@ -125,6 +127,11 @@ func (r *Repositories) apply(
 	}
 	if err := rec.write(ctx, r.Client, repository); err != nil {
 		return outcome{}, err
+	}
+	if isConfirmed { // the record has what was confirmed
+		if err := r.removeConfirmation(ctx, repository); err != nil {
+			return outcome{}, err
+		}
 	}
 	created := applyAll(ctx, to, &o, measure)
 	for _, object := range created {

@@ -29,14 +29,19 @@ type record struct {
 	// recorded.
 	created map[types.UID]bool
 	pending map[inventory.ID]bool
+	// deletions are the decisions about created namespaces that the tree no longer declares.
+	deletions inventory.Deletions
 	// trees are the names of the trees for which pending objects were to be created. It is more than one if the tree
 	// was renamed.
 	trees map[string]bool
 }
 
-// Keys of the ConfigMap. The values have one UID, one object or one name in each line.
+// Keys of the ConfigMap. The values have one UID, one object or one name in each line. The UID of a created object is
+// in exactly one of the first three.
 const (
 	createdKey = "created"
+	waitingKey = "waiting"
+	decidedKey = "decided"
 	pendingKey = "pending"
 	treesKey   = "trees"
 )
@@ -63,8 +68,11 @@ func readRecord(ctx context.Context, live client.Reader, repository *v1alpha1.Po
 	if r.stored == nil || !metav1.IsControlledBy(r.stored, repository) {
 		return r, nil
 	}
-	for uid := range strings.FieldsSeq(stored.Data[createdKey]) {
-		r.created[types.UID(uid)] = true
+	r.deletions = inventory.Deletions{Waiting: uids(stored.Data[waitingKey]), Decided: uids(stored.Data[decidedKey])}
+	for _, created := range []map[types.UID]bool{
+		uids(stored.Data[createdKey]), r.deletions.Waiting, r.deletions.Decided,
+	} {
+		maps.Copy(r.created, created)
 	}
 	for line := range strings.FieldsSeq(stored.Data[pendingKey]) {
 		kind, name, _ := strings.Cut(line, "/")
@@ -89,12 +97,9 @@ func (r *record) write(ctx context.Context, c client.Client, repository *v1alpha
 				Name: repository.Name, UID: repository.UID, Controller: new(true),
 			}},
 		},
-		Data: map[string]string{createdKey: lines(r.created), pendingKey: lines(pendingLines(r.pending))},
+		Data: r.data(),
 	}
-	if len(r.trees) > 0 {
-		wanted.Data[treesKey] = lines(r.trees)
-	}
-	if size := len(wanted.Data[createdKey]) + len(wanted.Data[pendingKey]); size > maxRecordSize {
+	if size := sizeOf(wanted.Data); size > maxRecordSize {
 		return fmt.Errorf("PolicyRepository %s: the record of the objects that were created for its tree would take %d KiB, "+
 			"and the API server stores at most %d KiB: divide the tree among several PolicyRepositories",
 			repository.Name, size>>10, maxRecordSize>>10)
@@ -115,6 +120,43 @@ func (r *record) write(ctx context.Context, c client.Client, repository *v1alpha
 	}
 	r.stored = wanted
 	return nil
+}
+
+// data returns the data of the ConfigMap.
+func (r *record) data() map[string]string {
+	created := maps.Clone(r.created)
+	for _, decided := range []map[types.UID]bool{r.deletions.Waiting, r.deletions.Decided} {
+		for uid := range decided {
+			delete(created, uid)
+		}
+	}
+	data := map[string]string{createdKey: lines(created), pendingKey: lines(pendingLines(r.pending))}
+	for key, value := range map[string]string{
+		waitingKey: lines(r.deletions.Waiting), decidedKey: lines(r.deletions.Decided), treesKey: lines(r.trees),
+	} {
+		if value != "" {
+			data[key] = value
+		}
+	}
+	return data
+}
+
+// sizeOf returns the size of the data of a ConfigMap.
+func sizeOf(data map[string]string) int {
+	size := 0
+	for _, value := range data {
+		size += len(value)
+	}
+	return size
+}
+
+// uids returns the set of UIDs in the value of a key.
+func uids(value string) map[types.UID]bool {
+	set := map[types.UID]bool{}
+	for uid := range strings.FieldsSeq(value) {
+		set[types.UID(uid)] = true
+	}
+	return set
 }
 
 func pendingLines(pending map[inventory.ID]bool) map[string]bool {

@@ -150,7 +150,7 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 	reportProblem(status, known)
 	var result *outcome
 	if known.tree != nil {
-		if result, err = r.bring(ctx, repository, known.tree, status); err != nil {
+		if result, err = r.bring(ctx, repository, known, status); err != nil {
 			return reconcile.Result{}, err
 		}
 		wait = result.wait(wait)
@@ -169,8 +169,14 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 
 // bring brings a tree into force, and reports in the status what that has changed.
 func (r *Repositories) bring(
-	ctx context.Context, repository *v1alpha1.PolicyRepository, tree *vetted, status *v1alpha1.PolicyRepositoryStatus,
+	ctx context.Context, repository *v1alpha1.PolicyRepository, known answer, status *v1alpha1.PolicyRepositoryStatus,
 ) (*outcome, error) {
+	tree := known.tree
+	if isOfAnotherCommit(repository.Annotations[v1alpha1.ConfirmedCommitAnnotation], known) {
+		if err := r.removeConfirmation(ctx, repository); err != nil {
+			return nil, err
+		}
+	}
 	o, err := r.apply(ctx, repository, tree)
 	if err != nil {
 		condition{reporting.InProgress, reasonProgressing, fmt.Sprintf("%s cannot be compared with the cluster: %v; it is "+
@@ -178,7 +184,7 @@ func (r *Repositories) bring(
 		return nil, errors.Join(err, r.writeStatus(ctx, repository, status))
 	}
 	reportOutcome(status, tree, o, time.Now())
-	return &o, r.useUpConfirmation(ctx, repository, tree, o)
+	return &o, nil
 }
 
 // treeName returns the name of the tree that a PolicyRepository follows.
@@ -202,20 +208,23 @@ func (r *Repositories) sameTree(ctx context.Context, repository *v1alpha1.Policy
 	return "", nil
 }
 
-// useUpConfirmation removes the confirmation of a commit after its deletions, so that it does not hold when the branch
-// returns to that commit later.
-func (r *Repositories) useUpConfirmation(
-	ctx context.Context, repository *v1alpha1.PolicyRepository, tree *vetted, o outcome,
-) error {
-	if repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] != tree.commit || !o.isComplete() ||
-		len(o.Waiting) > 0 {
-		return nil
-	}
+// removeConfirmation removes the confirmation of a commit, so that it does not hold when the branch returns to that
+// commit later.
+func (r *Repositories) removeConfirmation(ctx context.Context, repository *v1alpha1.PolicyRepository) error {
 	changed := repository.DeepCopy()
 	delete(changed.Annotations, v1alpha1.ConfirmedCommitAnnotation)
 	// A later confirmation must not be removed, so this patch is for the version that was read.
 	patch := client.MergeFromWithOptions(repository, client.MergeFromWithOptimisticLock{})
-	return client.IgnoreNotFound(r.Client.Patch(ctx, changed, patch))
+	if err := r.Client.Patch(ctx, changed, patch); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("remove the confirmation of %s from PolicyRepository %s: %w",
+			named(repository.Annotations[v1alpha1.ConfirmedCommitAnnotation]), repository.Name, err)
+	}
+	return nil
+}
+
+// isOfAnotherCommit reports whether a person has confirmed another commit than the newest one.
+func isOfAnotherCommit(confirmed string, known answer) bool {
+	return confirmed != "" && known.problem == nil && confirmed != known.tree.commit
 }
 
 // syncResolution is how exact lastSyncTime is, so that a status is not written for each comparison.

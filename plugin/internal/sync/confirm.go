@@ -47,7 +47,7 @@ func newConfirm(s cli.Session) *cobra.Command {
 		Long: templates.LongDesc(`
 			Confirm that nstpl-sync deletes the namespaces that a commit no longer declares, with everything in them.
 			A commit needs this confirmation if it deletes more namespaces than spec.deletionLimit allows, or the last
-			namespace of the tree. See "kubectl nstpl sync status" for these namespaces.
+			namespace of the tree, or if an earlier one needed it. See "kubectl nstpl sync status" for these namespaces.
 
 			COMMIT is the hash of the commit, or at least its first 7 characters. For an artifact of Flux that is not
 			one commit as it is, COMMIT is the digest of the artifact, such as sha256:1a2b3c4. Another commit or

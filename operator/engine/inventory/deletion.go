@@ -1,0 +1,93 @@
+package inventory
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Deletions are decisions about namespaces that a tree created and no longer declares, by UID. A decision holds until
+// the tree declares the namespace again, or the namespace is gone: nothing else answers what a person was asked.
+type Deletions struct {
+	// Waiting are the namespaces whose deletion needs a confirmation.
+	Waiting map[types.UID]bool
+	// Decided are those that are to be deleted, because the limit allowed it or a person has confirmed it.
+	Decided map[types.UID]bool
+}
+
+// Defaults of the deletion limit.
+const (
+	defaultNamespaces = 1
+	defaultPercent    = 10
+)
+
+// Allowed returns how many of a tree's namespaces may be deleted without confirmation.
+func Allowed(limit *v1alpha1.DeletionLimit, total int) int {
+	number, percent := defaultNamespaces, defaultPercent
+	if limit != nil && limit.Namespaces != nil {
+		number = int(*limit.Namespaces)
+	}
+	if limit != nil && limit.Percent != nil {
+		percent = int(*limit.Percent)
+	}
+	return min(number, max(1, total*percent/100))
+}
+
+// deleteNamespaces plans the deletion of namespaces that the tree created and no longer declares.
+func (p *Plan) deleteNamespaces(undeclared []*unstructured.Unstructured, state State, options Options) {
+	slices.SortFunc(undeclared, byName)
+	p.Deletions = decide(undeclared, state, options)
+	for _, ns := range undeclared {
+		switch {
+		case isBeingDeleted(ns):
+		case isProtected(ns):
+			p.Protected = append(p.Protected, ns.GetName())
+		case p.Deletions.Waiting[ns.GetUID()]:
+			p.Waiting = append(p.Waiting, ns.GetName())
+		default:
+			p.Deletes = append(p.Deletes, ns)
+		}
+	}
+}
+
+// decide decides about all undeclared namespaces. Those that are protected or being deleted count as well: a person who
+// protects or deletes one of several namespaces has not confirmed the deletion of the others. While some wait, all wait
+// about which nothing was decided before.
+func decide(undeclared []*unstructured.Unstructured, state State, options Options) Deletions {
+	decided := Deletions{Waiting: map[types.UID]bool{}, Decided: map[types.UID]bool{}}
+	var asked, undecided []types.UID
+	for _, ns := range undeclared {
+		switch uid := ns.GetUID(); {
+		case state.Deletions.Decided[uid]:
+			decided.Decided[uid] = true
+		case state.Deletions.Waiting[uid]:
+			asked = append(asked, uid)
+		default:
+			undecided = append(undecided, uid)
+		}
+	}
+	total := 0 // of the tree's namespaces, without those that are being deleted
+	for id, live := range state.Live {
+		if id.GroupKind == namespaceKind && state.Created[live.GetUID()] && !isBeingDeleted(live) {
+			total++
+		}
+	}
+	leaving := 0 // of these, the ones that are no longer declared
+	for _, ns := range undeclared {
+		if !isBeingDeleted(ns) {
+			leaving++
+		}
+	}
+	needsConfirmation := len(asked) > 0 || len(undecided) > Allowed(options.Limit, total) || leaving == total
+	into := decided.Decided
+	if needsConfirmation && !options.Confirmed {
+		into = decided.Waiting
+	}
+	for _, uid := range slices.Concat(asked, undecided) {
+		into[uid] = true
+	}
+	return decided
+}

@@ -1,0 +1,95 @@
+package repository
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
+)
+
+// A deletion waits for a confirmation, and a person protects one of the namespaces. A process may end before or after
+// each of its writes about that commit, and about an empty one: its successor deletes nothing. The same holds once the
+// deletion is confirmed: the successor completes it, and the confirmation is used up.
+func TestADeletionWaitsWhicheverWriteIsTheLast(t *testing.T) {
+	marks.Thorough(t)
+	cluster, admin := newCluster(t)
+	for run, completed := 0, false; !completed; run++ {
+		for _, after := range []bool{false, true} {
+			root := fmt.Sprintf("w%d-%t", run, after)
+			completed = tryToEndWhileDeletionsWait(t, cluster.RESTConfig(), admin, root, int64(run+1), after)
+		}
+	}
+}
+
+// tryToEndWhileDeletionsWait reports whether all writes came before the one at which a process ends.
+func tryToEndWhileDeletionsWait(
+	t *testing.T, config *rest.Config, admin *Repositories, root string, at int64, after bool,
+) (completed bool) {
+	t.Helper()
+	repository := createRepository(t, admin, root)
+	name := func(short string) string { return root + "-" + short }
+	files := func(shorts ...string) map[string]string {
+		all := map[string]string{}
+		for _, short := range shorts {
+			all[name(short)+"/ns.yaml"] = "{apiVersion: v1, kind: Namespace, metadata: {name: " + name(short) + "}}"
+		}
+		return all
+	}
+	left := files("left")
+	first := treeOf(t, root, "one", files("a", "b", "c", "left"))
+	second, empty := treeOf(t, root, "two", left), treeOf(t, root, "three", left)
+	end := &ending{at: at, after: after}
+	process := newRepositories(t, config, end)
+	successor := newRepositories(t, config, nil)
+	// apply has the process apply a tree, or its successor.
+	apply := func(tree *vetted) outcome {
+		t.Helper()
+		get := types.NamespacedName{Name: root}
+		require.NoError(t, admin.Client.Get(t.Context(), get, repository))
+		if !end.isEnded.Load() {
+			if o, err := process.apply(t.Context(), repository, tree); err == nil && o.isComplete() {
+				return o
+			}
+			require.True(t, end.isEnded.Load())
+			require.NoError(t, admin.Client.Get(t.Context(), get, repository))
+		}
+		o, err := successor.apply(t.Context(), repository, tree)
+		require.NoError(t, err)
+		require.True(t, o.isComplete())
+		return o
+	}
+	isDeleted := func(short string) bool {
+		t.Helper()
+		ns := &corev1.Namespace{}
+		require.NoError(t, admin.Live.Get(t.Context(), types.NamespacedName{Name: name(short)}, ns))
+		return ns.DeletionTimestamp != nil
+	}
+	apply(first)
+	require.Equal(t, []string{name("a"), name("b"), name("c")}, apply(second).Waiting)
+	protect := client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata": {"annotations": {"policy.nstpl.dev/deletion-protection": "true"}}}`))
+	require.NoError(t, admin.Client.Patch(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name("a")}}, protect))
+	require.NoError(t, admin.Client.Delete(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name("b")}}))
+	for _, tree := range []*vetted{second, empty} {
+		require.Equal(t, []string{name("c")}, apply(tree).Waiting)
+		require.False(t, isDeleted("c"))
+	}
+	repository.Annotations = map[string]string{v1alpha1.ConfirmedCommitAnnotation: "three"}
+	require.NoError(t, admin.Client.Update(t.Context(), repository))
+	require.Empty(t, apply(empty).Waiting)
+	require.False(t, isDeleted("a"))
+	require.True(t, isDeleted("c"))
+	require.NoError(t, admin.Client.Get(t.Context(), client.ObjectKeyFromObject(repository), repository))
+	require.Empty(t, repository.Annotations)
+	return !end.isEnded.Load()
+}
