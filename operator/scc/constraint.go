@@ -110,6 +110,11 @@ func Check(c *v1alpha1.SecurityContextConstraints) error {
 			return fmt.Errorf("runAsUser.%s is %d: it must be from 0 to %d", id.field, *id.id, math.MaxInt32)
 		}
 	}
+	if !slices.Contains([]v1alpha1.PodSecurityStandard{
+		"", v1alpha1.StandardBaseline, v1alpha1.StandardRestricted,
+	}, c.PodSecurityStandard) {
+		return fmt.Errorf("podSecurityStandard is %q: it must be Baseline or Restricted", c.PodSecurityStandard)
+	}
 	if slices.Contains(c.SeccompProfiles, localhost) {
 		return fmt.Errorf("seccompProfiles has %s without the name of a file", localhost)
 	}
@@ -130,12 +135,20 @@ func Check(c *v1alpha1.SecurityContextConstraints) error {
 }
 
 // Sort sorts constraints in the order in which they are tried: the highest priority first, then the most restrictive
-// first, then by name. They must be Defaulted.
+// first, then by name. Among those that OpenShift considers equal, those with a podSecurityStandard come first. They
+// must be Defaulted.
 func Sort(constraints []*v1alpha1.SecurityContextConstraints) {
 	slices.SortFunc(constraints, func(a, b *v1alpha1.SecurityContextConstraints) int {
 		return cmp.Or(cmp.Compare(priority(b), priority(a)), cmp.Compare(points(a), points(b)),
-			strings.Compare(a.Name, b.Name))
+			cmp.Compare(standardRank(a), standardRank(b)), strings.Compare(a.Name, b.Name))
 	})
+}
+
+// standardRank is less for a constraint whose podSecurityStandard allows less.
+func standardRank(c *v1alpha1.SecurityContextConstraints) int {
+	return slices.Index([]v1alpha1.PodSecurityStandard{
+		v1alpha1.StandardRestricted, v1alpha1.StandardBaseline, "",
+	}, c.PodSecurityStandard)
 }
 
 func priority(c *v1alpha1.SecurityContextConstraints) int32 {

@@ -75,6 +75,7 @@ func newProvider(
 // admit sets the defaults of the constraint on a pod, and returns the reasons why the constraint does not allow the
 // pod.
 func (p *provider) admit(pod *corev1.Pod) []Reason {
+	p.checkStandard(pod)
 	if isWindows(pod) {
 		p.admitWindows(pod)
 		return p.reasons
@@ -95,8 +96,9 @@ func (p *provider) deny(field, format string, args ...any) {
 
 // container has the fields of a container, init container or ephemeral container that constraints concern.
 type container struct {
-	context **corev1.SecurityContext
-	ports   []corev1.ContainerPort
+	context  **corev1.SecurityContext
+	ports    []corev1.ContainerPort
+	handlers []handler
 }
 
 // get returns the security context, or an empty one if there is none.
@@ -116,17 +118,17 @@ func (c *container) set(change func(*corev1.SecurityContext)) {
 }
 
 func eachContainer(spec *corev1.PodSpec, do func(path string, c *container)) {
+	each := func(list string, i int, c *corev1.Container) {
+		do(fmt.Sprintf("spec.%s[%d]", list, i), &container{&c.SecurityContext, c.Ports, handlersOf(c)})
+	}
 	for i := range spec.InitContainers {
-		do(fmt.Sprintf("spec.initContainers[%d]", i),
-			&container{&spec.InitContainers[i].SecurityContext, spec.InitContainers[i].Ports})
+		each("initContainers", i, &spec.InitContainers[i])
 	}
 	for i := range spec.Containers {
-		do(fmt.Sprintf("spec.containers[%d]", i),
-			&container{&spec.Containers[i].SecurityContext, spec.Containers[i].Ports})
+		each("containers", i, &spec.Containers[i])
 	}
 	for i := range spec.EphemeralContainers {
-		do(fmt.Sprintf("spec.ephemeralContainers[%d]", i),
-			&container{&spec.EphemeralContainers[i].SecurityContext, spec.EphemeralContainers[i].Ports})
+		each("ephemeralContainers", i, (*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 }
 

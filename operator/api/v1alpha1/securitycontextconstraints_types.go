@@ -127,6 +127,13 @@ type SecurityContextConstraints struct {
 	// +kubebuilder:default=AllowHostLevel
 	UserNamespaceLevel UserNamespaceLevel `json:"userNamespaceLevel,omitempty"`
 
+	// podSecurityStandard also judges fields that OpenShift's constraints do not judge, as the Pod Security Standard of
+	// that name does: the host of probes and lifecycle hooks must be empty, the AppArmor profile must not be Unconfined,
+	// and procMount must be Default. Baseline allows every procMount with hostUsers: false, and Restricted does not. By
+	// default, these fields are not judged, as in OpenShift.
+	// +optional
+	PodSecurityStandard PodSecurityStandard `json:"podSecurityStandard,omitempty"`
+
 	// defaultAllowPrivilegeEscalation is set in containers that do not set allowPrivilegeEscalation. By default, false
 	// is set if the constraint has allowPrivilegeEscalation: false, and otherwise the field stays unset.
 	// +optional
@@ -275,6 +282,17 @@ const (
 	AllowHostLevel UserNamespaceLevel = "AllowHostLevel"
 	// RequirePodLevel requires hostUsers: false.
 	RequirePodLevel UserNamespaceLevel = "RequirePodLevel"
+)
+
+// PodSecurityStandard is the Pod Security Standard by which further fields are judged.
+//
+// +kubebuilder:validation:Enum=Baseline;Restricted
+type PodSecurityStandard string
+
+// The standards.
+const (
+	StandardBaseline   PodSecurityStandard = "Baseline"
+	StandardRestricted PodSecurityStandard = "Restricted"
 )
 
 // Types of strategies.
