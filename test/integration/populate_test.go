@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/audit"
 	"nstpl.dev/nstpl/test/marks"
 )
 
@@ -583,4 +584,30 @@ func TestSystemNamespacesAreNotPopulated(t *testing.T) {
 	}
 	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
 		fmt.Sprintf(`{"metadata": {"labels": {%q: null}}}`, testLabel))
+}
+
+// A template without objects costs no write in a namespace that another template populates, and neither does its
+// deletion.
+func TestTemplatesWithoutObjectsWriteNothing(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	populating := s.createTemplate("m", configMap("a", "v"))
+	ns := s.createPopulatedNamespace("n")
+	position := s.auditPosition()
+	for _, short := range []string{"a", "z"} {
+		template := s.createTemplate(short, "")
+		s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			assert.EqualValues(c, 1, status.Namespaces.Populated)
+		})
+		require.NoError(t, s.client.Delete(t.Context(), template))
+		s.waitDeleted(template)
+	}
+	// The next write of the operator shows that it has reconciled the namespace meanwhile.
+	s.updateTemplate(populating, withObjects(t, configMap("a", "changed")))
+	s.waitPresent(ns, configMap("a", "changed"))
+	require.Equal(t, map[string]int{"patch configmaps": 1}, audit.Count(s.writesSince(position,
+		func(r request) bool { return r.ObjectRef.Namespace == ns.Name })))
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, "1 object of "+populating.Name, condition.Message)
+	})
 }

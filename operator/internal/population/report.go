@@ -48,7 +48,7 @@ func reportOf(plan populate.Plan, result populate.Result, findings []populate.Fi
 	report.Status, report.Reason = corev1.ConditionTrue, populate.ConditionPopulated
 	var parts []string
 	if isPopulated && len(plan.Templates) > 0 {
-		parts = append(parts, countObjects(len(plan.Objects))+" of "+templateNames(plan.Templates))
+		parts = append(parts, populatedBy(plan.Declared))
 	}
 	for _, finding := range findings {
 		if finding.Severity == populate.Error {
@@ -110,12 +110,26 @@ func isNotAdopted(misplaced error) bool {
 	return is
 }
 
-func templateNames(templates []*v1alpha1.NamespaceTemplate) string {
-	names := make([]string, 0, len(templates))
-	for _, template := range templates {
-		names = append(names, template.Name)
+// populatedBy returns how many objects a namespace has of which templates. It names only those templates that declare
+// something in it. Otherwise each new template without objects would cost a write in all namespaces that it selects.
+func populatedBy(declared populate.Declared) string {
+	declares := map[string]bool{}
+	for _, object := range declared.Objects {
+		declares[object.Template.Name] = true
 	}
-	return strings.Join(names, ", ")
+	for _, value := range declared.Metadata {
+		declares[value.Template.Name] = true
+	}
+	var names []string
+	for _, template := range declared.Templates {
+		if declares[template.Name] {
+			names = append(names, template.Name)
+		}
+	}
+	if len(names) == 0 {
+		return countObjects(0)
+	}
+	return countObjects(len(declared.Objects)) + " of " + strings.Join(names, ", ")
 }
 
 // hasSameFindings reports whether two reports differ in nothing but the pending initializers, and whether failures are

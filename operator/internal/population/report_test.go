@@ -184,7 +184,7 @@ func TestReportOf(t *testing.T) {
 		"all objects are applied": {
 			templates: []*v1alpha1.NamespaceTemplate{template("t")},
 			want: Report{
-				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated, Message: "0 objects of t",
+				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated, Message: "0 objects",
 			},
 			state: Populated,
 		},
@@ -192,7 +192,7 @@ func TestReportOf(t *testing.T) {
 			templates: []*v1alpha1.NamespaceTemplate{template("t")},
 			findings:  []populate.Finding{finding(populate.Info, populate.FindingDriftCorrected, "y")},
 			want: Report{
-				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated, Message: "0 objects of t",
+				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated, Message: "0 objects",
 			},
 			state: Populated,
 		},
@@ -201,7 +201,7 @@ func TestReportOf(t *testing.T) {
 			findings:  []populate.Finding{drifted},
 			want: Report{
 				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated,
-				Message: "0 objects of t; configmap/x: drifted: y",
+				Message: "0 objects; configmap/x: drifted: y",
 			},
 			state: Drifted,
 		},
@@ -210,7 +210,7 @@ func TestReportOf(t *testing.T) {
 			findings:  []populate.Finding{finding(populate.Warning, populate.FindingFailed, "no"), drifted},
 			want: Report{
 				Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated,
-				Message: "0 objects of t; configmap/x: no; configmap/x: drifted: y",
+				Message: "0 objects; configmap/x: no; configmap/x: drifted: y",
 			},
 			state: Failed, failures: 1,
 		},
@@ -287,6 +287,22 @@ func TestReportOf(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The condition names those templates that declare something in the namespace.
+func TestPopulatedBy(t *testing.T) {
+	t.Parallel()
+	template := func(name string) *v1alpha1.NamespaceTemplate {
+		return &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	declared := populate.Declared{
+		Templates: []*v1alpha1.NamespaceTemplate{template("a"), template("b"), template("c"), template("d")},
+	}
+	require.Equal(t, "0 objects", populatedBy(declared))
+	declared.Metadata = []populate.DeclaredValue{{Template: template("d")}}
+	require.Equal(t, "0 objects of d", populatedBy(declared))
+	declared.Objects = []populate.Object{{Template: template("c")}, {Template: template("b")}}
+	require.Equal(t, "2 objects of b, c, d", populatedBy(declared))
 }
 
 func requireReport(t *testing.T, want, got Report) {
