@@ -297,7 +297,7 @@ var explanations = []Explanation{
 	{
 		Code: InvalidObject,
 		Meaning: "An object of nstpl has a field of the wrong type, an initializer selects namespaces by a label that a " +
-			"template sets, or an annotation of a namespace has an unknown value.",
+			"template sets, or an annotation of a namespace has an unknown value or the annotations are too large.",
 		DecidedBy:     "the operator's webhook for this kind, or the ValidatingAdmissionPolicy nstpl-namespace-guard",
 		User:          "Correct the field that the message names. 'kubectl explain' shows the types.",
 		Administrator: "If the field is right, the CustomResourceDefinitions and the operator have different versions.",

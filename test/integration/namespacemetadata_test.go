@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -486,4 +487,40 @@ func TestARestartWritesNoNamespaceMetadata(t *testing.T) {
 	s.patchLabel(ns, label, "other")
 	require.NoError(t, s.startOperator(t.Context()))
 	waitLabels(s, ns, label, "x")
+}
+
+// Users cannot keep templates from labelling a namespace by filling its annotations: the label is written together with
+// its record. Neither can they by subresources, or at creation.
+func TestAnnotationsOfNamespacesHaveRoomForRecords(t *testing.T) {
+	marks.OnEveryVersion(t)
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("full")
+	s.waitInitialized(ns)
+	fill := func(size int) client.Patch {
+		return mergePatch(fmt.Sprintf(`{"metadata": {"annotations": {"fill": %q}}}`, strings.Repeat("x", size)))
+	}
+	const message = "the annotations of a namespace must not take more than 192 KiB"
+	const most, allowed = 256<<10 - 500, 190 << 10
+	owner := s.newAllVerbsClient(s.name("owner"))
+	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), fill(most)), message)
+	require.ErrorContains(t, owner.Status().Patch(t.Context(), ns.DeepCopy(), fill(most)), message)
+	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), mergePatch(fmt.Sprintf(
+		`{"metadata": {"annotations": {"fill": %q}}}`, strings.Repeat("é", most/2)))), message)
+	many := map[string]string{}
+	for i := range 500 {
+		many[fmt.Sprintf("example.com/%d", i)] = strings.Repeat("x", 450)
+	}
+	require.ErrorContains(t, owner.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: s.name("many"), Annotations: many,
+	}}), message)
+	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), fill(allowed)))
+	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), fill(allowed+4<<10)), message)
+
+	label := s.name("enforce")
+	template := s.createTemplate("t", "", labelsNamespaces(label, "restricted"), deletesObjects)
+	waitLabels(s, ns, label, "restricted")
+	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), fill(allowed)), "what does not grow is allowed")
+	require.NoError(t, s.client.Delete(t.Context(), template))
+	waitLabels(s, ns, label, "")
 }

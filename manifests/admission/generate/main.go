@@ -29,6 +29,7 @@ var functions = template.FuncMap{
 	"checkedTemplates":    checkedTemplates,
 	"maxCheckedTemplates": func() int { return maxCheckedTemplates },
 	"operatorEntries":     operatorEntries,
+	"maxOwnAnnotations":   func() int { return 192 << 10 },
 	"onlyRemovesFields":   onlyRemovesFields,
 	"indent":              indent,
 }
