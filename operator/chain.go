@@ -94,8 +94,8 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		Reviews:    clients.set.AuthorizationV1().SubjectAccessReviews(), Revisions: inForce, SetBy: outlines.SetBy,
 	})
 	templates := vetting.NewAdmission(vetting.Options{
-		Mapper: mgr.GetRESTMapper(), Clients: clients.set, Metadata: clients.metadata, Outlines: outlines,
-		Live: mgr.GetAPIReader(), Attributes: attributes, Selectors: selectors,
+		Mapper: mgr.GetRESTMapper(), Clients: clients.set, Metadata: clients.metadata, Objects: clients.objects,
+		Outlines: outlines, Live: mgr.GetAPIReader(), Attributes: attributes, Selectors: selectors,
 	})
 
 	chain := webhook.Chain{

@@ -14,6 +14,7 @@ package attributes
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -74,6 +75,11 @@ func valuesAt(object map[string]any, place []string) values {
 		}
 	}
 	return found
+}
+
+// Has reports whether an object, or a template inside of it, has labels or annotations.
+func Has(object map[string]any) bool {
+	return slices.ContainsFunc(metadataPaths, func(path []string) bool { return len(valuesAt(object, path)) > 0 })
 }
 
 // at returns the maps at a path.

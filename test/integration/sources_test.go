@@ -19,6 +19,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -34,14 +35,16 @@ func newSources(s *testScope) *corev1.Namespace {
 	return ns
 }
 
-// letGet lets a subject get the named objects of a resource in a namespace, and returns the RoleBinding.
+// letGet lets a subject get the named objects of a resource, such as secrets or cronjobs.batch, in a namespace, and
+// returns the RoleBinding.
 func letGet(s *testScope,
 	ns *corev1.Namespace, subject rbacv1.Subject, resource string, names ...string,
 ) *rbacv1.RoleBinding {
 	s.t.Helper()
+	of := schema.ParseGroupResource(resource)
 	role := &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "get-", Namespace: ns.Name},
-		Rules:      []rbacv1.PolicyRule{policyRule("get", "", resource, names...)},
+		Rules:      []rbacv1.PolicyRule{policyRule("get", of.Group, of.Resource, names...)},
 	}
 	require.NoError(s.t, s.client.Create(s.t.Context(), role))
 	binding := &rbacv1.RoleBinding{
@@ -57,7 +60,7 @@ func letGet(s *testScope,
 		for _, name := range names {
 			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 				User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Namespace: ns.Name, Verb: "get", Resource: resource, Name: name,
+					Namespace: ns.Name, Verb: "get", Group: of.Group, Resource: of.Resource, Name: name,
 				},
 			}}
 			assert.NoError(c, s.client.Create(s.t.Context(), review))

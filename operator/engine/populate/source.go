@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
@@ -26,6 +27,8 @@ const (
 	ReasonSourceForbidden  metav1.StatusReason = "SourceForbidden"
 	ReasonSourceUnsuitable metav1.StatusReason = "SourceUnsuitable"
 	ReasonSourceTooLarge   metav1.StatusReason = "SourceTooLarge"
+	// ReasonSourceProtected is the reason for a source with a protected attribute in its content.
+	ReasonSourceProtected metav1.StatusReason = "SourceProtected"
 	// ReasonSourceUnread is the reason for a source that could not be read for a reason that may pass.
 	ReasonSourceUnread metav1.StatusReason = "SourceUnread"
 )
@@ -85,6 +88,28 @@ func NewSource(ref render.SourceRef, object *unstructured.Unstructured) Source {
 	return Source{
 		Content: &unstructured.Unstructured{Object: content}, Digest: hex.EncodeToString(sum[:]), Size: len(data),
 	}
+}
+
+// Guarded returns the source without content if a template inside of it, such as a pod template, has an attribute that
+// a rule of the cluster protects. Users who may change the source would set the attribute in all selected namespaces.
+// rules is called only if there are such templates.
+func (s Source) Guarded(ref render.SourceRef, rules func() (*attributes.Rules, error)) Source {
+	if s.Content == nil || !attributes.Has(s.Content.Object) {
+		return s
+	}
+	known, err := rules()
+	if err != nil {
+		return SourceUnread(ref, fmt.Errorf("it is unknown which attributes are protected: %w", err))
+	}
+	nobody := func(v1alpha1.RoleReference) bool { return false }
+	for _, found := range known.Judge(attributes.Change{New: s.Content.Object}, nobody) {
+		return Source{Failure: &Failure{
+			Reason: ReasonSourceProtected, err: fmt.Errorf("the source %s cannot be copied: it has the %s in %s, which "+
+				"%s protects: remove it there, or declare the object in spec.templates, as a user with the role", ref,
+				found.Attribute, found.Path, known.Of(found.Attribute, "")[0]),
+		}}
+	}
+	return s
 }
 
 // limited returns the source as a template may copy it: without content if it is larger than the template allows.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
 )
@@ -98,6 +99,52 @@ func TestObjectsThatAreNotCopied(t *testing.T) {
 		require.ErrorContains(t, source.Failure, want)
 		require.NotContains(t, source.Failure.Error(), "YQ==")
 	}
+}
+
+// A source is not copied if a rule of the cluster protects an attribute inside of it, whatever its value.
+func TestSourcesWithProtectedAttributes(t *testing.T) {
+	ref := render.SourceRef{
+		GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"},
+		Namespace:        "registry", Name: "web",
+	}
+	withPodLabel := func(key string) Source {
+		return NewSource(ref, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apps/v1", "kind": "Deployment",
+			"metadata": map[string]any{"name": "web", "labels": map[string]any{"zone": "internal"}},
+			"spec": map[string]any{"template": map[string]any{
+				"metadata": map[string]any{"labels": map[string]any{key: "secret-value"}},
+			}},
+		}})
+	}
+	rules := func(err error, values ...string) func() (*attributes.Rules, error) {
+		return func() (*attributes.Rules, error) {
+			return attributes.NewRules([]v1alpha1.ClusterProtectedAttribute{{
+				ObjectMeta: metav1.ObjectMeta{Name: "zones"},
+				AttributeRule: v1alpha1.AttributeRule{
+					AttributeKind: v1alpha1.LabelAttribute, AttributeName: "zone", ProtectedValues: values,
+				},
+			}}, []v1alpha1.ProtectedAttribute{{
+				ObjectMeta:    metav1.ObjectMeta{Name: "apps", Namespace: "registry"},
+				AttributeRule: v1alpha1.AttributeRule{AttributeKind: v1alpha1.LabelAttribute, AttributeName: "app"},
+			}}), err
+		}
+	}
+	for _, values := range [][]string{nil, {"another"}} {
+		source := withPodLabel("zone").Guarded(ref, rules(nil, values...))
+		require.Nil(t, source.Content)
+		require.False(t, source.Lost)
+		require.Equal(t, ReasonSourceProtected, source.Failure.Reason)
+		require.EqualError(t, source.Failure, "the source deployment.apps/web in namespace registry cannot be copied: it has "+
+			"the label zone in spec.template, which ClusterProtectedAttribute zones protects: remove it there, or declare "+
+			"the object in spec.templates, as a user with the role")
+	}
+	require.NotNil(t, withPodLabel("app").Guarded(ref, rules(nil)).Content)
+	unknown := withPodLabel("app").Guarded(ref, rules(errors.New("no answer")))
+	require.Nil(t, unknown.Content)
+	require.True(t, unknown.Failure.Transient())
+	// Without templates inside, rules are not needed, and the labels of the source itself are not copied.
+	require.NotNil(t, NewSource(pullRef, pullSecret("YQ==")).Guarded(pullRef, nil).Content)
+	require.Nil(t, SourceNotFound(ref).Guarded(ref, nil).Content)
 }
 
 func TestPlanOfACopyWithoutItsSource(t *testing.T) {

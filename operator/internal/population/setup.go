@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
@@ -99,6 +100,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 	}
 	templates.Sources = sources.New(ctx, sources.Options{
 		Objects: o.Objects, Changes: o.Metadata, Mapper: mgr.GetRESTMapper(),
+		Rules:   func() (*attributes.Rules, error) { return o.Attributes.Rules(ctx, "") },
 		Changed: func(names []string) { templates.queueCopies(ctx, names) },
 	})
 	if err := templates.SetupWithManager(mgr); err != nil {

@@ -143,9 +143,10 @@ func keysOf(spec *v1alpha1.NamespaceTemplateSpec) []render.MetadataKey {
 }
 
 // followRules reconciles templates, and the namespaces with results of them, when rules begin or cease to protect what
-// the templates render from.
+// the templates render from. It also has the sources of templates judged by the new rules.
 func (r *Templates) followRules(ctx context.Context) {
 	r.Values.Rules.Listen(func() {
+		r.Sources.Judge()
 		for _, name := range r.Values.changed(ctx) {
 			r.Requests.AddWithOpts(priorityqueue.AddOpts{},
 				reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})

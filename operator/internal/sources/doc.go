@@ -11,6 +11,8 @@
 //     again after denyTime. An API server that does not answer, or that has just started and knows no roles yet, does
 //     not take it away.
 //   - Values of sources are in no error, log or Event.
+//   - A source with a protected attribute in its content, such as in a pod template, has no content for others. It is
+//     judged when it was read and after each change of the rules.
 //
 // Files: store.go holds the sources and which templates use them, follow.go reads and watches one source.
 package sources

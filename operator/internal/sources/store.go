@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 
+	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
 )
@@ -26,6 +27,7 @@ type Store struct {
 	objects dynamic.Interface
 	changes metadata.Interface
 	mapper  meta.RESTMapper
+	rules   func() (*attributes.Rules, error)
 	changed func(templates []string)
 
 	mu      sync.Mutex
@@ -40,7 +42,8 @@ type source struct {
 	// answered is closed when the source is known, or it is known why it cannot be read.
 	answered chan struct{}
 	// The following fields are protected by the lock of the store.
-	known populate.Source
+	// read is the source as it was read, and known is the same without content that must not be copied.
+	read, known populate.Source
 	// users are the names of the templates that copy the source.
 	users map[string]struct{}
 }
@@ -51,6 +54,8 @@ type Options struct {
 	Objects dynamic.Interface
 	Changes metadata.Interface
 	Mapper  meta.RESTMapper
+	// Rules returns the rules about protected attributes.
+	Rules func() (*attributes.Rules, error)
 	// Changed is called with the names of the templates whose copies of a source may change.
 	Changed func(templates []string)
 }
@@ -58,7 +63,7 @@ type Options struct {
 // New returns a store that follows sources until ctx ends.
 func New(ctx context.Context, o Options) *Store {
 	return &Store{
-		ctx: ctx, objects: o.Objects, changes: o.Changes, mapper: o.Mapper, changed: o.Changed,
+		ctx: ctx, objects: o.Objects, changes: o.Changes, mapper: o.Mapper, rules: o.Rules, changed: o.Changed,
 		sources: map[render.SourceRef]*source{},
 	}
 }
@@ -72,7 +77,7 @@ func (s *Store) Add(template string, refs []render.SourceRef) {
 		if known == nil {
 			known = &source{
 				ref: ref, began: time.Now(), answered: make(chan struct{}), users: map[string]struct{}{},
-				known: populate.SourceUnread(ref, errNotAnswered),
+				read: populate.SourceUnread(ref, errNotAnswered), known: populate.SourceUnread(ref, errNotAnswered),
 			}
 			s.sources[ref] = known
 			s.start(s.ctx, known)
@@ -154,12 +159,32 @@ func (k *source) isAnswered() bool {
 func (s *Store) isKnown(of *source) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return of.known.Content != nil
+	return of.read.Content != nil
 }
 
-// set stores what is known about a source. It calls changed if copies of it change because of that.
-func (s *Store) set(of *source, known populate.Source) {
+// Judge judges all sources anew after a change of the rules about protected attributes.
+func (s *Store) Judge() {
 	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.sources))
+	s.mu.Unlock()
+	for _, known := range all {
+		if known.isAnswered() {
+			s.update(known, nil)
+		}
+	}
+}
+
+// set stores what was read of a source.
+func (s *Store) set(of *source, read populate.Source) { s.update(of, &read) }
+
+// update stores what was read of a source, unless that is nil, and judges it. It calls changed if copies of the source
+// change because of that.
+func (s *Store) update(of *source, read *populate.Source) {
+	s.mu.Lock()
+	if read != nil {
+		of.read = *read
+	}
+	known := of.read.Guarded(of.ref, s.rules)
 	isSame := of.known.Same(known)
 	of.known = known
 	users := slices.Sorted(maps.Keys(of.users))

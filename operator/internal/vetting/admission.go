@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,6 +44,7 @@ type Admission struct {
 	live       client.Reader
 	attributes *attribute.Admission
 	metadata   metadata.Interface
+	objects    dynamic.Interface
 	selectors  *selection.Admission
 	compiling  *slots
 	trying     *slots
@@ -57,6 +59,8 @@ type Options struct {
 	Clients kubernetes.Interface
 	// Metadata applies objects of all kinds by dry runs, as the operator.
 	Metadata metadata.Interface
+	// Objects reads the sources of templates, as the operator.
+	Objects dynamic.Interface
 	// Outlines are those of all templates.
 	Outlines *Outlines
 	// Live reads from the API server.
@@ -71,7 +75,7 @@ type Options struct {
 func NewAdmission(o Options) *Admission {
 	return &Admission{
 		mapper: o.Mapper, clients: o.Clients, outlines: o.Outlines, live: o.Live, attributes: o.Attributes,
-		metadata: o.Metadata, selectors: o.Selectors,
+		metadata: o.Metadata, objects: o.Objects, selectors: o.Selectors,
 		compiling: newSlots(maxConcurrentVettings), trying: newSlots(maxConcurrentVettings),
 		rights: utilcache.NewExpiring(),
 	}

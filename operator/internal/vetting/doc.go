@@ -18,7 +18,8 @@
 //     protection from deletion the template removes (protection.go)
 //  5. whether the author may grant what the template's Roles and RoleBindings grant (grants.go, escalation.go)
 //  6. whether the author may set and remove the protected attributes (attributes.go, namespaces.go)
-//  7. whether the operator may populate the kinds, and get the sources (ownrights.go, sources.go)
+//  7. whether the operator may populate the kinds, and get the sources, and whether the content of these has protected
+//     attributes (ownrights.go, sources.go)
 //  8. whether the API server accepts the objects of each variant (trial.go, answer.go): the operator applies them in
 //     the namespace nstpl-trial by dry runs, with values of the tokens that stand for all namespaces; and whether it
 //     accepts the labels and annotations of namespaces (trialmetadata.go), which are set on nstpl-trial itself
@@ -55,7 +56,7 @@
 //   - Rights are checked when the template is written. If the author loses them later, the template stays, as objects
 //     that the author created would.
 //   - In the same way, the author's right to get a source is checked when the template is written, and not when the
-//     source changes.
+//     source changes. Package sources judges the protected attributes in it at each change, for every author.
 //   - A ClusterRole that a RoleBinding of a template binds may gain rules later. Kubernetes has the same gap: it checks
 //     the rules of a role when a binding is created.
 //   - The check for other templates that bind or declare the same Role uses a cache. Two templates that are written at

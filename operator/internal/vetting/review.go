@@ -72,11 +72,11 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 	if err != nil {
 		return nil, err
 	}
-	unread, err := v.unreadSources(ctx, kinds)
+	unsuitable, err := v.unsuitableSources(ctx, kinds)
 	if err != nil {
 		return nil, err
 	}
-	unwritable = append(unwritable, unread...)
+	unwritable = append(unwritable, unsuitable...)
 	problems, err = v.judgeCompiled(ctx, kinds, writable, unserved)
 	return slices.Concat(errorsOf(unserved), unwritable, problems), err
 }

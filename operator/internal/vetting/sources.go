@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"slices"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
 )
@@ -54,31 +57,40 @@ func (v *review) judgeSources(ctx context.Context, kinds []resolvedKind) ([]erro
 	return problems, err
 }
 
-// unreadSources returns a problem for each source that the operator may not get. A Role that is applied together with
-// the template may take effect a moment later.
-func (v *review) unreadSources(ctx context.Context, kinds []resolvedKind) ([]error, error) {
+// unsuitableSources returns a problem for each source that the operator may not get, or whose content has a protected
+// attribute. A Role that is applied together with the template may take effect a moment later. A source that does not
+// exist may be created later.
+func (v *review) unsuitableSources(ctx context.Context, kinds []resolvedKind) ([]error, error) {
 	var problems []error
 	for _, source := range v.sourceRights(kinds) {
-		isAllowed, err := v.mayGet(ctx, source.right)
-		for err == nil && !isAllowed && v.isAggregating(ctx) {
-			isAllowed, err = v.mayGet(ctx, source.right)
+		if len(content.IsPathSegmentName(source.ref.Namespace))+len(content.IsPathSegmentName(source.ref.Name)) > 0 {
+			continue // no object has such a name, which compiling the template reports
 		}
-		if err != nil {
-			return nil, fmt.Errorf("check the operator's right to get the source %s: %w", source.ref, err)
+		object, err := v.get(ctx, source)
+		for apierrors.IsForbidden(err) && v.isAggregating(ctx) {
+			object, err = v.get(ctx, source)
 		}
-		if !isAllowed {
+		switch {
+		case apierrors.IsForbidden(err):
 			problems = append(problems, populate.MissingSourceRight(source.ref,
 				schema.GroupResource{Group: source.group, Resource: source.resource}))
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("get the source %s: %w", source.ref, err)
+		default:
+			guarded := populate.NewSource(source.ref, object).Guarded(source.ref, func() (*attributes.Rules, error) {
+				return v.attributes.Rules(ctx, v.request.Revision)
+			})
+			if f := guarded.Failure; f != nil && (f.Reason == populate.ReasonSourceProtected || f.Transient()) {
+				problems = append(problems, f)
+			}
 		}
 	}
 	return problems, nil
 }
 
-// mayGet reports whether the operator holds a right.
-func (v *review) mayGet(ctx context.Context, get right) (bool, error) {
-	review, err := v.clients.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
-		&authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: get.attributes()},
-		}, metav1.CreateOptions{})
-	return err == nil && review.Status.Allowed, err
+// get gets a source with the rights of the operator.
+func (v *review) get(ctx context.Context, source sourceRight) (*unstructured.Unstructured, error) {
+	resource := source.ref.GroupVersion().WithResource(source.resource)
+	return v.objects.Resource(resource).Namespace(source.ref.Namespace).Get(ctx, source.ref.Name, metav1.GetOptions{})
 }

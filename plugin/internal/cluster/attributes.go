@@ -19,7 +19,7 @@ import (
 func (c *Cluster) AttributeRules(
 	ctx context.Context, namespace string,
 ) ([]v1alpha1.ClusterProtectedAttribute, []v1alpha1.ProtectedAttribute, error) {
-	cluster, unread := read[v1alpha1.ClusterProtectedAttribute](ctx, c, v1alpha1.ClusterProtectedAttributes, "")
+	cluster, unread := c.ClusterAttributeRules(ctx)
 	if unread != nil && !apierrors.IsForbidden(unread) {
 		return nil, nil, unread
 	}
@@ -28,6 +28,11 @@ func (c *Cluster) AttributeRules(
 		return cluster, nil, err
 	}
 	return cluster, namespaced, unread
+}
+
+// ClusterAttributeRules returns the cluster-scoped rules on attributes.
+func (c *Cluster) ClusterAttributeRules(ctx context.Context) ([]v1alpha1.ClusterProtectedAttribute, error) {
+	return read[v1alpha1.ClusterProtectedAttribute](ctx, c, v1alpha1.ClusterProtectedAttributes, "")
 }
 
 // read lists the objects of a resource in a namespace, or in all namespaces if namespace is empty.

@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
@@ -41,5 +42,8 @@ func readSource(ctx context.Context, c *cluster.Cluster, ref render.SourceRef) p
 	case err != nil:
 		return populate.SourceUnread(ref, err)
 	}
-	return populate.NewSource(ref, object)
+	return populate.NewSource(ref, object).Guarded(ref, func() (*attributes.Rules, error) {
+		rules, err := c.ClusterAttributeRules(ctx)
+		return attributes.NewRules(rules, nil), err
+	})
 }
