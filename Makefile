@@ -53,11 +53,11 @@ UNIT := $$(go list ./... | grep -v -e /test/cli -e /test/demo -e /test/integrati
 
 .PHONY: test
 test: ## Run what finds most mistakes soonest, with one version of Kubernetes; needs neither root nor a node
-	@$(SUITE) stages build vet language verify unit cli demo integration
+	@$(SUITE) stages build vet language verify unit cli+demo+integration
 
 .PHONY: test-all
 test-all: ## Run everything that make test leaves out: lint, race, versions, sync, helm, thorough tests, browser, e2e
-	@$(SUITE) stages lint race versions sync helm thorough browser e2e
+	@$(SUITE) stages lint race versions+sync thorough+helm+browser e2e
 	$(if $(RACE),,@echo '!!! THE RACE DETECTOR WAS OFF, since it needs a C compiler')
 
 .PHONY: vet

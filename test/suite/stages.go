@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"nstpl.dev/nstpl/test/marks"
@@ -23,9 +25,12 @@ type stage struct {
 	target string
 	state  string
 	took   time.Duration
+	// cpu is the CPU time of the target, without that of daemons that outlive it.
+	cpu time.Duration
 }
 
-// runStages runs make for one target after the other until one fails, and prints a summary.
+// runStages runs make for one target after the other until one fails, and prints a summary. Targets that are joined by
+// plus signs run at the same time: their tests wait more than they compute.
 func runStages(ctx context.Context, targets []string, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "nstpl-suite-")
 	if err != nil {
@@ -34,38 +39,108 @@ func runStages(ctx context.Context, targets []string, out io.Writer) error {
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "results")
 	var stages []stage
-	failed := ""
-	for _, target := range targets {
-		if failed != "" {
-			stages = append(stages, stage{target: target, state: "not run"})
+	var failed []string
+	for _, together := range targets {
+		names := strings.Split(together, "+")
+		if len(failed) > 0 {
+			for _, name := range names {
+				stages = append(stages, stage{target: name, state: "not run"})
+			}
 			continue
 		}
-		begin := time.Now()
-		s := stage{target: target, state: "passed"}
-		if err := runMake(ctx, target, path, out); err != nil {
-			s.state, failed = "FAILED", target
+		ended := runTogether(ctx, names, path, out)
+		for _, s := range ended {
+			if s.state == "FAILED" {
+				failed = append(failed, s.target)
+			}
 		}
-		s.took = time.Since(begin)
-		stages = append(stages, s)
+		stages = append(stages, ended...)
 	}
 	results, err := readResults(path)
 	if err != nil {
 		return err
 	}
 	summarize(out, stages, results)
-	if failed != "" {
-		return fmt.Errorf("make %s repeats what failed", failed)
+	if len(failed) > 0 {
+		return fmt.Errorf("make %s repeats what failed", strings.Join(failed, " "))
 	}
 	return nil
 }
 
-func runMake(ctx context.Context, target, results string, out io.Writer) error {
-	fmt.Fprintf(out, "\n=== make %s\n", target)
+// runTogether runs make for several targets at the same time. A line of output then begins with its target.
+func runTogether(ctx context.Context, targets []string, results string, out io.Writer) []stage {
+	fmt.Fprintf(out, "\n=== make %s\n", strings.Join(targets, " "))
+	stages := make([]stage, len(targets))
+	shared := &sharedWriter{out: out}
+	var group sync.WaitGroup
+	for i, target := range targets {
+		output := out
+		if len(targets) > 1 {
+			lines := &lineWriter{prefix: target + ": ", out: shared}
+			defer lines.Flush()
+			output = lines
+		}
+		group.Go(func() { stages[i] = runMake(ctx, target, results, output) })
+	}
+	group.Wait()
+	return stages
+}
+
+// runMake runs make for a target.
+func runMake(ctx context.Context, target, results string, out io.Writer) stage {
 	cmd := exec.CommandContext(ctx, cmp.Or(os.Getenv("MAKE"), "make"), "--no-print-directory", target)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.Stdout, cmd.Stderr = out, os.Stderr
+	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Env = append(os.Environ(), resultsVariable+"="+results)
-	return cmd.Run()
+	begin := time.Now()
+	s := stage{target: target, state: "passed"}
+	if err := cmd.Run(); err != nil {
+		s.state = "FAILED"
+		fmt.Fprintf(out, "make %s: %v\n", target, err)
+	}
+	s.took = time.Since(begin)
+	if used := cmd.ProcessState; used != nil {
+		s.cpu = used.UserTime() + used.SystemTime()
+	}
+	return s
+}
+
+// sharedWriter lets several writers write to one.
+type sharedWriter struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (w *sharedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.out.Write(p)
+}
+
+// lineWriter writes whole lines, each after a prefix.
+type lineWriter struct {
+	prefix string
+	out    io.Writer
+	rest   []byte
+}
+
+func (w *lineWriter) Write(p []byte) (int, error) {
+	w.rest = append(w.rest, p...)
+	end := bytes.LastIndexByte(w.rest, '\n') + 1
+	var text []byte
+	for line := range bytes.Lines(w.rest[:end]) {
+		text = append(append(text, w.prefix...), line...)
+	}
+	w.rest = bytes.Clone(w.rest[end:])
+	_, err := w.out.Write(text)
+	return len(p), err
+}
+
+// Flush writes what is left after the last line.
+func (w *lineWriter) Flush() {
+	if len(w.rest) > 0 {
+		_, _ = w.Write([]byte("\n"))
+	}
 }
 
 func readResults(path string) ([]result, error) {
@@ -97,7 +172,7 @@ func summarize(out io.Writer, stages []stage, results []result) {
 	printSlowest(out, "tests", results, func(r result) bool { return r.Test != "" })
 	fmt.Fprintln(out, "\n=== summary")
 	for _, s := range stages {
-		fmt.Fprintf(out, "  %-12s %-8s %5.0f s\n", s.target, s.state, s.took.Seconds())
+		fmt.Fprintf(out, "  %-12s %-8s %5.0f s  %5.0f s of CPU time\n", s.target, s.state, s.took.Seconds(), s.cpu.Seconds())
 	}
 	outcomes := map[string]int{}
 	var notRun []result

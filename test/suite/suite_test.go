@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -176,7 +177,7 @@ func TestSummary(t *testing.T) {
 		{Package: "p", Test: "TestPage", Outcome: "skip", Reason: marks.NotRun + "no browser", Run: "browser"},
 	}
 	var out bytes.Buffer
-	summarize(&out, []stage{{"unit", "passed", 3 * time.Second}, {"e2e", "not run", 0}}, results)
+	summarize(&out, []stage{{"unit", "passed", 3 * time.Second, 5 * time.Second}, {target: "e2e", state: "not run"}}, results)
 	require.Equal(t, `
 === the slowest packages
     25.0 s  test/b (quick)
@@ -186,8 +187,8 @@ func TestSummary(t *testing.T) {
     12.0 s  test/b TestSlow (quick)
 
 === summary
-  unit         passed       3 s
-  e2e          not run      0 s
+  unit         passed       3 s      5 s of CPU time
+  e2e          not run      0 s      0 s of CPU time
 
 !!! 1 TESTS WERE NOT RUN:
 !!!   TestPage: no browser
@@ -207,4 +208,23 @@ func TestStages(t *testing.T) {
 	err = runStages(t.Context(), []string{"good", "bad", "good"}, &out)
 	require.EqualError(t, err, "make bad repeats what failed")
 	require.Regexp(t, `bad +FAILED .*\n +good +not run .*\n1 passed, 0 failed, 0 skipped\n$`, out.String())
+}
+
+// Each of the two targets ends only when the other one has begun.
+func TestStagesAtTheSameTime(t *testing.T) {
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.WriteFile("Makefile", []byte(`
+a:
+	@echo hello >pipe; echo one; printf two
+b:
+	@cat pipe; false
+`), 0o644))
+	require.NoError(t, exec.CommandContext(t.Context(), "mkfifo", "pipe").Run())
+	var out bytes.Buffer
+	require.EqualError(t, runStages(t.Context(), []string{"a+b", "a"}, &out), "make b repeats what failed")
+	require.Contains(t, out.String(), "\n=== make a b\n")
+	for _, line := range []string{"a: one", "a: two", "b: hello"} {
+		require.Contains(t, strings.Split(out.String(), "\n"), line)
+	}
+	require.Regexp(t, `a +passed .*\n +b +FAILED .*\n +a +not run `, out.String())
 }
