@@ -91,6 +91,9 @@
 //     Sequencer waits, requests arrive together all the same; then clients are asked to try again.
 //   - The API server updates the ResourceQuotas of a namespace one after the other, and does not undo the earlier
 //     updates if this package denies the last one. Denials makes Kubernetes count the others again.
+//   - An API server that sees the usage quota of a new namespace 0.3 seconds later than the operator stores objects
+//     without charging for them. The next count finds them. Where there is room for all requests that an API server
+//     handles at once, they do not wait for these 0.3 seconds.
 //   - The first count in a namespace may miss an object that is created at the same time. Requests wait until a
 //     namespace is counted, except for resources of which Kubernetes or templates create objects in every namespace;
 //     these are counted a second time when the namespace has been quiet for a second.

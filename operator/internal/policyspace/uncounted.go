@@ -25,6 +25,9 @@ const (
 	// all resources are counted or known to be uncountable.
 	countedTimeout = uncountableTime + 2*time.Second
 	countedPoll    = 20 * time.Millisecond
+	// chargedAge is the age of a usage quota from which on all API servers are taken to know it. A busy one may see it
+	// later than the operator, and stores objects until then without charging for them.
+	chargedAge = 300 * time.Millisecond
 )
 
 // waitCounted returns the policy spaces in which the usage of a namespace is counted, once the API server charges the
@@ -108,11 +111,20 @@ func (s *Sequencer) uncounted(
 		if space == nil {
 			continue
 		}
-		if uncounted := uncountedLimit(space, used, created, isSettling); uncounted != nil {
+		counted := used
+		if isSettling && isYoung(usageQuota) && !quota.HasRoom(space, created, maxSimultaneous) {
+			counted = nil
+		}
+		if uncounted := uncountedLimit(space, counted, created, isSettling); uncounted != nil {
 			return uncounted, nil
 		}
 	}
 	return nil, nil
+}
+
+// isYoung reports whether an API server may not have seen a usage quota that the operator has seen.
+func isYoung(usageQuota *corev1.ResourceQuota) bool {
+	return time.Since(recountedAt(usageQuota)) < chargedAge
 }
 
 // uncountedLimit returns a limit of a policy space to which a created object adds and that is missing in the counted

@@ -2,10 +2,15 @@ package policyspace
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 func TestUncountedLimit(t *testing.T) {
@@ -34,4 +39,19 @@ func TestUncountedLimit(t *testing.T) {
 		require.Equal(t, "s", uncounted.Space, name)
 		require.Equal(t, test.want, uncounted.Resources, name)
 	}
+}
+
+// An API server that has not seen a usage quota yet would charge nothing.
+func TestYoungUsageQuota(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		usageQuota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{
+			Annotations: map[string]string{v1alpha1.RecountAnnotation: recountTimestamp()},
+		}}
+		require.True(t, isYoung(usageQuota))
+		time.Sleep(chargedAge - time.Millisecond)
+		require.True(t, isYoung(usageQuota))
+		time.Sleep(time.Millisecond)
+		require.False(t, isYoung(usageQuota))
+	})
 }
