@@ -6,8 +6,8 @@
 //
 // The package speaks the protocol itself, over HTTPS and SSH, and uses go-git for the formats: packets, multiplexed
 // streams, packs, deltas and hashes that detect collisions of SHA-1. The clients of go-git are not used, because they
-// read answers, large files and deltas into memory without a limit, and because they keep the list of
-// capabilities in a global variable. Each fetch is complete: the request names no object that the client has. So
-// capabilities that servers such as Azure DevOps demand (multi_ack, multi_ack_detailed) are requested when the server
-// has them, and their negotiation never takes place.
+// read answers, large files and deltas into memory without a limit, because their SSH handshake ignores deadlines, and
+// because they keep the list of capabilities in a global variable. docs/dependencies.md has figures. Each fetch is
+// complete: the request names no object that the client has. So capabilities that servers such as Azure DevOps demand
+// (multi_ack, multi_ack_detailed) are requested when the server has them, and their negotiation never takes place.
 package git
