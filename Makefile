@@ -137,7 +137,7 @@ thorough: control-plane ## Run the tests that take long or need a control plane 
 
 .PHONY: browser
 browser: ## Run the tests of pages; needs Chromium or Chrome
-	$(SUITE) test browser -count=1 -timeout=10m ./plugin/internal/report
+	$(SUITE) test browser -count=1 -timeout=10m ./plugin/internal/report ./test/browser
 
 # Installs a release and upgrades it to this version. UPGRADE_FROM is the commit of the earlier release; without it, both are
 # built from this version.

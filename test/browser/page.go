@@ -99,8 +99,8 @@ func (p *Page) Errors() []string {
 	return append([]string{}, p.errors...)
 }
 
-// Eval evaluates an expression of JavaScript in the page and stores its value in result. The page itself may not be
-// allowed to run scripts.
+// Eval evaluates an expression of JavaScript in the page, awaits it if it is a promise, and stores its value in result.
+// It also works in a page that is not allowed to run scripts.
 func (p *Page) Eval(expression string, result any) {
 	p.b.t.Helper()
 	var evaluated struct {
@@ -109,7 +109,7 @@ func (p *Page) Eval(expression string, result any) {
 		} `json:"result"`
 		ExceptionDetails json.RawMessage `json:"exceptionDetails"`
 	}
-	p.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &evaluated)
+	p.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &evaluated)
 	require.Empty(p.b.t, evaluated.ExceptionDetails, expression)
 	if result != nil {
 		require.NoError(p.b.t, json.Unmarshal(evaluated.Result.Value, result), expression)

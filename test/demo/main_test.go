@@ -209,6 +209,10 @@ func rewrite(t *testing.T, path string, steps []page.Step, outputs []string) {
 		done = at + len(after)
 	}
 	require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
+	if filepath.Base(path) == "README.md" {
+		picture, to := recordingOf(t, filepath.Dir(path))
+		require.NoError(t, os.WriteFile(to, []byte(picture), 0o644))
+	}
 }
 
 // The manuals give a reason for each direct dependency, and the threat model names tests that exist.

@@ -1,7 +1,12 @@
 package report
 
 import (
+	"bytes"
+	"flag"
 	"fmt"
+	"image/color"
+	"image/png"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,10 +22,15 @@ import (
 // open writes the report on so many namespaces to a file, and opens it in a page.
 func open(t *testing.T, page *browser.Page, namespaces int) {
 	t.Helper()
+	openContents(t, page, contentsOf(namespaces))
+}
+
+func openContents(t *testing.T, page *browser.Page, x contents) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "report.html")
 	file, err := os.Create(path)
 	require.NoError(t, err)
-	require.NoError(t, writeHTML(file, compute(contentsOf(namespaces))))
+	require.NoError(t, writeHTML(file, compute(x)))
 	require.NoError(t, file.Close())
 	page.Open("file://" + path)
 }
@@ -157,4 +167,53 @@ func TestThePageWithoutScripts(t *testing.T) {
 		require.NotContains(t, []string{"searchbox", "combobox", "button"}, n.Role, "a control does nothing")
 	}
 	require.Empty(t, page.Errors())
+}
+
+// updatePictures writes the pictures in the README.
+var updatePictures = flag.Bool("update-pictures", false, "write the pictures of the report into docs/pictures")
+
+// The README shows the report as a browser does, in light and dark colours. Fonts differ between machines, so the stored
+// pictures only resemble the page.
+func TestPicturesOfTheReport(t *testing.T) {
+	marks.InBrowser(t, browser.Lacks())
+	page := browser.New(t).NewPage()
+	page.Resize(1100, 720)
+	x := contentsOf(12)
+	for _, ns := range x.namespaces {
+		for i := range ns.Status.Conditions {
+			condition := &ns.Status.Conditions[i]
+			condition.Message = strings.Replace(condition.Message, "<b>no</b>", "exceeded quota: objects", 1)
+		}
+	}
+	for _, scheme := range []string{"light", "dark"} {
+		page.Media("", scheme)
+		openContents(t, page, x)
+		shot := page.Screenshot()
+		path := filepath.Join("..", "..", "..", "docs", "pictures", "report-"+scheme+".png")
+		if *updatePictures {
+			require.NoError(t, os.WriteFile(path, shot, 0o644))
+		}
+		stored, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Less(t, len(stored), 300_000)
+		require.Less(t, difference(t, stored, shot), 12.0, "run go test ./plugin/internal/report -run Pictures -args -update-pictures")
+	}
+}
+
+// difference returns the mean difference between the brightness of two pictures' pixels, of 255.
+func difference(t *testing.T, a, b []byte) float64 {
+	t.Helper()
+	first, err := png.Decode(bytes.NewReader(a))
+	require.NoError(t, err)
+	second, err := png.Decode(bytes.NewReader(b))
+	require.NoError(t, err)
+	require.Equal(t, first.Bounds(), second.Bounds())
+	sum, size := 0.0, first.Bounds().Size()
+	for x := range size.X {
+		for y := range size.Y {
+			one, other := color.GrayModel.Convert(first.At(x, y)), color.GrayModel.Convert(second.At(x, y))
+			sum += math.Abs(float64(one.(color.Gray).Y) - float64(other.(color.Gray).Y))
+		}
+	}
+	return sum / float64(size.X*size.Y)
 }
