@@ -115,3 +115,21 @@ func TestRunbook(t *testing.T) {
 		require.True(t, anchors(runbook)[section[1]], "%s: %s", rule.Alert, section[0])
 	}
 }
+
+var (
+	// drawn and named match paths of files and folders in the drawings and in the text of the page on architecture.
+	drawn = regexp.MustCompile(`<br>([a-z0-9]+(?:/[a-z0-9.-]+)+)"`)
+	named = regexp.MustCompile("`((?:operator|plugin|manifests|test)/[a-z0-9/.-]+)`")
+)
+
+// The files and folders that the page on architecture names exist.
+func TestArchitecture(t *testing.T) {
+	t.Parallel()
+	text := read(t, "../../docs/architecture.md")
+	paths := append(drawn.FindAllStringSubmatch(text, -1), named.FindAllStringSubmatch(text, -1)...)
+	require.Greater(t, len(paths), 30)
+	for _, path := range paths {
+		_, err := os.Stat(filepath.Join("../..", path[1]))
+		require.NoError(t, err)
+	}
+}
