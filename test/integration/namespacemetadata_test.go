@@ -356,8 +356,8 @@ func TestTrialOfNamespaceMetadata(t *testing.T) {
 	require.ErrorContains(t, err, "spec.overlays[0].namespaceMetadata: ValidatingAdmissionPolicy")
 	require.ErrorContains(t, err, "unknown cost center")
 	require.NoError(t, s.vet("", labelsNamespaces(label, "two")))
-	// What only fails for the names of some users is a warning.
-	require.NoError(t, s.vet("", labelsNamespaces(label, "$(CREATOR)")))
+	require.ErrorContains(t, s.vet("", labelsNamespaces(label, "$(CREATOR)")),
+		"is not a valid label value if the creator is jane@example.com or a ServiceAccount")
 }
 
 // A user who may patch namespaces, but does not hold the role of a protected label, can neither set it through a

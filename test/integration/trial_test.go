@@ -92,6 +92,22 @@ func TestTrialFindsAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
+// Most users have names that are not valid everywhere, and most namespaces have short names.
+func TestTrialDecidesByTypicalNames(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	policy := func(value string) string {
+		return "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: own}," +
+			" spec: {podSelector: {matchLabels: {of: " + value + "}}}}"
+	}
+	err := s.vet(policy("$(CREATOR)"))
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	require.ErrorContains(t, err, "spec.templates[0].spec.podSelector.matchLabels")
+	require.ErrorContains(t, err, "if the creator is such a user")
+	require.NoError(t, s.vet(policy("$(NAMESPACE)")))
+	require.NoError(t, s.vet(policy("long-$(NAMESPACE)")), "too long with 63 characters only")
+}
+
 func TestTrialRefusesPastedObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// longestValues are the values of tokens for which limits are checked: the longest name of a namespace, and a creator
-// whose name is valid everywhere. Warnings reports what the names of other users can break.
+// longestValues have the longest name of a namespace, and a creator whose name is valid everywhere. checkCreator and
+// Warnings report what the names of other users can break.
 var longestValues = Values{
 	Namespace: strings.Repeat("n", validation.DNS1123LabelMaxLength), Creator: "c", sample: SampleValue,
 }
@@ -27,15 +27,21 @@ const SampleValue = "1"
 // CheckLimits returns the reasons why the API server would reject an object: invalid names, labels and annotations, and
 // those that are too long in a namespace with a long name. The paths are those in the object.
 func CheckLimits(object *unstructured.Unstructured) []Problem {
+	return checkLimits(object, longestValues)
+}
+
+// checkLimits returns the reasons why the API server would reject an object in a namespace with the values. Warnings
+// reports what only a longer name of a namespace breaks.
+func checkLimits(object *unstructured.Unstructured, values Values) []Problem {
 	id := identityOf(object)
 	var problems []Problem
-	for _, reason := range nameReasons(id.GroupKind, longestValues.expand(id.name)) {
+	for _, reason := range nameReasons(id.GroupKind, values.expand(id.name)) {
 		problems = append(problems, Problem{
-			Rule: ruleName, Path: "metadata.name", Message: "is not a valid name" + longNamespaceNote(id.name),
+			Rule: ruleName, Path: "metadata.name", Message: "is not a valid name" + values.longNamespaceNote(id.name),
 			Remedy: reason,
 		})
 	}
-	problems = append(problems, checkAttributeLimits(object)...)
+	problems = append(problems, checkAttributeLimits(object, values)...)
 	if size := storedSize(longestValues.stampObject(object)); size > maxStored {
 		problems = append(problems, Problem{
 			Rule: ruleSize,
@@ -48,11 +54,11 @@ func CheckLimits(object *unstructured.Unstructured) []Problem {
 }
 
 // checkAttributeLimits returns the reasons why the API server would reject the labels and annotations of an object.
-func checkAttributeLimits(object *unstructured.Unstructured) []Problem {
+func checkAttributeLimits(object *unstructured.Unstructured, values Values) []Problem {
 	var problems []Problem
 	labels, annotations := map[string]string{}, map[string]string{}
 	for key, value := range object.GetLabels() {
-		labels[key] = longestValues.expand(value)
+		labels[key] = values.expand(value)
 	}
 	annotated := 0
 	for key, value := range object.GetAnnotations() {
@@ -69,7 +75,7 @@ func checkAttributeLimits(object *unstructured.Unstructured) []Problem {
 		for _, reason := range validation.IsValidLabelValue(labels[key]) {
 			problems = append(problems, Problem{
 				Rule: ruleSchema, Path: at,
-				Message: "is not a valid label value" + longNamespaceNote(object.GetLabels()[key]), Remedy: reason,
+				Message: "is not a valid label value" + values.longNamespaceNote(object.GetLabels()[key]), Remedy: reason,
 			})
 		}
 	}
@@ -96,11 +102,60 @@ const (
 )
 
 // longNamespaceNote returns a note for messages if the length of a text depends on the name of the namespace.
-func longNamespaceNote(text string) string {
+func (v Values) longNamespaceNote(text string) string {
 	if containsToken(text, NamespaceToken) {
-		return fmt.Sprintf(" (in a namespace whose name has %d characters)", len(longestValues.Namespace))
+		return fmt.Sprintf(" (in a namespace whose name has %d characters)", len(v.Namespace))
 	}
 	return ""
+}
+
+// longestFitting returns the length of the longest name of a namespace with which the expanded text has no problems, or
+// -1 if that does not depend on the length: all lengths fit, or even a typical name does not.
+func longestFitting(text string, problemsOf func(string) []string) int {
+	length := len(longestValues.Namespace)
+	values := longestValues
+	fits := func() bool { return len(problemsOf(values.expand(text))) == 0 }
+	if fits() || !containsToken(text, NamespaceToken) {
+		return -1
+	}
+	for ; length >= len(typicalValues.Namespace); length-- {
+		values.Namespace = longestValues.Namespace[:length]
+		if fits() {
+			return length
+		}
+	}
+	return -1
+}
+
+// checkCreator returns a problem for the name and the labels of an object if they contain the creator's name and are
+// not valid with the names of most users.
+func checkCreator(object *unstructured.Unstructured) []Problem {
+	var problems []Problem
+	id := identityOf(object)
+	if containsToken(id.name, CreatorToken) && len(nameReasons(id.GroupKind, mailValues.expand(id.name))) > 0 {
+		problems = append(problems, Problem{
+			Rule: ruleName, Path: "metadata.name",
+			Message: "is not a valid name if the creator is " + mailValues.Creator + " or a ServiceAccount",
+			Remedy:  "write $(NAMESPACE) instead of $(CREATOR), or name the creator in an annotation",
+		})
+	}
+	for _, key := range slices.Sorted(maps.Keys(object.GetLabels())) {
+		if containsToken(object.GetLabels()[key], CreatorToken) {
+			problems = append(problems, creatorInLabel("metadata.labels["+key+"]"))
+		}
+	}
+	return naming(objectName(object), problems)
+}
+
+// mailValues have the name that most identity providers give to users.
+var mailValues = Values{Namespace: "team-a", Creator: "jane@example.com", sample: SampleValue}
+
+func creatorInLabel(path string) Problem {
+	return Problem{
+		Rule: ruleSchema, Path: path,
+		Message: "is not a valid label value if the creator is " + mailValues.Creator + " or a ServiceAccount",
+		Remedy:  "name the creator in an annotation",
+	}
 }
 
 // nameReasons returns the reasons why an object of a kind cannot have a name. For kinds that are not built in, it

@@ -242,15 +242,34 @@ func checkPodSecurity(key, value string) *Problem {
 	return nil
 }
 
-// metadataWarnings returns the labels of namespaces that are invalid for the names of some users.
+// creatorInLabels returns a problem for each label of namespaces that contains the creator's name.
+func creatorInLabels(template *v1alpha1.NamespaceTemplate) []Problem {
+	var problems []Problem
+	check := func(part Part, declared *v1alpha1.NamespaceMetadata) {
+		for key, value := range MetadataOf(declared) {
+			if key.Field == Labels && containsToken(value, CreatorToken) {
+				problem := creatorInLabel("namespaceMetadata." + key.path())
+				if part == (Part{}) {
+					problem = problem.under("spec")
+				} else {
+					problem = problem.in(part)
+				}
+				problems = append(problems, problem)
+			}
+		}
+	}
+	check(Part{}, template.Spec.NamespaceMetadata)
+	for i := range template.Spec.Overlays {
+		check(Part{Overlays, i}, template.Spec.Overlays[i].NamespaceMetadata)
+	}
+	return problems
+}
+
+// metadataWarnings returns the labels of namespaces that are invalid for some values of annotations.
 func metadataWarnings(template *v1alpha1.NamespaceTemplate) []string {
 	var warnings []string
 	warn := func(path string, declared *v1alpha1.NamespaceMetadata) {
 		for key, value := range MetadataOf(declared) {
-			if key.Field == Labels && containsToken(value, CreatorToken) {
-				warnings = append(warnings, fmt.Sprintf("%s.%s: user names such as jane@example.com are not valid in "+
-					"labels: use an annotation, or the namespaces of such users are not populated", path, key.path()))
-			}
 			if key.Field == Labels && strings.Contains(value, annotationToken) && containsValue(value) {
 				warnings = append(warnings, fmt.Sprintf("%s.%s: an annotation may have a value that is not valid in "+
 					"labels: such namespaces are not populated", path, key.path()))

@@ -115,9 +115,14 @@ func TestVetChecksNamespaceMetadata(t *testing.T) {
 	}
 }
 
-func TestWarningsAboutLabelsOfNamespaces(t *testing.T) {
+func TestTheCreatorInLabelsOfNamespaces(t *testing.T) {
 	t.Parallel()
 	template := labelling(map[string]string{"owner": "$(CREATOR)"}, map[string]string{"owner": "$(CREATOR)"})
-	require.Equal(t, []string{"spec.namespaceMetadata.labels[owner]: user names such as jane@example.com are not valid in " +
-		"labels: use an annotation, or the namespaces of such users are not populated"}, Warnings(template))
+	problems := Vet(t.Context(), template, nil)
+	require.Len(t, problems, 1)
+	require.Equal(t, "spec.namespaceMetadata.labels[owner]: is not a valid label value if the creator is "+
+		"jane@example.com or a ServiceAccount: name the creator in an annotation", problems[0].Error())
+	template.Spec.Overlays = []v1alpha1.Overlay{{NamespaceMetadata: template.Spec.NamespaceMetadata}}
+	template.Spec.NamespaceMetadata = nil
+	require.Equal(t, "spec.overlays[0].namespaceMetadata.labels[owner]", creatorInLabels(template)[0].Path)
 }

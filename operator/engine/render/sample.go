@@ -17,6 +17,8 @@ type Sample struct {
 	// Unusual is true if the creator has a name that is not valid in every field. Then a field that is invalid is so
 	// only in the namespaces of such users.
 	Unusual bool
+	// Long is true if the namespace has the longest possible name, and the sample of a typical one is another.
+	Long bool
 }
 
 // extremeValues have the longest possible name of a namespace, and a creator whose name is valid in most fields. Both
@@ -44,10 +46,11 @@ func Samples(object *unstructured.Unstructured) []Sample {
 				return
 			}
 		}
-		samples = append(samples, Sample{sample, isUnusual})
+		samples = append(samples, Sample{Unstructured: sample, Unusual: isUnusual})
 	}
 	add(extremeValues, false)
 	add(typicalValues, false)
+	samples[0].Long = len(samples) > 1
 	if needsCreator(object.Object) {
 		add(unusualValues, true)
 	}

@@ -46,6 +46,7 @@ func VetVariants(
 			problems = append(problems, problem.in(Part{Objects, i}))
 		}
 	}
+	problems = append(problems, creatorInLabels(template)...)
 	problems = append(problems, sourceProblems(template)...) //nolint:contextcheck // as above
 	//nolint:contextcheck // each object is checked in microseconds
 	problems = append(problems, overlayProblems(template, variants, schemas, declared)...)
@@ -59,7 +60,8 @@ func VetVariants(
 func objectProblems(object *unstructured.Unstructured, schemas *schema.Catalog) []Problem {
 	var problems []Problem
 	if object.GetKind() != "" && object.GetName() != "" {
-		problems = slices.Concat(checkName(object), checkVersion(object), CheckLimits(object))
+		problems = slices.Concat(checkName(object), checkVersion(object), checkLimits(object, typicalValues),
+			checkCreator(object))
 	}
 	set, paths := checkServerFields(object)
 	problems = append(problems, set...)
@@ -69,7 +71,7 @@ func objectProblems(object *unstructured.Unstructured, schemas *schema.Catalog) 
 	if schemas == nil || isCopy(object) {
 		return problems
 	}
-	for _, found := range schemas.Check(longestValues.stampObject(object).Object) {
+	for _, found := range schemas.Check(typicalValues.stampObject(object).Object) {
 		isReported := slices.ContainsFunc(paths, func(path string) bool {
 			return path != "" && isWithin(found.Path, path)
 		})

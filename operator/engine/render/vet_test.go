@@ -58,13 +58,20 @@ func TestVetReportsEveryProblem(t *testing.T) {
 			objects: []string{
 				"{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingAdmissionPolicy, metadata: {name: a}}",
 			}, want: []string{"is not namespace-scoped"}},
-		"a name that is too long in some namespaces": {
-			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: $(NAMESPACE)-" + long + "}}"},
-			want:    []string{"(in a namespace whose name has 63 characters)"},
+		"a name that is too long in typical namespaces": {
+			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: $(NAMESPACE)-" + long + long + "}}"},
+			want:    []string{"(in a namespace whose name has 6 characters)"},
 		},
-		"the name of a Service is limited to 63 characters": {
-			objects: []string{"{apiVersion: v1, kind: Service, metadata: {name: $(NAMESPACE)-a}}"},
-			want:    []string{"is not a valid name (in a namespace"},
+		"the creator's name in the name of an object": {
+			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a-$(CREATOR)}}"},
+			want:    []string{"is not a valid name if the creator is jane@example.com or a ServiceAccount"},
+		},
+		"the creator's name in a label": {
+			objects: []string{"{apiVersion: example.com/v1, kind: Widget, metadata: {name: a, labels: {by: $(CREATOR)}}}"},
+			want:    []string{"is not a valid label value if the creator is jane@example.com or a ServiceAccount"},
+		},
+		"the creator's name in an annotation": {
+			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {by: $(CREATOR)}}}"},
 		},
 		"the name of a Role may contain capitals, colons and underscores": {
 			objects: []string{"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: 'A:b_c'}}"},
@@ -77,10 +84,6 @@ func TestVetReportsEveryProblem(t *testing.T) {
 			objects: []string{
 				"{apiVersion: authorization.openshift.io/v1, kind: RoleBinding, metadata: {name: 'system:x'}}",
 			},
-		},
-		"a label that is too long in some namespaces": {
-			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {a: x-$(NAMESPACE)}}}"},
-			want:    []string{"metadata.labels"},
 		},
 		"the name of the namespace is a valid label": {
 			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {a: $(NAMESPACE)}}}"},
@@ -125,7 +128,7 @@ func TestVetReportsEveryProblem(t *testing.T) {
 		},
 		"a name that is that of the operator's ResourceQuota for some creators": {
 			objects: []string{"{apiVersion: v1, kind: ResourceQuota, metadata: {name: $(CREATOR)}}"},
-			want:    []string{"is reserved"},
+			want:    []string{"is reserved", "if the creator is"},
 		},
 		"the name of the operator's ResourceQuota is valid for other kinds": {
 			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: nstpl-policyspace}}"},
@@ -243,12 +246,29 @@ func TestDeclarationsReadFieldsInTheSameCaseAsCompile(t *testing.T) {
 
 func TestWarningsAboutTheCreatorsName(t *testing.T) {
 	template := templateOf(t,
-		"{apiVersion: v1, kind: ConfigMap, metadata: {name: $(CREATOR), labels: {by: $(CREATOR)}}}", roleBinding)
+		"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: of-$(CREATOR)}}", roleBinding)
 	require.Empty(t, Vet(t.Context(), template, nil))
-	warnings := Warnings(template)
-	require.Len(t, warnings, 2)
-	require.Contains(t, warnings[1], "not valid in metadata.name")
-	require.Contains(t, warnings[0], "metadata.labels[by]")
+	require.Equal(t, []string{
+		"spec.templates[0]: Role.rbac.authorization.k8s.io of-$(CREATOR): user names with / or % are not valid in " +
+			"metadata.name: the object is missing in the namespaces of such users",
+	}, Warnings(template))
+}
+
+// A name or a label that only long names of namespaces make invalid is valid in most namespaces.
+func TestWarningsAboutLongNamesOfNamespaces(t *testing.T) {
+	t.Parallel()
+	for object, want := range map[string]string{
+		"{apiVersion: batch/v1, kind: CronJob, metadata: {name: $(NAMESPACE)-cleanup}}":                      "metadata.name is too long in namespaces whose names have more than 44 characters",
+		"{apiVersion: v1, kind: Service, metadata: {name: $(NAMESPACE)-a}}":                                  "metadata.name is too long in namespaces whose names have more than 61 characters",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {a: x-$(NAMESPACE)}}}":                "metadata.labels[a] is too long in namespaces whose names have more than 61 characters",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: $(NAMESPACE)-" + strings.Repeat("a", 200) + "}}": "metadata.name is too long in namespaces whose names have more than 52 characters",
+	} {
+		template := templateOf(t, object)
+		require.Empty(t, Vet(t.Context(), template, nil), object)
+		warnings := Warnings(template)
+		require.Len(t, warnings, 1, object)
+		require.Contains(t, warnings[0], want)
+	}
 }
 
 func TestWarningsAboutNamesThatMayBeEqual(t *testing.T) {

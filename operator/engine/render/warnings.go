@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Warnings returns what a template declares that fails in some namespaces only: user names such as jane@example.com are
-// neither valid names of objects nor valid labels, and two names with tokens may become equal. It also returns text
+// Warnings returns what a template declares that fails in some namespaces only: a name may be too long in namespaces with
+// long names, and two names with tokens may become equal. It also returns text
 // that resembles a token, and patches and images of overlays that change nothing.
 func Warnings(template *v1alpha1.NamespaceTemplate) []string {
 	warnings := append(nearTokens(template), metadataWarnings(template)...)
@@ -52,11 +53,18 @@ func Warnings(template *v1alpha1.NamespaceTemplate) []string {
 func valueWarnings(part Part, object *unstructured.Unstructured) []string {
 	id := identityOf(object)
 	var warnings []string
-	if containsToken(id.name, CreatorToken) && id.Group != rbacGroup {
+	if containsToken(id.name, CreatorToken) && len(nameReasons(id.GroupKind, mailValues.expand(id.name))) == 0 {
 		warnings = append(warnings,
-			fmt.Sprintf("%s: %s: user names such as jane@example.com are not valid in "+
+			fmt.Sprintf("%s: %s: user names with / or %% are not valid in "+
 				"metadata.name: the object is missing in the namespaces of such users", part, id))
 	}
+	tooLong := func(path string, length int) {
+		if length >= 0 {
+			warnings = append(warnings, fmt.Sprintf("%s: %s: %s is too long in namespaces whose names have more than %d "+
+				"characters: the object is missing there, and they are not populated", part, id, path, length))
+		}
+	}
+	tooLong("metadata.name", longestFitting(id.name, func(name string) []string { return nameReasons(id.GroupKind, name) }))
 	if containsValue(id.name) {
 		warnings = append(warnings,
 			fmt.Sprintf("%s: %s: labels and annotations may have values that are not valid in "+
@@ -68,11 +76,7 @@ func valueWarnings(part Part, object *unstructured.Unstructured) []string {
 				fmt.Sprintf("%s: %s: annotations may have values that are not valid in labels: the "+
 					"object is missing in such namespaces: see metadata.labels[%s]", part, id, key))
 		}
-		if containsToken(value, CreatorToken) {
-			warnings = append(warnings,
-				fmt.Sprintf("%s: %s: user names such as jane@example.com are not valid in labels: "+
-					"use an annotation instead of metadata.labels[%s]", part, id, key))
-		}
+		tooLong("metadata.labels["+key+"]", longestFitting(value, validation.IsValidLabelValue))
 	}
 	return warnings
 }

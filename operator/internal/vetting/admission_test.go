@@ -542,11 +542,11 @@ func TestAuthorNeedsTheRightsThatATemplateUses(t *testing.T) {
 	t.Run("warnings", func(t *testing.T) {
 		request, err := s.ask(t, "admin", nil, object(t, `templates:
 - {apiVersion: example.com/v1, kind: Thing, metadata: {name: a}}
-- {apiVersion: v1, kind: ConfigMap, metadata: {name: $(CREATOR)}}`))
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {a: x-$(NAMESPACE)}}}`))
 		require.NoError(t, err)
 		require.Len(t, request.Warnings, 2)
 		require.Contains(t, request.Warnings[0], "does not serve example.com/v1 Thing yet")
-		require.Contains(t, request.Warnings[1], "jane@example.com")
+		require.Contains(t, request.Warnings[1], "namespaces whose names have more than 61 characters")
 
 		request, err = s.ask(t, "admin", nil, object(t, "templates:\n"+roleOf("shared", holdsPods)))
 		require.NoError(t, err)

@@ -87,7 +87,10 @@ func (v *review) judgeTrials(
 			reported[inSample], reported[inOverlay] = true, true
 			switch problem := t.problem(found); {
 			case t.sample.Unusual:
-				v.warnAboutCreator(t, problem)
+				problem.Message += " if the creator is such a user"
+				problems = append(problems, problem)
+			case t.sample.Long && isTypicallyValid(trials, answers, i, found):
+				v.warnAboutLength(t, problem)
 			case t.mayBeValid(found, answers[i].problems):
 				v.warnOnce(fmt.Sprintf("%s: tried with the value %s of labels and annotations: the object is missing in "+
 					"namespaces with such values", problem.Error(), render.SampleValue))
@@ -119,10 +122,21 @@ func (v *review) warnOnce(warning string) {
 	}
 }
 
-// warnAboutCreator warns about an object that is invalid in the namespaces of some users, unless render.Warnings does.
-func (v *review) warnAboutCreator(t trial, problem render.Problem) {
+// isTypicallyValid reports whether the API server accepts a field, which it rejects in a namespace with a long name, in
+// a namespace with a typical name. The trial with the latter follows that of number long.
+func isTypicallyValid(trials []trial, answers []*answer, long int, found fieldProblem) bool {
+	typical := long + 1
+	return typical < len(trials) && trials[typical].index == trials[long].index && answers[typical] != nil &&
+		!slices.ContainsFunc(answers[typical].problems, func(p fieldProblem) bool {
+			return p.path == "" || lastField(p.path) == lastField(found.path)
+		})
+}
+
+// warnAboutLength warns about an object that is invalid in namespaces with long names, unless render.Warnings does.
+func (v *review) warnAboutLength(t trial, problem render.Problem) {
 	if !slices.ContainsFunc(v.request.Warnings, func(w string) bool { return strings.HasPrefix(w, t.path+": ") }) {
-		v.warnOnce(problem.Error() + ": the object is missing in the namespaces of users with such names")
+		v.warnOnce(problem.Error() + ": tried in a namespace whose name has 63 characters: the object is missing in " +
+			"namespaces whose names are too long, and they are not populated")
 	}
 }
 
