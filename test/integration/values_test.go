@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -72,4 +73,25 @@ func TestNullInATemplateIsNoChange(t *testing.T) {
 	after := s.waitRollout(template, v1alpha1.RolloutComplete)
 	require.Equal(t, before.Name, after.Name, "a revision of the same content")
 	require.Equal(t, writes, s.countWrites(ns)["patch secrets"])
+}
+
+// A RoleBinding that a person made is not deleted, and what the condition says is what must be done.
+func TestRoleBindingWithAnotherRoleRefIsNotAdopted(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	binding := func(role string) string {
+		return "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: b}\n" +
+			"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: " + role + "}\n"
+	}
+	ns := s.createNamespace("a")
+	s.createObjects(ns.Name, binding("edit"))
+	s.createTemplate("defaults", binding("view"))
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+		assert.Contains(c, condition.Message, "cannot be adopted: it existed before nstpl managed it: delete it yourself")
+	})
+	s.waitPresent(ns, binding("edit"))
+	s.deleteIn(ns, binding("edit"))
+	s.waitPopulated(ns)
+	s.waitPresent(ns, binding("view"))
 }

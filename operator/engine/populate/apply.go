@@ -263,7 +263,12 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 		isInTheWay = isValid && isWrittenByOthers(change.Observed)
 	case change.Action == Create:
 		existing, findErr := find(ctx, objects, change.Name)
-		isInTheWay = findErr == nil && isWrittenByOthers(existing) && try(ctx, objects, change) == nil
+		if findErr == nil && existing != nil && try(ctx, objects, change) == nil {
+			isInTheWay = isWrittenByOthers(existing)
+			if obstacle := MayReplace(change, existing); obstacle != nil {
+				err = Refused(change, obstacle, refusal)
+			}
+		}
 	}
 	if err != nil {
 		outcome.Failure = failure(err, p.namespace).withoutValues(change)

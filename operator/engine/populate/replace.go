@@ -26,7 +26,7 @@ func (p *pass) replace(
 		return outcome, refusal
 	}
 	if err := MayReplace(change, change.Observed); err != nil {
-		return outcome, fmt.Errorf("cannot be changed in place: %w: %w", err, refusal)
+		return outcome, Refused(change, err, refusal)
 	}
 	err := p.existing.remove(ctx, change)
 	if err == nil {
@@ -86,9 +86,22 @@ func afterConflict(
 			strings.Join(existing.Finalizers, ", "))}
 }
 
+var errExistedBefore = errors.New("it existed before nstpl managed it: delete it yourself")
+
+// Refused returns why an existing object stays as it is: the API server's refusal of the change, and the obstacle to
+// deleting and recreating the object.
+func Refused(change Change, obstacle, refusal error) error {
+	if change.Action == Create {
+		return fmt.Errorf("cannot be adopted: %w: %w", obstacle, refusal)
+	}
+	return fmt.Errorf("cannot be changed in place: %w: %w", obstacle, refusal)
+}
+
 // MayReplace returns why the existing object of a change may not be deleted and recreated, or nil.
 func MayReplace(change Change, existing metav1.Object) error {
 	switch {
+	case change.Action == Create && !change.Occupied && ownEntry(existing) == nil && !Ours(existing):
+		return errExistedBefore
 	case change.Kind.GroupKind() == bindingKind && ownEntry(existing) != nil:
 		return nil // also if it was adopted; otherwise a grant that the template revoked would remain
 	case change.Kind.Group != rbacv1.GroupName && !change.Declared.isReplaceableCopy() &&
@@ -96,7 +109,7 @@ func MayReplace(change Change, existing metav1.Object) error {
 		return fmt.Errorf("annotate the template's object with %s: \"true\" if it may be deleted and recreated",
 			v1alpha1.ReplaceAnnotation)
 	case !Ours(existing) && !change.Occupied:
-		return errors.New("it existed before nstpl managed it: delete it yourself")
+		return errExistedBefore
 	}
 	return mayReplaceProtected(change)
 }

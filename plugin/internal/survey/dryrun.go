@@ -2,7 +2,6 @@ package survey
 
 import (
 	"context"
-	"fmt"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -127,7 +126,7 @@ func dryRunApply(
 			if obstacle == nil {
 				return Sides{Live: live, Stored: stored, Replaced: true}, nil
 			}
-			refusal = fmt.Errorf("cannot be changed in place: %w: %w", obstacle, refusal)
+			refusal = populate.Refused(change, obstacle, refusal)
 		}
 	}
 	stored, err = estimate(live, body)

@@ -239,12 +239,11 @@ func sourceOf(change *populate.Change) (source render.SourceRef, isCopy bool) {
 // explainMissing explains an object that templates declare and that does not exist, or that is not managed yet.
 func (e *explainer) explainMissing(ctx context.Context, a *answer, change *populate.Change) {
 	if change.Observed != nil {
-		a.Summary = fmt.Sprintf("%s exists, and the operator is about to adopt it: template %s declares it", a.where(),
+		a.Summary = fmt.Sprintf("%s exists but is not managed by nstpl yet: template %s declares it", a.where(),
 			change.Template)
-		a.add(labelState, change.Reason)
-		return
+	} else {
+		a.Summary = fmt.Sprintf("%s does not exist, although template %s declares it", a.where(), change.Template)
 	}
-	a.Summary = fmt.Sprintf("%s does not exist, although template %s declares it", a.where(), change.Template)
 	a.add(labelState, change.Reason)
 	ns, err := e.cluster.Namespace(ctx, a.Namespace)
 	if err != nil {
@@ -252,6 +251,10 @@ func (e *explainer) explainMissing(ctx context.Context, a *answer, change *popul
 	}
 	if condition := populate.PopulatedCondition(ns); condition != nil && condition.Status == corev1.ConditionFalse {
 		a.add(labelState, condition.Reason+": "+condition.Message)
+	}
+	if change.Observed != nil {
+		a.add(labelRemedy, "Resolve what the state names. The operator adopts the object by itself then.")
+		return
 	}
 	a.add(labelRemedy, "Resolve what the state names. The operator creates the object by itself then. If it names "+
 		"nothing, check that the operator is running with 'kubectl nstpl version'.")
