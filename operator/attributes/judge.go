@@ -91,7 +91,8 @@ func (v Violation) Remedy() string {
 	}
 	changed := slices.Concat(v.Removed, v.Set)
 	if !slices.ContainsFunc(changed, func(value string) bool { return !slices.Contains(v.CoveredValues, value) }) {
-		return "no single rule covers both values: remove the old value first, and then set the new one"
+		return "no single rule covers both values: have a user with the role for the old value remove it, and then one " +
+			"with the role for the new value set it"
 	}
 	return "no rule allows this value for any role: there are rules for " + quoteValues(v.CoveredValues)
 }

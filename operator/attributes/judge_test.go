@@ -174,7 +174,7 @@ func TestJudgeRequiresTheRoleOfARuleThatCoversTheValues(t *testing.T) {
 			""},
 		"one rule must cover the old and the new value": {[]string{"label env prod a", "label env dev b"}, "team-a",
 			prod, dev, "a b",
-			"no single rule covers both values: remove the old value first"},
+			"no single rule covers both values: have a user with the role for the old value remove it"},
 		"a ProtectedAttribute protects its namespace": {
 			[]string{"team-a: label env * a"}, "team-a", "", prod, "",
 			"Role a (ProtectedAttribute team-a/label-env-*-a)",

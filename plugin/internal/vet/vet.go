@@ -77,7 +77,10 @@ func New(s cli.Session) *cobra.Command {
 			switch {
 			case filesErr != nil:
 				return cli.Failed(cli.UsageError(cmd, filesErr))
-			case len(args) > 1 || len(args) == 1 && (!v.files.IsEmpty() || len(v.schemas) > 0 || v.server):
+			case len(args) == 1 && v.files.IsEmpty() && (len(v.schemas) > 0 || v.server):
+				return cli.Failed(cli.UsageError(cmd, errors.New("--server and --schema check files: specify them with -f, "+
+					"or leave both flags out to check the tree in DIR")))
+			case len(args) > 1 || len(args) == 1 && !v.files.IsEmpty():
 				return cli.Failed(cli.UsageError(cmd,
 					errors.New("specify either one DIR with a tree, or files with -f")))
 			case len(args) == 0 && v.files.IsEmpty():
