@@ -228,11 +228,13 @@ var explanations = []Explanation{
 		Administrator: grantNamedVerb,
 	},
 	{
-		Code:          Creator,
-		Meaning:       "The annotation authorization.k8s.io/creator names the user who created the namespace, and no other.",
-		DecidedBy:     byNamespacePolicy,
-		User:          "Leave the annotation out of the request: admission sets it.",
-		Administrator: "Nothing: this holds for every user.",
+		Code: Creator,
+		Meaning: "The annotation authorization.k8s.io/creator names the user who created the namespace. To name another user " +
+			"requires the verb set-creator on namespacetemplates.",
+		DecidedBy: byNamespacePolicy,
+		User:      "Leave the annotation out of the request: admission sets it.",
+		Administrator: "If a namespace is restored, moved or handed over, do it as a user with the verb, such as by " +
+			"'kubectl nstpl transfer'.",
 	},
 	{
 		Code:          Initialization,

@@ -71,6 +71,49 @@ func TestAdmissionReplacesForgedCreators(t *testing.T) {
 	})
 }
 
+// A tool that restores namespaces, or an administrator, may name another user as the creator, and then the user gets what
+// templates give to creators.
+func TestCreatorIsSetByUsersWithTheVerb(t *testing.T) {
+	marks.OnEveryVersion(t)
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", configMap("who", "$(CREATOR)"))
+	jane, velero := s.newUser(s.name("jane")), s.newUser("system:serviceaccount:"+s.id+":velero")
+	velero.grant(v1alpha1.VerbSetCreator, v1alpha1.NamespaceTemplates.Resource)
+	s.eventually(func(c *assert.CollectT) {
+		assert.True(c, s.isAllowedInGroup(velero.name, "", v1alpha1.VerbSetCreator, v1alpha1.GroupVersion.Group,
+			v1alpha1.NamespaceTemplates.Resource))
+	})
+
+	restored, err := velero.createNamespace("restored", nil, map[string]string{v1alpha1.CreatorAnnotation: jane.name})
+	require.NoError(t, err)
+	require.Equal(t, jane.name, restored.Annotations[v1alpha1.CreatorAnnotation])
+	s.waitPresent(restored, configMap("who", jane.name))
+	plain, err := velero.createNamespace("plain", nil, nil)
+	require.NoError(t, err)
+	require.Equal(t, velero.name, plain.Annotations[v1alpha1.CreatorAnnotation])
+
+	expectCreator := func(creator string) {
+		t.Helper()
+		ns := &corev1.Namespace{}
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(restored), ns))
+		require.Equal(t, creator, ns.Annotations[v1alpha1.CreatorAnnotation])
+	}
+	for _, value := range []*string{nil, new("")} {
+		for way, try := range velero.metadataWrites("annotations", v1alpha1.CreatorAnnotation, value) {
+			require.NoError(t, try(restored.Name), way)
+			expectCreator(jane.name) // no user removes it by replacing the object
+		}
+	}
+	require.NoError(t, jane.metadataWrites("annotations", v1alpha1.CreatorAnnotation, new("mallory"))["merge patch"](restored.Name))
+	expectCreator(jane.name)
+	for way, try := range velero.metadataWrites("annotations", v1alpha1.CreatorAnnotation, new("joe-"+s.id)) {
+		require.NoError(t, try(restored.Name), way)
+		expectCreator("joe-" + s.id)
+	}
+	s.waitPresent(restored, configMap("who", "joe-"+s.id))
+}
+
 func TestAdmissionAcceptsAnyCreatorName(t *testing.T) {
 	marks.OnEveryVersion(t)
 	t.Parallel()

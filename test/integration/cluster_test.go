@@ -253,19 +253,19 @@ func (cluster *testCluster) waitAdmissionPolicies(ctx context.Context) error {
 	})
 }
 
-// hasStampedCreator reports whether admission has replaced the creator that waitDryRunNamespace forges.
+// hasStampedCreator reports whether admission has replaced the empty creator of waitDryRunNamespace.
 func hasStampedCreator(probe *corev1.Namespace) bool {
-	return probe.Annotations[v1alpha1.CreatorAnnotation] != "nobody"
+	return probe.Annotations[v1alpha1.CreatorAnnotation] != ""
 }
 
-// waitDryRunNamespace creates a namespace with a forged creator by dry runs, until the result is as expected.
+// waitDryRunNamespace creates a namespace with an empty creator, which no user may set, by dry runs, until the result is as expected.
 func (cluster *testCluster) waitDryRunNamespace(
 	ctx context.Context, expected func(*corev1.Namespace, error) bool,
 ) error {
 	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-				Name: "probe", Annotations: map[string]string{v1alpha1.CreatorAnnotation: "nobody"},
+				Name: "probe", Annotations: map[string]string{v1alpha1.CreatorAnnotation: ""},
 			}}
 			err := cluster.client.Create(ctx, probe, client.DryRunAll)
 			return expected(probe, err), nil

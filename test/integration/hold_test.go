@@ -140,7 +140,8 @@ func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 	ns := s.createNamespace("a")
 	forged := s.newNamespace("forged")
 	forged.Annotations = map[string]string{v1alpha1.CreatorAnnotation: "another-user"}
-	err := s.client.Create(t.Context(), forged)
+	intruder := s.newTemplateAuthor("intruder", policyRule("create", "", "namespaces"))
+	err := intruder.Create(t.Context(), forged)
 	if _, flags, _ := controlplane.Manifests(controlplane.Version()); len(flags) > 0 {
 		// Before Kubernetes 1.36, creators are not set without the operator, forged ones are denied, and nothing is
 		// held. The rest of the test is for later versions.
@@ -151,7 +152,7 @@ func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {
 		return
 	}
 	require.NoError(t, err)
-	require.Equal(t, "admin", forged.Annotations[v1alpha1.CreatorAnnotation])
+	require.Equal(t, s.name("intruder"), forged.Annotations[v1alpha1.CreatorAnnotation])
 	require.Equal(t, "admin", ns.Annotations[v1alpha1.CreatorAnnotation])
 	require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
 	s.eventually(func(c *assert.CollectT) {

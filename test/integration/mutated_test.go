@@ -120,8 +120,7 @@ func TestInitializationKnowsWhatOthersSetInNewNamespaces(t *testing.T) {
 			s.createTemplate("t", configMap("a", "v"))
 			s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
 			label(s)
-			jane, err := s.newUserClient("jane", "system:masters")
-			require.NoError(t, err)
+			jane := s.newTemplateAuthor("jane", policyRule("create", "", "namespaces")) // without the verb set-creator
 			unlabeled := func(short string) *corev1.Namespace {
 				return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 					Name: s.name(short), Labels: map[string]string{mutatedLabel: s.id},
@@ -137,7 +136,7 @@ func TestInitializationKnowsWhatOthersSetInNewNamespaces(t *testing.T) {
 			require.NoError(t, jane.Create(t.Context(), ns))
 			require.True(t, initialize.Initializing(ns))
 			require.Equal(t, []string{v1alpha1.TemplateInitializer}, initialize.Pending(ns))
-			require.Equal(t, "jane", ns.Annotations[v1alpha1.CreatorAnnotation])
+			require.Equal(t, s.name("jane"), ns.Annotations[v1alpha1.CreatorAnnotation])
 			s.waitPopulated(ns)
 			s.waitInitialized(ns)
 			s.mustGet(ns, parseYAML(t, configMap("a", "v"))[0])

@@ -441,13 +441,17 @@ func TestNamespaceQuotaPerCreator(t *testing.T) {
 		require.NoError(t, createNamespaceAs(s, alice, "alice3", "free"))
 	})
 
-	t.Run("no user can forge, change or remove the creator", func(t *testing.T) {
+	t.Run("users without the verb set-creator cannot forge, change or remove the creator", func(t *testing.T) {
 		s := s.withT(t)
-		err := createNamespaceAs(s, alice, "forged", "a", withCreator("dave"))
+		eve := s.newTemplateAuthor("eve", policyRule("get create patch", "", "namespaces"),
+			policyRule("use", v1alpha1.GroupVersion.Group, "policyspaces"))
+		require.NoError(t, createNamespaceAs(s, eve, "eve1", "a"))
+		require.NoError(t, createNamespaceAs(s, eve, "eve2", "a"))
+		err := createNamespaceAs(s, eve, "forged", "a", withCreator("dave"))
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
 		for _, value := range []string{`"dave"`, "null"} {
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("alice1")}}
-			_ = alice.Patch(t.Context(), ns, mergePatch(fmt.Sprintf(`{"metadata": {"annotations": {%q: %s}}}`,
+			_ = eve.Patch(t.Context(), ns, mergePatch(fmt.Sprintf(`{"metadata": {"annotations": {%q: %s}}}`,
 				v1alpha1.CreatorAnnotation, value)))
 			require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
 			require.Equal(t, "alice", ns.Annotations[v1alpha1.CreatorAnnotation])

@@ -21,7 +21,8 @@ const (
 	OptOutAnnotation = "policy/namespace-template-opt-out"
 
 	// CreatorAnnotation on a Namespace holds the name of the user who created it. It is an annotation because user
-	// names can contain characters that label values cannot. Admission sets it, and denies changes.
+	// names can contain characters that label values cannot. Admission sets it, and undoes changes except those of users
+	// with the verb VerbSetCreator.
 	CreatorAnnotation = "authorization.k8s.io/creator"
 
 	// InitializingLabel set to "true" marks a Namespace that is being initialized. Webhooks select it, so that writes
@@ -180,6 +181,9 @@ const (
 	VerbUse = "use"
 	// VerbOptOut on namespacetemplates allows a user to opt namespaces out and in.
 	VerbOptOut = "optout"
+	// VerbSetCreator on namespacetemplates allows a user to name another user as the creator of a namespace, who gets what
+	// templates give to creators.
+	VerbSetCreator = "set-creator"
 	// VerbExempt on a NamespaceTemplate allows a user to exempt namespaces from it, or from its objects.
 	VerbExempt = "exempt"
 	// VerbUnprotect on an object allows a user to remove DeletionProtectionAnnotation from it, and on a Namespace also

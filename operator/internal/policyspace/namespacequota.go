@@ -108,8 +108,8 @@ func (q *NamespaceQuota) placingOf(
 	object := request.Object
 	p.reservation = v1alpha1.NamespaceReservation{Name: object.GetName(), UID: object.GetUID()}
 	recorded := object.GetAnnotations()[v1alpha1.CreatorAnnotation]
-	p.creator = quota.Creator{Name: recorded}
-	if request.OldObject == nil || recorded == request.UserInfo.Username {
+	p.creator = quota.Creator{Name: recorded} // another user, only if the requester has the verb set-creator
+	if request.OldObject == nil && recorded == "" || recorded == request.UserInfo.Username {
 		p.creator = quota.Creator{Name: request.UserInfo.Username, Groups: request.UserInfo.Groups}
 	}
 	if request.OldObject != nil {

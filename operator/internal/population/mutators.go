@@ -9,11 +9,13 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,17 +35,23 @@ type NamespaceMutators struct {
 	Configurations client.Reader
 	// ConfigMaps are those of the operator's namespace.
 	ConfigMaps corev1client.ConfigMapInterface
+	// Reviews asks who may name another creator.
+	Reviews authorizationv1client.SubjectAccessReviewInterface
 }
 
 // Creator sets the annotation with the user who creates a namespace, whatever the request contains, and keeps its value
-// in later requests.
-func (NamespaceMutators) Creator(_ context.Context, request *webhook.Request) error {
+// in later requests. Users with the verb set-creator may name another user.
+func (m NamespaceMutators) Creator(ctx context.Context, request *webhook.Request) error {
 	creator, known := request.UserInfo.Username, true
 	if request.Operation == admissionv1.Update {
 		creator, known = request.OldObject.GetAnnotations()[v1alpha1.CreatorAnnotation]
 	}
 	if now, there := request.Object.GetAnnotations()[v1alpha1.CreatorAnnotation]; now == creator && there == known {
 		return nil
+	} else if now != "" {
+		if maySet, err := m.maySetCreator(ctx, request); err != nil || maySet {
+			return err
+		}
 	}
 	if known {
 		annotate(request.Object, v1alpha1.CreatorAnnotation, creator)
@@ -51,6 +59,20 @@ func (NamespaceMutators) Creator(_ context.Context, request *webhook.Request) er
 		unstructured.RemoveNestedField(request.Object.Object, "metadata", "annotations", v1alpha1.CreatorAnnotation)
 	}
 	return nil
+}
+
+// maySetCreator reports whether the requester may name any user as the creator of a namespace.
+func (m NamespaceMutators) maySetCreator(ctx context.Context, request *webhook.Request) (bool, error) {
+	review := webhook.ReviewOf(request.UserInfo)
+	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+		Verb: v1alpha1.VerbSetCreator, Group: v1alpha1.NamespaceTemplates.Group,
+		Version: v1alpha1.NamespaceTemplates.Version, Resource: v1alpha1.NamespaceTemplates.Resource,
+	}
+	answer, err := m.Reviews.Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask whether user %s may set the creator: %w", request.UserInfo.Username, err)
+	}
+	return answer.Status.Allowed, nil
 }
 
 // AutoOptOut opts out the namespaces that users and groups of the ConfigMap nstpl-auto-opt-out create.

@@ -141,5 +141,6 @@ func NewNamespaceMutators(mgr ctrl.Manager, clients kubernetes.Interface, stored
 	return NamespaceMutators{
 		Templates: stored, Configurations: mgr.GetClient(),
 		ConfigMaps: clients.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
+		Reviews:    clients.AuthorizationV1().SubjectAccessReviews(),
 	}
 }

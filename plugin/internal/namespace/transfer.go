@@ -1,0 +1,155 @@
+package namespace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+	"k8s.io/kubectl/pkg/scheme"
+	"k8s.io/kubectl/pkg/util/templates"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+type transfer struct {
+	cli.Session
+	print  *genericclioptions.PrintFlags
+	to     string
+	dryRun cmdutil.DryRunStrategy
+}
+
+// NewTransfer returns the command `kubectl nstpl transfer`.
+func NewTransfer(s cli.Session) *cobra.Command {
+	o := &transfer{Session: s, print: cli.NewPrintFlags("transferred").WithTypeSetter(scheme.Scheme)}
+	cmd := &cobra.Command{
+		Use:   "transfer NAMESPACE --to USER [--dry-run=none|client|server]",
+		Short: "Make another user the creator of a namespace",
+		Long: templates.LongDesc(`
+			Make another user the creator of a namespace, and show which objects change: those in which templates name
+			the creator. The user gets what templates give to creators there, and the former creator loses it. Objects
+			that no template declares stay as they are.
+
+			You need the verb set-creator on namespacetemplates. The user is a name as the API server knows it, such as
+			jane@example.com or system:serviceaccount:ci:deployer. Whether such a user exists is not checked.`),
+		Example: templates.Examples(`
+			# Hand a namespace over
+			kubectl nstpl transfer team-a --to jane@example.com
+
+			# Show what would change
+			kubectl nstpl transfer team-a --to jane@example.com --dry-run=client`),
+		DisableFlagsInUseLine: true,
+		Args:                  cli.OneArg("NAMESPACE"),
+		ValidArgsFunction:     s.CompleteNamespaces(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := cli.NamespaceResource().Name(args[0])
+			if err == nil && o.to == "" {
+				err = errors.New("--to is required")
+			}
+			if err != nil {
+				return cli.UsageError(cmd, err)
+			}
+			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
+				return cli.UsageError(cmd, err)
+			}
+			return o.run(cmd.Context(), name)
+		},
+	}
+	o.print.AddFlags(cmd)
+	cmdutil.AddDryRunFlag(cmd)
+	cmd.Flags().StringVar(&o.to, "to", "", "The user who becomes the creator of the namespace.")
+	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
+	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
+	return cmd
+}
+
+func (o *transfer) run(ctx context.Context, name string) error {
+	c, err := o.Connect()
+	if err != nil {
+		return err
+	}
+	if err := c.CheckInstalled(ctx); err != nil {
+		return err
+	}
+	ns, err := c.Namespaces.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	from := ns.Annotations[v1alpha1.CreatorAnnotation]
+	if from == o.to {
+		o.print.NamePrintFlags.Operation = "already transferred"
+		return o.printNamespace(ns)
+	}
+	o.noteChanges(ctx, name)
+	if o.dryRun != cmdutil.DryRunClient {
+		if ns, err = o.patch(ctx, c.Namespaces, ns); err != nil {
+			return err
+		}
+	}
+	return o.printNamespace(ns)
+}
+
+// noteChanges prints which objects change with the creator.
+func (o *transfer) noteChanges(ctx context.Context, name string) {
+	predicted, err := (&preview{Session: o.Session, creator: o.to}).predict(ctx, name)
+	switch {
+	case err != nil:
+		o.Note("which objects change is unknown: %v", err)
+		return
+	case predicted.Skipped != "":
+		o.Note("no object changes: namespace/%s is not populated: %s", name, predicted.Skipped)
+		return
+	}
+	for _, unreadable := range predicted.unreadable {
+		o.Note("not compared: %v", unreadable)
+	}
+	for _, change := range predicted.Changes {
+		if change.Action != populate.Unchanged {
+			o.Note("%s", output.Change(change))
+		}
+	}
+}
+
+// patch sets the creator. Admission keeps the former creator, without an error, if the user lacks the verb.
+func (o *transfer) patch(
+	ctx context.Context, namespaces corev1client.NamespaceInterface, ns *corev1.Namespace,
+) (*corev1.Namespace, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": ns.UID, "annotations": map[string]any{v1alpha1.CreatorAnnotation: o.to},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	options := metav1.PatchOptions{FieldManager: cli.FieldManager}
+	if o.dryRun == cmdutil.DryRunServer {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	changed, err := namespaces.Patch(ctx, ns.Name, types.MergePatchType, patch, options)
+	if err != nil {
+		return nil, err
+	}
+	if changed.Annotations[v1alpha1.CreatorAnnotation] != o.to {
+		return nil, fmt.Errorf("namespace/%s was not transferred: you need the verb set-creator on namespacetemplates "+
+			"in the API group policy.nstpl.dev", ns.Name)
+	}
+	return changed, nil
+}
+
+func (o *transfer) printNamespace(ns *corev1.Namespace) error {
+	cmdutil.PrintFlagsWithDryRunStrategy(o.print, o.dryRun)
+	printer, err := o.print.ToPrinter()
+	if err != nil {
+		return err
+	}
+	return output.Print(o.Out, printer, *o.print.OutputFormat, ns)
+}
