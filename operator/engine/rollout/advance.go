@@ -5,6 +5,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -28,6 +29,24 @@ type Member struct {
 	// Failed is true if the namespace could not be populated, with whichever revision, for a reason that does not pass
 	// by itself. If it failed before the newest revision reached it, that does not stop the rollout.
 	Failed bool
+	// FailedBefore is true if it failed before the newest revision reached it, and has failed since.
+	FailedBefore bool
+}
+
+// FailedBefore has the UIDs of the namespaces that failed before the newest revision reached them, and have failed since.
+// One that the revision mends does not let it break another.
+type FailedBefore map[types.UID]struct{}
+
+// Update sets the FailedBefore of a member, and records what follows from its other fields. A process that starts knows
+// only how many members failed before, so isFirst takes each that fails for one of them.
+func (f FailedBefore) Update(uid types.UID, member *Member, isFirst bool) {
+	switch {
+	case member.Failed && (isFirst || !member.Reached):
+		f[uid] = struct{}{}
+	case !member.Reached || !member.Failed && !member.Pending:
+		delete(f, uid)
+	}
+	_, member.FailedBefore = f[uid]
 }
 
 // Advance returns the newest revision of a template after the next step of its rollout, and after which time it has to
@@ -41,14 +60,18 @@ func Advance(
 	if settings == nil {
 		settings = &v1alpha1.Rollout{}
 	}
-	failed := int32(0)
+	failed, failedBefore := int32(0), int32(0)
 	for _, member := range members {
-		if member.Reached && member.Failed {
+		switch {
+		case member.Reached && member.Failed && member.FailedBefore:
+			failedBefore++
+			failed++
+		case member.Reached && member.Failed:
 			failed++
 		}
 	}
 	switch allowed := int32(share(settings.MaxFailures, 0, len(members), false)); {
-	case failed > revision.FailedBefore+allowed:
+	case failed > min(failedBefore, revision.FailedBefore)+allowed:
 		revision.State = v1alpha1.RolloutStopped
 		if revision.StopTime == nil {
 			// The next whole second, so that no namespace that has the revision already loses it.

@@ -38,6 +38,8 @@ type cluster struct {
 	now   time.Time
 	// created is the number of namespaces that were created.
 	created int
+	// failedBefore are those that failed before the newest revision; nil after a restart.
+	failedBefore FailedBefore
 }
 
 func newCluster(t *testing.T, settings *v1alpha1.Rollout, tiers ...string) *cluster {
@@ -85,12 +87,18 @@ func (c *cluster) members() []Member {
 	layers := c.layers()
 	newest := &layers[0]
 	members := make([]Member, 0, len(c.namespaces))
+	isFirst := c.failedBefore == nil
+	if isFirst {
+		c.failedBefore = FailedBefore{}
+	}
 	for _, ns := range c.namespaces {
-		members = append(members, Member{
+		member := Member{
 			Wave: newest.WaveOf(ns), Position: newest.PositionOf(ns.UID), Reached: newest.Reached(ns),
 			Pending: c.has[ns.Name] != newest.Name,
 			Failed:  c.has[ns.Name] != "" && c.fails(ns, c.has[ns.Name]),
-		})
+		}
+		c.failedBefore.Update(ns.UID, &member, isFirst)
+		members = append(members, member)
 	}
 	return members
 }
@@ -202,6 +210,45 @@ func TestNamespacesThatFailedBeforeDoNotStopARollout(t *testing.T) {
 	c.edit("t-3")
 	c.run()
 	require.Equal(t, 20, c.count("t-3"), "one more than before, and two may")
+}
+
+// A revision that mends namespaces must not break as many others.
+func TestMendedNamespacesDoNotMakeUpForBrokenOnes(t *testing.T) {
+	c := newCluster(t, nil, tiers(400)...)
+	c.edit("t-1")
+	c.run()
+	c.fails = func(ns *corev1.Namespace, revision string) bool {
+		fails := ns.Name < "n200" // as with the earlier revision
+		if revision == "t-2" {
+			fails = ns.Name >= "n200" && (ns.Name[3]-'0')%3 == 0
+		}
+		return fails
+	}
+	c.edit("t-2")
+	c.run()
+	require.Equal(t, v1alpha1.RolloutStopped, c.revisions[0].State)
+	broken := 0
+	for _, ns := range c.namespaces {
+		if c.has[ns.Name] == "t-2" && c.fails(ns, "t-2") {
+			broken++
+		}
+	}
+	require.Less(t, broken, 30, "those of one batch")
+}
+
+// A process that starts in a rollout knows how many namespaces failed before, but not which.
+func TestNamespacesThatFailedBeforeDoNotStopARolloutAfterARestart(t *testing.T) {
+	c := newCluster(t, nil, tiers(20)...)
+	c.edit("t-1")
+	c.run()
+	c.fails = func(ns *corev1.Namespace, _ string) bool { return ns.Name < "n005" }
+	c.edit("t-2")
+	for range 100 {
+		c.failedBefore = nil
+		c.advance()
+		c.populate()
+	}
+	require.Equal(t, 20, c.count("t-2"))
 }
 
 // A correction is not stopped by namespaces that go on failing until it reaches them.

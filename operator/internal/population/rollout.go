@@ -224,6 +224,28 @@ func (r *Templates) advance(
 	return wait, nil
 }
 
+// failedBeforeOf returns the namespaces of a template that failed before its newest revision reached them, and whether
+// nothing is known about them yet. A template has one reconciliation at a time, which alone uses them.
+func (r *Templates) failedBeforeOf(template string) (known rollout.FailedBefore, isFirst bool) {
+	r.failures.Lock()
+	defer r.failures.Unlock()
+	known, isKnown := r.failedBefore[template]
+	if !isKnown {
+		known = rollout.FailedBefore{}
+		if r.failedBefore == nil {
+			r.failedBefore = map[string]rollout.FailedBefore{}
+		}
+		r.failedBefore[template] = known
+	}
+	return known, !isKnown
+}
+
+func (r *Templates) forgetFailedBefore(template string) {
+	r.failures.Lock()
+	defer r.failures.Unlock()
+	delete(r.failedBefore, template)
+}
+
 // members returns the namespaces of a rollout, with what is known about them.
 func (r *Templates) members(
 	template *v1alpha1.NamespaceTemplate, layers rollout.Layers,
@@ -234,6 +256,7 @@ func (r *Templates) members(
 	}
 	results := r.Results.Of(template.Name)
 	newest := &layers[0]
+	failedBefore, isFirst := r.failedBeforeOf(template.Name)
 	members := make([]rollout.Member, 0, len(namespaces))
 	for _, ns := range namespaces {
 		if r.Index.IsOutside(ns, template.Name) {
@@ -250,6 +273,7 @@ func (r *Templates) members(
 			member.Pending = result.Generation < newest.Template.Generation || result.State == Pending ||
 				result.State == Failed && result.Passes
 		}
+		failedBefore.Update(ns.UID, &member, isFirst)
 		members = append(members, member)
 	}
 	return members, nil

@@ -103,6 +103,10 @@ type Templates struct {
 	rolled map[string]state
 	// written has the templates whose status was written.
 	written watch.Written[*v1alpha1.NamespaceTemplate]
+	// failedBefore has, by template, the namespaces that failed before its newest revision reached them. It is guarded by
+	// failures.
+	failures     sync.Mutex
+	failedBefore map[string]rollout.FailedBefore
 	// listing is held while the templates are listed, and latest is the latest list.
 	listing sync.Mutex
 	latest  listed
@@ -531,6 +535,7 @@ func (r *Templates) drop(name string) {
 	r.Values.forget(name)
 	r.Sources.Set(name, nil)
 	r.Metrics.forget(name)
+	r.forgetFailedBefore(name)
 	r.written.Forget(name)
 	r.mu.Lock()
 	delete(r.rolled, name)
