@@ -92,6 +92,10 @@ const (
 	// ConfirmedCommitAnnotation on a PolicyRepository names a commit whose deletions of namespaces are confirmed.
 	ConfirmedCommitAnnotation = "policy.nstpl.dev/confirmed-commit"
 
+	// ConfirmedRollbackAnnotation on a PolicyRepository names a commit that may be applied although it is older than the
+	// one in force. It does not confirm the deletions of that commit.
+	ConfirmedRollbackAnnotation = "policy.nstpl.dev/confirmed-rollback"
+
 	// AdoptAnnotation set to "true" on a Namespace allows a tree of policies to take over the namespace although it
 	// existed before: Roles, RoleBindings and ResourceQuotas in it that the tree does not declare are deleted. Setting
 	// it needs the right to delete those.

@@ -273,6 +273,11 @@ type PolicyRepositoryStatus struct {
 	// +optional
 	PendingDeletions *PendingDeletions `json:"pendingDeletions,omitempty"`
 
+	// pendingRollback is a signed commit that is older than the one in force. It is not applied until someone confirms it.
+	// Only repositories with spec.git.verify have one.
+	// +optional
+	PendingRollback *PendingRollback `json:"pendingRollback,omitempty"`
+
 	// violations are the first 20 violations of rules in the commit that was fetched last.
 	// +optional
 	// +listType=atomic
@@ -288,6 +293,13 @@ type PolicyRepositoryStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
 	Failures []RepositoryFailure `json:"failures,omitempty"`
+
+	// contested are the first 20 objects that do not stay as the tree declares them, because another client changes them
+	// again and again, or admission when they are stored.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Contested []RepositoryFailure `json:"contested,omitempty"`
 
 	// unmanagedNamespaces are the first 20 namespaces that the tree declares and that existed before.
 	// +optional
@@ -334,6 +346,18 @@ type PendingDeletions struct {
 	Total int32 `json:"total"`
 }
 
+// PendingRollback is a commit that is older than the one in force.
+type PendingRollback struct {
+	// commit is the commit to confirm.
+	Commit string `json:"commit"`
+	// committed is when it was committed, as the committer says.
+	Committed metav1.Time `json:"committed"`
+	// inForce is the commit in force.
+	InForce string `json:"inForce"`
+	// inForceCommitted is when that was committed, as its committer says.
+	InForceCommitted metav1.Time `json:"inForceCommitted"`
+}
+
 // RepositoryViolation is the violation of a rule.
 type RepositoryViolation struct {
 	// path is the path of the file or directory, which begins with the name of the tree.
@@ -348,7 +372,7 @@ type RepositoryViolation struct {
 	Message string `json:"message"`
 }
 
-// RepositoryFailure is an object that could not be applied or deleted.
+// RepositoryFailure is an object that could not be applied or deleted, or that does not stay as it is declared.
 type RepositoryFailure struct {
 	// object is the kind and the name, for example clusterrole.rbac.authorization.k8s.io/viewer.
 	Object string `json:"object"`

@@ -15,6 +15,6 @@
 //   - A namespace that is protected from deletion is kept, also if a person has confirmed the commit.
 //   - A policyspace is not deleted while a namespace is in or below it that is not deleted as well.
 //   - Namespaces are deleted only within a limit, and never the last one, unless a person has confirmed the commit.
-//   - A deletion that needs a confirmation needs it until the tree declares the namespace again, whatever becomes of the
-//     other namespaces, of the limit or of the branch. See Deletions.
+//   - A deletion that needs a confirmation needs it until the tree declares the namespace again, whatever becomes of
+//     the other namespaces, of the limit or of the branch. See Deletions.
 package inventory

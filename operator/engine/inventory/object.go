@@ -98,7 +98,7 @@ func withAnnotation(object *unstructured.Unstructured, key, value string) *unstr
 
 // IsInForce reports whether an object in the cluster has all declared fields, and was applied from this declaration.
 func IsInForce(declared, live *unstructured.Unstructured) bool {
-	return hashOf(live) == hashOf(declared) && contains(live.Object, declared.Object)
+	return HashOf(live) == HashOf(declared) && contains(live.Object, declared.Object)
 }
 
 // contains reports whether live has the value declared, and possibly more fields. Items of lists are compared one by
@@ -125,11 +125,17 @@ func contains(live, declared any) bool {
 	case nil:
 		return live == nil
 	}
-	if a, isNumber := number(declared); isNumber {
-		b, ok := number(live)
-		return ok && a == b
+	if live == declared {
+		return true
 	}
-	return live == declared
+	_, isInteger := declared.(int64)
+	_, isAlso := live.(int64)
+	if isInteger && isAlso { // which float64 would round
+		return false
+	}
+	a, isNumber := number(declared)
+	b, isToo := number(live)
+	return isNumber && isToo && a == b
 }
 
 // number returns a number of JSON, which decoders represent by several types.

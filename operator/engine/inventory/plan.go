@@ -47,7 +47,7 @@ type Apply struct {
 // one: what an object loses by the change may be in one that is created.
 func (a Apply) Step() int {
 	step := firstStep(PhaseOf(IDOf(a.Declared).GroupKind))
-	if a.Replaced != nil || a.Live != nil && hashOf(a.Live) != hashOf(a.Declared) {
+	if a.Replaced != nil || a.Live != nil && HashOf(a.Live) != HashOf(a.Declared) {
 		step++
 	}
 	return step
@@ -55,7 +55,8 @@ func (a Apply) Step() int {
 
 func firstStep(phase Phase) int { return 2 * int(phase) }
 
-func hashOf(object *unstructured.Unstructured) string {
+// HashOf returns the hash of the declaration from which an object was applied, or that of a declared object.
+func HashOf(object *unstructured.Unstructured) string {
 	return object.GetAnnotations()[v1alpha1.HashAnnotation]
 }
 

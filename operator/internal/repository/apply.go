@@ -14,6 +14,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
 const (
@@ -33,6 +34,14 @@ type outcome struct {
 	applied, deleted int
 	// remaining is the number of objects that are left to the next pass.
 	remaining int
+	// differed are the declarations that were not in force before.
+	differed map[declaration]bool
+	// stored are the objects that were applied, as the API server stored them.
+	stored []stored
+	// contested are the objects that do not stay as they are declared.
+	contested []contested
+	// due is when the first of the applies that were postponed is due, or 0 if there are none.
+	due time.Duration
 }
 
 // failure is an object that could not be written.
@@ -42,7 +51,7 @@ type failure struct {
 }
 
 // isComplete reports whether all objects are as the tree declares them, but for namespaces that wait for a
-// confirmation.
+// confirmation, and contested objects.
 func (o outcome) isComplete() bool { return !o.hasFailed() && o.remaining == 0 }
 
 // hasFailed reports whether an object cannot be written.
@@ -61,6 +70,10 @@ func (o outcome) wait(complete time.Duration) time.Duration {
 		return retryFailed
 	case o.remaining > 0:
 		return time.Nanosecond // zero would mean never
+	case o.due > 0:
+		return min(o.due, complete)
+	case len(o.contested) > 0:
+		return min(backoff.FightEnds, complete)
 	}
 	return complete
 }
@@ -115,6 +128,7 @@ func (r *Repositories) apply(
 			Tree: tree.root, Adopt: repository.Spec.ExistingNamespaces == v1alpha1.ExistingAdopt,
 			Limit: repository.Spec.DeletionLimit, Confirmed: isConfirmed,
 		})}
+	r.contests.postpone(repository.UID, &o, time.Now())
 	o.limit()
 	rec.forgetGone(live)
 	rec.deletions = o.Deletions
@@ -133,7 +147,9 @@ func (r *Repositories) apply(
 			return outcome{}, err
 		}
 	}
+	rivals := r.contests.rivals(ctx, repository.UID, &o, to, time.Now())
 	created := applyAll(ctx, to, &o, measure)
+	r.contests.settle(repository.UID, &o, tree, rivals, time.Now())
 	for _, object := range created {
 		rec.created[object.GetUID()] = true
 		if id := inventory.IDOf(object); !unanswered[id] {
@@ -238,6 +254,7 @@ func applyAll(
 				return
 			}
 			o.applied++
+			o.stored = append(o.stored, stored{change.Declared, object})
 			if change.Live == nil {
 				created = append(created, object)
 			}

@@ -80,6 +80,9 @@ var (
 		"1 if the condition Ready is True, and 0 otherwise, with the reason.", []string{"repository", "reason"}, nil)
 	pendingDesc = prometheus.NewDesc("nstpl_sync_pending_deletions",
 		"Number of namespaces whose deletion waits for a confirmation.", byRepository, nil)
+	contestedDesc = prometheus.NewDesc("nstpl_sync_contested_objects",
+		"Number of objects, at most 20, that do not stay as they are declared: another client changes them again and "+
+			"again, or admission changes them.", byRepository, nil)
 	violationsDesc = prometheus.NewDesc("nstpl_sync_violations",
 		"Number of violations in the newest commit.", byRepository, nil)
 	commitDesc = prometheus.NewDesc("nstpl_sync_commit_info",
@@ -89,7 +92,8 @@ var (
 // Describe implements prometheus.Collector.
 func (statuses) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, description := range []*prometheus.Desc{
-		lastSuccessDesc, intervalDesc, readyDesc, pendingDesc, violationsDesc, commitDesc,
+		lastSuccessDesc, intervalDesc, readyDesc, pendingDesc, contestedDesc, violationsDesc,
+		commitDesc,
 	} {
 		descriptions <- description
 	}
@@ -134,6 +138,7 @@ func collect(
 		pending = status.PendingDeletions.Total
 	}
 	report(pendingDesc, float64(pending), name)
+	report(contestedDesc, float64(len(status.Contested)), name)
 	report(violationsDesc, float64(status.ViolationCount), name)
 	if status.Commits.Applied != "" {
 		report(commitDesc, 1, name, status.Commits.Applied)

@@ -28,7 +28,8 @@ func TestStatusesAreMetrics(t *testing.T) {
 		want   []string
 	}{
 		"new": {want: []string{
-			"nstpl_sync_interval_seconds 60 [a]", "nstpl_sync_pending_deletions 0 [a]", "nstpl_sync_violations 0 [a]",
+			"nstpl_sync_interval_seconds 60 [a]", "nstpl_sync_pending_deletions 0 [a]",
+			"nstpl_sync_contested_objects 0 [a]", "nstpl_sync_violations 0 [a]",
 		}},
 		"in force": {
 			spec: v1alpha1.PolicyRepositorySpec{Interval: &metav1.Duration{Duration: time.Hour}},
@@ -39,7 +40,7 @@ func TestStatusesAreMetrics(t *testing.T) {
 			want: []string{
 				"nstpl_sync_interval_seconds 3600 [a]", "nstpl_sync_ready 1 [a Synced]",
 				"nstpl_sync_last_success_timestamp_seconds 100 [a]", "nstpl_sync_pending_deletions 0 [a]",
-				"nstpl_sync_violations 0 [a]", "nstpl_sync_commit_info 1 [a 1a2b]",
+				"nstpl_sync_contested_objects 0 [a]", "nstpl_sync_violations 0 [a]", "nstpl_sync_commit_info 1 [a 1a2b]",
 			},
 		},
 		"a newer commit has violations": {
@@ -50,18 +51,19 @@ func TestStatusesAreMetrics(t *testing.T) {
 			want: []string{
 				"nstpl_sync_interval_seconds 60 [a]", "nstpl_sync_ready 0 [a Violations]",
 				"nstpl_sync_last_success_timestamp_seconds 50 [a]", "nstpl_sync_pending_deletions 0 [a]",
-				"nstpl_sync_violations 7 [a]", "nstpl_sync_commit_info 1 [a 1a2b]",
+				"nstpl_sync_contested_objects 0 [a]", "nstpl_sync_violations 7 [a]", "nstpl_sync_commit_info 1 [a 1a2b]",
 			},
 		},
 		"suspended, with pending deletions": {
 			spec: v1alpha1.PolicyRepositorySpec{Suspend: true},
 			status: v1alpha1.PolicyRepositoryStatus{
 				LastSyncTime: &last, PendingDeletions: &v1alpha1.PendingDeletions{Total: 30},
+				Contested:  []v1alpha1.RepositoryFailure{{Object: "clusterrole/a"}},
 				Conditions: ready(metav1.ConditionFalse, reasonSuspended, 150),
 			},
 			want: []string{
 				"nstpl_sync_ready 0 [a Suspended]", "nstpl_sync_last_success_timestamp_seconds 100 [a]",
-				"nstpl_sync_pending_deletions 30 [a]", "nstpl_sync_violations 0 [a]",
+				"nstpl_sync_pending_deletions 30 [a]", "nstpl_sync_contested_objects 1 [a]", "nstpl_sync_violations 0 [a]",
 			},
 		},
 	} {

@@ -50,6 +50,7 @@ type Repositories struct {
 	sources    *sources
 	scopes     scopes
 	unanswered unanswered
+	contests   contests
 	// answered gets the names of PolicyRepositories about which a follower has an answer.
 	answered chan event.GenericEvent
 }
@@ -234,7 +235,7 @@ const syncResolution = 30 * time.Second
 func isSynced(
 	repository *v1alpha1.PolicyRepository, status *v1alpha1.PolicyRepositoryStatus, result *outcome,
 ) bool {
-	if result == nil || !result.isComplete() {
+	if result == nil || !result.isComplete() || len(result.contested) > 0 {
 		return false
 	}
 	last := repository.Status.LastSyncTime
@@ -268,6 +269,7 @@ func (r *Repositories) forgetDeleted(ctx context.Context) error {
 	}
 	r.followers.keep(uids)
 	r.unanswered.keep(uids)
+	r.contests.keep(uids)
 	r.scopes.forget(exists)
 	return nil
 }

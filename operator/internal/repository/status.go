@@ -21,6 +21,7 @@ const (
 	reasonProgressing      = "Progressing"
 	reasonObjectsFailed    = "ObjectsFailed"
 	reasonDeletionsPending = "DeletionsPending"
+	reasonContested        = "Contested"
 )
 
 // maxListed is how many items each list of a status has.
@@ -54,7 +55,11 @@ func reportProblem(status *v1alpha1.PolicyRepositoryStatus, known answer) {
 
 // reportOutcome reports the result of carrying out a plan.
 func reportOutcome(status *v1alpha1.PolicyRepositoryStatus, tree *vetted, o outcome, now time.Time) {
-	status.Tree, status.Failures, status.PendingDeletions = tree.root, nil, nil
+	status.Tree, status.Failures, status.PendingDeletions, status.Contested = tree.root, nil, nil, nil
+	for _, object := range first(o.contested) {
+		status.Contested = append(status.Contested,
+			v1alpha1.RepositoryFailure{Object: object.ID.String(), Message: reporting.Shorten(object.why)})
+	}
 	for _, conflict := range o.Conflicts {
 		status.Failures = append(status.Failures,
 			v1alpha1.RepositoryFailure{Object: conflict.ID.String(), Message: conflict.Reason})
@@ -122,6 +127,12 @@ func conditionOf(known answer, applied string, o *outcome) condition {
 		return condition{reporting.Failed, reasonDeletionsPending, fmt.Sprintf(
 			"%s is in force, but would delete %s: see them with kubectl nstpl sync status, and confirm "+
 				"with kubectl nstpl sync confirm", named(known.tree.commit), countNamespaces(len(o.Waiting)))}
+	case len(o.contested) > 0:
+		message := fmt.Sprintf("%s is applied, but %s", named(known.tree.commit), o.contested[0])
+		if more := len(o.contested) - 1; more > 0 {
+			message += fmt.Sprintf(" (and %d more)", more)
+		}
+		return condition{reporting.Failed, reasonContested, message}
 	}
 	message := named(known.tree.commit) + " is in force"
 	if n := len(o.Unmanaged); n > 0 {

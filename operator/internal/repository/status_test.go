@@ -30,6 +30,7 @@ func TestConditionOf(t *testing.T) {
 	ofTemplates := &outcome{Plan: inventory.Plan{TemplateValues: []inventory.TemplateValue{
 		{Namespace: "a", MetadataKey: render.MetadataKey{Field: render.Labels, Key: "tier"}, Template: "defaults"},
 	}}}
+	fought := &outcome{contested: []contested{{id, "a client changes it"}, {id, "another changes it"}}}
 	waiting := &outcome{Plan: inventory.Plan{Waiting: []string{"a"}}}
 	for name, test := range map[string]struct {
 		known   answer
@@ -82,6 +83,10 @@ func TestConditionOf(t *testing.T) {
 			}},
 		"an object cannot be written": {known: answer{tree: tree}, outcome: failed, want: condition{
 			reporting.Failed, reasonObjectsFailed, "namespace/a: denied",
+		}},
+		"objects are changed again and again": {known: answer{tree: tree}, outcome: fought, want: condition{
+			reporting.Failed, reasonContested,
+			"commit 0123456 is applied, but namespace/a: a client changes it (and 1 more)",
 		}},
 		"deletions wait": {known: answer{tree: tree}, outcome: waiting, want: condition{
 			reporting.Failed, reasonDeletionsPending,

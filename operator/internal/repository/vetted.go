@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,6 +31,13 @@ type vetted struct {
 // isOf reports whether the tree is that of a revision.
 func (v *vetted) isOf(r revision, path string) bool {
 	return v != nil && v.commit == r.commit && v.content == r.content && v.path == path
+}
+
+// declares reports whether the tree has a declaration.
+func (v *vetted) declares(key declaration) bool {
+	return slices.ContainsFunc(v.declared, func(object *unstructured.Unstructured) bool {
+		return declarationOf(object) == key
+	})
 }
 
 // maxViolations is how many violations a status lists.

@@ -85,6 +85,15 @@ func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructure
 	return applied, nil
 }
 
+// get returns an object as it is now, with its managedFields.
+func (w writer) get(ctx context.Context, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	objects, err := w.resource(object.GroupVersionKind())
+	if err != nil {
+		return nil, err
+	}
+	return objects.Get(ctx, object.GetName(), metav1.GetOptions{})
+}
+
 // release takes back what was applied to a namespace.
 func (w writer) release(ctx context.Context, ns *unstructured.Unstructured) error {
 	bare := newObject(ns.GroupVersionKind())

@@ -13,7 +13,7 @@ const maxListed = 20
 // notes returns lines that say why the newest commit is not in force, and what a person has to decide.
 func (v view) notes() []string {
 	var lines []string
-	for _, part := range [][]string{v.violations(), v.pendingDeletions(), v.failures()} {
+	for _, part := range [][]string{v.violations(), v.pendingDeletions(), v.failures(), v.contested()} {
 		lines = append(lines, part...)
 	}
 	if len(lines) == 0 {
@@ -82,6 +82,23 @@ func (v view) failures() []string {
 	lines := []string{fmt.Sprintf("%s: %s could not be applied or deleted:", v.title(), count)}
 	for _, failure := range failures {
 		lines = append(lines, fmt.Sprintf("  %s: %s", failure.Object, failure.Message))
+	}
+	return lines
+}
+
+// contested returns which objects do not stay as the tree declares them.
+func (v view) contested() []string {
+	objects := v.Status.Contested
+	if len(objects) == 0 {
+		return nil
+	}
+	count := output.Count(len(objects), "object")
+	if len(objects) == maxListed {
+		count = "at least " + count
+	}
+	lines := []string{fmt.Sprintf("%s: not as the tree declares: %s:", v.title(), count)}
+	for _, object := range objects {
+		lines = append(lines, fmt.Sprintf("  %s: %s", object.Object, object.Message))
 	}
 	return lines
 }

@@ -57,6 +57,18 @@ foo-corp: commit 1b1b1b1 no longer declares 5 namespaces. Confirm the commit to 
   To confirm: kubectl nstpl sync confirm foo-corp 1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b
 `,
 		},
+		"contested objects": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.Conditions[0].Status = "False"
+				r.Status.Contested = []v1alpha1.RepositoryFailure{
+					{Object: "namespace/a", Message: "b changes it again and again"},
+				}
+			},
+			want: `
+foo-corp: not as the tree declares: 1 object:
+  namespace/a: b changes it again and again
+`,
+		},
 		"pending deletions of an artifact": {
 			change: func(r *v1alpha1.PolicyRepository) {
 				r.Status.PendingDeletions = &v1alpha1.PendingDeletions{
