@@ -42,6 +42,7 @@ const (
 	FindingProtected         = "Protected"
 	FindingExempt            = "Exempt"
 	FindingGrantStays        = "GrantStays"
+	FindingFought            = "ChangedAgain"
 )
 
 // Finding is something that a user should know about a namespace or one of its objects.
@@ -72,6 +73,7 @@ const (
 	messageDeclaredTwice = "declared by templates "
 	messageProtected     = "is kept, because it is protected from deletion"
 	messageGrantStays    = "stays, although no template declares it: "
+	messageFought        = "is changed again and again by "
 )
 
 // String returns the finding as a sentence that names the object, and for an error also the template.
@@ -168,6 +170,8 @@ func outcomeFindings(outcome Outcome) []Finding {
 func differenceFinding(change Change) (finding Finding, differs bool) {
 	finding = Finding{Object: change.ID(), Template: change.Template, Severity: Warning}
 	switch {
+	case change.Postponed: // see Fought
+		return finding, false
 	case change.Protected:
 		finding.Reason, finding.Message = FindingProtected, change.Reason
 	case change.KeepsGrant() && !change.Undeclared:

@@ -62,6 +62,8 @@ type Change struct {
 	Reason   string
 	// Drifted says that another client changed or deleted the object after nstpl had applied it.
 	Drifted bool
+	// Postponed says that the correction waits, because another client changes the object again and again.
+	Postponed bool
 	// Undeclared says that no template declares the object, and that it is deleted or reported because a template is
 	// authoritative for its kind.
 	Undeclared bool
@@ -368,13 +370,7 @@ func lostReason(lost []string, observed *metav1.PartialObjectMetadata) string {
 	if more := len(lost) - most; more > 0 {
 		fields += fmt.Sprintf(" and %d more", more)
 	}
-	var others []string
-	for i := range observed.ManagedFields {
-		entry := &observed.ManagedFields[i]
-		if !IsOwnEntry(entry) && entry.Subresource == "" && !slices.Contains(others, entry.Manager) {
-			others = append(others, entry.Manager)
-		}
-	}
+	others := otherManagers(observed)
 	if len(others) == 0 {
 		return fields + " changed"
 	}

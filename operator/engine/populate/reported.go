@@ -71,6 +71,8 @@ func newReported(condition *corev1.NamespaceCondition, object, template, message
 		reported.Reason = FindingProtected
 	case strings.HasPrefix(message, messageGrantStays):
 		reported.Reason = FindingGrantStays
+	case strings.HasPrefix(message, messageFought):
+		reported.Reason = FindingFought
 	case strings.HasPrefix(message, messageDeclaredTwice):
 		reported.Reason = FindingDeclaredTwice
 	case object == "":

@@ -16,10 +16,17 @@ var reservedObjects = []identity{
 	{schema.GroupKind{Kind: "ResourceQuota"}, v1alpha1.QuotaName},
 }
 
+// restored is an object that Kubernetes creates in every namespace and restores after each change, so that it and nstpl
+// would change it again and again. A ServiceAccount "default" is created and not restored.
+var restored = identity{schema.GroupKind{Kind: "ConfigMap"}, "kube-root-ca.crt"}
+
 // reservedName returns why the name of an object is reserved, or may be for some values of its tokens. It returns "" if
 // it is not.
 func reservedName(object *unstructured.Unstructured) string {
 	id := identityOf(object)
+	if id == restored { // a name with tokens is compared again when they are replaced
+		return fmt.Sprintf("the name %s is reserved for the %s that Kubernetes creates in namespaces", id.name, id.Kind)
+	}
 	i := slices.IndexFunc(reservedObjects, func(reserved identity) bool {
 		return reserved.GroupKind == id.GroupKind && MayCoincide(id.name, reserved.name)
 	})

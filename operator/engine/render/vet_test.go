@@ -130,6 +130,13 @@ func TestVetReportsEveryProblem(t *testing.T) {
 			objects: []string{"{apiVersion: v1, kind: ResourceQuota, metadata: {name: $(CREATOR)}}"},
 			want:    []string{"is reserved", "if the creator is"},
 		},
+		"the name of the ConfigMap that Kubernetes restores": {
+			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: kube-root-ca.crt}}"},
+			want:    []string{"is reserved for the ConfigMap that Kubernetes creates"},
+		},
+		"the ServiceAccount that Kubernetes creates and does not restore is valid": {
+			objects: []string{"{apiVersion: v1, kind: ServiceAccount, metadata: {name: default}}"},
+		},
 		"the name of the operator's ResourceQuota is valid for other kinds": {
 			objects: []string{"{apiVersion: v1, kind: ConfigMap, metadata: {name: nstpl-policyspace}}"},
 		},

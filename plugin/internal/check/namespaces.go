@@ -25,10 +25,11 @@ func checkNamespaces(a *after) []Result {
 	if a.namespaces.err != nil {
 		return []Result{unread("namespaces", "list namespaces", a.namespaces.err)}
 	}
-	return []Result{
+	results := []Result{
 		heldNamespaces(a.namespaces.value, a.now()), failedNamespaces(a.namespaces.value),
 		deletedNamespaces(a.namespaces.value, a.now()),
 	}
+	return append(results, foughtObjects(a.namespaces.value)...)
 }
 
 // heldNamespaces returns the result for namespaces that are being initialized.
@@ -93,6 +94,28 @@ func failedNamespaces(namespaces []*corev1.Namespace) Result {
 	}
 	r.Remedy = "'kubectl nstpl status -A -o wide' shows the causes"
 	return r
+}
+
+// foughtObjects returns a result if other clients change populated objects again and again.
+func foughtObjects(namespaces []*corev1.Namespace) []Result {
+	var fought []string
+	for _, ns := range namespaces {
+		for _, finding := range populate.ReportedFindings(populate.PopulatedCondition(ns)) {
+			if finding.Reason == populate.FindingFought {
+				fought = append(fought, finding.Object+" in namespace "+ns.Name)
+			}
+		}
+	}
+	if len(fought) == 0 {
+		return nil
+	}
+	return []Result{{
+		Check: "fought-objects", Status: Warning,
+		Message: "other clients change " + output.Count(len(fought), "object") + " again and again: " +
+			output.FirstFew(fought),
+		Remedy: "'kubectl nstpl status -A -o wide' names the clients: stop them, declare what they write, or set " +
+			"driftPolicy: Report",
+	}}
 }
 
 // deletedNamespaces returns the result for namespaces whose deletion waits for nstpl.

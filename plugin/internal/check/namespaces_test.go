@@ -119,3 +119,12 @@ func TestNamespacesCannotBeListed(t *testing.T) {
 	a.namespaces.err = nil
 	require.Len(t, checkNamespaces(a), 3)
 }
+
+func TestFoughtObjects(t *testing.T) {
+	t.Parallel()
+	fought := condition(v1alpha1.NamespacePopulated, corev1.ConditionTrue, populate.ConditionPopulated,
+		"1 object of t; configmap/x: is changed again and again by rival, so it is corrected less and less often")
+	require.Empty(t, foughtObjects([]*corev1.Namespace{namespace("a", 0)}))
+	requireResult(t, foughtObjects([]*corev1.Namespace{namespace("a", 0, fought)}), Warning,
+		"other clients change 1 object again and again: configmap/x in namespace a", "stop them")
+}

@@ -62,6 +62,8 @@ func remedy(f Finding) string {
 		return "Take the change back, or set driftPolicy: Correct in the template: " + diff + "."
 	case populate.FindingUndeclared:
 		return "Declare the object in a template, or delete it."
+	case populate.FindingFought:
+		return "Stop the client that changes the object, declare what it writes, or set driftPolicy: Report: " + diff + "."
 	case populate.FindingGrantStays:
 		return "Delete the object, unless its users should keep the rights that it grants."
 	case populate.FindingLeftOut, populate.FindingDeclaredTwice:

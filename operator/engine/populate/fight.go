@@ -1,0 +1,66 @@
+package populate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Postpone returns the plan without the corrections of objects that wait: these objects stay as other clients made them
+// for now.
+func (p Plan) Postpone(waits func(ObjectID) bool) Plan {
+	isPostponed := func(c Change) bool { return c.corrects() && waits(c.ID()) }
+	if !slices.ContainsFunc(p.Changes, isPostponed) {
+		return p
+	}
+	p.Changes = slices.Clone(p.Changes)
+	for i := range p.Changes {
+		if isPostponed(p.Changes[i]) {
+			p.Changes[i].Action, p.Changes[i].Postponed = LeaveAlone, true
+		}
+	}
+	return p
+}
+
+// corrects reports whether a change undoes what another client did to an object.
+func (c Change) corrects() bool {
+	return c.Metadata == nil && c.Differs() && c.Action != LeaveAlone && c.Action != Unknown && c.Action != Unchanged
+}
+
+// Corrected reports whether a write undid what another client did to an object.
+func (o Outcome) Corrected() bool { return o.corrects() && o.Failure == nil }
+
+// Fought returns the finding about an object that another client changes again and again. by names the client, if it is
+// known, and rarest is the longest time between two corrections.
+func Fought(change Change, by string, rarest time.Duration) Finding {
+	return Finding{
+		Object: change.ID(), Template: change.Template, Severity: Warning, Reason: FindingFought,
+		Message: fmt.Sprintf("%s%s, so it is corrected less and less often, down to every %d minutes: stop that client, "+
+			"declare what it writes, or set driftPolicy: Report", messageFought,
+			cmp.Or(by, "another client"), int(rarest.Minutes())),
+	}
+}
+
+// ChangedBy returns the managers that may have changed the object of a change, or "" if none is known.
+func (c Change) ChangedBy() string {
+	if c.Observed == nil {
+		return ""
+	}
+	return strings.Join(otherManagers(c.Observed), " or ")
+}
+
+// otherManagers returns the managers other than nstpl that wrote to an object, and not only to its status.
+func otherManagers(observed *metav1.PartialObjectMetadata) []string {
+	var others []string
+	for i := range observed.ManagedFields {
+		entry := &observed.ManagedFields[i]
+		if !IsOwnEntry(entry) && entry.Subresource == "" && !slices.Contains(others, entry.Manager) {
+			others = append(others, entry.Manager)
+		}
+	}
+	return others
+}

@@ -1,0 +1,58 @@
+package populate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestOnlyCorrectionsArePostponed(t *testing.T) {
+	kind := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	plan := Plan{Changes: []Change{
+		{Action: Configure, Kind: kind, Name: "fought", Template: "t", Drifted: true, Reason: ".data changed"},
+		{Action: Create, Kind: kind, Name: "deleted", Template: "t", Drifted: true},
+		{Action: Prune, Kind: kind, Name: "undeclared", Template: "t", Undeclared: true},
+		{Action: Configure, Kind: kind, Name: "edited", Template: "t", Reason: "its declaration changed"},
+		{Action: LeaveAlone, Kind: kind, Name: "reported", Template: "t", Drifted: true},
+		{Action: Create, Kind: kind, Name: "missing", Template: "t"},
+	}}
+	all := plan.Postpone(func(ObjectID) bool { return true })
+	var postponed []string
+	for _, change := range all.Changes {
+		if change.Postponed {
+			postponed = append(postponed, change.Name)
+			require.Equal(t, LeaveAlone, change.Action)
+		}
+	}
+	require.Equal(t, []string{"fought", "deleted", "undeclared"}, postponed)
+	require.Equal(t, Configure, plan.Changes[0].Action, "the plan itself stays as it is")
+	for _, finding := range Findings(all, Result{}) {
+		require.Equal(t, "reported", finding.Object.Name, "the finding about the fight says what is postponed")
+	}
+	none := plan.Postpone(func(ObjectID) bool { return false })
+	require.Equal(t, plan, none)
+}
+
+func TestAFightIsReadBackFromTheCondition(t *testing.T) {
+	change := Change{
+		Kind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, Name: "settings", Template: "t",
+		Observed: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{
+			{Manager: "rival", Operation: metav1.ManagedFieldsOperationUpdate},
+			{Manager: "kubelet", Subresource: "status"},
+		}}},
+	}
+	finding := Fought(change, change.ChangedBy(), 5*time.Minute)
+	require.Equal(t, "configmap/settings: is changed again and again by rival, so it is corrected less and less often, "+
+		"down to every 5 minutes: stop that client, declare what it writes, or set driftPolicy: Report", finding.String())
+	reported := ReportedFindings(&corev1.NamespaceCondition{
+		Status: corev1.ConditionTrue, Message: "1 object of t; " + finding.String(),
+	})
+	require.Len(t, reported, 1)
+	require.Equal(t, FindingFought, reported[0].Reason)
+	require.Equal(t, "configmap/settings", reported[0].Object)
+	require.Contains(t, Fought(Change{}, "", time.Minute).Message, "by another client,")
+}
