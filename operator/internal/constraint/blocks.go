@@ -2,6 +2,7 @@ package constraint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 )
 
@@ -38,8 +40,13 @@ type Blocks struct {
 	Exempt []string
 	// Constraints are the cached constraints. If there are none, namespaces are given nothing.
 	Constraints *constraintCache
+	// exhaustion notifies when the first namespace is given nothing because the pool is exhausted, and when there is no
+	// such namespace anymore.
+	exhaustion webhook.Changes
 
 	mu sync.Mutex
+	// lacking has the namespaces that are given nothing because the pool is exhausted.
+	lacking map[types.UID]struct{}
 	// reserve has the annotations for blocks that are written down as given and that no namespace has.
 	reserve []map[string]string
 	// given has the annotations that namespaces were given and that the cache may not show yet.
@@ -61,7 +68,11 @@ func (b *Blocks) For(ctx context.Context, ns *corev1.Namespace) (map[string]stri
 		return given, nil
 	}
 	if len(b.reserve) == 0 {
-		if err := b.fillReserve(ctx); err != nil {
+		err := b.fillReserve(ctx)
+		if errors.Is(err, scc.ErrPoolExhausted) {
+			b.setLacking(ns.UID, true)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -99,6 +110,7 @@ func (b *Blocks) Complete(ctx context.Context, namespaces []*corev1.Namespace) (
 	b.reserve = nil // a namespace that came with annotations may have one of these blocks
 	allocations, _, err := scc.Allocate(b.Pool, 0, holders)
 	if len(allocations) == 0 && err == nil { // usually, and then no request is needed
+		b.replaceLacking(nil)
 		return nil, nil
 	}
 	var exhausted error
@@ -117,7 +129,16 @@ func (b *Blocks) Complete(ctx context.Context, namespaces []*corev1.Namespace) (
 		if allocation.Repairs == "" {
 			b.setGiven(uids[allocation.Namespace], allocation.Annotations)
 		}
+		delete(uids, allocation.Namespace)
 	}
+	lacking := map[types.UID]struct{}{}
+	for _, holder := range holders {
+		_, hasIDs := holder.Annotations[v1alpha1.UIDRangeAnnotation]
+		if uid, isLeft := uids[holder.Name]; exhausted != nil && isLeft && !hasIDs {
+			lacking[uid] = struct{}{}
+		}
+	}
+	b.replaceLacking(lacking)
 	return allocations, exhausted
 }
 
@@ -158,6 +179,35 @@ func (b *Blocks) setGiven(ns types.UID, annotations map[string]string) {
 		b.given = map[types.UID]map[string]string{}
 	}
 	b.given[ns] = annotations
+	b.setLacking(ns, false)
+}
+
+// setLacking records whether a namespace is given nothing because the pool is exhausted. The caller holds the lock.
+func (b *Blocks) setLacking(ns types.UID, lacks bool) {
+	lacking := maps.Clone(b.lacking)
+	delete(lacking, ns)
+	if lacks {
+		if lacking == nil {
+			lacking = map[types.UID]struct{}{}
+		}
+		lacking[ns] = struct{}{}
+	}
+	b.replaceLacking(lacking)
+}
+
+func (b *Blocks) replaceLacking(lacking map[types.UID]struct{}) {
+	before := len(b.lacking)
+	b.lacking = lacking
+	if (before == 0) != (len(lacking) == 0) {
+		b.exhaustion.Notify()
+	}
+}
+
+// isExhausted reports whether a namespace is given nothing because the pool is exhausted.
+func (b *Blocks) isExhausted() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.lacking) > 0
 }
 
 // isGiven reports whether an allocation is what the namespace was given.
@@ -173,6 +223,7 @@ func (b *Blocks) forget(ns types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.given, ns)
+	b.setLacking(ns, false)
 }
 
 // holdersOf returns the namespaces that can be given annotations, with those that they have. given contains the

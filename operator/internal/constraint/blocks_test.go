@@ -171,8 +171,24 @@ func TestAnExhaustedPool(t *testing.T) {
 		_, err := leader.For(t.Context(), s.create(fmt.Sprint("a", i), nil))
 		require.NoError(t, err)
 	}
-	_, err := leader.For(t.Context(), s.create("b", nil))
+	require.False(t, leader.isExhausted())
+	changes := 0
+	leader.exhaustion.Listen(func() { changes++ })
+	last := s.create("b", nil)
+	_, err := leader.For(t.Context(), last)
 	require.ErrorIs(t, err, scc.ErrPoolExhausted)
+	require.True(t, leader.isExhausted())
+	namespaces, err := leader.Namespaces.List(labels.Everything())
+	require.NoError(t, err)
+	_, err = leader.Complete(t.Context(), namespaces)
+	require.ErrorIs(t, err, scc.ErrPoolExhausted)
+	require.True(t, leader.isExhausted())
+	leader.forget(last.UID)
+	for _, ns := range namespaces {
+		leader.forget(ns.UID)
+	}
+	require.False(t, leader.isExhausted(), "the namespaces that lack user IDs are gone")
+	require.Equal(t, 3, changes, "at first, when the pool was exhausted, and afterwards")
 }
 
 // lateLeader writes to the ConfigMap between a read and a write of another leader.

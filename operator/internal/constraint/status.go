@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/backoff"
@@ -35,6 +36,8 @@ type Statuses struct {
 	Client client.Client
 	// Stored has the ValidatingWebhookConfiguration of constraints.
 	Stored *webhook.Stored
+	// Blocks knows whether namespaces are given no user IDs.
+	Blocks *Blocks
 	// Queues creates the queue of the controller.
 	Queues *backoff.Queues
 
@@ -50,6 +53,14 @@ func (r *Statuses) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, handler.EnqueueRequestsFromMapFunc(
 			func(ctx context.Context, _ client.Object) []reconcile.Request { return r.all(ctx) })).
 		WatchesRawSource(r.Stored.Source(v1alpha1.ConstraintWebhookName, r.all)).
+		WatchesRawSource(source.Func(func(ctx context.Context, queue backoff.Queue) error {
+			r.Blocks.exhaustion.Listen(func() {
+				for _, request := range r.all(ctx) {
+					queue.Add(request)
+				}
+			})
+			return nil
+		})).
 		WithOptions(controller.Options{NewQueue: r.Queues.New}).
 		Complete(r)
 }
@@ -80,7 +91,7 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 	}
 	changed := constraint.DeepCopy()
 	changed.Status.ObservedGeneration = constraint.Generation
-	is, reason, message := readiness(constraint, state)
+	is, reason, message := readiness(constraint, state, r.Blocks.isExhausted())
 	reporting.SetKstatus(&changed.Status.Conditions, constraint.Generation, is, reason, message)
 	if equality.Semantic.DeepEqual(&constraint.Status, &changed.Status) {
 		return reconcile.Result{}, nil
@@ -132,7 +143,7 @@ func (r *Statuses) configured(ctx context.Context) (configuration, error) {
 
 // readiness returns whether the operator admits pods by a constraint.
 func readiness(
-	constraint *v1alpha1.SecurityContextConstraints, state configuration,
+	constraint *v1alpha1.SecurityContextConstraints, state configuration, isExhausted bool,
 ) (is reporting.Kstatus, reason, message string) {
 	if err := scc.Check(scc.Defaulted(constraint)); err != nil {
 		return reporting.Failed, "Invalid", "no pod is admitted by the constraint: " + err.Error()
@@ -145,6 +156,10 @@ func readiness(
 	case webhooksMissing:
 		return reporting.InProgress, "NotReached", "the API server does not send pods to the operator yet"
 	case webhooksConfigured:
+	}
+	if isExhausted && scc.NeedsAllocation(scc.Defaulted(constraint)) {
+		return reporting.Failed, reasonExhausted, "pods in namespaces without user IDs are denied: " +
+			scc.ErrPoolExhausted.Error()
 	}
 	return reporting.Current, "InForce", "the operator admits pods by the constraint"
 }

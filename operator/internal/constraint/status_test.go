@@ -17,33 +17,44 @@ func TestReadiness(t *testing.T) {
 	}
 	invalid := valid.DeepCopy()
 	invalid.RunAsUser.Type = v1alpha1.MustRunAs
+	takesFromNamespace := valid.DeepCopy()
+	takesFromNamespace.RunAsUser.Type = v1alpha1.MustRunAsRange
 	for name, test := range map[string]struct {
 		constraint *v1alpha1.SecurityContextConstraints
 		state      configuration
+		exhausted  bool
 		is         reporting.Kstatus
 		reason     string
 		message    string
 	}{
 		"in force": {
-			valid, webhooksConfigured, reporting.Current, "InForce", "the operator admits pods by the constraint",
+			valid, webhooksConfigured, false, reporting.Current, "InForce", "the operator admits pods by the constraint",
+		},
+		"every block of user IDs is in use": {
+			takesFromNamespace, webhooksConfigured, true, reporting.Failed, "UserIDsExhausted",
+			"pods in namespaces without user IDs are denied: every block of user IDs is in use: start the operator with a " +
+				"larger --scc-uid-range",
+		},
+		"a constraint that needs no block": {
+			valid, webhooksConfigured, true, reporting.Current, "InForce", "the operator admits pods by the constraint",
 		},
 		"the webhooks are not configured yet": {
-			valid, webhooksMissing, reporting.InProgress, "NotReached",
+			valid, webhooksMissing, false, reporting.InProgress, "NotReached",
 			"the API server does not send pods to the operator yet",
 		},
 		"a deleted webhook configuration": {
-			valid, configurationDeleted, reporting.Failed, "NotReached",
+			valid, configurationDeleted, false, reporting.Failed, "NotReached",
 			"MutatingWebhookConfiguration nstpl-operator or ValidatingWebhookConfiguration nstpl-operator-constraints does " +
 				"not exist, so the API server admits pods without the operator: apply the manifests again",
 		},
 		"a constraint that cannot be evaluated": {
-			invalid, webhooksConfigured, reporting.Failed, "Invalid",
+			invalid, webhooksConfigured, false, reporting.Failed, "Invalid",
 			"no pod is admitted by the constraint: runAsUser.uid is missing: MustRunAs needs it",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			is, reason, message := readiness(test.constraint, test.state)
+			is, reason, message := readiness(test.constraint, test.state, test.exhausted)
 			require.Equal(t, test.is, is)
 			require.Equal(t, test.reason, reason)
 			require.Equal(t, test.message, message)
