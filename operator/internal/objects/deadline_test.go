@@ -16,10 +16,10 @@ func TestAListFromWhichObjectsArriveDoesNotTimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		k := newKind(nil, &meta.RESTMapping{
+		k := newKind(&meta.RESTMapping{
 			GroupVersionKind: configMap, Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
 			Scope: meta.RESTScopeNamespace,
-		}, "", func(string) {})
+		}, options{changed: func(string) {}})
 		k.startDeadline(ctx)
 		for range 10 {
 			time.Sleep(listTimeout - time.Second)
@@ -37,8 +37,8 @@ func TestWaitDoesNotWaitForAListOfWhichNothingArrives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		k := newKind(nil, &meta.RESTMapping{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}},
-			"", func(string) {})
+		k := newKind(
+			&meta.RESTMapping{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}}, options{})
 		start := time.Now()
 		k.startDeadline(ctx)
 		go func() {

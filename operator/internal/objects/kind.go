@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,11 +20,11 @@ import (
 
 // kind watches the objects of one kind that a label selector selects: those with a template's label, or those without.
 type kind struct {
-	mapping   *meta.RESTMapping
-	typeMeta  metav1.TypeMeta
+	options
 	reducer   populate.Reducer
 	reflector *cache.Reflector
-	changed   func(namespace string)
+	// served is how the API server serves the kind. The version changes when the API server ends to serve it.
+	served atomic.Pointer[served]
 	// arrived is closed when the first list has arrived.
 	arrived chan struct{}
 	// listDeadline is done when the first list has timed out, at which time timeout calls endWait.
@@ -37,6 +38,8 @@ type kind struct {
 	mu sync.Mutex
 	// lastError is the latest error of a list or a watch.
 	lastError error
+	// outage runs from the first refusal of a list or a watch until one succeeds, and is nil meanwhile.
+	outage *outage
 	// items are the objects that the watch has delivered, up to the resource version upTo.
 	items items
 	upTo  string
@@ -72,14 +75,22 @@ type rewrite struct {
 	version string
 }
 
-func newKind(
-	client metadata.Interface, mapping *meta.RESTMapping, selector string, changed func(namespace string),
-) *kind {
-	apiVersion, name := mapping.GroupVersionKind.ToAPIVersionAndKind()
+// options are what a kind needs.
+type options struct {
+	client   metadata.Interface
+	selector string
+	// remap asks the API server how it serves the kind. The error is a meta.NoKindMatchError if it does not.
+	remap func() (*meta.RESTMapping, error)
+	// changed is called with the namespace of each object that another client changed or deleted.
+	changed func(namespace string)
+	// turned is called when the objects of the kind become unknown after they were known, and when they are known
+	// again.
+	turned func()
+}
+
+func newKind(mapping *meta.RESTMapping, o options) *kind {
 	k := &kind{
-		mapping:             mapping,
-		typeMeta:            metav1.TypeMeta{APIVersion: apiVersion, Kind: name},
-		changed:             changed,
+		options:             o,
 		arrived:             make(chan struct{}),
 		silent:              make(chan struct{}),
 		items:               newItems(),
@@ -93,8 +104,9 @@ func newKind(
 		lost:                map[string]map[string]*metav1.PartialObjectMetadata{},
 		former:              map[types.UID]struct{}{},
 	}
-	k.reflector = cache.NewReflectorWithOptions(k.listerWatcher(client, selector), &metav1.PartialObjectMetadata{}, k,
-		cache.ReflectorOptions{Name: mapping.Resource.GroupResource().String()})
+	k.serve(mapping)
+	k.reflector = cache.NewReflectorWithOptions(k.listerWatcher(), &metav1.PartialObjectMetadata{}, k,
+		cache.ReflectorOptions{Name: mapping.Resource.GroupResource().String(), Backoff: &retries})
 	return k
 }
 
@@ -134,29 +146,31 @@ func (k *kind) hasArrived() bool {
 
 // recordError stores an error of a list or a watch. After the first error, the first list has only failedTimeout left.
 func (k *kind) recordError(err error) {
-	if err == nil {
-		return
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.lastError == nil && !k.hasArrived() {
+	if !k.hasArrived() && k.lastError == nil {
 		time.AfterFunc(failedTimeout, k.endWait)
+	}
+	if k.hasArrived() {
+		k.refuse(err)
 	}
 	k.lastError = err
 }
 
-// listed returns nil if the first list has arrived, ErrPending if it has not timed out yet, or why it did not arrive.
+// listed returns nil if the objects of the kind are known, ErrPending if the first list has not timed out yet, or why
+// the objects are unknown.
 func (k *kind) listed() error {
-	resource := k.mapping.Resource.GroupResource()
-	if k.hasArrived() {
-		return nil
-	}
-	if k.listDeadline.Err() == nil {
-		return fmt.Errorf("%s: %w", resource, ErrPending)
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.lastError != nil {
+	resource := k.served.Load().resource.GroupResource()
+	switch {
+	case k.hasArrived() && k.outage == nil, k.hasArrived() && !k.outage.isLong:
+		return nil
+	case k.hasArrived():
+		return fmt.Errorf("%s can no longer be listed: %w", resource, k.lastError)
+	case k.listDeadline.Err() == nil:
+		return fmt.Errorf("%s: %w", resource, ErrPending)
+	case k.lastError != nil:
 		return fmt.Errorf("%s can't be listed: %w", resource, k.lastError)
 	}
 	return fmt.Errorf("the list of %s is incomplete, and nothing of it arrived within %s", resource, listTimeout)
@@ -257,7 +271,7 @@ func (k *kind) isOwnWrite(object *metav1.PartialObjectMetadata, rewritten bool) 
 
 // wrote records an object that this process applied. The watch may have delivered it already.
 func (k *kind) wrote(namespace string, object *metav1.PartialObjectMetadata) {
-	reduced := k.reducer.Reduce(object).Metadata(k.typeMeta)
+	reduced := k.reducer.Reduce(object).Metadata(k.served.Load().typeMeta)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := types.NamespacedName{Namespace: namespace, Name: object.Name}
@@ -362,7 +376,7 @@ func (k *kind) objectsIn(namespace string) []*metav1.PartialObjectMetadata {
 	defer k.mu.Unlock()
 	var objects []*metav1.PartialObjectMetadata
 	for _, item := range k.items.byNamespace[namespace] {
-		object := item.Metadata(k.typeMeta)
+		object := item.Metadata(k.served.Load().typeMeta)
 		if k.isDeleted(object) {
 			continue
 		}
@@ -390,7 +404,7 @@ func (k *kind) objectsOf(template string) []*metav1.PartialObjectMetadata {
 	defer k.mu.Unlock()
 	var objects []*metav1.PartialObjectMetadata
 	for _, item := range k.items.of(template) {
-		if object := item.Metadata(k.typeMeta); !k.isDeleted(object) {
+		if object := item.Metadata(k.served.Load().typeMeta); !k.isDeleted(object) {
 			objects = append(objects, object)
 		}
 	}

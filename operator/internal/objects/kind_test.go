@@ -76,11 +76,10 @@ func TestManagedFieldsWrittenByAnotherClientAreDistinguishedFromOwnApplies(t *te
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := newKind(nil,
-				&meta.RESTMapping{
-					GroupVersionKind: configMap,
-					Resource:         schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
-				}, "", func(string) {})
+			k := newKind(&meta.RESTMapping{
+				GroupVersionKind: configMap,
+				Resource:         schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+			}, options{changed: func(string) {}})
 			c.events(k)
 			require.Equal(t, c.tampered, k.tampered(at("9", 3)))
 			require.Empty(t, k.written, "versions are dropped once the watch has delivered them")
@@ -90,12 +89,11 @@ func TestManagedFieldsWrittenByAnotherClientAreDistinguishedFromOwnApplies(t *te
 
 // The watch and the answer of an apply arrive at the same time, in every interleaving that many attempts produce.
 func TestAnOwnApplyIsNotTampering(t *testing.T) {
-	k := newKind(nil,
-		&meta.RESTMapping{
-			GroupVersionKind: configMap,
-			Resource:         schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
-			Scope:            meta.RESTScopeNamespace,
-		}, "", func(string) {})
+	k := newKind(&meta.RESTMapping{
+		GroupVersionKind: configMap,
+		Resource:         schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+		Scope:            meta.RESTScopeNamespace,
+	}, options{changed: func(string) {}})
 	object := at("7", 1)
 	for range 20_000 {
 		var both sync.WaitGroup
@@ -176,11 +174,10 @@ func TestObjectsThatThisProcessDeletesAreNotLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := 0
-			k := newKind(nil,
-				&meta.RESTMapping{
-					GroupVersionKind: configMap,
-					Resource:         schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
-				}, "", func(string) { changed++ })
+			k := newKind(&meta.RESTMapping{
+				GroupVersionKind: configMap,
+				Resource:         schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+			}, options{changed: func(string) { changed++ }})
 			c.events(k)
 			require.Equal(t, c.lost, len(k.lostIn("a")) == 1)
 			require.Equal(t, c.changed, changed,

@@ -36,11 +36,13 @@ const failedTimeout = 2 * time.Second
 // ends.
 type Store struct {
 	//nolint:containedctx // watches outlive the calls that start them
-	ctx     context.Context
-	client  metadata.Interface
-	mapper  meta.RESTMapper
-	reviews authorizationclient.SelfSubjectAccessReviewInterface
-	changed func(namespace string)
+	ctx        context.Context
+	client     metadata.Interface
+	mapper     meta.RESTMapper
+	reviews    authorizationclient.SelfSubjectAccessReviewInterface
+	changed    func(namespace string)
+	rediscover func() (meta.RESTMapper, error)
+	turned     func(kind schema.GroupKind)
 
 	mu    sync.Mutex
 	kinds map[schema.GroupKind]*kind
@@ -58,12 +60,17 @@ type Options struct {
 	Reviews authorizationclient.SelfSubjectAccessReviewInterface
 	// Changed is called with the namespace of each populated object that another client changed or deleted.
 	Changed func(namespace string)
+	// Rediscover returns a mapper that knows what the API server serves now. Mapper may remember what it served before.
+	Rediscover func() (meta.RESTMapper, error)
+	// Turned is called when the objects of a kind become unknown after they were known, and when they are known again.
+	Turned func(kind schema.GroupKind)
 }
 
 // New returns a store whose watches end with ctx.
 func New(ctx context.Context, o Options) *Store {
 	return &Store{
 		ctx: ctx, client: o.Client, mapper: o.Mapper, reviews: o.Reviews, changed: o.Changed,
+		rediscover: o.Rediscover, turned: o.Turned,
 		kinds: map[schema.GroupKind]*kind{}, others: map[schema.GroupKind]*kind{},
 		unavailable: map[schema.GroupKind]error{},
 	}
@@ -80,7 +87,7 @@ func (s *Store) Observe(namespace string, declared []schema.GroupKind) populate.
 	watched := s.watched(s.kinds)
 	for _, kind := range declared {
 		if _, ok := watched[kind]; !ok {
-			observed.Unreadable[kind] = s.unavailableReason(kind)
+			observed.Unreadable[kind] = s.unknownReason(kind)
 		}
 	}
 	for groupKind, kind := range watched {
@@ -103,14 +110,14 @@ func (s *Store) Observe(namespace string, declared []schema.GroupKind) populate.
 // NamespaceEnded records that the namespace of a name has ended, and that there may be a new one of the same name. The
 // deletion of the earlier one's objects, which the watches may deliver later, is not attributed to another client.
 func (s *Store) NamespaceEnded(namespace string) {
-	for _, kind := range s.watched(s.kinds) {
+	for _, kind := range s.all() {
 		kind.namespaceEnded(namespace)
 	}
 }
 
 // Forget drops the lost objects of a namespace that was deleted or is not populated.
 func (s *Store) Forget(namespace string) {
-	for _, kind := range s.watched(s.kinds) {
+	for _, kind := range s.all() {
 		kind.forget(namespace)
 	}
 }
@@ -143,12 +150,9 @@ func (s *Store) watch(
 	watched := among[groupKind]
 	s.mu.Unlock()
 	if watched == nil {
-		mapping, err := s.mapper.RESTMapping(groupKind)
+		mapping, err := namespaced(s.mapper, groupKind)
 		if err != nil {
 			return err
-		}
-		if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
-			return fmt.Errorf("%s is not namespace-scoped: remove it from the template", groupKind)
 		}
 		if err := CheckRights(ctx, s.reviews, mapping.Resource); err != nil {
 			return err
@@ -175,28 +179,25 @@ func (s *Store) Wait(ctx context.Context) error {
 // Unlisted returns why the objects of a kind are unknown. It returns nil if they are known, or if the cluster does not
 // have the kind.
 func (s *Store) Unlisted(groupKind schema.GroupKind) error {
+	err := s.unknownReason(groupKind)
+	if meta.IsNoMatchError(err) {
+		return nil
+	}
+	return err
+}
+
+// unknownReason returns why the objects of a kind are unknown, or nil if they are known.
+func (s *Store) unknownReason(groupKind schema.GroupKind) error {
 	s.mu.Lock()
 	watched, unavailable := s.kinds[groupKind], s.unavailable[groupKind]
 	s.mu.Unlock()
 	switch {
 	case watched != nil:
 		return watched.listed()
-	case unavailable == nil:
-		return fmt.Errorf("%s is not watched yet", groupKind)
-	case meta.IsNoMatchError(unavailable):
-		return nil
+	case unavailable != nil:
+		return unavailable
 	}
-	return unavailable
-}
-
-// unavailableReason returns why the objects of a kind are unknown.
-func (s *Store) unavailableReason(kind schema.GroupKind) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.unavailable[kind]; err != nil {
-		return err
-	}
-	return fmt.Errorf("%s is not watched yet", kind)
+	return fmt.Errorf("%s is not watched yet", groupKind)
 }
 
 // start returns a kind, and starts its watch unless it runs.
@@ -207,13 +208,45 @@ func (s *Store) start(mapping *meta.RESTMapping, among map[schema.GroupKind]*kin
 	if started := among[groupKind]; started != nil {
 		return started
 	}
-	started := newKind(s.client, mapping, selector, s.changed)
+	started := newKind(mapping, options{
+		client: s.client, selector: selector, changed: s.changed,
+		remap:  func() (*meta.RESTMapping, error) { return s.remap(groupKind) },
+		turned: func() { s.turned(groupKind) },
+	})
 	among[groupKind] = started
 	started.start(s.ctx)
 	return started
 }
 
-// watched returns the kinds whose first list has arrived.
+// remap asks the API server how it serves a kind.
+func (s *Store) remap(kind schema.GroupKind) (*meta.RESTMapping, error) {
+	mapper, err := s.rediscover()
+	if err != nil {
+		return nil, err
+	}
+	return namespaced(mapper, kind)
+}
+
+// namespaced returns the mapping of a kind. The error is a meta.NoKindMatchError if the cluster does not have the kind.
+func namespaced(mapper meta.RESTMapper, kind schema.GroupKind) (*meta.RESTMapping, error) {
+	mapping, err := mapper.RESTMapping(kind)
+	if err != nil {
+		return nil, err
+	}
+	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+		return nil, fmt.Errorf("%s is not namespace-scoped: remove it from the template", kind)
+	}
+	return mapping, nil
+}
+
+// all returns the kinds of which a watch of the objects with a template's label runs.
+func (s *Store) all() []*kind {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.kinds))
+}
+
+// watched returns the kinds whose objects are known.
 func (s *Store) watched(among map[schema.GroupKind]*kind) map[schema.GroupKind]*kind {
 	s.mu.Lock()
 	defer s.mu.Unlock()

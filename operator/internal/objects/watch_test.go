@@ -12,10 +12,10 @@ import (
 // newConfigMaps returns a kind whose watch does not run, and the namespaces that changed.
 func newConfigMaps() (*kind, *[]string) {
 	var changed []string
-	return newKind(nil, &meta.RESTMapping{
+	return newKind(&meta.RESTMapping{
 		GroupVersionKind: configMap, Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
 		Scope: meta.RESTScopeNamespace,
-	}, "", func(namespace string) { changed = append(changed, namespace) }), &changed
+	}, options{changed: func(namespace string) { changed = append(changed, namespace) }}), &changed
 }
 
 // in returns an object in a namespace at a resource version.
@@ -105,4 +105,15 @@ func TestALateDeletionDoesNotHideTheSuccessor(t *testing.T) {
 	removed.UID = successor.UID
 	require.NoError(t, k.Delete(removed))
 	require.Empty(t, k.objectsIn("a"))
+}
+
+// While no watch runs, this process applies an object and another client changes it. The list shows both at once.
+func TestAListWithAnOwnWriteAndALaterChangeIsNotTampering(t *testing.T) {
+	k, _ := newConfigMaps()
+	require.NoError(t, k.Replace([]any{at("5", 1)}, "5"))
+	k.wrote("a", at("7", 2))
+	require.NoError(t, k.Replace([]any{at("8", 2)}, "8"))
+	require.False(t, k.tampered(at("8", 2)), "only this process wrote the entry of nstpl")
+	require.NoError(t, k.Replace([]any{at("9", 3)}, "9"))
+	require.True(t, k.tampered(at("9", 3)))
 }

@@ -30,6 +30,7 @@ var eventForms = map[string]eventForm{
 	populate.FindingUndeclared:        {corev1.EventTypeWarning, "Compare", "%[1]s: %[3]s"},
 	populate.FindingDrifted:           {corev1.EventTypeWarning, "Compare", "%[1]s of template %[2]s: %[3]s"},
 	populate.FindingGrantStays:        {corev1.EventTypeWarning, "Compare", "%[1]s: %[3]s"},
+	populate.FindingFought:            {corev1.EventTypeWarning, "Apply", "%[1]s of template %[2]s %[3]s"},
 	populate.FindingUndeclaredDeleted: {corev1.EventTypeWarning, "Prune", "%[1]s was deleted: %[3]s"},
 	populate.FindingDriftCorrected: {
 		corev1.EventTypeNormal, "Apply", "%[1]s of template %[2]s was applied again: %[3]s",
@@ -48,7 +49,6 @@ func (r *Namespaces) recordFindings(
 		}
 		switch finding.Reason {
 		case populate.FindingDriftCorrected:
-			r.Queue.Corrected(ns.Name)
 			r.Metrics.drift(finding)
 		case populate.FindingDrifted:
 			r.Metrics.drift(finding)

@@ -18,8 +18,10 @@ type Metrics struct {
 	applied    *prometheus.CounterVec
 	pruned     *prometheus.CounterVec
 	drifted    *prometheus.CounterVec
+	fought     *prometheus.CounterVec
 	failures   *prometheus.CounterVec
 	rollouts   *prometheus.GaugeVec
+	unknown    *prometheus.GaugeVec
 	exemptions *prometheus.GaugeVec
 	nextExpiry prometheus.Gauge
 
@@ -42,6 +44,8 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		applied: byKind("nstpl_objects_applied_total", "Objects applied."),
 		pruned:  byKind("nstpl_objects_pruned_total", "Objects deleted because they are no longer declared."),
 		drifted: byKind("nstpl_objects_drifted_total", "Objects that another client changed or deleted."),
+		fought: byKind("nstpl_objects_fought_total",
+			"Corrections of objects that another client changes again and again."),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nstpl_object_failures_total", Help: "Objects that could not be applied or pruned, each try counted.",
 		}, []string{"reason"}),
@@ -49,6 +53,10 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 			Name: "nstpl_template_rollout",
 			Help: "1 for each template whose newest revision has not reached every namespace, by the state of its rollout.",
 		}, []string{"template", "state"}),
+		unknown: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "nstpl_template_kinds_unavailable",
+			Help: "1 for each template with objects of a kind that the operator cannot list, so that they are unknown.",
+		}, []string{"template"}),
 		exemptions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nstpl_template_exemptions", Help: "TemplateExemptions that are in force, by template.",
 		}, []string{"template"}),
@@ -59,7 +67,7 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		exempted: map[string]match.Exemptions{},
 	}
 	for _, collector := range []prometheus.Collector{
-		m.population, m.applied, m.pruned, m.drifted, m.failures, m.rollouts,
+		m.population, m.applied, m.pruned, m.drifted, m.fought, m.failures, m.rollouts, m.unknown,
 		m.exemptions, m.nextExpiry,
 	} {
 		if err := registerer.Register(collector); err != nil {
@@ -71,6 +79,11 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 
 func (m *Metrics) drift(finding populate.Finding) {
 	m.drifted.WithLabelValues(finding.Object.Group, finding.Object.Kind).Inc()
+}
+
+// fight counts a correction of an object that another client changes again and again.
+func (m *Metrics) fight(object populate.ObjectID) {
+	m.fought.WithLabelValues(object.Group, object.Kind).Inc()
 }
 
 // countFailures counts the findings about writes that failed.
@@ -101,6 +114,15 @@ func (m *Metrics) rollout(template *v1alpha1.NamespaceTemplate) {
 	if revisions := template.Status.Revisions; len(revisions) > 0 && revisions[0].State != v1alpha1.RolloutComplete {
 		m.rollouts.WithLabelValues(template.Name, string(revisions[0].State)).Set(1)
 	}
+}
+
+// kindsUnavailable sets whether the objects of a template are unknown, because a kind of them cannot be listed.
+func (m *Metrics) kindsUnavailable(template string, unavailable bool) {
+	if !unavailable {
+		m.unknown.DeleteLabelValues(template)
+		return
+	}
+	m.unknown.WithLabelValues(template).Set(1)
 }
 
 // exempt replaces the exemptions in force in a namespace.
@@ -136,4 +158,5 @@ func (m *Metrics) exempt(namespace string, active match.Exemptions) {
 // forget drops the metrics of a deleted template.
 func (m *Metrics) forget(template string) {
 	m.rollouts.DeletePartialMatch(prometheus.Labels{"template": template})
+	m.unknown.DeleteLabelValues(template)
 }

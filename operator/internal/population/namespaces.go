@@ -57,6 +57,8 @@ type Namespaces struct {
 	Blocks *constraint.Blocks
 	// Reports writes the findings to Reports of openreports.io. It is nil if that is off.
 	Reports *openreports.Writer
+	// Fights delay the corrections of objects that other clients change again and again.
+	Fights *Fights
 	// Caches delay the first reconciliation until the caches are as new as the leadership.
 	Caches *leadership.Caches
 	// Exclude names namespaces that are never populated, besides those that match.UnpopulatedReason names.
@@ -144,6 +146,7 @@ func (r *Namespaces) handler() handler.EventHandler {
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ backoff.Queue) {
 			r.Results.Forget(e.Object.GetName())
 			r.Reports.Forget(e.Object.GetName())
+			r.Fights.Forget(e.Object.GetName())
 			r.Objects.NamespaceEnded(e.Object.GetName())
 		},
 	}
@@ -204,8 +207,9 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	plan = r.postpone(plan)
 	latest, result := r.apply(ctx, ns, plan)
-	findings := populate.Findings(plan, result)
+	findings := append(populate.Findings(plan, result), r.fought(plan, result)...)
 	r.Metrics.countFailures(findings)
 	if result.NamespaceGone() {
 		return reconcile.Result{}, nil

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -82,10 +84,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		requests.AddWithOpts(priorityqueue.AddOpts{After: after},
 			reconcile.Request{NamespacedName: client.ObjectKey{Name: template}})
 	})
-	store := objects.New(ctx, objects.Options{
-		Client: o.Metadata, Mapper: mgr.GetRESTMapper(),
-		Reviews: o.Clients.AuthorizationV1().SelfSubjectAccessReviews(), Changed: o.Namespaces.AddDrifted,
-	})
+	rediscover := func() (meta.RESTMapper, error) {
+		return apiutil.NewDynamicRESTMapper(mgr.GetConfig(), mgr.GetHTTPClient())
+	}
 	recorder := mgr.GetEventRecorder(reporting.Controller)
 	cached, err := watch.NewNamespaceLister(ctx, mgr.GetCache())
 	if err != nil {
@@ -94,10 +95,15 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 	templates := &Templates{
 		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Namespaces: cached,
 		Index: match.NewIndex(), Stored: o.Stored, Cache: render.NewCache(), Values: &Values{Rules: o.Attributes},
-		Objects: store, Results: results, Requests: requests, Queue: o.Namespaces, Exclude: o.Exclude,
+		Results: results, Requests: requests, Queue: o.Namespaces, Exclude: o.Exclude,
 		Revisions: o.Leader.Clientset.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
 		Specs:     o.Revisions, Metrics: populationMetrics, Recorder: recorder, Caches: o.Leader.Caches,
 	}
+	templates.Objects = objects.New(ctx, objects.Options{
+		Client: o.Metadata, Mapper: mgr.GetRESTMapper(), Rediscover: rediscover,
+		Reviews: o.Clients.AuthorizationV1().SelfSubjectAccessReviews(), Changed: o.Namespaces.AddChanged,
+		Turned: templates.queueDeclaring,
+	})
 	templates.Sources = sources.New(ctx, sources.Options{
 		Objects: o.Objects, Changes: o.Metadata, Mapper: mgr.GetRESTMapper(),
 		Rules:   func() (*attributes.Rules, error) { return o.Attributes.Rules(ctx, "") },
@@ -118,13 +124,14 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 	namespaces := &Namespaces{
 		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Templates: templates, Spaces: o.Spaces,
 		Quotas:  o.UsageQuotas,
-		Objects: store,
+		Objects: templates.Objects,
 		Urgent:  populate.NewApplier(o.Leader.Metadata, mgr.GetRESTMapper(), urgentWrites, nil),
 		Bulk:    populate.NewApplier(o.Leader.Metadata, mgr.GetRESTMapper(), bulkWrites, yield),
 		Yield:   yield,
 		Results: results, Queue: o.Namespaces, Recorder: recorder,
 		Events: o.Leader.Clientset.EventsV1(), Metrics: populationMetrics,
 		Exclude: o.Exclude, Caches: o.Leader.Caches, Blocks: o.Blocks, Reports: reports,
+		Fights: backoff.NewFights[string, populate.ObjectID](),
 	}
 	if err := namespaces.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of namespaces: %w", err)

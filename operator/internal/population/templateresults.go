@@ -49,7 +49,7 @@ func (s TemplateResult) with(finding populate.Finding) TemplateResult {
 			failure.object = finding.Object.String()
 		}
 		s.Failures = append(s.Failures, failure)
-	case populate.FindingDrifted, populate.FindingUndeclared:
+	case populate.FindingDrifted, populate.FindingUndeclared, populate.FindingFought:
 		s.HasDrifted = true
 		if s.State != Failed {
 			s.State = Drifted

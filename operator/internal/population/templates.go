@@ -151,6 +151,17 @@ func (r *Templates) withKindsOf(_ context.Context, definition client.Object) []r
 	return found
 }
 
+// queueDeclaring queues the templates that declare objects of a kind, or that are authoritative for it, since its
+// objects became unknown, or known again.
+func (r *Templates) queueDeclaring(kind schema.GroupKind) {
+	for _, template := range r.Index.All() {
+		if slices.Contains(template.Status.Kinds, v1alpha1.GroupKind(kind)) ||
+			slices.Contains(template.Spec.Authoritative, v1alpha1.GroupKind(kind)) {
+			r.Requests.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(template)})
+		}
+	}
+}
+
 // Reconcile accepts a template, rolls it out, and writes its status.
 func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	template, err := r.read(ctx, req.Name)
@@ -402,6 +413,7 @@ func (r *Templates) acceptTemplate(
 		accepted.Reason, accepted.Message = reasonKindsUnavailable, problems
 	}
 	r.logProblem(ctx, template.Name, accepted)
+	r.Metrics.kindsUnavailable(template.Name, accepted.Reason == reasonKindsUnavailable)
 	apimeta.SetStatusCondition(&status.Conditions, accepted)
 	if status.ObservedGeneration != template.Generation {
 		apimeta.SetStatusCondition(&status.Conditions, metav1.Condition{

@@ -82,6 +82,8 @@ func setReady(status *v1alpha1.NamespaceTemplateStatus, generation int64) {
 		reporting.SetKstatus(&status.Conditions, generation, reporting.Failed, "RolloutStopped",
 			fmt.Sprintf("the rollout of revision %d stopped, because namespaces failed", status.Revisions[0].Revision))
 		return
+	case accepted.Reason == reasonKindsUnavailable:
+		ready, from = reporting.Failed, accepted
 	case populated == nil:
 		ready, from = reporting.InProgress, accepted
 	case populated.Status != metav1.ConditionTrue && populated.Reason == reasonFailed:
@@ -130,7 +132,8 @@ func populatedCondition(sum Summary, revisions []v1alpha1.TemplateRevision) meta
 			revisions[0].Revision)
 	case counts.Drifted > 0:
 		condition.Reason = "Drifted"
-		condition.Message += fmt.Sprintf(", %d have objects that drifted (driftPolicy Report)", counts.Drifted)
+		condition.Message += fmt.Sprintf(
+			", %d have objects that drifted (driftPolicy Report, or changed again and again)", counts.Drifted)
 	case counts.Matched == 0:
 		condition.Reason = "NoNamespaceMatches"
 	}

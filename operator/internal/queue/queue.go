@@ -4,9 +4,7 @@ package queue
 import (
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -22,26 +20,15 @@ const (
 // firstRetry is how long after its first failure a namespace is tried again.
 const firstRetry = 200 * time.Millisecond
 
-// Drift is corrected at once at first. After quickCorrections in a namespace, it is corrected every slowCorrections, so
-// that the operator and another controller that write the same field do not keep the API server busy.
-const (
-	quickCorrections = 100
-	slowCorrections  = time.Second
-	// remembered is how many namespaces with corrections are remembered.
-	remembered = 10_000
-)
-
 // Queue is the queue of namespaces to reconcile. A namespace that is queued twice is reconciled once, with the higher
 // priority.
 type Queue struct {
 	priorityqueue.PriorityQueue[reconcile.Request]
-	// corrections are the *rate.Limiter of namespaces.
-	corrections *lru.Cache
 }
 
 // New returns an empty queue.
 func New(queues *backoff.Queues) *Queue {
-	return &Queue{PriorityQueue: queues.NewRetrying("namespace", firstRetry), corrections: lru.New(remembered)}
+	return &Queue{PriorityQueue: queues.NewRetrying("namespace", firstRetry)}
 }
 
 // AddNew queues namespaces that were created just now or are still initializing, in that order.
@@ -52,30 +39,11 @@ func (q *Queue) AddWaiting(namespace string, after time.Duration) {
 	q.add(priorityNew, after, namespace)
 }
 
-// AddChanged queues a namespace that itself changed.
+// AddChanged queues a namespace that itself changed, or in which a populated object did.
 func (q *Queue) AddChanged(namespace string) { q.add(0, 0, namespace) }
 
 // AddChangedLater queues a namespace that is to change at a later time.
 func (q *Queue) AddChangedLater(namespace string, after time.Duration) { q.add(0, after, namespace) }
-
-// AddDrifted queues a namespace in which a populated object changed.
-func (q *Queue) AddDrifted(namespace string) {
-	var after time.Duration
-	if limiter, ok := q.corrections.Get(namespace); ok && limiter.(*rate.Limiter).Tokens() < 1 {
-		after = slowCorrections
-	}
-	q.add(0, after, namespace)
-}
-
-// Corrected records that drift was corrected in a namespace.
-func (q *Queue) Corrected(namespace string) {
-	limiter, ok := q.corrections.Get(namespace)
-	if !ok {
-		limiter = rate.NewLimiter(rate.Every(slowCorrections), quickCorrections)
-		q.corrections.Add(namespace, limiter)
-	}
-	limiter.(*rate.Limiter).Allow()
-}
 
 // AddBulk queues the namespaces of a rollout.
 func (q *Queue) AddBulk(namespaces ...string) { q.add(priorityBulk, 0, namespaces...) }

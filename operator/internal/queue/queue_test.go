@@ -26,22 +26,6 @@ func TestNewNamespacesOvertakeBulkWork(t *testing.T) {
 	require.Equal(t, []string{"new", "b3", "changed", "b1", "b2"}, order)
 }
 
-func TestRepeatedDriftIsCorrectedSlowly(t *testing.T) {
-	queue := New(&backoff.Queues{})
-	defer queue.ShutDown()
-	for range quickCorrections {
-		queue.AddDrifted("quiet")
-		queue.Corrected("fought over")
-	}
-	queue.AddDrifted("fought over")
-	queue.AddDrifted("quiet")
-	item, _ := queue.Get()
-	require.Equal(t, "quiet", item.Name, "a change that needs no correction costs nothing")
-	queue.Done(item)
-	item, _ = queue.Get()
-	require.Equal(t, "fought over", item.Name, "later, and still")
-}
-
 func TestWaitingNamespaceIsReconciledEarlierAfterAChange(t *testing.T) {
 	queue := New(&backoff.Queues{})
 	defer queue.ShutDown()
