@@ -114,6 +114,8 @@ func TestAKindThatCanNoLongerBeListedIsUnknown(t *testing.T) {
 	for name, test := range map[string]struct {
 		lose, restore func(kind cogs)
 		reason        string
+		// patches says that an object is changed meanwhile.
+		patches bool
 	}{
 		"withdrawn rights": {
 			func(kind cogs) {
@@ -121,7 +123,7 @@ func TestAKindThatCanNoLongerBeListedIsUnknown(t *testing.T) {
 				require.NoError(t, err)
 			},
 			cogs.allow,
-			"is forbidden",
+			"is forbidden", true,
 		},
 		"an aggregated API that is down": {
 			func(kind cogs) {
@@ -135,7 +137,7 @@ func TestAKindThatCanNoLongerBeListedIsUnknown(t *testing.T) {
 				_, err := kind.kubectl(t.Context(), "", "delete", "apiservice", "v1."+kind.group)
 				require.NoError(t, err)
 			},
-			"can no longer be listed",
+			"can no longer be listed", false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -161,8 +163,13 @@ func TestAKindThatCanNoLongerBeListedIsUnknown(t *testing.T) {
 			})
 
 			test.restore(kind)
-			kind.patch(ns, "v1", "a")
-			s.delete(s.mustGet(ns, parseYAML(t, kind.declared("v1", "b"))[0]))
+			if test.patches {
+				kind.patch(ns, "v1", "a")
+			}
+			s.eventually(func(c *assert.CollectT) {
+				_, err := s.kubectl(t.Context(), "", "delete", "cogs.v1."+kind.group, "b", "--namespace", ns.Name)
+				assert.NoError(c, err)
+			})
 			s.waitPopulated(ns)
 			s.waitPresent(ns, documents(kind.declared("v1", "a"), kind.declared("v1", "b")))
 			s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {

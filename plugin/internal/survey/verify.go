@@ -39,7 +39,9 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 	ns.Changes = slices.Clone(ns.Changes)
 	type result struct {
 		same bool
-		err  error
+		// rewritten is a declared field that is not stored as it is declared although the object would not change.
+		rewritten string
+		err       error
 	}
 	var unchanged []int
 	for i, change := range ns.Changes {
@@ -48,8 +50,8 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 		}
 	}
 	results := cluster.Each(unchanged, func(i int) result {
-		same, err := sameContent(ctx, v.Cluster, ns.Declared.Namespace.Name, ns.Changes[i])
-		return result{same, err}
+		same, rewritten, err := sameContent(ctx, v.Cluster, ns.Declared.Namespace.Name, ns.Changes[i])
+		return result{same, rewritten, err}
 	})
 	for n, i := range unchanged {
 		change := &ns.Changes[i]
@@ -61,29 +63,38 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 		case !results[n].same:
 			*change = populate.Drift(*change,
 				"its content differs from the declaration, but its managedFields show no change")
+		case results[n].rewritten != "":
+			*change = populate.Drift(*change, results[n].rewritten+
+				" is not stored as it is declared: mutating admission changes it whenever the object is applied")
+			change.Action = populate.LeaveAlone
 		}
 	}
 	return ns
 }
 
-// sameContent reports whether applying the declaration would not change the object. It repeats the dry run if the
-// object changed between the read and the dry run.
-func sameContent(ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change) (bool, error) {
+// sameContent reports whether applying the declaration would not change the object, and a declared field that is stored
+// otherwise all the same: see rewrittenField. It repeats the dry run if the object changed between the read and the dry
+// run.
+func sameContent(
+	ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change,
+) (same bool, rewritten string, err error) {
 	const attempts = 5
 	for range attempts {
 		sides, err := DryRun(ctx, c, namespace, change)
 		switch {
 		case err != nil:
-			return false, err
+			return false, "", err
 		case sides.Live == nil || sides.Replaced:
-			return false, nil
+			return false, "", nil
 		case sides.Refusal != nil:
-			return sameWithoutDryRun(change.Declared.Object, sides)
+			same, err := sameWithoutDryRun(change.Declared.Object, sides)
+			return same, "", err
 		case sides.Live.GetResourceVersion() == sides.Stored.GetResourceVersion():
-			return reflect.DeepEqual(content(sides.Live), content(sides.Stored)), nil
+			return reflect.DeepEqual(content(sides.Live), content(sides.Stored)),
+				rewrittenField(change.Declared.Unstructured, sides.Live), nil
 		}
 	}
-	return false, fmt.Errorf("the object changed during each of %d dry runs", attempts)
+	return false, "", fmt.Errorf("the object changed during each of %d dry runs", attempts)
 }
 
 // sameWithoutDryRun compares a declaration with the live object after the API server rejected the dry run. If they
