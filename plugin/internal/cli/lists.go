@@ -176,7 +176,19 @@ func (f *ListFlags) PrintReport(out io.Writer, report any) (printed bool, err er
 	if err != nil {
 		return true, err
 	}
-	return true, output.Print(out, f.custom, f.Format, objects[0])
+	return true, output.Print(out, f.custom, f.Format, withItems(objects[0]))
+}
+
+// withItems returns an object as a list if it has items, so that kubectl's custom columns have a row for each.
+func withItems(object *unstructured.Unstructured) runtime.Object {
+	if !object.IsList() {
+		return object
+	}
+	list, err := object.ToList()
+	if err != nil {
+		return object // its items are not objects
+	}
+	return list
 }
 
 // PrintObject prints one object in the format of the flags, by default as YAML.

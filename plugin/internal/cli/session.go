@@ -97,6 +97,26 @@ func (s Session) ConnectAsSelf() (*cluster.Cluster, error) {
 	return s.connect(withoutImpersonation{s.Config})
 }
 
+// ConnectAs returns clients that act as a user, as the API server knows it. The user of the kubeconfig needs the right
+// to impersonate that user. It sends no request.
+func (s Session) ConnectAs(user string) (*cluster.Cluster, error) {
+	return s.connect(impersonating{s.Config, user})
+}
+
+type impersonating struct {
+	genericclioptions.RESTClientGetter
+	user string
+}
+
+// ToRESTConfig returns a copy of the configuration that impersonates the user, and no user of --as.
+func (g impersonating) ToRESTConfig() (*rest.Config, error) {
+	config, err := withoutImpersonation{g.RESTClientGetter}.ToRESTConfig()
+	if err == nil {
+		config.Impersonate = rest.ImpersonationConfig{UserName: g.user}
+	}
+	return config, err
+}
+
 type withoutImpersonation struct {
 	genericclioptions.RESTClientGetter
 }

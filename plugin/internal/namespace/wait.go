@@ -25,6 +25,9 @@ import (
 // eventsLag is the longest time that the waiter still waits for the events of objects after the namespace is done.
 const eventsLag = time.Second
 
+// notPopulatedMeanwhile is what a missing operator means for a new namespace.
+const notPopulatedMeanwhile = "the namespace is not populated meanwhile"
+
 var errTimeout = errors.New("timeout")
 
 // waiter waits until a new namespace is populated, and prints each object when it is populated.
@@ -128,7 +131,7 @@ func (w *waiter) wait(ctx context.Context, name string) error {
 		case <-end:
 			return w.finish()
 		case <-operatorCheck:
-			w.NoteMissingOperator(ctx, w.cluster)
+			w.NoteMissingOperator(ctx, w.cluster, notPopulatedMeanwhile)
 		case e := <-events:
 			if e.err != nil {
 				return fmt.Errorf("wait for namespace/%s: %w", name, e.err)
@@ -215,6 +218,11 @@ func (w *waiter) interrupted(ctx context.Context, name string) error {
 			"run 'kubectl nstpl status %[1]s' to check whether it is populated", name)
 	}
 	if w.forbidden != nil {
+		// The context of the command has ended.
+		missing := cli.MissingOperator(context.WithoutCancel(ctx), w.cluster, notPopulatedMeanwhile)
+		if missing != "" {
+			return fmt.Errorf("namespace/%s was created, but it is unknown whether it is populated: %s", name, missing)
+		}
 		w.Note("namespace/%s was created, but it is unknown whether it is populated: %v: "+
 			"ask for the verbs get and watch on namespaces, or for a template that grants them", name, w.forbidden)
 		return nil //nolint:nilerr // the namespace was created, which is what the user asked for

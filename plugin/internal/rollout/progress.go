@@ -54,7 +54,7 @@ func newProgress(template *v1alpha1.NamespaceTemplate, pinned int64) (progress, 
 			break // a rollback is complete at once, before the namespaces are populated with it
 		}
 		return progress{
-			line:   fmt.Sprintf("template %q successfully rolled out", template.Name),
+			line:   completeLine(template),
 			isDone: true,
 			note:   failuresNote(status),
 		}, nil
@@ -66,6 +66,16 @@ func newProgress(template *v1alpha1.NamespaceTemplate, pinned int64) (progress, 
 		line: fmt.Sprintf("Waiting for template %q rollout to finish: %s...", template.Name,
 			underway(template, newest)),
 	}, nil
+}
+
+// completeLine says that a rollout is complete, and how many namespaces failed nevertheless.
+func completeLine(template *v1alpha1.NamespaceTemplate) string {
+	counts := template.Status.Namespaces
+	if counts.Failed == 0 {
+		return fmt.Sprintf("template %q successfully rolled out", template.Name)
+	}
+	return fmt.Sprintf("template %q rolled out, but %d of %s failed", template.Name, counts.Failed,
+		output.Count(int(counts.Matched), "namespace"))
 }
 
 // isPopulating reports whether a namespace was not populated yet with the revision that has reached it.
@@ -105,7 +115,9 @@ func stoppedError(template *v1alpha1.NamespaceTemplate, newest *v1alpha1.Templat
 	for _, failure := range template.Status.Failures {
 		fmt.Fprintf(&text, "\n  %s", failureLine(failure))
 	}
-	fmt.Fprintf(&text, "\nTo take the change back: kubectl nstpl rollout undo %s", template.Name)
+	if newest.Revision > 1 {
+		fmt.Fprintf(&text, "\nTo take the change back: kubectl nstpl rollout undo %s", template.Name)
+	}
 	fmt.Fprintf(&text, "\nAfter you corrected the cause: kubectl nstpl rollout restart %s", template.Name)
 	return fmt.Errorf("%s", text.String())
 }

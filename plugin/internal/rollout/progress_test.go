@@ -90,7 +90,7 @@ func TestProgressOfARollout(t *testing.T) {
 				t.Status.Failures = []v1alpha1.ObjectFailure{{Namespaces: []string{"a"}, Count: 1, Message: "invalid"}}
 			}),
 			progress{
-				line: `template "budget" successfully rolled out`, isDone: true,
+				line: `template "budget" rolled out, but 1 of 200 namespaces failed`, isDone: true,
 				note: "1 namespace failed; in a: invalid",
 			},
 		},

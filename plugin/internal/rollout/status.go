@@ -17,6 +17,9 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
+// notRolledOut is what a missing operator means for a rollout that is not complete.
+const notRolledOut = "the rollout does not go on"
+
 var errTimeout = errors.New("timeout")
 
 type status struct {
@@ -44,9 +47,11 @@ func newStatus(s cli.Session) *cobra.Command {
 
 			Exit status:
 			 0
-			The rollout is complete or, with --watch=false, under way.
+			The rollout is complete, although namespaces may have failed that do not stop it, or, with
+			--watch=false, it is under way.
 			 1
-			The rollout stopped because namespaces failed, or the command failed.`),
+			The rollout stopped because namespaces failed, it is not complete and no operator is running, or the
+			command failed.`),
 		Example: templates.Examples(`
 			# Wait until the change of a template has reached all namespaces
 			kubectl nstpl rollout status budget
@@ -81,8 +86,18 @@ func (o *status) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if done, err := o.show(template); err != nil || done || !o.watch {
+	done, err := o.show(template)
+	switch {
+	case err != nil:
 		return err
+	case done:
+		o.NoteMissingOperator(ctx, c, "later changes of the template and of namespaces are not rolled out")
+		return nil
+	case !o.watch:
+		if missing := cli.MissingOperator(ctx, c, notRolledOut); missing != "" {
+			return errors.New(missing)
+		}
+		return nil
 	}
 	if o.timeout > 0 {
 		var cancel context.CancelFunc
@@ -109,7 +124,7 @@ func (o *status) wait(ctx context.Context, c *cluster.Cluster) error {
 		case <-ctx.Done():
 			return o.interrupted(ctx)
 		case <-operatorCheck:
-			o.NoteMissingOperator(ctx, c)
+			o.NoteMissingOperator(ctx, c, notRolledOut)
 		case change := <-changes:
 			if change.err != nil {
 				return change.err
