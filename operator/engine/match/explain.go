@@ -20,6 +20,9 @@ type Verdict struct {
 	Reason   string `json:"reason"`
 	// Overlays are the names of the template's overlays that apply to the namespace.
 	Overlays []string `json:"overlays,omitempty"`
+	// IsUnrelated reports whether the namespace lacks the label by which the template selects, or has another name than
+	// the template selects. Such a template is rarely one that is meant to select the namespace.
+	IsUnrelated bool `json:"-"`
 }
 
 // Explain returns whether a template selects a namespace, and why. A namespace that is opted out of the template is not
@@ -34,13 +37,17 @@ func Explain(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) Verdict
 		verdict.Reason = err.Error()
 		return verdict
 	}
-	verdict.Matches, verdict.Reason = explainSelector(selector, labelsOf(ns))
-	if verdict.Matches && slices.Contains(OptedOutTemplates(ns), template.Name) {
+	set := labelsOf(ns)
+	if failed := unfulfilled(selector, set); failed != nil {
+		verdict.Reason, verdict.IsUnrelated = mismatch(*failed, set), isUnrelated(*failed, set)
+		return verdict
+	}
+	verdict.Matches, verdict.Reason = true, matchReason(selector)
+	if slices.Contains(OptedOutTemplates(ns), template.Name) {
 		verdict.Matches, verdict.Reason = false, optedOutReason(template.Name)
+		return verdict
 	}
-	if verdict.Matches {
-		verdict.Overlays = Overlays(template, ns)
-	}
+	verdict.Overlays = Overlays(template, ns)
 	return verdict
 }
 
@@ -56,17 +63,28 @@ func Overlays(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) []stri
 	return names
 }
 
-func explainSelector(selector labels.Selector, set labels.Set) (bool, string) {
-	requirements, _ := selector.Requirements()
-	if len(requirements) == 0 {
-		return true, "selects every namespace"
+func matchReason(selector labels.Selector) string {
+	if selector.Empty() {
+		return "selects every namespace"
 	}
-	for _, requirement := range requirements {
-		if !requirement.Matches(set) {
-			return false, mismatch(requirement, set)
+	return "labels match " + selector.String()
+}
+
+// unfulfilled returns the first requirement that labels do not fulfill, or nil.
+func unfulfilled(selector labels.Selector, set labels.Set) *labels.Requirement {
+	requirements, _ := selector.Requirements()
+	for i := range requirements {
+		if !requirements[i].Matches(set) {
+			return &requirements[i]
 		}
 	}
-	return true, "labels match " + selector.String()
+	return nil
+}
+
+// isUnrelated reports whether labels do not fulfill a requirement because they lack its key. All namespaces have the
+// label with their name, so another name counts like a missing key.
+func isUnrelated(requirement labels.Requirement, set labels.Set) bool {
+	return !set.Has(requirement.Key()) || requirement.Key() == corev1.LabelMetadataName
 }
 
 // mismatch returns the reason why labels do not fulfill a requirement.

@@ -39,6 +39,9 @@ import (
 // are those of diff(1).
 const exitDifferent = 1
 
+// notCorrected is what a missing operator means for differences.
+const notCorrected = "no difference is corrected meanwhile"
+
 var errIncomplete = errors.New("no differences found, but not everything could be compared: see the notes above")
 
 type diff struct {
@@ -70,6 +73,10 @@ func New(s cli.Session) *cobra.Command {
 			If several namespaces have the same change, the command prints it once, with the number and the names of
 			the namespaces, and shows one of them in full as an example. With --full, it shows every namespace in
 			full. Dry runs are sent for one of the objects with the same content; with --full, for every object.
+
+			Namespaces that are not populated are not compared. Neither they nor the objects that the operator leaves
+			alone are differences. The command lists them for the namespaces that you name, and their number for all
+			others, unless you use --full.
 
 			With -f, a template in a file replaces the template of the same name in the cluster. The command then
 			shows what would change if you applied the files. If the API server rejects the dry run of an object, so
@@ -116,7 +123,8 @@ func New(s cli.Session) *cobra.Command {
 			 1
 			Differences were found.
 			 2
-			The command failed, or it found no differences but could not compare everything.`),
+			The command failed, or it found no differences but could not compare everything, such as a namespace
+			that you named and that is not populated.`),
 		Example: templates.Examples(`
 			# Show the differences in the current namespace
 			kubectl nstpl diff
@@ -167,7 +175,7 @@ func New(s cli.Session) *cobra.Command {
 	flags.StringArrayVar(&d.deleted, "delete", nil, "Show what would change if you deleted this template.")
 	flags.StringArrayVar(&d.disabled, "disable", nil, "Show what would change if you disabled this template.")
 	flags.BoolVar(&d.full, "full", false,
-		"Show every namespace in full, also if several namespaces have the same change.")
+		"Show every namespace in full, also if several namespaces have the same change, and all that is not compared.")
 	s.AddChunkSizeFlag(cmd)
 	d.output.AddTo(cmd, cli.ListOptions{Names: true, Formats: []string{cli.FormatTable}})
 	cmd.Flag("output").Usage = "Output format, instead of a unified diff." +
@@ -218,8 +226,9 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 	if err := errors.Join(err, d.write(ctx, c, report)); err != nil {
 		return false, err
 	}
+	d.NoteMissingOperator(ctx, c, notCorrected)
 	different = report.Summary.DifferentObjects > 0
-	if !different && !report.isComplete() {
+	if !different && (!report.isComplete() || d.namespaces.HasNames() && len(report.NotPopulated) > 0) {
 		return false, errIncomplete
 	}
 	return different, nil
@@ -356,13 +365,17 @@ func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) er
 	if report.Items, err = cli.Sorted(&d.output, report.Items); err != nil {
 		return err
 	}
-	report.noteIncomplete(d.Session)
-	report.noteLeftAlone(d.Session, d.removes())
+	report.noteUnknown(d.Session)
+	d.noteOthers(report)
 	defer report.noteSummary(d.Session)
 	switch d.output.Format {
 	case cli.FormatTable:
 		noteEstimates(d.Session, groups)
-		return d.output.PrintTable(d.Out, report.table(d.removes()))
+		table := report.table(d.full, d.removes() && (d.full || d.namespaces.HasNames()))
+		if len(table.Rows) == 0 {
+			return nil
+		}
+		return d.output.PrintTable(d.Out, table)
 	case cli.FormatName:
 		report.names(d.Out)
 		return nil
@@ -374,6 +387,29 @@ func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) er
 	noteFailures(d.Session, groups)
 	noteEstimates(d.Session, groups)
 	return d.showUnified(ctx, c, groups)
+}
+
+// noteOthers prints what is neither compared nor a difference: namespaces that are not populated, and objects that the
+// operator leaves alone. If the command line names no namespaces, it prints their numbers only, unless it has --full.
+func (d *diff) noteOthers(report *report) {
+	if d.namespaces.HasNames() || d.full {
+		report.noteNotPopulated(d.Session)
+		report.noteLeftAlone(d.Session, d.removes())
+		return
+	}
+	var parts []string
+	if n := report.notPopulated(); n > 0 {
+		parts = append(parts, output.Count(n, "namespace")+" not populated")
+	}
+	switch n := len(report.leftAlone()); {
+	case d.removes():
+		report.noteLeftAlone(d.Session, true)
+	case n > 0:
+		parts = append(parts, output.Count(n, "object")+" left alone")
+	}
+	if len(parts) > 0 {
+		d.Note("%s: --full shows them", strings.Join(parts, ", "))
+	}
 }
 
 // setDefaultScope selects the current namespace if the command line has neither a selection nor files nor templates to

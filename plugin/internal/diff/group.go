@@ -20,13 +20,20 @@ type group struct {
 // groups returns the groups of the differences, in the order of their first namespaces. If full is true, each
 // difference is a group of its own.
 func (r *report) groups(full bool) []*group {
+	return groupsOf(r.differences(), func(i *item) string {
+		if full {
+			return i.Namespace + "\x00" + i.Object
+		}
+		return i.groupKey()
+	})
+}
+
+// groupsOf returns the items with the same key as groups, in the order of the first items.
+func groupsOf(items []*item, keyOf func(*item) string) []*group {
 	var groups []*group
 	byKey := map[string]*group{}
-	for _, i := range r.differences() {
-		key := i.groupKey()
-		if full {
-			key = i.Namespace + "\x00" + i.Object
-		}
+	for _, i := range items {
+		key := keyOf(i)
 		if byKey[key] == nil {
 			byKey[key] = &group{}
 			groups = append(groups, byKey[key])
@@ -131,11 +138,15 @@ func noteEstimates(s cli.Session, groups []*group) {
 	}
 }
 
-// noteIncomplete prints notes about what is not compared.
-func (r *report) noteIncomplete(s cli.Session) {
+// noteUnknown prints notes about what could not be compared.
+func (r *report) noteUnknown(s cli.Session) {
 	for _, unknown := range r.Unknown {
 		s.Note("not compared: %s", unknown)
 	}
+}
+
+// noteNotPopulated prints which namespaces are not populated, and so not compared, and why.
+func (r *report) noteNotPopulated(s cli.Session) {
 	for _, skipped := range r.NotPopulated {
 		s.Note("not populated: %s: %s", output.FirstFew(skipped.Namespaces), skipped.Message)
 	}
@@ -144,11 +155,9 @@ func (r *report) noteIncomplete(s cli.Session) {
 // noteLeftAlone prints a note for each reason why the operator leaves objects alone.
 func (r *report) noteLeftAlone(s cli.Session, removes bool) {
 	objects, items := map[string][]string{}, map[string][]*item{}
-	for _, i := range r.Items {
-		if i.Action == actionLeaveAlone && !i.Different {
-			objects[i.Reason] = append(objects[i.Reason], i.Object)
-			items[i.Reason] = append(items[i.Reason], i)
-		}
+	for _, i := range r.leftAlone() {
+		objects[i.Reason] = append(objects[i.Reason], i.Object)
+		items[i.Reason] = append(items[i.Reason], i)
 	}
 	what := "left alone"
 	if removes {
@@ -183,13 +192,17 @@ func (r *report) noteReasons(s cli.Session) {
 // noteSummary prints the numbers of different objects and namespaces: "4 differences in 2 of 3 namespaces: 3 created, 1
 // pruned; 1 would fail".
 func (r *report) noteSummary(s cli.Session) {
-	all := output.Count(r.Summary.Namespaces, "namespace")
+	skipped := r.notPopulated()
+	all, others := output.Count(r.Summary.Namespaces-skipped, "namespace"), ""
+	if skipped > 0 {
+		others = fmt.Sprintf("; %s not compared", output.Count(skipped, "namespace"))
+	}
 	if r.Summary.DifferentObjects == 0 {
 		known := ""
 		if r.isRecorded {
 			known = "known "
 		}
-		s.Note("no %sdifferences in %s", known, all)
+		s.Note("no %sdifferences in %s%s", known, all, others)
 		return
 	}
 	var counts []string
@@ -202,6 +215,6 @@ func (r *report) noteSummary(s cli.Session) {
 	if n := r.Summary.Failing; n > 0 {
 		failing = fmt.Sprintf("; %d would fail", n)
 	}
-	s.Note("%s in %d of %s: %s%s", output.Count(r.Summary.DifferentObjects, "difference"),
-		r.Summary.DifferentNamespaces, all, strings.Join(counts, ", "), failing)
+	s.Note("%s in %d of %s: %s%s%s", output.Count(r.Summary.DifferentObjects, "difference"),
+		r.Summary.DifferentNamespaces, all, strings.Join(counts, ", "), failing, others)
 }

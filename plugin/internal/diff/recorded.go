@@ -47,7 +47,15 @@ func (d *diff) runRecorded(ctx context.Context, c *cluster.Cluster, forbidden er
 	if err != nil {
 		return false, err
 	}
-	return report.Summary.DifferentObjects > 0, d.writeRecorded(report)
+	d.NoteMissingOperator(ctx, c, notCorrected)
+	if err := d.writeRecorded(report); err != nil {
+		return false, err
+	}
+	different = report.Summary.DifferentObjects > 0
+	if !different && d.namespaces.HasNames() && len(report.NotPopulated) > 0 {
+		return false, errIncomplete
+	}
+	return different, nil
 }
 
 // recorded returns the report on namespaces.
@@ -185,7 +193,8 @@ func nameOf(object *metav1.PartialObjectMetadata) string {
 // writeRecorded prints the report. There is no unified diff, since the declarations are unknown.
 func (d *diff) writeRecorded(report *report) error {
 	defer report.noteSummary(d.Session)
-	report.noteIncomplete(d.Session)
+	report.noteUnknown(d.Session)
+	d.noteOthers(report)
 	var err error
 	if report.Items, err = cli.Sorted(&d.output, report.Items); err != nil {
 		return err
@@ -197,8 +206,7 @@ func (d *diff) writeRecorded(report *report) error {
 	if printed, err := d.output.PrintReport(d.Out, report); printed {
 		return err
 	}
-	report.noteLeftAlone(d.Session, false)
-	if table := report.table(false); len(table.Rows) > 0 {
+	if table := report.table(d.full, false); len(table.Rows) > 0 {
 		return d.output.PrintTable(d.Out, table)
 	}
 	return nil

@@ -24,7 +24,8 @@ type report struct {
 	// Items are the objects that differ from the templates, are left alone or could not be compared, in the order of
 	// the namespaces.
 	Items []*item `json:"items"`
-	// NotPopulated lists the namespaces that no template populates.
+	// NotPopulated lists the namespaces that are never populated or opted out, with the reasons. They are not compared,
+	// although the summary counts them as namespaces.
 	NotPopulated []notPopulated `json:"notPopulated,omitempty"`
 	// Unknown has a message for each kind, template or object that could not be compared.
 	Unknown []string `json:"unknown,omitempty"`
@@ -189,6 +190,21 @@ func (r *report) differences() []*item {
 	return slices.DeleteFunc(slices.Clone(r.Items), func(i *item) bool { return !i.Different })
 }
 
+// notPopulated returns the number of namespaces that are not populated, and so not compared.
+func (r *report) notPopulated() (count int) {
+	for _, skipped := range r.NotPopulated {
+		count += len(skipped.Namespaces)
+	}
+	return count
+}
+
+// leftAlone returns the objects that the operator leaves alone, and that are not differences.
+func (r *report) leftAlone() []*item {
+	return slices.DeleteFunc(slices.Clone(r.Items), func(i *item) bool {
+		return i.Action != actionLeaveAlone || i.Different
+	})
+}
+
 // isComplete reports whether everything could be compared.
 func (r *report) isComplete() bool {
 	return len(r.Unknown) == 0
@@ -202,19 +218,30 @@ func (r *report) names(out io.Writer) {
 }
 
 // table returns a table with a row for each field that differs, for each other difference, and for each object that
-// could not be compared. With all, it also has rows for the objects that are left alone.
-func (r *report) table(all bool) output.Table {
+// could not be compared. A change that several namespaces have in common is in the table once, unless full is true.
+// With leftAlone, it also has rows for the objects that are left alone.
+func (r *report) table(full, leftAlone bool) output.Table {
 	table := output.Table{Columns: []string{"Namespace", "Object", "Template", "Action", "Change", "Reason"}}
-	for _, i := range r.Items {
-		if !i.Different && i.Action != actionUnknown && !all {
-			continue
+	shown := slices.DeleteFunc(slices.Clone(r.Items), func(i *item) bool {
+		return !i.Different && i.Action != actionUnknown && !leftAlone
+	})
+	for _, g := range groupsOf(shown, func(i *item) string {
+		if full {
+			return i.Namespace + "\x00" + i.Object
 		}
+		return i.groupKey() + "\x00" + i.Reason
+	}) {
+		i := g.items[0]
 		reason := i.Reason
 		if i.Fails != "" {
 			reason = "would fail: " + i.Fails
 		}
+		object := i.Object
+		if len(g.items) > 1 {
+			object = i.sharedObject()
+		}
 		row := func(change string) []string {
-			return []string{i.Namespace, i.Object, i.Template, i.Action.words(), change, reason}
+			return []string{g.namespaces(), object, i.Template, i.Action.words(), change, reason}
 		}
 		for _, f := range i.Fields {
 			table.Rows = append(table.Rows, row(f.String()))

@@ -55,8 +55,8 @@ func TestReport(t *testing.T) {
 	require.Zero(t, same.Summary.DifferentObjects)
 	require.True(t, same.isComplete())
 	require.Equal(t, 1, same.Summary.UnchangedObjects)
-	require.Empty(t, same.table(false).Rows)
-	require.Len(t, same.table(true).Rows, 1)
+	require.Empty(t, same.table(true, false).Rows)
+	require.Len(t, same.table(true, true).Rows, 1)
 	require.Equal(t, "no differences in 1 namespace\n", notes(same.noteSummary))
 
 	different := newReport(slices.Values([]survey.Namespace{
@@ -72,7 +72,7 @@ func TestReport(t *testing.T) {
 	different.Items[0].Fails = "configmaps is forbidden: exceeded quota"
 	different.summarize()
 	var rows []string
-	for _, row := range different.table(false).Rows {
+	for _, row := range different.table(true, false).Rows {
 		rows = append(rows, row[0]+" "+row[1]+" "+row[3]+" "+row[4]+": "+row[5])
 	}
 	require.Equal(t, []string{

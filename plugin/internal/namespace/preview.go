@@ -31,6 +31,8 @@ type preview struct {
 	files       source.Filenames
 	withCluster bool
 	server      bool
+	// full explains every template that does not match.
+	full bool
 }
 
 // NewPreview returns the command `kubectl nstpl preview`.
@@ -38,12 +40,13 @@ func NewPreview(s cli.Session) *cobra.Command {
 	p := &preview{Session: s}
 	cmd := &cobra.Command{
 		Use: "preview NAME [-l KEY=VALUE]... [--annotation KEY=VALUE]... [--space SPACE] [-f FILE]... [-R] [-k DIR] " +
-			"[--creator USER] [--server] [-o table|name|json|yaml|...]",
+			"[--creator USER] [--server] [--full] [-o table|name|json|yaml|...]",
 		Short: "Preview the objects that templates declare for a namespace",
 		Long: templates.LongDesc(`
 			Show the objects that templates declare for a namespace, whether it exists or not. Standard output has
 			the objects as the operator applies them. Standard error has the templates that match, and for each
-			object what the operator would do and why.
+			object what the operator would do and why. Of many templates that select by labels that the namespace
+			does not have, it has the number only, unless you use --full.
 
 			A namespace that does not exist is previewed as if you created it, or the user of --as. If this user may
 			create it, it has the labels that admission plugins set in it, too. The token $(CREATOR) stands for this
@@ -104,6 +107,7 @@ func NewPreview(s cli.Session) *cobra.Command {
 		"Use the templates of the cluster too, besides those in files.")
 	flags.BoolVar(&p.server, "server", false,
 		"Show the objects as the API server would store them, by a dry run. The namespace must exist.")
+	flags.BoolVar(&p.full, "full", false, "Explain every template that does not match.")
 	flags.StringVarP(s.Config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
 	return cmd
 }
@@ -138,9 +142,7 @@ func (p *preview) explain(predicted prediction) {
 		p.Note("namespace/%s is not populated: %s", predicted.Declared.Namespace.Name, predicted.Skipped)
 		return
 	}
-	for _, verdict := range predicted.verdicts {
-		p.Note("%s", describeVerdict(verdict))
-	}
+	p.explainVerdicts(predicted.verdicts)
 	for _, template := range predicted.forbiddenTemplates {
 		p.Note("%s may not use template %s, so the API server would deny this namespace: "+
 			"ask for the verb use on namespacetemplates/%[2]s in the API group policy.nstpl.dev",
@@ -153,6 +155,29 @@ func (p *preview) explain(predicted prediction) {
 		for _, change := range predicted.Changes {
 			p.Note("%s", output.Change(change))
 		}
+	}
+}
+
+// fewUnrelated is how many templates that have nothing to do with the namespace are explained one by one.
+const fewUnrelated = 3
+
+// explainVerdicts prints why templates match or not. Of templates that select by labels that the namespace does not
+// have, it prints only the number, if they are more than a few.
+func (p *preview) explainVerdicts(verdicts []match.Verdict) {
+	unrelated := 0
+	for _, verdict := range verdicts {
+		if verdict.IsUnrelated {
+			unrelated++
+		}
+	}
+	isShort := unrelated > fewUnrelated && !p.full
+	for _, verdict := range verdicts {
+		if !verdict.IsUnrelated || !isShort {
+			p.Note("%s", describeVerdict(verdict))
+		}
+	}
+	if isShort {
+		p.Note("%d other templates do not match, since they select other labels or names: --full shows them", unrelated)
 	}
 }
 
