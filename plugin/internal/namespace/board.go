@@ -22,7 +22,9 @@ type board struct {
 	namespaces map[string]*corev1.Namespace
 	// showsAll is true if namespaces are shown that no template selects.
 	showsAll bool
-	shown    map[string]namespaceStatus
+	// onlyFailing is true if only namespaces are shown that need attention.
+	onlyFailing bool
+	shown       map[string]namespaceStatus
 	// exemptions holds those TemplateExemptions of each namespace that exist, also those not in force any more. Only a
 	// watch sets it.
 	exemptions map[string][]*v1alpha1.TemplateExemption
@@ -128,7 +130,8 @@ func (b *board) changes() []namespaceStatus {
 			continue
 		}
 		now := newNamespaceStatus(b.index, ns)
-		isShown := b.showsAll || len(now.Templates) > 0 || populate.PopulatedCondition(ns) != nil
+		isShown := b.showsAll || len(now.Templates) > 0 || populate.PopulatedCondition(ns) != nil || now.needsAttention()
+		isShown = isShown && (now.needsAttention() || !b.onlyFailing)
 		if !isShown && !wasShown || wasShown && reflect.DeepEqual(before, now) {
 			continue
 		}
@@ -145,7 +148,8 @@ func (b *board) changes() []namespaceStatus {
 // deleted returns the last status of a namespace that was deleted, or whose labels do not match -l any more.
 func deleted(before namespaceStatus) namespaceStatus {
 	return namespaceStatus{
-		Namespace: before.Namespace, Populated: notPopulated, Templates: []string{}, Reason: "Deleted",
+		Namespace: before.Namespace, Populated: notPopulated, State: settled, Templates: []string{},
+		Reason:  "Deleted",
 		Message: "the namespace was deleted, or its labels do not match any more", created: before.created,
 	}
 }

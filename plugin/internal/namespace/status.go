@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +31,8 @@ type status struct {
 	namespaces cli.Selection
 	output     cli.ListFlags
 	watch      bool
+	failing    bool
+	exitCode   bool
 
 	// noted has the notes that were printed, so that no step of a rollout repeats them.
 	noted map[string]bool
@@ -39,20 +42,34 @@ type status struct {
 func NewStatus(s cli.Session) *cobra.Command {
 	o := &status{Session: s}
 	cmd := &cobra.Command{
-		Use:   "status [NAMESPACE... | -A | -l SELECTOR] [-w] [-o wide|name|json|yaml|...]",
+		Use: "status [NAMESPACE... | -A | -l SELECTOR] [--failing] [--exit-code] [-w] " +
+			"[-o wide|name|json|yaml|...]",
 		Short: "Show which namespaces are populated, and why others are not",
 		Long: templates.LongDesc(`
 			Show which templates select namespaces, and whether the operator has populated these namespaces. Without
-			arguments, the command shows the namespaces that a template selects. With --watch, it then prints each
-			namespace again whenever its status, its exemptions or the templates that select it change.
+			arguments, the command shows the namespaces that a template selects, or that of --namespace.
 
-			The output with -o wide shows when namespaces expire, as the self-service of policy spaces decides it.`),
+			Namespaces that need attention come first, with the causes under the table: failing ones, which are not
+			populated until a person acts; held ones, in which writes wait for initializers; drifted ones, in which
+			other clients changed objects that the operator does not correct; and pending ones, which are not
+			populated yet. With --failing, the command shows only these.
+
+			With --watch, the command then prints each namespace again whenever its status, its exemptions or the
+			templates that select it change.
+
+			The output with -o wide shows when namespaces expire, as the self-service of policy spaces decides it.
+
+			Exit status: 0, or 1 if the command failed. With --exit-code, also 1 if a shown namespace needs attention,
+			or if no operator is running, so that the statuses may be old.`),
 		Example: templates.Examples(`
 			# Show the namespaces that templates select
 			kubectl nstpl status
 
 			# Show why a namespace is not populated, and when it expires
 			kubectl nstpl status team-a -o wide
+
+			# Show the namespaces that need attention, and exit with 1 if there are any
+			kubectl nstpl status --failing --exit-code
 
 			# Watch how namespaces are populated, until you interrupt the command
 			kubectl nstpl status -w`),
@@ -66,11 +83,16 @@ func NewStatus(s cli.Session) *cobra.Command {
 			if err := o.namespaces.Check(cmd); err != nil {
 				return err
 			}
+			if o.watch && o.exitCode {
+				return cli.UsageError(cmd, errors.New("--exit-code cannot be combined with --watch"))
+			}
 			return o.run(cmd.Context())
 		},
 	}
 	o.namespaces.AddFlags(cmd)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "After listing the namespaces, watch for changes.")
+	cmd.Flags().BoolVar(&o.failing, "failing", false, "Show only the namespaces that need attention.")
+	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "Exit with 1 if a shown namespace needs attention.")
 	s.AddChunkSizeFlag(cmd)
 	o.output.AddTo(cmd, cli.ListOptions{Wide: true, Names: true, Watch: &o.watch})
 	return cmd
@@ -80,6 +102,7 @@ func NewStatus(s cli.Session) *cobra.Command {
 type namespaceStatus struct {
 	Namespace string `json:"namespace"`
 	Populated string `json:"populated"`
+	State     state  `json:"state"`
 	// Templates is null if the user may not list templates.
 	Templates []string `json:"templates"`
 	// OptedOut are the templates that the namespace is opted out of, if it is not opted out of all.
@@ -90,7 +113,7 @@ type namespaceStatus struct {
 	Expiry  *time.Time `json:"expiry,omitempty"`
 	Reason  string     `json:"reason,omitempty"`
 	Message string     `json:"message,omitempty"`
-	// Since is the last transition time of the condition, or nil if there is no condition.
+	// Since is when the namespace was populated or failed, or since when it is held, or nil if that is unknown.
 	Since   *time.Time `json:"since,omitempty"`
 	created time.Time
 	// expires is the cell with the time at which the namespace expires, and expired the message of the operator about
@@ -127,6 +150,9 @@ const (
 )
 
 func (o *status) run(ctx context.Context) error {
+	if err := o.setScope(); err != nil {
+		return err
+	}
 	c, err := o.Connect()
 	if err != nil {
 		return err
@@ -135,13 +161,35 @@ func (o *status) run(ctx context.Context) error {
 	if watched == nil {
 		return err
 	}
-	if err := o.write(watched.changes(), time.Now()); err != nil {
+	watched.onlyFailing = o.failing
+	shown := watched.changes()
+	if err := o.write(shown, time.Now()); err != nil {
 		return err
 	}
-	if err := errors.Join(err, errors.Join(forbidden...)); err != nil || !o.watch {
+	isOld := o.NoteMissingOperator(ctx, c, "statuses may be old")
+	if err := errors.Join(err, errors.Join(forbidden...)); err != nil {
 		return err
 	}
-	return o.follow(ctx, c, watched)
+	if o.watch {
+		return o.follow(ctx, c, watched)
+	}
+	needsAttention := func(s namespaceStatus) bool { return s.needsAttention() }
+	if o.exitCode && (isOld || slices.ContainsFunc(shown, needsAttention)) {
+		return &cli.Exit{Code: 1}
+	}
+	return nil
+}
+
+// setScope selects the namespace of the flag --namespace, unless the command line selects others.
+func (o *status) setScope() error {
+	if !o.namespaces.IsEmpty() {
+		return nil
+	}
+	name, explicit, err := o.Namespace()
+	if err == nil && explicit {
+		o.namespaces.Names = []string{name}
+	}
+	return err
 }
 
 // read returns the selected namespaces and the templates. With an error, the board is nil or has the namespaces that
@@ -207,7 +255,7 @@ func (o *status) noteOnce(note string) {
 
 func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatus {
 	shown := namespaceStatus{
-		Namespace: ns.Name, Populated: notPopulated, Templates: []string{},
+		Namespace: ns.Name, Populated: notPopulated, State: settled, Templates: []string{},
 		OptedOut: match.OptedOutTemplates(ns), created: ns.CreationTimestamp.Time,
 	}
 	condition := populate.PopulatedCondition(ns)
@@ -228,18 +276,26 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 	switch {
 	case match.OptedOut(ns):
 		shown.Reason, shown.Message = "OptedOut", skipped
+	case skipped != "" && ns.DeletionTimestamp != nil:
+		shown.Reason, shown.Message = "Terminating", skipped
 	case skipped != "":
 		shown.Reason, shown.Message = "Excluded", skipped
 	case condition != nil:
-		shown.Populated, shown.Reason, shown.Message = string(condition.Status), condition.Reason, condition.Message
-		shown.Since = &condition.LastTransitionTime.Time
-	case len(shown.Templates) > 0 || index == nil && initialize.Initializing(ns):
-		shown.Populated, shown.Reason, shown.Message = notReported, "NotReported",
-			"the operator has not reported on the namespace yet"
+		shown.setReported(ns, condition)
+	case len(shown.Templates) > 0 || initialize.Initializing(ns):
+		shown.State, shown.Populated, shown.Reason = pending, notReported, "NotReported"
+		shown.Message = "the operator has not reported on the namespace yet"
+		if initialize.Initializing(ns) {
+			shown.Message += "; " + waitsFor(ns)
+		}
 	case index == nil:
 		shown.Reason, shown.Message = "NotReported", "the operator has not reported on the namespace"
 	default:
 		shown.Reason, shown.Message = "NoTemplate", "no template matches"
+	}
+	if shown.State == settled && initialize.Initializing(ns) && ns.DeletionTimestamp == nil {
+		shown.State, shown.Reason, shown.Message = held, "Waiting", waitsFor(ns)
+		shown.Since = &ns.CreationTimestamp.Time
 	}
 	return shown
 }
@@ -264,11 +320,17 @@ func (s *namespaceStatus) setExpiry(ns *corev1.Namespace) {
 
 // write prints statuses. Further calls continue the output of the first.
 func (o *status) write(statuses []namespaceStatus, now time.Time) error {
+	slices.SortStableFunc(statuses, byUrgency)
+	empty := "No resources found"
+	if o.failing {
+		empty = "No namespace needs attention"
+	}
 	err := cli.PrintList(o.Session, &o.output, cli.Printed[namespaceStatus]{
-		Kind: "NamespaceStatusList", Items: statuses, Empty: "No resources found",
+		Kind: "NamespaceStatusList", Items: statuses, Empty: empty,
 		Name:  func(s namespaceStatus) string { return "namespace/" + s.Namespace },
 		Table: func(statuses []namespaceStatus) output.Table { return statusTable(statuses, now) },
 	})
+	o.noteCauses(statuses)
 	o.noteExemptions(statuses)
 	o.noteExpired(statuses)
 	return err

@@ -1,0 +1,91 @@
+package namespace
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// state says how urgently a namespace needs a person.
+type state string
+
+// The states.
+const (
+	// failing is for a namespace that is not populated until a person acts.
+	failing state = "Failing"
+	// held is for a namespace that is populated, and that still waits for other initializers.
+	held state = "Held"
+	// drifted is for a namespace with objects that other clients changed or deleted, and that the operator leaves so.
+	drifted state = "Drifted"
+	// pending is for a namespace that is not populated yet.
+	pending state = "Pending"
+	// settled is for all other namespaces: they are populated, or not meant to be.
+	settled state = "Settled"
+)
+
+// states has the states in the order of their urgency.
+var states = []state{failing, held, drifted, pending, settled}
+
+// byUrgency orders statuses by their state, and then by their names.
+func byUrgency(a, b namespaceStatus) int {
+	return cmp.Or(cmp.Compare(slices.Index(states, a.State), slices.Index(states, b.State)),
+		strings.Compare(a.Namespace, b.Namespace))
+}
+
+// needsAttention reports whether a namespace is not as templates declare it, or takes no writes.
+func (s *namespaceStatus) needsAttention() bool { return s.State != settled }
+
+// setReported sets what the Populated condition of a namespace says.
+func (s *namespaceStatus) setReported(ns *corev1.Namespace, condition *corev1.NamespaceCondition) {
+	s.Populated, s.Reason, s.Message = string(condition.Status), condition.Reason, condition.Message
+	s.Since, s.State = &condition.LastTransitionTime.Time, settled
+	isHeld := initialize.Initializing(ns)
+	switch {
+	case populate.HasFailed(condition):
+		s.State = failing
+	case condition.Status != corev1.ConditionTrue:
+		s.State = pending
+	case isHeld:
+		s.State, s.Reason, s.Since = held, "Waiting", &ns.CreationTimestamp.Time
+		s.Message = waitsFor(ns) + "; " + condition.Message
+	case slices.ContainsFunc(populate.ReportedFindings(condition), isDrift):
+		// The condition has the time at which the namespace was populated, and not that of the drift.
+		s.State, s.Reason, s.Since = drifted, "Drifted", nil
+	}
+}
+
+func isDrift(finding populate.Reported) bool { return finding.Reason == populate.FindingDrifted }
+
+// waitsFor says which initializers a held namespace waits for.
+func waitsFor(ns *corev1.Namespace) string {
+	return "held: writes wait for " + cmp.Or(strings.Join(initialize.Pending(ns), ", "), "the operator")
+}
+
+// mostCauses is the most namespaces of which the cause is printed under the table.
+const mostCauses = 20
+
+// noteCauses prints why namespaces need attention, each once. The wide table has the messages already.
+func (o *status) noteCauses(statuses []namespaceStatus) {
+	if o.output.Format != "" {
+		return
+	}
+	count := 0
+	for i := range statuses {
+		s := &statuses[i]
+		if !s.needsAttention() || s.Message == "" {
+			continue
+		}
+		if count++; count <= mostCauses {
+			o.noteOnce(fmt.Sprintf("namespace/%s: %s", s.Namespace, s.Message))
+		}
+	}
+	if count > mostCauses {
+		o.noteOnce(fmt.Sprintf("%d more namespaces need attention: -o wide shows why", count-mostCauses))
+	}
+}
