@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,8 +43,10 @@ type exempt struct {
 	// objects are those of the command line, as TYPE/NAME.
 	objects []string
 	reason  string
-	length  time.Duration
+	length  string
 	expires string
+	force   bool
+	list    bool
 	dryRun  cmdutil.DryRunStrategy
 	// end is when the exemption expires, or zero.
 	end time.Time
@@ -53,7 +57,7 @@ func NewExempt(s cli.Session) *cobra.Command {
 	o := &exempt{Session: s, print: cli.NewPrintFlags("")}
 	cmd := &cobra.Command{
 		Use: "exempt NAMESPACE --template TEMPLATE [--object TYPE/NAME]... --reason TEXT [--for DURATION | --expires TIME] " +
-			"[--dry-run=none|client|server]",
+			"[--force] [--dry-run=none|client|server] | exempt --list [NAMESPACE]",
 		Short: "Exempt a namespace from a template, or from objects of it",
 		Long: templates.LongDesc(`
 			Exempt a namespace from a template or, with --object, from some of its objects. The operator then leaves
@@ -62,20 +66,33 @@ func NewExempt(s cli.Session) *cobra.Command {
 
 			The exemption ends at the time of --expires, or after the duration of --for. Without these flags, it ends
 			when you delete it. If you use the command again for the same objects, it changes the reason and the
-			end. "kubectl get templateexemptions -A" lists the exemptions of all namespaces.`),
+			end. An object that the template does not declare for the namespace is refused, unless you use --force.
+
+			With --list, the command lists the exemptions of a namespace, or of all namespaces.`),
 		Example: templates.Examples(`
 			# Let the users of a namespace change a quota for three days
-			kubectl nstpl exempt team-a --template budget --object resourcequota/compute --reason load-test --for 72h
+			kubectl nstpl exempt team-a --template budget --object resourcequota/compute --reason load-test --for 3d
 
 			# Exempt a namespace from a whole template
 			kubectl nstpl exempt team-a --template network --reason OPS-123 --expires 2030-01-31T18:00:00Z
 
+			# List the exemptions of all namespaces
+			kubectl nstpl exempt --list
+
 			# End an exemption early
 			kubectl delete templateexemption network -n team-a`),
 		DisableFlagsInUseLine: true,
-		Args:                  cli.OneArg("NAMESPACE"),
-		ValidArgsFunction:     s.CompleteNamespaces(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if o.list && len(args) == 0 {
+				return nil
+			}
+			return cli.OneArg("NAMESPACE")(cmd, args)
+		},
+		ValidArgsFunction: s.CompleteNamespaces(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.list {
+				return o.runList(cmd, args)
+			}
 			name, err := cli.NamespaceResource().Name(args[0])
 			if err == nil {
 				err = o.check(time.Now())
@@ -96,8 +113,11 @@ func NewExempt(s cli.Session) *cobra.Command {
 	flags.StringArrayVar(&o.objects, "object", nil,
 		"An object of the template, as TYPE/NAME, instead of the whole template. Can be repeated.")
 	flags.StringVar(&o.reason, "reason", "", "Why the namespace is exempt, for those who audit the cluster.")
-	flags.DurationVar(&o.length, "for", 0, "How long the namespace is exempt, such as 72h.")
+	flags.StringVar(&o.length, "for", "", "How long the namespace is exempt, such as 12h, 3d or 2w.")
 	flags.StringVar(&o.expires, "expires", "", "When the exemption ends, such as 2030-01-31T18:00:00Z.")
+	flags.BoolVar(&o.force, "force", false,
+		"Exempt the namespace from objects that the template does not declare for it, too.")
+	flags.BoolVar(&o.list, "list", false, "List the exemptions of a namespace, or of all namespaces.")
 	s.CompleteTemplateFlag(cmd, "template")
 	cli.CompleteFlag(cmd, "object", o.completeObjects)
 	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
@@ -112,12 +132,14 @@ func (o *exempt) check(now time.Time) (err error) {
 		return errors.New("--template is required")
 	case strings.TrimSpace(o.reason) == "":
 		return errors.New("--reason is required: those who audit the cluster read it")
-	case o.expires != "" && o.length != 0:
+	case o.expires != "" && o.length != "":
 		return errors.New("--for and --expires cannot be combined")
-	case o.length < 0:
-		return errors.New("--for must be positive")
-	case o.length > 0:
-		o.end = now.Add(o.length)
+	case o.length != "":
+		length, err := parseLength(o.length)
+		if err != nil {
+			return fmt.Errorf("--for: %w", err)
+		}
+		o.end = now.Add(length)
 	case o.expires != "":
 		if o.end, err = time.Parse(time.RFC3339, o.expires); err != nil {
 			return fmt.Errorf("--expires: %q is not a time such as 2030-01-31T18:00:00Z", o.expires)
@@ -130,6 +152,27 @@ func (o *exempt) check(now time.Time) (err error) {
 		return fmt.Errorf("--template: %w", err)
 	}
 	return nil
+}
+
+var daysOrWeeks = regexp.MustCompile(`^([0-9]{1,4})([dw])$`)
+
+// parseLength parses a length of time such as 12h, 3d or 2w.
+func parseLength(text string) (time.Duration, error) {
+	const day = 24 * time.Hour
+	if match := daysOrWeeks.FindStringSubmatch(text); match != nil {
+		count, err := strconv.Atoi(match[1])
+		if err == nil && count > 0 {
+			return time.Duration(count) * map[string]time.Duration{"d": day, "w": 7 * day}[match[2]], nil
+		}
+	}
+	length, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a length of time such as 12h, 3d or 2w", text)
+	case length <= 0:
+		return 0, fmt.Errorf("%q must be positive", text)
+	}
+	return length, nil
 }
 
 func (o *exempt) run(ctx context.Context, namespace string) error {
@@ -157,7 +200,9 @@ func (o *exempt) run(ctx context.Context, namespace string) error {
 		return err
 	}
 	if isKnown {
-		o.noteUndeclared(namespace, wanted, declared)
+		if err := o.checkDeclared(namespace, wanted, declared); err != nil {
+			return err
+		}
 	}
 	return o.write(ctx, c, wanted)
 }
@@ -256,20 +301,27 @@ func resolveObject(c *cluster.Cluster, argument string, declared []populate.Obje
 	return populate.ObjectID{GroupKind: kind.GroupKind(), Name: name}, nil
 }
 
-// noteUndeclared prints which objects of the exemption the template does not declare for the namespace. The exemption
-// is written all the same: the template may be changed later.
-func (o *exempt) noteUndeclared(namespace string, wanted *v1alpha1.TemplateExemption, declared []populate.ObjectID) {
-	if len(declared) == 0 {
+// checkDeclared returns an error if the template does not declare an object of the exemption for the namespace: the name
+// may be misspelt. With --force, and for a whole template, it prints a note instead: the template may be changed later.
+func (o *exempt) checkDeclared(
+	namespace string, wanted *v1alpha1.TemplateExemption, declared []populate.ObjectID,
+) error {
+	if len(declared) == 0 && len(wanted.Spec.Objects) == 0 {
 		o.Note("template %s declares nothing for namespace/%s, so the exemption has no effect yet", o.template, namespace)
-		return
 	}
 	for _, object := range wanted.Spec.Objects {
 		id := populate.ObjectID{GroupKind: schema.GroupKind{Group: object.Group, Kind: object.Kind}, Name: object.Name}
-		if !slices.Contains(declared, id) {
+		switch {
+		case slices.Contains(declared, id):
+		case o.force:
 			o.Note("template %s does not declare %s for namespace/%s, so its exemption has no effect yet", o.template, id,
 				namespace)
+		default:
+			return fmt.Errorf("template %s does not declare %s for namespace/%s: 'kubectl nstpl preview %[3]s -o name' lists "+
+				"what templates declare for it, and --force exempts it nevertheless", o.template, id, namespace)
 		}
 	}
+	return nil
 }
 
 // write creates the exemption, or changes the reason and the end of the one that exists.
