@@ -39,7 +39,7 @@ func (o *review) write(results []result) error {
 // explain prints a result as text.
 func (o *review) explain(reviewed result) error {
 	switch {
-	case reviewed.isTried && !reviewed.Allowed:
+	case reviewed.isTried && !reviewed.Allowed && reviewed.Reasons[0].Constraint == "":
 		output.Line(o.Out, "%s is denied by the API server: %s", reviewed.Object, reviewed.Reasons[0].Message)
 		return nil
 	case reviewed.isTried && reviewed.Constraint == nil:

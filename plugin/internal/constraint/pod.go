@@ -8,20 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	strictjson "sigs.k8s.io/json"
-)
 
-// podTemplateIn returns the fields of a pod, or of the pod template of a workload. It returns nil for other objects.
-func podTemplateIn(object *unstructured.Unstructured) map[string]any {
-	if object.GetKind() == "Pod" {
-		return object.Object
-	}
-	for _, path := range [][]string{{"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}, {"template"}} {
-		if template, ok, _ := unstructured.NestedMap(object.Object, path...); ok && template["spec"] != nil {
-			return template
-		}
-	}
-	return nil
-}
+	"nstpl.dev/nstpl/plugin/internal/workload"
+)
 
 // podOf returns the pod of an object: the object itself, or the pod that a controller creates from its template. The
 // pod has the fields that Kubernetes sets before admission.
@@ -38,17 +27,9 @@ func (o *review) podOf(object *unstructured.Unstructured, template map[string]an
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = pod.Spec.DeprecatedServiceAccount
 	}
-	if object.GetKind() == "StatefulSet" {
-		claims, _, _ := unstructured.NestedSlice(object.Object, "spec", "volumeClaimTemplates")
-		for _, claim := range claims {
-			fields, _ := claim.(map[string]any)
-			name, _, _ := unstructured.NestedString(fields, "metadata", "name")
-			pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
-			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-" +
-					object.GetName() + "-0"},
-			}})
-		}
+	for _, claim := range workload.ClaimVolumes(object) {
+		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == claim.Name })
+		pod.Spec.Volumes = append(pod.Spec.Volumes, claim)
 	}
 	return pod, nil
 }

@@ -9,13 +9,14 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/workload"
 )
 
 func podIn(t *testing.T, text string) (pod *corev1.Pod, notes string) {
 	t.Helper()
 	object := &unstructured.Unstructured{}
 	require.NoError(t, object.UnmarshalJSON([]byte(text)))
-	template := podTemplateIn(object)
+	template := workload.PodTemplate(object)
 	if template == nil {
 		return nil, ""
 	}

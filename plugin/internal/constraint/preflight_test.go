@@ -12,7 +12,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-func workload(kind string, pods corev1.PodSpec) cluster.Workload {
+func workloadOf(kind string, pods corev1.PodSpec) cluster.Workload {
 	return cluster.Workload{
 		Kind: schema.GroupKind{Group: appsv1.GroupName, Kind: kind}, Namespace: "drivers", Name: "one", Pods: pods,
 	}
@@ -30,21 +30,21 @@ func TestReasonNodesNeed(t *testing.T) {
 		want     string
 	}{
 		"a network driver": {
-			workload("Deployment", mounting("/etc/cni/net.d")), "mounts /etc/cni/net.d, like a network driver",
+			workloadOf("Deployment", mounting("/etc/cni/net.d")), "mounts /etc/cni/net.d, like a network driver",
 		},
 		"a storage driver": {
-			workload("DaemonSet", mounting("/var/lib/kubelet/plugins")),
+			workloadOf("DaemonSet", mounting("/var/lib/kubelet/plugins")),
 			"mounts /var/lib/kubelet/plugins, like a storage driver",
 		},
-		"a directory with the same prefix": {workload("Deployment", mounting("/etc/cnix")), ""},
-		"a system priority class": {workload("Deployment",
+		"a directory with the same prefix": {workloadOf("Deployment", mounting("/etc/cnix")), ""},
+		"a system priority class": {workloadOf("Deployment",
 			corev1.PodSpec{PriorityClassName: "system-node-critical"}),
 			"has priority class system-node-critical"},
-		"another priority class": {workload("Deployment", corev1.PodSpec{PriorityClassName: "high"}), ""},
+		"another priority class": {workloadOf("Deployment", corev1.PodSpec{PriorityClassName: "high"}), ""},
 		"a DaemonSet with host network": {
-			workload("DaemonSet", corev1.PodSpec{HostNetwork: true}), "is a DaemonSet with host network",
+			workloadOf("DaemonSet", corev1.PodSpec{HostNetwork: true}), "is a DaemonSet with host network",
 		},
-		"a Deployment with host network": {workload("Deployment", corev1.PodSpec{HostNetwork: true}), ""},
+		"a Deployment with host network": {workloadOf("Deployment", corev1.PodSpec{HostNetwork: true}), ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, reasonNodesNeed(test.workload)) })
@@ -53,7 +53,7 @@ func TestReasonNodesNeed(t *testing.T) {
 
 func TestExemptNamespaces(t *testing.T) {
 	operator := func(args ...string) cluster.Workload {
-		w := workload("Deployment", corev1.PodSpec{Containers: []corev1.Container{{Args: args}}})
+		w := workloadOf("Deployment", corev1.PodSpec{Containers: []corev1.Container{{Args: args}}})
 		w.Namespace, w.Name = v1alpha1.OperatorNamespace, v1alpha1.WebhookName
 		return w
 	}
@@ -68,7 +68,7 @@ func TestExemptNamespaces(t *testing.T) {
 		},
 		"two arguments":        {operator("--scc-exempt-namespaces", "cni"), append(always[:2:2], "cni")},
 		"a flag without value": {operator("--scc-exempt-namespaces"), always},
-		"another workload": {workload("Deployment",
+		"another workload": {workloadOf("Deployment",
 			corev1.PodSpec{Containers: []corev1.Container{{Args: []string{"--scc-exempt-namespaces=cni"}}}}), always},
 	}
 	for name, test := range tests {

@@ -20,6 +20,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/source"
+	"nstpl.dev/nstpl/plugin/internal/workload"
 )
 
 type review struct {
@@ -131,7 +132,7 @@ func (o *review) run(ctx context.Context) error {
 	}
 	var results []result
 	for _, object := range objects {
-		template := podTemplateIn(object)
+		template := workload.PodTemplate(object)
 		if template == nil {
 			o.Note("skipped %s %s: it has no pods", object.GetKind(), object.GetName())
 			continue
@@ -195,7 +196,7 @@ func (o *review) reviewObject(
 	}
 	by := creator{env.requester, true}
 	if object.GetKind() != "Pod" {
-		by = creator{controllerOf(object.GroupVersionKind().GroupKind()), false}
+		by = creator{workload.Controller(object.GroupVersionKind().GroupKind()), false}
 	}
 	var unread error
 	verdict := scc.Review(scc.Request{

@@ -3,6 +3,9 @@ package constraint
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,10 +14,31 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
+
+// reasonInDenial matches the reason of a constraint in the message of a denial: "- constraint NAME: FIELD: MESSAGE", or
+// without a field.
+var reasonInDenial = regexp.MustCompile(`^- constraint ([a-z0-9][a-z0-9.-]*): (?:([A-Za-z][^\s:]*(?:\[[^\]]*\])?): )?(.+)$`)
+
+// reasonsIn returns the reasons in the message of a denial: those of constraints, or else the message itself.
+func reasonsIn(message string) []scc.Reason {
+	var reasons []scc.Reason
+	if slices.Contains(codes.Find(message), codes.ConstraintDenied) {
+		for line := range strings.Lines(codes.Trim(message)) {
+			if match := reasonInDenial.FindStringSubmatch(strings.TrimSpace(line)); match != nil {
+				reasons = append(reasons, scc.Reason{Constraint: match[1], Field: match[2], Message: match[3]})
+			}
+		}
+	}
+	if len(reasons) == 0 {
+		return []scc.Reason{{Message: message}}
+	}
+	return reasons
+}
 
 // try asks the API server, by a dry run, whether it would admit the pod of an object if the caller created it. A user
 // who may not read constraints, or who may use them, gets an answer this way.
@@ -43,7 +67,7 @@ func (o *review) try(
 			"namespace %s: ask a cluster administrator for the ClusterRole nstpl-viewer, "+
 			"or an administrator of the namespace for the ClusterRole edit in it", pod.Namespace)
 	case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
-		reviewed.Reasons = append(reviewed.Reasons, scc.Reason{Message: err.Error()})
+		reviewed.Reasons = append(reviewed.Reasons, reasonsIn(err.Error())...)
 		return reviewed, nil
 	case err != nil:
 		return result{}, err

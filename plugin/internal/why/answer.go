@@ -16,8 +16,11 @@ type answer struct {
 	// Namespace is that of the object, or empty.
 	Namespace string `json:"namespace,omitempty"`
 	// Allowed reports whether a request for the object would be allowed. It is nil if no request was tried.
-	Allowed *bool  `json:"allowed,omitempty"`
-	Summary string `json:"summary"`
+	Allowed *bool `json:"allowed,omitempty"`
+	// PodsAllowed reports whether the pods of a workload would be allowed. It is nil if that is unknown, or if the object
+	// has no pods.
+	PodsAllowed *bool  `json:"podsAllowed,omitempty"`
+	Summary     string `json:"summary"`
 	// Codes are those in the message, the outermost first.
 	Codes []codes.Code `json:"codes,omitempty"`
 	Facts []fact       `json:"facts"`
@@ -32,6 +35,7 @@ type fact struct {
 // The labels of facts, in the order in which answers have them.
 const (
 	labelMessage       = "Message"
+	labelOperator      = "Operator"
 	labelState         = "State"
 	labelDeclaredBy    = "Declared by"
 	labelTemplate      = "Template"
@@ -45,7 +49,7 @@ const (
 )
 
 var order = []string{
-	labelMessage, labelState, labelDeclaredBy, labelTemplate, labelPolicySpace, labelCreatedBy, labelChangedBy,
+	labelOperator, labelMessage, labelState, labelDeclaredBy, labelTemplate, labelPolicySpace, labelCreatedBy, labelChangedBy,
 	labelDecidedBy, labelNow, labelRemedy, labelAdministrator,
 }
 

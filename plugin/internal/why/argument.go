@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"nstpl.dev/nstpl/operator/codes"
 )
 
@@ -22,8 +24,8 @@ var (
 	objectName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.:_-]*$`)
 )
 
-// parse tells the forms of arguments apart: TYPE/NAME, TYPE NAME, or a message. A text with a code is a message, and so
-// is every other text with spaces. A code alone is a message, too.
+// parse tells the forms of arguments apart: TYPE/NAME, TYPE NAME, the name of a namespace, or a message. A text with a
+// code is a message, and so is every other text with spaces. A code alone is a message, too, and no namespace.
 func parse(args []string) (subject, error) {
 	text := strings.TrimSpace(strings.Join(args, " "))
 	switch {
@@ -41,9 +43,10 @@ func parse(args []string) (subject, error) {
 	}
 	resource, name, found := strings.Cut(text, "/")
 	switch {
+	case !found && len(validation.IsDNS1123Label(text)) == 0:
+		return subject{resource: "namespaces", name: text}, nil
 	case !found:
-		return subject{}, fmt.Errorf("%q is neither an object as TYPE/NAME nor an error message: "+
-			"for a namespace, write namespace/%s", text, text)
+		return subject{}, fmt.Errorf("%q is neither a namespace, nor an object as TYPE/NAME, nor an error message", text)
 	case !resourceName.MatchString(resource), !objectName.MatchString(name):
 		return subject{}, fmt.Errorf("%q is not an object as TYPE/NAME, such as namespace/team-a", text)
 	}

@@ -29,8 +29,11 @@ func TestParse(t *testing.T) {
 		"nothing":                                {err: "specify an object as TYPE/NAME, files with -f, or an error message"},
 		"an empty argument":                      {args: []string{""}, err: "specify an object as TYPE/NAME, files with -f, or an error message"},
 		"a bare name": {
-			args: []string{"team-a"},
-			err:  `"team-a" is neither an object as TYPE/NAME nor an error message: for a namespace, write namespace/team-a`,
+			args: []string{"team-a"}, want: subject{resource: "namespaces", name: "team-a"},
+		},
+		"a word": {
+			args: []string{"Forbidden"},
+			err:  `"Forbidden" is neither a namespace, nor an object as TYPE/NAME, nor an error message`,
 		},
 		"no name":   {args: []string{"ns/"}, err: `"ns/" is not an object as TYPE/NAME, such as namespace/team-a`},
 		"two names": {args: []string{"ns/a/b"}, err: `"ns/a/b" is not an object as TYPE/NAME, such as namespace/team-a`},

@@ -32,7 +32,9 @@ func (e *explainer) message(ctx context.Context, text string) (answer, error) {
 		return a, fmt.Errorf("this version of the plugin does not know the code %s: install a newer one", found[0])
 	}
 	a.Summary = fmt.Sprintf("%s: %s", found[0], explanation.Meaning)
+	a.add(labelMessage, reasonIn(text))
 	addExplanation(&a, found[0])
+	addGrant(&a, text)
 	for _, code := range found[1:] {
 		if quoted, known := codes.Explain(code); known {
 			a.add(labelState, fmt.Sprintf("the message quotes %s: %s", code, quoted.Meaning))
@@ -42,6 +44,7 @@ func (e *explainer) message(ctx context.Context, text string) (answer, error) {
 	for _, code := range found {
 		e.addCurrent(ctx, &a, code, text)
 	}
+	e.addOperator(ctx, &a)
 	return a, nil
 }
 

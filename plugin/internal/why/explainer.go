@@ -25,6 +25,27 @@ type explainer struct {
 	// namespace is that of objects and messages that name none.
 	namespace string
 	noted     map[string]bool
+	// missing says that no operator leads, once it was read. It is empty if one leads, or if that is unknown.
+	missing *string
+}
+
+// addOperator adds that no operator leads, if so: then nothing that an answer says will happen does.
+func (e *explainer) addOperator(ctx context.Context, a *answer) {
+	if e.cluster == nil {
+		return
+	}
+	if e.missing == nil {
+		e.missing = new(cli.MissingOperator(ctx, e.cluster, "it populates, corrects and opens nothing"))
+	}
+	if *e.missing == "" {
+		return
+	}
+	a.add(labelOperator, *e.missing)
+	for i := range a.Facts {
+		if f := &a.Facts[i]; f.Label == labelRemedy && strings.HasPrefix(f.Text, "Wait") {
+			f.Text = "Start the operator, or ask an administrator to. 'kubectl nstpl check' says why it does not run."
+		}
+	}
 }
 
 // explainer returns an explainer for the cluster of the kubeconfig. With an error, it can explain messages only.
@@ -110,7 +131,9 @@ func isNamespaced(mapping *meta.RESTMapping) bool {
 // named explains an object that arguments name.
 func (e *explainer) named(ctx context.Context, resource, name string) (answer, error) {
 	if cli.NamespaceResource().Is(resource) {
-		return e.namespaceAnswer(ctx, name)
+		a, err := e.namespaceAnswer(ctx, name)
+		e.addOperator(ctx, &a)
+		return a, err
 	}
 	mapping, err := e.mappingOf(resource)
 	if err != nil {
@@ -120,5 +143,6 @@ func (e *explainer) named(ctx context.Context, resource, name string) (answer, e
 	if live != nil {
 		e.addDeniedPods(ctx, &a, live)
 	}
+	e.addOperator(ctx, &a)
 	return a, err
 }

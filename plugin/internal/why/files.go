@@ -61,6 +61,7 @@ func (e *explainer) tryAll(
 			errs = append(errs, fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err))
 			continue
 		}
+		e.addOperator(ctx, &explained)
 		answers = append(answers, explained)
 	}
 	return answers, errors.Join(errs...)
@@ -93,7 +94,7 @@ func (e *explainer) try(ctx context.Context, object *unstructured.Unstructured) 
 		a.Allowed = new(true)
 		a.Summary = a.where() + " would be allowed"
 		addAdmitted(&a, stored)
-		return a, nil
+		return a, e.tryPods(ctx, &a, object)
 	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -127,7 +128,7 @@ func reasonIn(message string) string {
 	return codes.Trim(message)
 }
 
-// addAdmitted adds which constraint admitted a pod, and that the pods of a workload are not checked yet.
+// addAdmitted adds which constraint admitted a pod.
 func addAdmitted(a *answer, stored *unstructured.Unstructured) {
 	if stored.GetKind() == "Pod" && stored.GroupVersionKind().Group == corev1.GroupName {
 		annotations := stored.GetAnnotations()
@@ -139,10 +140,5 @@ func addAdmitted(a *answer, stored *unstructured.Unstructured) {
 			a.add(labelDecidedBy,
 				fmt.Sprintf("SecurityContextConstraints %s admit it, which the %s may use", constraint, subject))
 		}
-		return
-	}
-	if _, isWorkload, _ := unstructured.NestedMap(stored.Object, "spec", "template", "spec"); isWorkload {
-		a.add(labelState, "its pods are checked when its controller creates them: "+
-			"'kubectl nstpl scc review -f FILE' checks them against SecurityContextConstraints")
 	}
 }

@@ -40,7 +40,9 @@ func (e *explainer) kubernetes(ctx context.Context, text string) (answer, error)
 	for _, denial := range denials {
 		if match := denial.pattern.FindStringSubmatch(text); match != nil {
 			a := answer{Subject: "message"}
+			a.add(labelMessage, reasonIn(text))
 			denial.explain(e, ctx, &a, match)
+			e.addOperator(ctx, &a)
 			return a, nil
 		}
 	}
@@ -105,8 +107,9 @@ func (e *explainer) addObject(ctx context.Context, a *answer, resource, name str
 		return nil
 	}
 	if template := live.GetLabels()[v1alpha1.TemplateNameLabel]; template != "" {
-		a.add(labelAdministrator, fmt.Sprintf("Change template %s, or opt the namespace out of it. "+
-			"The operator reverts changes of the object itself.", template))
+		a.add(labelAdministrator, fmt.Sprintf("Change template %s, or exempt the object with %s. "+
+			"The operator reverts changes of an object that is not exempt, unless driftPolicy of the template is Report.",
+			template, explained.exemptCommand(template)))
 	} else {
 		a.add(labelAdministrator, "Change "+explained.Subject+".")
 	}
@@ -181,8 +184,10 @@ func (e *explainer) noWebhook(_ context.Context, a *answer, match []string) {
 		return
 	}
 	a.Summary = "the API server does not reach the operator of nstpl, so it denies the request"
-	a.add(labelRemedy, "Repeat the request later. Requests that change no policies and no new namespaces are not affected.")
-	a.add(labelAdministrator, "See why the operator does not run with 'kubectl get pods -n "+v1alpha1.OperatorNamespace+"'.")
+	a.add(labelState, "until the operator answers, "+deniedWithout(match[1]))
+	a.add(labelRemedy, "Repeat the request later.")
+	a.add(labelAdministrator, "'kubectl nstpl check' says why the operator is not reached. What does not work meanwhile is "+
+		"in the manual, under \"When something is down\" in operations.md.")
 }
 
 func (e *explainer) otherWebhook(_ context.Context, a *answer, match []string) {
@@ -204,6 +209,30 @@ func (e *explainer) otherPolicy(_ context.Context, a *answer, match []string) {
 		a.add(labelRemedy, "Paste the whole message.")
 	}
 	a.add(labelDecidedBy, fmt.Sprintf("ValidatingAdmissionPolicy %s, by its binding %s", match[1], match[2]))
+}
+
+// deniedWithout says which requests are denied while a webhook of the operator does not answer.
+func deniedWithout(webhook string) string {
+	name, _, _ := strings.Cut(webhook, ".")
+	switch feature, _, _ := strings.Cut(name, "-"); {
+	case feature == "scc":
+		return "new pods, changes of their specs, exec and attach are denied in all namespaces that are not exempt from " +
+			"SecurityContextConstraints"
+	case feature == "hold":
+		return "writes into namespaces that are being initialized are denied, except for users with the verb initialize"
+	case feature == "attributes":
+		return "requests that touch a protected attribute are denied, except for exempt users"
+	case feature == "quota":
+		return "creations and updates that the quota of a policy space limits are denied, and deletions are allowed"
+	case feature == "namespace":
+		return "no namespace is put into a policy space with a limit of namespaces"
+	case feature == "template" || feature == "initializers" || feature == "hierarchy" || name == "attribute-rules" ||
+		name == "self-service-parents":
+		return "new and changed policies of this kind are denied"
+	case feature == "self":
+		return "namespaces in policy spaces with self-service are denied"
+	}
+	return "the requests that this webhook checks are denied"
 }
 
 // isOurWebhook reports whether a webhook belongs to nstpl.

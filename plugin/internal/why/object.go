@@ -52,10 +52,33 @@ func (e *explainer) object(
 	case live == nil:
 		a.Summary = a.where() + " does not exist, and no template is known to declare it"
 		a.add(labelRemedy, "Check the name and the namespace.")
+		if a.Namespace != "" {
+			e.addAuthoritative(ctx, &a, mapping, index)
+		}
+	case explainOwn(&a, live, time.Now()):
 	default:
 		explainByMetadata(&a, live)
 	}
+	if live != nil {
+		addConstraintOf(&a, live)
+	}
 	return a, live, nil
+}
+
+// addConstraintOf adds which constraint admitted a pod that exists.
+func addConstraintOf(a *answer, live *unstructured.Unstructured) {
+	constraint := live.GetAnnotations()[v1alpha1.SCCAnnotation]
+	if live.GetKind() != "Pod" || live.GroupVersionKind().Group != corev1.GroupName || constraint == "" {
+		return
+	}
+	a.add(labelDecidedBy, fmt.Sprintf("SecurityContextConstraints %s admitted it, according to its annotation %s",
+		constraint, v1alpha1.SCCAnnotation))
+}
+
+// exemptCommand returns the command that exempts a namespace from an object of a template.
+func (a *answer) exemptCommand(template string) string {
+	return fmt.Sprintf("'kubectl nstpl exempt %s --template %s --object %s --reason TEXT --for 3d'", a.Namespace, template,
+		a.Subject)
 }
 
 // where returns the object and its namespace.
@@ -160,8 +183,8 @@ func (e *explainer) explainChange(
 	ctx context.Context, a *answer, change *populate.Change, live *unstructured.Unstructured,
 ) {
 	template := change.Template
-	edit := fmt.Sprintf("To change it, edit template %s, or opt the namespace out with "+
-		"'kubectl nstpl opt-out %s --template %[1]s'.", template, a.Namespace)
+	edit := fmt.Sprintf("To change it, edit template %s. To change it in this namespace only, exempt it with %s.", template,
+		a.exemptCommand(template))
 	if source, isCopy := sourceOf(change); isCopy {
 		edit = fmt.Sprintf("To change it, change its source, %s. The operator updates the copy. Or edit template %s.", source,
 			template)
@@ -206,6 +229,7 @@ func (e *explainer) explainChange(
 		}
 		if change.Drifted {
 			e.addDifferences(ctx, a, change, live)
+			a.add(labelRemedy, driftRemedy(a, template, live != nil))
 		}
 		a.add(labelRemedy, fmt.Sprintf("'kubectl nstpl diff %s' shows the differences from the templates.", a.Namespace))
 	case populate.Unknown:
@@ -216,6 +240,16 @@ func (e *explainer) explainChange(
 	if live != nil && live.GetAnnotations()[v1alpha1.AdoptedAnnotation] == "true" {
 		a.add(labelState, "adopted: it existed before nstpl managed it, so it is never deleted")
 	}
+}
+
+// driftRemedy says what to do about a change that the operator does not correct.
+func driftRemedy(a *answer, template string, exists bool) string {
+	accept := fmt.Sprintf("To accept the change everywhere, write it into template %s; to accept it here, exempt the object "+
+		"with %s.", template, a.exemptCommand(template))
+	if !exists {
+		return accept
+	}
+	return "To take the change back, set the fields that differ to the declared values. " + accept
 }
 
 // explainExemption explains an object that the operator leaves alone because of an exemption.

@@ -2,8 +2,8 @@
 // who changed it, which template, rule, constraint, quota or hold decides, and what to do.
 //
 // The arguments are parsed to a subject (argument.go), of which an explainer makes an answer: of a namespace
-// (namespace.go), of another object (object.go, workload.go), of a message of nstpl by its codes (denial.go), of a
-// message of Kubernetes by its words (kubernetes.go), or of a dry run (files.go). An explainer reads with the
+// (namespace.go), of another object (object.go, own.go, workload.go), of a message of nstpl by its codes (denial.go), of a
+// message of Kubernetes by its words (kubernetes.go), or of a dry run (files.go, pods.go). An explainer reads with the
 // permissions of the caller, and notes once what the caller may not read.
 package why
 
@@ -31,7 +31,7 @@ type why struct {
 func New(s cli.Session) *cobra.Command {
 	o := &why{Session: s}
 	cmd := &cobra.Command{
-		Use:   "why TYPE/NAME | -f FILE [-R] | -k DIR | MESSAGE... | - [-n NAMESPACE] [-o yaml|json]",
+		Use:   "why NAMESPACE | TYPE/NAME | -f FILE [-R] | -k DIR | MESSAGE... | - [-n NAMESPACE] [-o yaml|json]",
 		Short: "Explain why an object is as it is, or why a request was denied",
 		Long: templates.LongDesc(`
 			Explain a namespace, an object, a file or an error message: who declares the object, who changed it, which
@@ -40,13 +40,20 @@ func New(s cli.Session) *cobra.Command {
 			Of a namespace, the command shows whether it is populated, what it waits for, and which templates select it.
 			Of another object, it shows which template declares it, and which fields differ because of whom; of a
 			Deployment or ReplicaSet, also why its pods are denied. With -f, it tries to create the objects by a dry
-			run, as you or the user of --as, and explains each denial.
+			run, as you or the user of --as, and explains each denial. Of a workload, it also tries one of its pods, as
+			the controller that creates them, or as you if you may not impersonate the controller.
+
+			Of an object of nstpl, such as a template, a policy repository or an exemption, it shows what its status
+			says; of a pod, which SecurityContextConstraints admitted it.
 
 			An argument with spaces, or with a code such as (nstpl:held), is an error message. With "-", the command
 			reads the message from standard input. Without a cluster, it explains what the code means.`),
 		Example: templates.Examples(`
 			# Explain the state of a namespace
-			kubectl nstpl why namespace/team-a
+			kubectl nstpl why team-a
+
+			# Explain why a template is not in force everywhere
+			kubectl nstpl why nstpl/budget
 
 			# Show who declares a NetworkPolicy, and who changed it
 			kubectl nstpl why networkpolicy/default-deny -n team-a

@@ -1,0 +1,78 @@
+package why
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+)
+
+// addAuthoritative explains an object that does not exist, if templates in the namespace are authoritative for its kind:
+// the operator deletes objects of the kind that no template declares. Index may be nil.
+func (e *explainer) addAuthoritative(ctx context.Context, a *answer, mapping *meta.RESTMapping, index *match.Index) {
+	e.addDeletion(ctx, a)
+	if index == nil {
+		return
+	}
+	ns, err := e.cluster.Namespace(ctx, a.Namespace)
+	if err != nil {
+		return
+	}
+	kind := mapping.GroupVersionKind.GroupKind()
+	for _, template := range index.Match(ns) {
+		if template.Spec.AuthoritativePolicy == v1alpha1.AuthoritativeReport ||
+			!slices.Contains(template.Spec.Authoritative, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}) {
+			continue
+		}
+		a.Summary = fmt.Sprintf("%s does not exist: template %s is authoritative for the kind %s in the namespace, and "+
+			"declares no such object", a.where(), template.Name, kind.Kind)
+		a.add(labelDecidedBy, fmt.Sprintf("template %s, because of which the operator deletes each %s that no template "+
+			"declares", template.Name, kind.Kind))
+		a.replace(labelRemedy, "Declare the object in a template that selects the namespace, or in the tree of policies. "+
+			"An object that a user creates is deleted again.")
+		return
+	}
+}
+
+// addDeletion adds when the operator deleted an object because no template declares it, if an Event still says so.
+func (e *explainer) addDeletion(ctx context.Context, a *answer) {
+	events, err := cluster.List[eventsv1.Event](ctx, e.cluster, eventsv1.SchemeGroupVersion.WithResource("events"),
+		a.Namespace, metav1.ListOptions{FieldSelector: "reason=" + populate.FindingUndeclaredDeleted})
+	if err != nil {
+		return // the answer does not depend on it
+	}
+	var last *eventsv1.Event
+	for _, event := range events {
+		if strings.HasPrefix(event.Note, a.Subject+" ") && (last == nil || timeOfEvent(last).Before(timeOfEvent(event))) {
+			last = event
+		}
+	}
+	if last != nil {
+		a.add(labelState, fmt.Sprintf("an Event of %s ago says: %s",
+			duration.HumanDuration(time.Since(timeOfEvent(last))), last.Note))
+	}
+}
+
+// timeOfEvent returns when an Event happened for the last time.
+func timeOfEvent(event *eventsv1.Event) time.Time {
+	switch {
+	case event.Series != nil:
+		return event.Series.LastObservedTime.Time
+	case !event.EventTime.IsZero():
+		return event.EventTime.Time
+	case !event.DeprecatedLastTimestamp.IsZero():
+		return event.DeprecatedLastTimestamp.Time
+	}
+	return event.CreationTimestamp.Time
+}

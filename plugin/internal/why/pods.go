@@ -1,0 +1,161 @@
+package why
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/scc"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/workload"
+)
+
+// creatorOfPods is the user as whom a pod of a workload is tried.
+type creatorOfPods struct {
+	cluster *cluster.Cluster
+	// name says who it is: the controller, or "you".
+	name string
+	// isController reports whether it is the controller that will create the pods.
+	isController bool
+}
+
+// tryPods tries to create a pod of a workload that would be allowed, and adds to its answer what becomes of its pods:
+// the API server checks them only when a controller creates them.
+func (e *explainer) tryPods(ctx context.Context, a *answer, object *unstructured.Unstructured) error {
+	template := workload.PodTemplate(object)
+	if template == nil || object.GetKind() == "Pod" {
+		return nil
+	}
+	pod, err := podOf(object, template, e.namespace)
+	if err != nil {
+		a.add(labelState, fmt.Sprintf("its pods could not be tried, so it is unknown whether they are allowed: %v", err))
+		return nil //nolint:nilerr // the answer says it
+	}
+	by, err := e.creatorOfPods(ctx, object)
+	if err != nil {
+		return err
+	}
+	mapping, err := e.cluster.Mapper.RESTMapping(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "v1")
+	if err != nil {
+		return err
+	}
+	if !by.cluster.MayCreatePods(ctx, e.namespace) {
+		a.Summary += ", but it is unknown whether its pods would be"
+		a.add(labelState, "its pods could not be tried: you may neither impersonate the controller that creates them nor "+
+			"create pods")
+		return nil
+	}
+	stored, err := by.cluster.Try(ctx, mapping, pod, cli.FieldManager)
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		a.PodsAllowed = new(true)
+		a.Summary += ", and so would its pods"
+		addAdmitted(a, stored)
+		addTried(a, object, by, stored)
+		return nil
+	case !errors.As(err, &status):
+		return err
+	}
+	a.PodsAllowed = new(false)
+	e.explainDeniedPods(ctx, a, err)
+	return nil
+}
+
+// explainDeniedPods adds why the pods of a workload would be denied.
+func (e *explainer) explainDeniedPods(ctx context.Context, a *answer, err error) {
+	denial, unexplained := e.message(ctx, err.Error())
+	verb := "denied"
+	if apierrors.IsTooManyRequests(err) {
+		verb = "delayed"
+	}
+	a.Summary += ", but its pods would be " + verb
+	if unexplained == nil {
+		a.Summary += ": " + denial.Summary
+	}
+	a.Codes = denial.Codes
+	for _, f := range denial.Facts {
+		a.add(f.Label, f.Text)
+	}
+	a.add(labelMessage, reasonIn(err.Error()))
+}
+
+// addTried adds as whom a pod was tried, and what that does not show.
+func addTried(a *answer, object *unstructured.Unstructured, by creatorOfPods, stored *unstructured.Unstructured) {
+	a.add(labelState, "one of its pods was tried, as "+by.name)
+	if replicas, isSet, _ := unstructured.NestedInt64(object.Object, "spec", "replicas"); isSet && replicas > 1 {
+		a.add(labelState, fmt.Sprintf("it is unknown whether quotas have room for all %d of them", replicas))
+	}
+	constraint := stored.GetAnnotations()[v1alpha1.SCCAnnotation]
+	if !by.isController && constraint != "" &&
+		stored.GetAnnotations()[v1alpha1.SCCSubjectAnnotation] == scc.UserSubject {
+		a.PodsAllowed = nil
+		a.Summary = strings.TrimSuffix(a.Summary, ", and so would its pods") +
+			", but it is unknown whether its pods would be"
+		a.add(labelState, fmt.Sprintf("your own permission to use %s decided. A controller creates the pods: they are "+
+			"allowed in the same way only if their service account may use it", constraint))
+	}
+}
+
+// creatorOfPods returns the controller of a workload, if the user of the kubeconfig may impersonate it, or else the
+// caller.
+func (e *explainer) creatorOfPods(ctx context.Context, object *unstructured.Unstructured) (creatorOfPods, error) {
+	you := creatorOfPods{cluster: e.cluster, name: "you, since you may not impersonate the controller that creates it"}
+	controller := workload.Controller(object.GroupVersionKind().GroupKind()).Name
+	account, isKnown := strings.CutPrefix(controller, "system:serviceaccount:")
+	if !isKnown {
+		you.name = "you, since the controller that creates it is unknown"
+		return you, nil
+	}
+	self, err := e.ConnectAsSelf()
+	if err != nil {
+		return you, err
+	}
+	namespace, name, _ := strings.Cut(account, ":")
+	allowed, err := self.Allowed(ctx, authorizationv1.ResourceAttributes{
+		Verb: "impersonate", Version: "v1", Resource: "serviceaccounts", Namespace: namespace, Name: name,
+	})
+	if err != nil || !allowed {
+		return you, nil //nolint:nilerr // the answer says that the caller was tried
+	}
+	as, err := e.ConnectAs(controller)
+	return creatorOfPods{as, "its controller " + name, true}, err
+}
+
+// podOf returns a pod as the controller of a workload creates it.
+func podOf(object *unstructured.Unstructured, template map[string]any, namespace string) (*unstructured.Unstructured, error) {
+	data, err := json.Marshal(template)
+	if err != nil {
+		return nil, err
+	}
+	pod := &corev1.Pod{}
+	if err := json.Unmarshal(data, pod); err != nil {
+		return nil, err
+	}
+	for _, claim := range workload.ClaimVolumes(object) {
+		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == claim.Name })
+		pod.Spec.Volumes = append(pod.Spec.Volumes, claim)
+	}
+	pod.APIVersion, pod.Kind = "v1", "Pod"
+	pod.Name, pod.GenerateName, pod.Namespace = "", object.GetName()+"-", namespace
+	if object.GetName() == "" {
+		pod.GenerateName = object.GetGenerateName()
+	}
+	if data, err = json.Marshal(pod); err != nil {
+		return nil, err
+	}
+	created := &unstructured.Unstructured{}
+	err = created.UnmarshalJSON(data)
+	unstructured.RemoveNestedField(created.Object, "status")
+	return created, err
+}
