@@ -62,8 +62,9 @@ type after struct {
 	namespaces fact[[]*corev1.Namespace]
 	// own has the objects of nstpl's kinds, by the resource.
 	own map[string]fact[[]*ownObject]
-	// sync is the Deployment of nstpl-sync.
-	sync fact[*unstructured.Unstructured]
+	// sync is the Deployment of nstpl-sync, and syncLease its Lease.
+	sync      fact[*unstructured.Unstructured]
+	syncLease fact[*coordinationv1.Lease]
 }
 
 // ownObject has the fields of an object of nstpl's kinds that the checks need.

@@ -12,6 +12,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
@@ -27,7 +28,7 @@ func checkNamespaces(a *after) []Result {
 	}
 	results := []Result{
 		heldNamespaces(a.namespaces.value, a.now()), failedNamespaces(a.namespaces.value),
-		deletedNamespaces(a.namespaces.value, a.now()),
+		driftedNamespaces(a.namespaces.value), deletedNamespaces(a.namespaces.value, a.now()),
 	}
 	return append(results, foughtObjects(a.namespaces.value)...)
 }
@@ -54,9 +55,9 @@ func heldNamespaces(namespaces []*corev1.Namespace, now time.Time) Result {
 		return r
 	}
 	r.Status, r.Object = Warning, "namespace/"+oldest.Name
-	r.Message = fmt.Sprintf("%s; the oldest, %s, waits for %s since %s", waits, oldest.Name,
+	r.Message = fmt.Sprintf("%s; the oldest, %s, has waited for %s for %s", waits, oldest.Name,
 		cmp.Or(strings.Join(initialize.Pending(oldest), ", "), "the operator"), duration.HumanDuration(age))
-	r.Remedy = "run 'kubectl nstpl status " + oldest.Name + " -o wide'"
+	r.Remedy = "run 'kubectl nstpl why namespace/" + oldest.Name + "'"
 	if slices.ContainsFunc(initialize.Pending(oldest), func(name string) bool {
 		return name != v1alpha1.TemplateInitializer
 	}) {
@@ -92,7 +93,26 @@ func failedNamespaces(namespaces []*corev1.Namespace) Result {
 		r.Message = output.Count(populated, "namespace") + " populated, and none failed"
 		return r
 	}
-	r.Remedy = "'kubectl nstpl status -A -o wide' shows the causes"
+	r.Remedy = "'kubectl nstpl status --failing' shows the causes"
+	return r
+}
+
+// driftedNamespaces returns the result for namespaces with objects that differ from the templates and are not corrected.
+func driftedNamespaces(namespaces []*corev1.Namespace) Result {
+	r := Result{Check: "drifted-namespaces", Status: OK, Message: "no namespace has uncorrected drift"}
+	var drifted []string
+	for _, ns := range namespaces {
+		isDrift := func(reported populate.Reported) bool { return reported.Reason == populate.FindingDrifted }
+		if ns.DeletionTimestamp == nil && match.UnpopulatedReason(ns) == "" &&
+			slices.ContainsFunc(populate.ReportedFindings(populate.PopulatedCondition(ns)), isDrift) {
+			drifted = append(drifted, ns.Name)
+		}
+	}
+	if len(drifted) > 0 {
+		r.Status = Warning
+		r.Message = output.Count(len(drifted), "namespace") + " with uncorrected drift: " + output.FirstFew(drifted)
+		r.Remedy = "'kubectl nstpl diff " + drifted[0] + "' shows the changes, and who made them"
+	}
 	return r
 }
 

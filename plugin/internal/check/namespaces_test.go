@@ -55,14 +55,15 @@ func TestHeldNamespaces(t *testing.T) {
 		},
 		"old": {[]*corev1.Namespace{
 			namespace("b", time.Hour, held("namespace-template")), namespace("a", 2*time.Minute, held("x")),
-		}, Warning, "2 namespaces held until initialized; the oldest, b, waits for namespace-template since 60m",
-			"kubectl nstpl status b -o wide"},
+		}, Warning, "2 namespaces held until initialized; the oldest, b, has waited for namespace-template for 60m",
+			"kubectl nstpl why namespace/b"},
 		"of another initializer": {
 			[]*corev1.Namespace{namespace("a", time.Hour, held("namespace-template,dns.example.com"))}, Warning,
-			"waits for namespace-template, dns.example.com", "the controllers of these initializers",
+			"has waited for namespace-template, dns.example.com", "the controllers of these initializers",
 		},
 		"without a list": {
-			[]*corev1.Namespace{namespace("a", time.Hour, held(""))}, Warning, "waits for the operator", "status a",
+			[]*corev1.Namespace{namespace("a", time.Hour, held(""))}, Warning, "has waited for the operator",
+			"why namespace/a",
 		},
 		"being deleted": {
 			[]*corev1.Namespace{namespace("a", time.Hour, held(""), deleted(0))}, OK, "no namespace waits", "",
@@ -86,13 +87,28 @@ func TestFailedNamespaces(t *testing.T) {
 	}
 	requireResult(t, []Result{failedNamespaces(namespaces)}, OK, "1 namespace populated, and none failed", "")
 	namespaces = append(namespaces, namespace("c", 0, populated(corev1.ConditionFalse, populate.ConditionRetrying)))
-	requireResult(t, []Result{failedNamespaces(namespaces)}, Warning, "tried again: c", "kubectl nstpl status -A")
+	requireResult(t, []Result{failedNamespaces(namespaces)}, Warning, "tried again: c", "kubectl nstpl status --failing")
 	for _, name := range []string{"g", "f", "e", "d"} {
 		namespaces = append(namespaces, namespace(name, 0, failed))
 	}
 	namespaces = append(namespaces, namespace("z", 0, failed, deleted(0)))
 	requireResult(t, []Result{failedNamespaces(namespaces)}, Failure, "4 namespaces not populated: d, e, f and 1 more",
-		"kubectl nstpl status -A")
+		"kubectl nstpl status --failing")
+}
+
+func TestDriftedNamespaces(t *testing.T) {
+	t.Parallel()
+	reported := func(message string) func(*corev1.Namespace) {
+		return condition(v1alpha1.NamespacePopulated, corev1.ConditionTrue, populate.ConditionPopulated, message)
+	}
+	namespaces := []*corev1.Namespace{
+		namespace("a", 0, reported("configmap/x: declared by templates a, b")), namespace("b", 0),
+		namespace("c", 0, reported("configmap/x: drifted: data.a changed by editor"), deleted(0)),
+	}
+	requireResult(t, []Result{driftedNamespaces(namespaces)}, OK, "no namespace has uncorrected drift", "")
+	namespaces = append(namespaces, namespace("d", 0, reported("configmap/x: drifted: data.a changed by editor")))
+	requireResult(t, []Result{driftedNamespaces(namespaces)}, Warning, "1 namespace with uncorrected drift: d",
+		"kubectl nstpl diff d")
 }
 
 func TestDeletedNamespaces(t *testing.T) {
@@ -117,7 +133,7 @@ func TestNamespacesCannotBeListed(t *testing.T) {
 	a.namespaces.err = errForbidden
 	requireResult(t, checkNamespaces(a), Unknown, "you may not list namespaces", "administrator")
 	a.namespaces.err = nil
-	require.Len(t, checkNamespaces(a), 3)
+	require.Len(t, checkNamespaces(a), 4)
 }
 
 func TestFoughtObjects(t *testing.T) {

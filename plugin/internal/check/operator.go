@@ -7,6 +7,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,6 +25,12 @@ var (
 	syncDeployment = ref{
 		kind: appsv1.SchemeGroupVersion.WithKind("Deployment"), namespace: v1alpha1.OperatorNamespace, name: "nstpl-sync",
 	}
+)
+
+// syncLease is the name of the Lease of nstpl-sync.
+const (
+	syncLease       = "nstpl-sync"
+	syncLeaseObject = "lease.coordination.k8s.io/" + syncLease
 )
 
 const podsRemedy = "'kubectl get pods -n " + v1alpha1.OperatorNamespace + "' and 'kubectl logs -n " +
@@ -140,21 +147,30 @@ func checkLeader(a *after) Result {
 		return unread(r.Check, "get the lease "+v1alpha1.OperatorLease+" in namespace "+v1alpha1.OperatorNamespace,
 			a.lease.err)
 	}
-	spec := a.lease.value.Spec
-	if valueOf(spec.HolderIdentity) == "" || spec.RenewTime == nil {
+	host, since, isHeld := holderOf(a.lease.value, a.now())
+	switch {
+	case host == "":
 		r.Status, r.Message, r.Remedy = Failure, "no operator leads: its lease is not held", podsRemedy
-		return r
-	}
-	host, _, _ := strings.Cut(*spec.HolderIdentity, "_")
-	since := max(a.now().Sub(spec.RenewTime.Time), 0)
-	if since > time.Duration(valueOf(spec.LeaseDurationSeconds))*time.Second {
+	case !isHeld:
 		r.Status, r.Remedy = Failure, podsRemedy
 		r.Message = fmt.Sprintf("no operator leads: %s renewed the lease for the last time %s ago", host,
 			duration.HumanDuration(since))
-		return r
+	default:
+		r.Message = "replica " + host + " leads"
 	}
-	r.Message = "replica " + host + " leads"
 	return r
+}
+
+// holderOf returns the host whose program holds a lease, or held it last, how long ago it renewed the lease, and whether
+// it still holds it. The host is empty if the lease was released.
+func holderOf(lease *coordinationv1.Lease, now time.Time) (host string, since time.Duration, isHeld bool) {
+	spec := lease.Spec
+	if valueOf(spec.HolderIdentity) == "" || spec.RenewTime == nil {
+		return "", 0, false
+	}
+	host, _, _ = strings.Cut(*spec.HolderIdentity, "_")
+	since = max(now.Sub(spec.RenewTime.Time), 0)
+	return host, since, since <= time.Duration(valueOf(spec.LeaseDurationSeconds))*time.Second
 }
 
 // checkSync checks whether nstpl-sync runs if PolicyRepositories need it.
@@ -166,6 +182,20 @@ func checkSync(a *after) []Result {
 	r := Result{Check: "sync-deployment", Object: syncDeployment.String(), Status: OK, Message: "nstpl-sync is available"}
 	needs := output.Count(repositories, "PolicyRepository object")
 	switch deployment := asDeployment(a.sync); {
+	case apierrors.IsNotFound(a.sync.err) && a.syncLease.err == nil && a.syncLease.value != nil:
+		host, since, isHeld := holderOf(a.syncLease.value, a.now())
+		if isHeld {
+			r.Object, r.Message = syncLeaseObject, "nstpl-sync runs on "+host+", outside of the cluster"
+			break
+		}
+		r.Status, r.Message = Failure, "nstpl-sync is not installed, nothing holds its lease, and nothing follows "+needs
+		if host != "" {
+			r.Message = fmt.Sprintf("nstpl-sync is not installed, %s renewed its lease for the last time %s ago, and nothing "+
+				"follows %s", host, duration.HumanDuration(since), needs)
+		}
+		r.Remedy = "apply sync.yaml of the operator's release, or start nstpl-sync where it ran before"
+	case apierrors.IsNotFound(a.sync.err) && a.syncLease.err != nil && !apierrors.IsNotFound(a.syncLease.err):
+		r = unread(r.Check, "get the lease "+syncLease+" in namespace "+v1alpha1.OperatorNamespace, a.syncLease.err)
 	case apierrors.IsNotFound(a.sync.err):
 		r.Status, r.Message = Failure, "nstpl-sync is not installed, and nothing follows "+needs
 		r.Remedy = "apply sync.yaml of the operator's release"

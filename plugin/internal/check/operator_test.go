@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -112,6 +113,17 @@ func TestSync(t *testing.T) {
 	a.sync.err = errNotFound
 	require.Empty(t, checkSync(a), "nothing needs it")
 	a.own[v1alpha1.PolicyRepositories.Resource] = fact[[]*ownObject]{value: []*ownObject{{}, {}}}
+	requireResult(t, checkSync(a), Failure, "nothing follows 2 PolicyRepository objects", "apply sync.yaml")
+	a.syncLease.value = leaseOf("v1", 0)
+	requireResult(t, checkSync(a), OK, "nstpl-sync runs on pod-1, outside of the cluster", "")
+	a.syncLease.value = leaseOf("v1", 3*time.Hour)
+	requireResult(t, checkSync(a), Failure, "pod-1 renewed its lease for the last time 3h ago, and nothing follows 2",
+		"start nstpl-sync where it ran before")
+	a.syncLease.value.Spec.HolderIdentity = new("")
+	requireResult(t, checkSync(a), Failure, "nothing holds its lease", "start nstpl-sync where it ran before")
+	a.syncLease = fact[*coordinationv1.Lease]{err: errForbidden}
+	requireResult(t, checkSync(a), Unknown, "you may not get the lease nstpl-sync", "administrator")
+	a.syncLease.err = errNotFound
 	requireResult(t, checkSync(a), Failure, "nothing follows 2 PolicyRepository objects", "apply sync.yaml")
 	a.sync.err = errForbidden
 	requireResult(t, checkSync(a), Unknown, "you may not get deployments", "administrator")

@@ -56,7 +56,7 @@ func TestObjectsOfOwnKinds(t *testing.T) {
 		},
 		"a stopped rollout": {
 			"namespacetemplates", []*ownObject{own("budget", 0, stalled("RolloutStopped", "the rollout stopped")...)}, Failure,
-			"budget (the rollout stopped)", "kubectl nstpl rollout undo budget",
+			"budget (the rollout stopped)", "kubectl nstpl rollout status budget",
 		},
 		"in a namespace": {
 			"protectedattributes", []*ownObject{namespaced}, Failure, "team-a/env (no role)", "describe protectedattributes env -n team-a",

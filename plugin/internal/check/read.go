@@ -198,6 +198,9 @@ func readAfter(ctx context.Context, c *cluster.Cluster, server cluster.Server) (
 	reading.Go(func() { facts.namespaces = factOf(c.ListNamespaces(ctx, "")) })
 	reading.Go(func() { facts.sync = factOf(get(ctx, c, syncDeployment)) })
 	reading.Go(func() {
+		facts.syncLease = factOf(c.Leases.Leases(v1alpha1.OperatorNamespace).Get(ctx, syncLease, metav1.GetOptions{}))
+	})
+	reading.Go(func() {
 		found := cluster.Each(ownResources, func(resource schema.GroupVersionResource) fact[[]*ownObject] {
 			return factOf(cluster.List[ownObject](ctx, c, resource, "", metav1.ListOptions{}))
 		})

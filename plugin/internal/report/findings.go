@@ -18,7 +18,10 @@ func findingsOf(namespace string, condition *corev1.NamespaceCondition) []Findin
 	for _, reported := range populate.ReportedFindings(condition) {
 		finding := Finding{
 			Severity: severityOf(reported), Namespace: namespace, Template: reported.Template, Object: reported.Object,
-			Reason: reported.Reason, Message: reported.Cause(), Since: timeOrNil(condition.LastTransitionTime.Time),
+			Reason: reported.Reason, Message: reported.Cause(),
+		}
+		if finding.Severity == Failure { // when other findings began, the condition does not say
+			finding.Since = timeOrNil(condition.LastTransitionTime.Time)
 		}
 		finding.Remedy = remedy(finding)
 		findings = append(findings, finding)

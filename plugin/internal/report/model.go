@@ -127,12 +127,13 @@ type Finding struct {
 	// Namespace is empty for a finding about a template or another object of the cluster.
 	Namespace string `json:"namespace,omitempty"`
 	// Template is empty if it is unknown.
-	Template string     `json:"template,omitempty"`
-	Object   string     `json:"object,omitempty"`
-	Reason   string     `json:"reason"`
-	Message  string     `json:"message"`
-	Remedy   string     `json:"remedy"`
-	Since    *time.Time `json:"since,omitempty"`
+	Template string `json:"template,omitempty"`
+	Object   string `json:"object,omitempty"`
+	Reason   string `json:"reason"`
+	Message  string `json:"message"`
+	Remedy   string `json:"remedy"`
+	// Since is when a failure or the state of an object began, or nil if that is unknown, as for drift.
+	Since *time.Time `json:"since,omitempty"`
 }
 
 // Template is a NamespaceTemplate with the counts of its status.

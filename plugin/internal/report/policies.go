@@ -53,9 +53,12 @@ func templateFindings(t *v1alpha1.NamespaceTemplate, row Template) []Finding {
 	reached := fmt.Sprintf("revision %d has reached %d of %d namespaces", row.Revision, counts.Updated, counts.Matched)
 	switch v1alpha1.RolloutState(row.Rollout) {
 	case v1alpha1.RolloutStopped:
-		add(Failure, "RolloutStopped", fmt.Sprintf("the rollout stopped, because namespaces failed: %s", reached),
-			fmt.Sprintf("Take the change back with 'kubectl nstpl rollout undo %s', or correct the cause and run "+
-				"'kubectl nstpl rollout restart %[1]s'.", t.Name))
+		remedy := fmt.Sprintf("Correct the cause and run 'kubectl nstpl rollout restart %s'.", t.Name)
+		if row.Revision > 1 { // otherwise, there is no earlier revision
+			remedy = fmt.Sprintf("Take the change back with 'kubectl nstpl rollout undo %s', or correct the cause and run "+
+				"'kubectl nstpl rollout restart %[1]s'.", t.Name)
+		}
+		add(Failure, "RolloutStopped", fmt.Sprintf("the rollout stopped, because namespaces failed: %s", reached), remedy)
 	case v1alpha1.RolloutPaused:
 		add(Warning, "RolloutPaused", "the rollout is paused: "+reached,
 			fmt.Sprintf("Run 'kubectl nstpl rollout resume %s' to continue.", t.Name))
