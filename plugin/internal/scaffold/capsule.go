@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/quota"
 )
 
 const capsuleGroup = "capsule.clastix.io"
@@ -82,10 +83,54 @@ func (d *draft) addTenant(ctx context.Context, tenant *unstructured.Unstructured
 	d.addTenantLists(&t, &s, tenant)
 	d.addOwners(&t, tenant)
 	d.addTenantBindings(&t, tenant)
+	d.addNamespaceOptions(&t, &s, tenant)
 	d.loseTenantOptions(&s, tenant)
 	d.addSpace(s)
-	if len(t.objects) > 0 {
+	if len(t.objects)+len(t.labels)+len(t.annotations) > 0 {
 		d.addTemplate(ctx, t)
+	}
+}
+
+// addNamespaceOptions adds the labels and annotations that a tenant gives its namespaces, and the number of namespaces
+// that it may have.
+func (d *draft) addNamespaceOptions(t *template, s *space, tenant *unstructured.Unstructured) {
+	options := at[map[string]any](tenant.Object, "spec", "namespaceOptions")
+	if limit := options["quota"]; limit != nil {
+		s.quotas = append(s.quotas, map[string]any{string(quota.Namespaces): limit})
+	}
+	add := func(metadata map[string]any) {
+		for _, field := range []string{"labels", "annotations"} {
+			for key, value := range at[map[string]any](metadata, field) {
+				text, err := substitute(fmt.Sprint(value), capsuleVariable, tenantVariable(tenant.GetName()))
+				if err != nil {
+					d.lose(&t.notes, "namespacetemplate/"+t.name, "namespaceOptions: %s: %s", key, sentence(err))
+					continue
+				}
+				t.addMetadata(field == "labels", key, text)
+			}
+		}
+	}
+	add(at[map[string]any](options, "additionalMetadata"))
+	for _, metadata := range each(options, "additionalMetadataList") {
+		if len(at[map[string]any](metadata, "namespaceSelector")) > 0 {
+			d.lose(&t.notes, "namespacetemplate/"+t.name, "namespaceOptions.additionalMetadataList with a namespaceSelector: "+
+				"write it into namespaceMetadata of an overlay")
+			continue
+		}
+		add(metadata)
+	}
+}
+
+// tenantVariable returns the values of Capsule's variables. Tenant is "" if it is not known.
+func tenantVariable(tenant string) func(match []string) (part, error) {
+	return func(match []string) (part, error) {
+		switch {
+		case match[1] == "namespace":
+			return namespaceName, nil
+		case match[1] == "tenant.name" && tenant != "":
+			return part{text: tenant}, nil
+		}
+		return part{}, fmt.Errorf("the value of %s is unknown", match[0])
 	}
 }
 
@@ -167,15 +212,7 @@ var capsuleVariable = regexp.MustCompile(`\{\{\s*([^{}]*?)\s*\}\}|\{\{`)
 // addCapsuleObject adds an object with Capsule's variables. Tenant is "" if it is not known.
 func (d *draft) addCapsuleObject(t *template, object map[string]any, name, tenant string) {
 	o := clean(&unstructured.Unstructured{Object: object})
-	err := o.replace(capsuleVariable, func(match []string) (part, error) {
-		switch {
-		case match[1] == "namespace":
-			return namespaceName, nil
-		case match[1] == "tenant.name" && tenant != "":
-			return part{text: tenant}, nil
-		}
-		return part{}, fmt.Errorf("the value of %s is unknown", match[0])
-	})
+	err := o.replace(capsuleVariable, tenantVariable(tenant))
 	if err == nil && o.object["kind"] == "Secret" {
 		err = fmt.Errorf("the values of Secrets must not get into files")
 	}
@@ -194,18 +231,19 @@ func (d *draft) addCapsuleObject(t *template, object map[string]any, name, tenan
 
 // tenantOptions are options of tenants without a counterpart, with what to use instead.
 var tenantOptions = map[string]string{
-	"additionalMetadata":     "",
-	"containerRegistries":    "use a ValidatingAdmissionPolicy",
-	"cordoned":               "",
-	"deviceClasses":          "use a ValidatingAdmissionPolicy",
-	"forceTenantPrefix":      "use a ValidatingAdmissionPolicy on the names of namespaces",
-	"gatewayOptions":         "use a ValidatingAdmissionPolicy",
-	"imagePullPolicies":      "use a ValidatingAdmissionPolicy",
-	"ingressOptions":         "use a ValidatingAdmissionPolicy",
-	"nodeSelector":           "use the admission plugin PodNodeSelector",
-	"permissions":            "",
-	"podOptions":             "",
-	"preventDeletion":        "",
+	"additionalMetadata":  "",
+	"containerRegistries": "use a ValidatingAdmissionPolicy",
+	"cordoned":            "",
+	"deviceClasses":       "use a ValidatingAdmissionPolicy",
+	"forceTenantPrefix":   "set spec.selfService.namePattern of the policy space",
+	"gatewayOptions":      "use a ValidatingAdmissionPolicy",
+	"imagePullPolicies":   "use a ValidatingAdmissionPolicy",
+	"ingressOptions":      "use a ValidatingAdmissionPolicy",
+	"nodeSelector":        "use the admission plugin PodNodeSelector",
+	"permissions":         "",
+	"podOptions":          "",
+	"preventDeletion": "a policy space with namespaces cannot be deleted; to protect the namespaces, annotate them with " +
+		v1alpha1.DeletionProtectionAnnotation + "=true",
 	"priorityClasses":        "limit them with a ResourceQuota and its scopeSelector",
 	"rules":                  "",
 	"runtimeClasses":         "use a ValidatingAdmissionPolicy",
@@ -216,13 +254,10 @@ var tenantOptions = map[string]string{
 
 // namespaceOptions are those options of the namespaces of tenants.
 var namespaceOptions = map[string]string{
-	"quota":                  "the number of namespaces in a policy space is not limited",
-	"additionalMetadata":     "label and annotate the namespaces when you create them",
-	"additionalMetadataList": "label and annotate the namespaces when you create them",
-	"forbiddenLabels":        "protect the labels with a ClusterProtectedAttribute",
-	"forbiddenAnnotations":   "protect the annotations with a ClusterProtectedAttribute",
-	"managedMetadataOnly":    "protect labels with a ClusterProtectedAttribute",
-	"requiredMetadata":       "use a ValidatingAdmissionPolicy",
+	"forbiddenLabels":      "protect the labels with a ClusterProtectedAttribute",
+	"forbiddenAnnotations": "protect the annotations with a ClusterProtectedAttribute",
+	"managedMetadataOnly":  "protect labels with a ClusterProtectedAttribute",
+	"requiredMetadata":     "set spec.selfService.labels of the policy space",
 }
 
 func (d *draft) loseTenantOptions(s *space, tenant *unstructured.Unstructured) {
@@ -238,7 +273,8 @@ func (d *draft) loseTenantOptions(s *space, tenant *unstructured.Unstructured) {
 			instead, isKnown := options.known[field]
 			isSet := options.fields[field] != nil && options.fields[field] != false
 			isConverted := slices.Contains([]string{"owners", "networkPolicies", "limitRanges", "resourceQuotas",
-				"additionalRoleBindings", "namespaceOptions"}, field)
+				"additionalRoleBindings", "namespaceOptions"}, field) ||
+				options.prefix != "" && slices.Contains([]string{"quota", "additionalMetadata", "additionalMetadataList"}, field)
 			if isSet && !isConverted {
 				instead = cmp.Or(instead, "it has no counterpart")
 				if !isKnown {
@@ -288,10 +324,13 @@ func (d *draft) addTenantResources(
 		t.require(required...)
 		prune, isSet := at[any](source.Object, "spec", "pruningOnDelete").(bool)
 		t.prune = prune || !isSet
-		for _, field := range []string{"namespacedItems", "generators", "context"} {
+		for _, field := range []string{"generators", "context"} {
 			if section[field] != nil {
-				d.lose(&t.notes, where, "%s: templates cannot copy or compute objects: write them into the template", field)
+				d.lose(&t.notes, where, "%s: templates cannot compute objects: write them into the template", field)
 			}
+		}
+		for _, item := range each(section, "namespacedItems") {
+			d.addNamespacedItem(&t, item)
 		}
 		if section["additionalMetadata"] != nil {
 			d.lose(&t.notes, where, "additionalMetadata: write the labels and annotations into the objects")
@@ -300,6 +339,18 @@ func (d *draft) addTenantResources(
 			d.addCapsuleObject(&t, object, t.name, tenant)
 		}
 		d.addTemplate(ctx, t)
+	}
+}
+
+// addNamespacedItem makes a template copy an object of namespacedItems, if the item names it.
+func (d *draft) addNamespacedItem(t *template, item map[string]any) {
+	kind, namespace := at[string](item, "kind"), at[string](item, "namespace")
+	err := t.addSource(v1alpha1.Source{
+		APIVersion: at[string](item, "apiVersion"), Kind: kind, Namespace: namespace, Name: at[string](item, "name"),
+	})
+	if err != nil {
+		d.lose(&t.notes, "namespacetemplate/"+t.name, "namespacedItems: %s of namespace %s: %s", kind, namespace,
+			sentence(err))
 	}
 }
 

@@ -57,6 +57,10 @@ type template struct {
 	notes
 	selector
 	objects []declared
+	// sources are the objects that the template copies.
+	sources []v1alpha1.Source
+	// labels and annotations are those of the selected namespaces, for namespaceMetadata.
+	labels, annotations map[string]string
 	// report is true for driftPolicy Report, and prune for deletionPolicy Delete.
 	report, prune bool
 }
@@ -92,7 +96,8 @@ var never = metav1.LabelSelectorRequirement{
 // addTemplate adds a template. Objects that a template cannot declare are left out.
 func (d *draft) addTemplate(ctx context.Context, t template) {
 	t.objects = d.valid(ctx, &t)
-	if len(t.objects) == 0 {
+	d.keepValidMetadata(ctx, &t)
+	if len(t.objects)+len(t.sources)+len(t.labels)+len(t.annotations) == 0 {
 		for _, note := range t.notes {
 			if strings.HasPrefix(note, leftOut) {
 				d.lost = append(d.lost, fmt.Sprintf("namespacetemplate/%s: %s", t.name, note))
@@ -123,8 +128,16 @@ func (d *draft) addTemplate(ctx context.Context, t template) {
 		}
 		objects = append(objects, object.object)
 	}
-	spec := map[string]any{
-		"namespaces": map[string]any{"labelSelector": selectorFields(t.LabelSelector)}, "templates": objects,
+	spec := map[string]any{"namespaces": map[string]any{"labelSelector": selectorFields(t.LabelSelector)}}
+	if len(objects) > 0 {
+		spec["templates"] = objects
+	}
+	if sources := t.sourceFields(); len(sources) > 0 {
+		spec["sources"] = sources
+		doc.comments[".spec.sources"] = sourceNotes(t.sources)
+	}
+	if metadata := t.metadataFields(); len(metadata) > 0 {
+		spec["namespaceMetadata"] = metadata
 	}
 	if t.report {
 		spec["driftPolicy"] = string(v1alpha1.DriftReport)
@@ -224,6 +237,10 @@ func (d *draft) print(out io.Writer, note func(string, ...any)) error {
 		}
 	}
 	for _, text := range d.lost {
+		if strings.Contains(text, ": "+leftOut) {
+			note("%s", text)
+			continue
+		}
 		note("lost: %s", text)
 	}
 	if len(d.documents) == 0 {

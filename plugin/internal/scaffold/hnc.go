@@ -43,7 +43,7 @@ func readHNC(ctx context.Context, r reader) ([]*unstructured.Unstructured, error
 	})
 	for _, resource := range resources {
 		if resource.Resource == "secrets" {
-			continue // never copied, so they are not even read
+			continue // their values must not get into files, so they are not even read
 		}
 		kind, err := r.Mapper.KindFor(resource.WithVersion(""))
 		if err != nil {
@@ -109,11 +109,12 @@ func fromHNC(ctx context.Context, objects []*unstructured.Unstructured) *draft {
 	for _, name := range slices.Sorted(maps.Keys(h.spaces)) {
 		h.addSpace(*h.spaces[name])
 	}
-	h.loseMetadata(configurations, anchors)
+	h.loseCascading(configurations, anchors)
 	if len(objectsOf(objects, hncConfiguration)) == 0 {
 		h.lost = append(h.lost, "hncconfiguration: it is not among the objects, so only Roles and RoleBindings were converted")
 	}
 	h.addPropagated(ctx, objects)
+	h.addMetadata(ctx, configurations, anchors)
 	return h.draft
 }
 
@@ -161,26 +162,57 @@ func (h *hnc) addSpaces(quotas []*unstructured.Unstructured) {
 	}
 }
 
-// loseMetadata lists the labels and annotations that HNC sets on namespaces.
-func (h *hnc) loseMetadata(configurations, anchors []*unstructured.Unstructured) {
+// subjectOf returns the namespace that a HierarchyConfiguration or an anchor is about.
+func subjectOf(object *unstructured.Unstructured) string {
+	if kindOf(object) == hncAnchor {
+		return object.GetName()
+	}
+	return object.GetNamespace()
+}
+
+// loseCascading lists the namespaces that HNC deletes with their parents.
+func (h *hnc) loseCascading(configurations, anchors []*unstructured.Unstructured) {
 	for _, object := range slices.Concat(configurations, anchors) {
-		name := object.GetNamespace()
-		if kindOf(object) == hncAnchor {
-			name = object.GetName()
+		if at[bool](object.Object, "spec", "allowCascadingDeletion") {
+			h.lost = append(h.lost, fmt.Sprintf("namespace/%s: allowCascadingDeletion: namespaces are not deleted with their "+
+				"policy space, only by nstpl-sync, if a tree no longer declares them, or at the end of their selfService.maxAge",
+				subjectOf(object)))
+		}
+	}
+}
+
+// addMetadata adds a template for the labels and annotations that HNC sets on a namespace and its descendants.
+func (h *hnc) addMetadata(ctx context.Context, configurations, anchors []*unstructured.Unstructured) {
+	templates := map[string]*template{}
+	for _, object := range slices.Concat(configurations, anchors) {
+		name := subjectOf(object)
+		if !isName(name) {
+			continue
 		}
 		for _, field := range []string{"labels", "annotations"} {
-			var keys []string
 			for _, pair := range each(object.Object, "spec", field) {
-				keys = append(keys, at[string](pair, "key"))
-			}
-			if len(keys) > 0 {
-				h.lost = append(h.lost, fmt.Sprintf("namespace/%s: the %s %s, which HNC sets on it and its descendants",
-					name, field, strings.Join(keys, ", ")))
+				t := templates[name]
+				if t == nil {
+					t = &template{name: objectName(name, "metadata"), prune: true}
+					t.add("The labels and annotations that HNC sets on namespace %s and its descendants.", name)
+					if h.spaces[name] != nil {
+						t.selectSpace(name)
+					} else {
+						t.require(in(corev1.LabelMetadataName, name))
+					}
+					templates[name] = t
+				}
+				value, err := joinParts(part{text: at[string](pair, "value")})
+				if err != nil {
+					h.lose(&t.notes, "namespacetemplate/"+t.name, "%s: %s", at[string](pair, "key"), sentence(err))
+					continue
+				}
+				t.addMetadata(field == "labels", at[string](pair, "key"), value)
 			}
 		}
-		if at[bool](object.Object, "spec", "allowCascadingDeletion") {
-			h.lost = append(h.lost, fmt.Sprintf("namespace/%s: allowCascadingDeletion: nstpl deletes no namespaces", name))
-		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(templates)) {
+		h.addTemplate(ctx, *templates[name])
 	}
 }
 
@@ -195,8 +227,8 @@ func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruc
 		optIn, isPropagated := resources[resource.GroupResource()]
 		from := object.GetNamespace()
 		switch {
-		case object.GetLabels()[hncInherited] != "" || object.GetKind() == "Secret":
-			continue // a copy, or a Secret, which is never copied
+		case object.GetLabels()[hncInherited] != "":
+			continue // a copy
 		case !isPropagated || h.spaces[from] == nil || isNotPropagated(object, optIn):
 			continue
 		}
@@ -206,6 +238,10 @@ func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruc
 			t.add("What HNC propagates from namespace %s to its descendants. It is also declared for %[1]s itself.", from)
 			t.selectSpace(from)
 			templates[from] = t
+		}
+		if object.GetKind() == "Secret" && kind.Group == "" {
+			h.addSecret(t, object)
+			continue
 		}
 		if reason := omission(object, false); reason != "" {
 			h.lose(&t.notes, "namespacetemplate/"+t.name, "%s: %s", nameOf(object.Object), reason)
@@ -224,15 +260,32 @@ func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruc
 		t.objects = append(t.objects, o)
 	}
 	for _, name := range slices.Sorted(maps.Keys(templates)) {
-		if t := templates[name]; len(t.objects)+len(t.notes) > 1 {
+		if t := templates[name]; len(t.objects)+len(t.sources)+len(t.notes) > 1 {
 			h.addTemplate(ctx, *t)
 		}
 	}
 	for _, t := range exceptions {
 		h.addTemplate(ctx, t)
 	}
-	if _, has := resources[schema.GroupResource{Resource: "secrets"}]; has {
-		h.lost = append(h.lost, "secrets: HNC propagates them, and their values must not get into files")
+	hasSecrets := slices.ContainsFunc(objects, func(object *unstructured.Unstructured) bool {
+		return object.GetKind() == "Secret"
+	})
+	if _, has := resources[schema.GroupResource{Resource: "secrets"}]; has && !hasSecrets {
+		h.lost = append(h.lost, "secrets: HNC propagates them, and this command does not read them: list each in spec.sources")
+	}
+}
+
+// addSecret makes a template copy a Secret that HNC propagates. Its values do not get into the template.
+func (h *hnc) addSecret(t *template, secret *unstructured.Unstructured) {
+	if _, has := exceptionOf(secret); has {
+		h.lose(&t.notes, "namespacetemplate/"+t.name, "secret/%s: it is propagated to some descendants only: copy it by "+
+			"spec.sources of a template that selects them", secret.GetName())
+		return
+	}
+	if err := t.addSource(v1alpha1.Source{
+		APIVersion: "v1", Kind: "Secret", Namespace: secret.GetNamespace(), Name: secret.GetName(),
+	}); err != nil {
+		h.lose(&t.notes, "namespacetemplate/"+t.name, "secret/%s: %s", secret.GetName(), sentence(err))
 	}
 }
 

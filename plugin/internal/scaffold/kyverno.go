@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 var (
@@ -56,20 +58,20 @@ func (d *draft) addKyvernoRule(
 	ctx context.Context, name string, policy *unstructured.Unstructured, rule map[string]any,
 ) {
 	where, generate := "namespacetemplate/"+name, at[map[string]any](rule, "generate")
-	object, err := kyvernoObject(rule, generate)
-	if err != nil {
+	isSynchronized := at[bool](generate, "synchronize")
+	t := template{
+		name: name, report: !isSynchronized,
+		prune: isSynchronized && !at[bool](generate, "orphanDownstreamOnPolicyDelete"),
+	}
+	if err := t.addGenerated(rule, generate); err != nil {
 		d.lost = append(d.lost, fmt.Sprintf("clusterpolicy/%s: rule %s: %s", policy.GetName(), at[string](rule, "name"),
 			sentence(err)))
 		return
 	}
-	isSynchronized := at[bool](generate, "synchronize")
-	t := template{
-		name: name, objects: []declared{object}, report: !isSynchronized,
-		prune: isSynchronized && !at[bool](generate, "orphanDownstreamOnPolicyDelete"),
-	}
 	t.add("Converted from rule %s of ClusterPolicy %s.", at[string](rule, "name"), policy.GetName())
 	t.add("synchronize was %t, so %s.", isSynchronized, map[bool]string{
-		true: "changes are corrected", false: "changes are reported and not corrected",
+		true:  "changes are corrected",
+		false: "changes are reported and not corrected, until the template or the source changes",
 	}[isSynchronized])
 	d.selectAsKyverno(&t, rule)
 	if !at[bool](generate, "generateExisting") && !at[bool](policy.Object, "spec", "generateExisting") && !t.incomplete {
@@ -79,23 +81,49 @@ func (d *draft) addKyvernoRule(
 	d.addTemplate(ctx, t)
 }
 
-// kyvernoObject returns the object that a rule generates.
-func kyvernoObject(rule, generate map[string]any) (declared, error) {
-	none, namespace := declared{}, kyvernoVariable.FindStringSubmatch(at[string](generate, "namespace"))
-	data := at[map[string]any](generate, "data")
+// addGenerated adds what a rule generates: an object, or the source that it clones.
+func (t *template) addGenerated(rule, generate map[string]any) error {
+	namespace := kyvernoVariable.FindStringSubmatch(at[string](generate, "namespace"))
 	switch {
 	case !isTriggeredByNamespaces(rule):
-		return none, errors.New("it is not triggered by namespaces alone")
-	case generate["clone"] != nil || generate["cloneList"] != nil:
-		return none, errors.New("it clones an object, and templates cannot copy objects: write the object into the template")
+		return errors.New("it is not triggered by namespaces alone")
+	case generate["cloneList"] != nil:
+		return errors.New("cloneList selects objects by their labels, and templates copy objects by their names: list each in " +
+			"spec.sources of a template")
 	case generate["foreach"] != nil:
-		return none, errors.New("foreach has no counterpart: write each object into the template")
+		return errors.New("foreach has no counterpart: write each object into the template")
+	case namespace == nil && generate["clone"] != nil, namespace == nil && generate["data"] != nil,
+		namespace != nil && (namespace[0] != at[string](generate, "namespace") || !isNamespaceVariable(namespace[2])):
+		return errors.New("it does not create the object in the namespace that triggers it")
+	case generate["clone"] != nil:
+		return t.addClone(generate)
+	}
+	object, err := kyvernoObject(generate)
+	t.objects = []declared{object}
+	return err
+}
+
+// addClone adds the source that a rule clones.
+func (t *template) addClone(generate map[string]any) error {
+	as, err := substitute(at[string](generate, "name"), kyvernoVariable, kyvernoValue)
+	if err != nil {
+		return err
+	}
+	return t.addSource(v1alpha1.Source{
+		APIVersion: at[string](generate, "apiVersion"), Kind: at[string](generate, "kind"), As: as,
+		Namespace: at[string](generate, "clone", "namespace"), Name: at[string](generate, "clone", "name"),
+	})
+}
+
+// kyvernoObject returns the object that a rule generates from its data.
+func kyvernoObject(generate map[string]any) (declared, error) {
+	data := at[map[string]any](generate, "data")
+	switch {
 	case at[string](generate, "kind") == "Secret":
-		return none, errors.New("the values of Secrets must not get into files")
+		return declared{}, errors.New("the values of Secrets must not get into files: store it once, and copy it by " +
+			"spec.sources of a template")
 	case data == nil:
-		return none, errors.New("it has no data")
-	case namespace == nil || namespace[0] != at[string](generate, "namespace") || !isNamespaceVariable(namespace[2]):
-		return none, errors.New("it does not create the object in the namespace that triggers it")
+		return declared{}, errors.New("it has no data")
 	}
 	object := (&unstructured.Unstructured{Object: data}).DeepCopy()
 	object.SetAPIVersion(at[string](generate, "apiVersion"))
@@ -181,6 +209,9 @@ func (d *draft) selectAsKyverno(t *template, rule map[string]any) {
 		lose("exclude: it cannot be read")
 	}
 	for _, filter := range excluded {
+		if d.isWithoutSystem(t, filter) {
+			continue
+		}
 		required, problems := kyvernoRequirements(filter)
 		isSingle := len(required) == 1 && (!all || len(excluded) == 1)
 		if len(problems) > 0 || !isSingle || opposites[required[0].Operator] == "" {
@@ -197,6 +228,20 @@ func (d *draft) selectAsKyverno(t *template, rule map[string]any) {
 	}
 }
 
+// isWithoutSystem reports whether a filter excludes nothing but the namespaces kube-*. Templates never populate those of
+// Kubernetes. It notes that others with such a name are not excluded.
+func (d *draft) isWithoutSystem(t *template, filter map[string]any) bool {
+	resources := at[map[string]any](filter, "resources")
+	named := slices.Concat(texts(resources, "names"), texts(resources, "namespaces"))
+	if len(filter) != 1 || !slices.Equal(named, []string{"kube-*"}) || len(resources) > 2 ||
+		len(resources) == 2 && resources["kinds"] == nil {
+		return false
+	}
+	d.lose(&t.selectorNotes, "namespacetemplate/"+t.name, "exclude: kube-*: the namespaces of Kubernetes are never "+
+		"populated, but others whose names begin with kube- are not excluded")
+	return true
+}
+
 // kyvernoRequirements returns the requirements of a filter, and the conditions that label selectors cannot express.
 func kyvernoRequirements(filter map[string]any) (required []metav1.LabelSelectorRequirement, problems []string) {
 	resources := at[map[string]any](filter, "resources")
@@ -204,12 +249,15 @@ func kyvernoRequirements(filter map[string]any) (required []metav1.LabelSelector
 	if name := at[string](resources, "name"); name != "" {
 		named = append(named, name)
 	}
-	switch {
-	case slices.Contains(named, "*"):
-	case slices.ContainsFunc(named, hasWildcard):
-		problems = append(problems, "names with wildcards have no counterpart: "+strings.Join(named, ", "))
-	case len(named) > 0:
-		required = append(required, in(corev1.LabelMetadataName, named...))
+	// Kyverno compares namespaces, too, with the name of an object that is itself a namespace.
+	for _, names := range [][]string{named, texts(resources, "namespaces")} {
+		switch {
+		case slices.Contains(names, "*"):
+		case slices.ContainsFunc(names, hasWildcard):
+			problems = append(problems, "names with wildcards have no counterpart: "+strings.Join(names, ", "))
+		case len(names) > 0:
+			required = append(required, in(corev1.LabelMetadataName, names...))
+		}
 	}
 	labels, err := requirements(resources["selector"])
 	if err != nil {
@@ -230,7 +278,7 @@ func kyvernoRequirements(filter map[string]any) (required []metav1.LabelSelector
 	}
 	for _, fields := range []map[string]any{resources, filter} {
 		for _, field := range slices.Sorted(maps.Keys(fields)) {
-			if !slices.Contains([]string{"kinds", "names", "name", "selector", "operations", "resources"}, field) {
+			if !slices.Contains([]string{"kinds", "names", "name", "namespaces", "selector", "operations", "resources"}, field) {
 				problems = append(problems, field+" have no counterpart")
 			}
 		}

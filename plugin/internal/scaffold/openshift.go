@@ -94,11 +94,7 @@ func (d *draft) addProjectObject(t *template, object, labels map[string]any, par
 	o := &unstructured.Unstructured{Object: object}
 	switch kind := o.GetKind(); {
 	case kind == "Project" || kind == "Namespace":
-		keys := append(slices.Sorted(maps.Keys(o.GetLabels())), slices.Sorted(maps.Keys(o.GetAnnotations()))...)
-		if len(keys) > 0 {
-			d.lose(&t.notes, where, "the labels and annotations of the project (%s): set them when you create a namespace",
-				strings.Join(keys, ", "))
-		}
+		d.addProjectMetadata(t, o, parameters)
 		return
 	case kind == "Secret":
 		d.lose(&t.notes, where, "%s: the values of Secrets must not get into files", name)
@@ -129,6 +125,29 @@ func (d *draft) addProjectObject(t *template, object, labels map[string]any, par
 		return
 	}
 	t.objects = append(t.objects, cleaned)
+}
+
+// addProjectMetadata makes a template set the labels and annotations of the project. Those without a value are left out.
+func (d *draft) addProjectMetadata(t *template, project *unstructured.Unstructured, parameters map[string]parameter) {
+	for _, isLabel := range []bool{true, false} {
+		entries := project.GetAnnotations()
+		if isLabel {
+			entries = project.GetLabels()
+		}
+		for _, key := range slices.Sorted(maps.Keys(entries)) {
+			value, err := substitute(entries[key], parameterPattern, func(match []string) (part, error) {
+				return parameterValue(parameters, match)
+			})
+			switch {
+			case err != nil:
+				d.lose(&t.notes, "namespacetemplate/"+t.name, "%s of the project: %s", key, sentence(err))
+			case value == "" && !isLabel:
+				t.add(leftOut+"%s of the project, which has no value", key)
+			default:
+				t.addMetadata(isLabel, key, value)
+			}
+		}
+	}
 }
 
 // nothing is a pattern that matches no variable.

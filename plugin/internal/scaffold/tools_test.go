@@ -113,6 +113,32 @@ func TestKyvernoNeverSelectsMore(t *testing.T) {
 			match: `{"any": [{"resources": {` + kinds + `}}]}`, incomplete: true,
 			more: `"exclude": {"any": [{"resources": {"selector": {"matchLabels": {"a": "b", "c": "d"}}}}]},`,
 		},
+		"exclude namespaces": {
+			match:    `{"any": [{"resources": {` + kinds + `}}]}`,
+			more:     `"exclude": {"any": [{"resources": {"namespaces": ["default", "kyverno"]}}]},`,
+			selector: `kubernetes.io/metadata.name notin (default,kyverno)`,
+		},
+		"exclude names and namespaces": {
+			match: `{"any": [{"resources": {` + kinds + `}}]}`, incomplete: true,
+			more: `"exclude": {"any": [{"resources": {"names": ["a"], "namespaces": ["b"]}}]},`,
+		},
+		"exclude namespaces by a pattern": {
+			match: `{"any": [{"resources": {` + kinds + `}}]}`, incomplete: true,
+			more: `"exclude": {"any": [{"resources": {"namespaces": ["team-*"]}}]},`,
+		},
+		"exclude those of Kubernetes": {
+			match:    `{"any": [{"resources": {` + kinds + `}}]}`,
+			more:     `"exclude": {"any": [{"resources": {"namespaces": ["kube-*"]}}, {"resources": {"namespaces": ["x"]}}]},`,
+			selector: `kubernetes.io/metadata.name notin (x)`,
+		},
+		"exclude those of Kubernetes with a label": {
+			match: `{"any": [{"resources": {` + kinds + `}}]}`, incomplete: true,
+			more: `"exclude": {"any": [{"resources": {"namespaces": ["kube-*"], "selector": {"matchLabels": {"a": "b"}}}}]},`,
+		},
+		"match by namespaces": {
+			match:    `{"any": [{"resources": {` + kinds + `, "namespaces": ["a"]}}]}`,
+			selector: `kubernetes.io/metadata.name=a`,
+		},
 		"exclude users": {
 			match: `{"any": [{"resources": {` + kinds + `}}]}`, incomplete: true,
 			more: `"exclude": {"any": [{"subjects": [{"kind": "User", "name": "x"}]}]},`,
