@@ -97,7 +97,8 @@ func failedNamespaces(namespaces []*corev1.Namespace) Result {
 	return r
 }
 
-// driftedNamespaces returns the result for namespaces with objects that differ from the templates and are not corrected.
+// driftedNamespaces returns the result for namespaces with objects that differ from the templates and are not
+// corrected.
 func driftedNamespaces(namespaces []*corev1.Namespace) Result {
 	r := Result{Check: "drifted-namespaces", Status: OK, Message: "no namespace has uncorrected drift"}
 	var drifted []string

@@ -161,8 +161,8 @@ func checkLeader(a *after) Result {
 	return r
 }
 
-// holderOf returns the host whose program holds a lease, or held it last, how long ago it renewed the lease, and whether
-// it still holds it. The host is empty if the lease was released.
+// holderOf returns the host whose program holds a lease, or held it last, how long ago it renewed the lease, and
+// whether it still holds it. The host is empty if the lease was released.
 func holderOf(lease *coordinationv1.Lease, now time.Time) (host string, since time.Duration, isHeld bool) {
 	spec := lease.Spec
 	if valueOf(spec.HolderIdentity) == "" || spec.RenewTime == nil {

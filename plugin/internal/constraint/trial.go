@@ -22,7 +22,8 @@ import (
 
 // reasonInDenial matches the reason of a constraint in the message of a denial: "- constraint NAME: FIELD: MESSAGE", or
 // without a field.
-var reasonInDenial = regexp.MustCompile(`^- constraint ([a-z0-9][a-z0-9.-]*): (?:([A-Za-z][^\s:]*(?:\[[^\]]*\])?): )?(.+)$`)
+var reasonInDenial = regexp.MustCompile(
+	`^- constraint ([a-z0-9][a-z0-9.-]*): (?:([A-Za-z][^\s:]*(?:\[[^\]]*\])?): )?(.+)$`)
 
 // reasonsIn returns the reasons in the message of a denial: those of constraints, or else the message itself.
 func reasonsIn(message string) []scc.Reason {

@@ -35,8 +35,8 @@ func (t *template) addSource(s v1alpha1.Source) error {
 	case group.Group == rbacv1.GroupName:
 		return errors.New("templates do not copy objects of RBAC: write the object into the template")
 	case !isName(s.Namespace) || len(validation.IsDNS1123Subdomain(s.Name)) > 0 || !kindName.MatchString(s.Kind):
-		return errors.New("the kind, the namespace or the name of the object that is copied is not fixed: list each object in " +
-			"spec.sources")
+		return errors.New("the kind, the namespace or the name of the object that is copied is not fixed: list each " +
+			"object in spec.sources")
 	case slices.ContainsFunc(t.sources, isSame):
 		return nil
 	case len(t.sources) == maxSources:
@@ -82,7 +82,9 @@ func sourceNotes(sources []v1alpha1.Source) notes {
 			v1alpha1.OperatorNamespace, v1alpha1.OperatorServiceAccount)
 	}
 	if slices.ContainsFunc(sources, func(s v1alpha1.Source) bool { return s.Kind == "Secret" }) {
-		n.add("To populate Secrets, it also needs the ClusterRole of the sample pull-secret.")
+		n.add("To populate Secrets, it also needs:")
+		n.add("  kubectl create clusterrole nstpl-operator-secrets --verb=list,watch,create,patch,delete --resource=secrets")
+		n.add("  kubectl label clusterrole nstpl-operator-secrets %s=true", v1alpha1.AggregateLabel)
 	}
 	return n
 }

@@ -219,7 +219,7 @@ func (h *hnc) addMetadata(ctx context.Context, configurations, anchors []*unstru
 // addPropagated adds a template for what each namespace propagates, and one for each object with an exception.
 func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstructured) {
 	resources := propagated(objects)
-	templates := map[string]*template{}
+	templates, copies := map[string]*template{}, map[string]*template{}
 	var exceptions []template
 	for _, object := range objects {
 		kind := object.GroupVersionKind()
@@ -232,16 +232,16 @@ func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruc
 		case !isPropagated || h.spaces[from] == nil || isNotPropagated(object, optIn):
 			continue
 		}
+		if object.GetKind() == "Secret" && kind.Group == "" {
+			h.addSecret(copies, object)
+			continue
+		}
 		t := templates[from]
 		if t == nil {
 			t = &template{name: objectName(from), prune: true}
 			t.add("What HNC propagates from namespace %s to its descendants. It is also declared for %[1]s itself.", from)
 			t.selectSpace(from)
 			templates[from] = t
-		}
-		if object.GetKind() == "Secret" && kind.Group == "" {
-			h.addSecret(t, object)
-			continue
 		}
 		if reason := omission(object, false); reason != "" {
 			h.lose(&t.notes, "namespacetemplate/"+t.name, "%s: %s", nameOf(object.Object), reason)
@@ -260,9 +260,12 @@ func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruc
 		t.objects = append(t.objects, o)
 	}
 	for _, name := range slices.Sorted(maps.Keys(templates)) {
-		if t := templates[name]; len(t.objects)+len(t.sources)+len(t.notes) > 1 {
+		if t := templates[name]; len(t.objects)+len(t.notes) > 1 {
 			h.addTemplate(ctx, *t)
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(copies)) {
+		h.addTemplate(ctx, *copies[name])
 	}
 	for _, t := range exceptions {
 		h.addTemplate(ctx, t)
@@ -271,12 +274,22 @@ func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruc
 		return object.GetKind() == "Secret"
 	})
 	if _, has := resources[schema.GroupResource{Resource: "secrets"}]; has && !hasSecrets {
-		h.lost = append(h.lost, "secrets: HNC propagates them, and this command does not read them: list each in spec.sources")
+		h.lost = append(h.lost, "secrets: HNC propagates them, and this command does not read them: "+
+			"list each in spec.sources")
 	}
 }
 
-// addSecret makes a template copy a Secret that HNC propagates. Its values do not get into the template.
-func (h *hnc) addSecret(t *template, secret *unstructured.Unstructured) {
+// addSecret makes a template copy a Secret that HNC propagates. Its values do not get into the template. It is not the
+// template with the other objects, which needs no right of the operator to read the Secret.
+func (h *hnc) addSecret(templates map[string]*template, secret *unstructured.Unstructured) {
+	from := secret.GetNamespace()
+	t := templates[from]
+	if t == nil {
+		t = &template{name: objectName(from, "secrets"), prune: true}
+		t.add("The Secrets that HNC propagates from namespace %s to its descendants.", from)
+		t.selectSpace(from)
+		templates[from] = t
+	}
 	if _, has := exceptionOf(secret); has {
 		h.lose(&t.notes, "namespacetemplate/"+t.name, "secret/%s: it is propagated to some descendants only: copy it by "+
 			"spec.sources of a template that selects them", secret.GetName())

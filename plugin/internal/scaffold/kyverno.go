@@ -88,8 +88,8 @@ func (t *template) addGenerated(rule, generate map[string]any) error {
 	case !isTriggeredByNamespaces(rule):
 		return errors.New("it is not triggered by namespaces alone")
 	case generate["cloneList"] != nil:
-		return errors.New("cloneList selects objects by their labels, and templates copy objects by their names: list each in " +
-			"spec.sources of a template")
+		return errors.New("cloneList selects objects by their labels, and templates copy objects by their names: " +
+			"list each in spec.sources of a template")
 	case generate["foreach"] != nil:
 		return errors.New("foreach has no counterpart: write each object into the template")
 	case namespace == nil && generate["clone"] != nil, namespace == nil && generate["data"] != nil,
@@ -228,8 +228,8 @@ func (d *draft) selectAsKyverno(t *template, rule map[string]any) {
 	}
 }
 
-// isWithoutSystem reports whether a filter excludes nothing but the namespaces kube-*. Templates never populate those of
-// Kubernetes. It notes that others with such a name are not excluded.
+// isWithoutSystem reports whether a filter excludes nothing but the namespaces kube-*. Templates never populate those
+// of Kubernetes. It notes that others with such a name are not excluded.
 func (d *draft) isWithoutSystem(t *template, filter map[string]any) bool {
 	resources := at[map[string]any](filter, "resources")
 	named := slices.Concat(texts(resources, "names"), texts(resources, "namespaces"))

@@ -127,7 +127,8 @@ func (d *draft) addProjectObject(t *template, object, labels map[string]any, par
 	t.objects = append(t.objects, cleaned)
 }
 
-// addProjectMetadata makes a template set the labels and annotations of the project. Those without a value are left out.
+// addProjectMetadata makes a template set the labels and annotations of the project. Those without a value are left
+// out.
 func (d *draft) addProjectMetadata(t *template, project *unstructured.Unstructured, parameters map[string]parameter) {
 	for _, isLabel := range []bool{true, false} {
 		entries := project.GetAnnotations()

@@ -1,6 +1,9 @@
 package vet
 
 import (
+	"slices"
+	"strings"
+
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
@@ -20,4 +23,12 @@ func (r *result) checkTree(dir string) (root string, err error) {
 		r.Warnings = append(r.Warnings, finding{Path: warning.Path, Line: warning.Line, Message: warning.Message})
 	}
 	return loaded.Tree.Root.Name, nil
+}
+
+// hasTemplates reports whether templates are in the directory of a tree, where none belong: the directory may have
+// templates and no tree.
+func (r *result) hasTemplates() bool {
+	return slices.ContainsFunc(r.Violations, func(violation finding) bool {
+		return strings.HasPrefix(violation.Message, "NamespaceTemplate")
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 	"k8s.io/kubectl/pkg/util/templates"
@@ -121,7 +122,15 @@ func (v *vet) run(ctx context.Context, trees []string) (valid bool, err error) {
 	r := &result{}
 	var checked string
 	if len(trees) == 1 {
+		if info, statErr := os.Stat(trees[0]); statErr == nil && !info.IsDir() {
+			return false, fmt.Errorf("%s is not a directory with a tree: to check a file, run 'kubectl nstpl vet -f %[1]s'",
+				trees[0])
+		}
 		checked, err = r.checkTree(trees[0])
+		if r.hasTemplates() {
+			v.Note("%s has NamespaceTemplates, which are in no tree of policies: to check them, run 'kubectl nstpl vet -f %[1]s'",
+				trees[0])
+		}
 	} else {
 		checked, err = v.checkFiles(ctx, r)
 	}

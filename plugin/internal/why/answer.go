@@ -49,7 +49,8 @@ const (
 )
 
 var order = []string{
-	labelOperator, labelMessage, labelState, labelDeclaredBy, labelTemplate, labelPolicySpace, labelCreatedBy, labelChangedBy,
+	labelOperator, labelMessage, labelState, labelDeclaredBy, labelTemplate, labelPolicySpace, labelCreatedBy,
+	labelChangedBy,
 	labelDecidedBy, labelNow, labelRemedy, labelAdministrator,
 }
 
@@ -79,6 +80,16 @@ func (a *answer) fill(placeholder, value string) {
 func (a *answer) include(other answer) {
 	for _, f := range other.Facts {
 		if f.Label != labelRemedy && f.Label != labelAdministrator {
+			a.add(f.Label, f.Text)
+		}
+	}
+}
+
+// includeDenial adds the facts of the denial of a pod that a controller creates. What the caller may use decides nothing
+// about such a pod.
+func (a *answer) includeDenial(denial answer) {
+	for _, f := range denial.Facts {
+		if f.Label != labelNow || !strings.HasPrefix(f.Text, "you may") {
 			a.add(f.Label, f.Text)
 		}
 	}

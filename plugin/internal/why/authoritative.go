@@ -18,8 +18,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// addAuthoritative explains an object that does not exist, if templates in the namespace are authoritative for its kind:
-// the operator deletes objects of the kind that no template declares. Index may be nil.
+// addAuthoritative explains an object that does not exist, if templates in the namespace are authoritative for its
+// kind: the operator deletes objects of the kind that no template declares. Index may be nil.
 func (e *explainer) addAuthoritative(ctx context.Context, a *answer, mapping *meta.RESTMapping, index *match.Index) {
 	e.addDeletion(ctx, a)
 	if index == nil {

@@ -145,7 +145,12 @@ func (e *explainer) addSpaceNow(ctx context.Context, a *answer, name string) {
 // addConstraintsNow adds which of the constraints in a denial the caller may use. Every user may ask that.
 func (e *explainer) addConstraintsNow(ctx context.Context, a *answer, namespace string, constraints [][]string) {
 	var usable, others []string
+	asked := map[string]bool{}
 	for _, match := range constraints {
+		if asked[match[1]] { // a constraint has a reason for each field
+			continue
+		}
+		asked[match[1]] = true
 		allowed, err := e.cluster.MayUseConstraint(ctx, match[1], namespace)
 		switch {
 		case e.isUnread(err, "your own rights", ""):

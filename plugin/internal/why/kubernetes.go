@@ -186,8 +186,8 @@ func (e *explainer) noWebhook(_ context.Context, a *answer, match []string) {
 	a.Summary = "the API server does not reach the operator of nstpl, so it denies the request"
 	a.add(labelState, "until the operator answers, "+deniedWithout(match[1]))
 	a.add(labelRemedy, "Repeat the request later.")
-	a.add(labelAdministrator, "'kubectl nstpl check' says why the operator is not reached. What does not work meanwhile is "+
-		"in the manual, under \"When something is down\" in operations.md.")
+	a.add(labelAdministrator, "'kubectl nstpl check' says why the operator is not reached. What does not work meanwhile "+
+		"is in the manual, under \"When something is down\" in operations.md.")
 }
 
 func (e *explainer) otherWebhook(_ context.Context, a *answer, match []string) {

@@ -183,8 +183,8 @@ func (e *explainer) explainChange(
 	ctx context.Context, a *answer, change *populate.Change, live *unstructured.Unstructured,
 ) {
 	template := change.Template
-	edit := fmt.Sprintf("To change it, edit template %s. To change it in this namespace only, exempt it with %s.", template,
-		a.exemptCommand(template))
+	edit := fmt.Sprintf("To change it, edit template %s. To change it in this namespace only, exempt it with %s.",
+		template, a.exemptCommand(template))
 	if source, isCopy := sourceOf(change); isCopy {
 		edit = fmt.Sprintf("To change it, change its source, %s. The operator updates the copy. Or edit template %s.", source,
 			template)
@@ -244,8 +244,8 @@ func (e *explainer) explainChange(
 
 // driftRemedy says what to do about a change that the operator does not correct.
 func driftRemedy(a *answer, template string, exists bool) string {
-	accept := fmt.Sprintf("To accept the change everywhere, write it into template %s; to accept it here, exempt the object "+
-		"with %s.", template, a.exemptCommand(template))
+	accept := fmt.Sprintf("To accept the change everywhere, write it into template %s; to accept it here, exempt the "+
+		"object with %s.", template, a.exemptCommand(template))
 	if !exists {
 		return accept
 	}

@@ -123,8 +123,8 @@ func explainTemplate(a *answer, template *v1alpha1.NamespaceTemplate, _ time.Tim
 	case accepted == nil || status.ObservedGeneration < template.Generation:
 		return "was changed, and the operator has not reported on the change yet"
 	case accepted.Status != metav1.ConditionTrue:
-		a.add(labelRemedy, "Correct the template: 'kubectl nstpl vet -f FILE' checks it. The last accepted revision stays in "+
-			"force.")
+		a.add(labelRemedy, "Correct the template: 'kubectl nstpl vet -f FILE' checks it. The last accepted revision "+
+			"stays in force.")
 		return "is not accepted: " + accepted.Message
 	case len(status.Revisions) == 0:
 		return "is accepted, and its rollout has not begun"
@@ -191,5 +191,6 @@ func explainOneExemption(a *answer, exemption *v1alpha1.TemplateExemption, now t
 	case end.After(now):
 		return fmt.Sprintf("exempts the namespace from %s until %s", what, end.UTC().Format(time.RFC3339))
 	}
-	return fmt.Sprintf("expired at %s: until then, it exempted the namespace from %s", end.UTC().Format(time.RFC3339), what)
+	return fmt.Sprintf("expired at %s: until then, it exempted the namespace from %s", end.UTC().Format(time.RFC3339),
+		what)
 }

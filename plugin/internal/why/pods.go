@@ -84,9 +84,7 @@ func (e *explainer) explainDeniedPods(ctx context.Context, a *answer, err error)
 		a.Summary += ": " + denial.Summary
 	}
 	a.Codes = denial.Codes
-	for _, f := range denial.Facts {
-		a.add(f.Label, f.Text)
-	}
+	a.includeDenial(denial)
 	a.add(labelMessage, reasonIn(err.Error()))
 }
 
@@ -133,7 +131,9 @@ func (e *explainer) creatorOfPods(ctx context.Context, object *unstructured.Unst
 }
 
 // podOf returns a pod as the controller of a workload creates it.
-func podOf(object *unstructured.Unstructured, template map[string]any, namespace string) (*unstructured.Unstructured, error) {
+func podOf(
+	object *unstructured.Unstructured, template map[string]any, namespace string,
+) (*unstructured.Unstructured, error) {
 	data, err := json.Marshal(template)
 	if err != nil {
 		return nil, err

@@ -24,8 +24,6 @@ func (e *explainer) addDeniedPods(ctx context.Context, a *answer, live *unstruct
 		a.Codes = denial.Codes
 		a.add(labelMessage, reasonIn(message))
 		a.replace(labelRemedy, "")
-		for _, f := range denial.Facts {
-			a.add(f.Label, f.Text)
-		}
+		a.includeDenial(denial)
 	}
 }
