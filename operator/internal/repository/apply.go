@@ -132,6 +132,9 @@ func (r *Repositories) apply(
 	o.limit()
 	rec.forgetGone(live)
 	rec.deletions = o.Deletions
+	if !tree.committed.IsZero() {
+		rec.inForce = committed{tree.commit, tree.committed}
+	}
 	for _, change := range o.Applies {
 		if id := inventory.IDOf(change.Declared); change.Live == nil {
 			rec.pending[id] = true
@@ -142,10 +145,9 @@ func (r *Repositories) apply(
 	if err := rec.write(ctx, r.Client, repository); err != nil {
 		return outcome{}, err
 	}
-	if isConfirmed { // the record has what was confirmed
-		if err := r.removeConfirmation(ctx, repository); err != nil {
-			return outcome{}, err
-		}
+	// The record has what was confirmed.
+	if err := r.removeConfirmations(ctx, repository, func(of string) bool { return of == tree.commit }); err != nil {
+		return outcome{}, err
 	}
 	rivals := r.contests.rivals(ctx, repository.UID, &o, to, time.Now())
 	created := applyAll(ctx, to, &o, measure)

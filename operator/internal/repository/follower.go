@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,6 +69,8 @@ type problem struct {
 	passes         bool
 	violations     []v1alpha1.RepositoryViolation
 	violationCount int
+	// rollback is the commit that waits for a confirmation, or nil.
+	rollback *v1alpha1.PendingRollback
 }
 
 // passing are the reasons of problems that may pass by themselves.
@@ -98,7 +101,8 @@ func (f *follower) follow(ctx context.Context, repository *v1alpha1.PolicyReposi
 	interval := intervalOf(repository)
 	requested := repository.Annotations[v1alpha1.SyncRequestedAnnotation]
 	isNew := f.source != sourceOf(repository) && !f.busy
-	if wait := f.pace.wait(interval, requested, time.Now()); wait > 0 && !isNew && !f.isStale {
+	isDue := isNew || f.isStale || f.answer.isConfirmed(repository)
+	if wait := f.pace.wait(interval, requested, time.Now()); wait > 0 && !isDue {
 		return f.answer, f.pace.requested, wait
 	}
 	if !f.busy {
@@ -205,6 +209,12 @@ func (f *follower) ask(ctx context.Context, repository *v1alpha1.PolicyRepositor
 		}
 		return f.withApplied(ctx, from, repository, after)
 	}
+	rollback, err := f.rollback(ctx, repository, tree)
+	if err != nil || rollback != nil {
+		after.problem = cmp.Or(rollback, problemOf(err))
+		after.fetched = newest.commit
+		return f.withApplied(ctx, from, repository, after)
+	}
 	if err := from.keep(newest.commit); err != nil {
 		after.problem = problemOf(err)
 	}
@@ -226,6 +236,8 @@ func (f *follower) withApplied(
 			"repaired: %v", after.problem.message, named(applied), err)
 		return after
 	}
+	// That an older commit is kept in force does not make it the one with which newer ones are compared.
+	tree.committed = time.Time{}
 	after.tree = tree
 	return after
 }

@@ -34,9 +34,38 @@ type record struct {
 	// trees are the names of the trees for which pending objects were to be created. It is more than one if the tree
 	// was renamed.
 	trees map[string]bool
+	// inForce is the commit that was last brought into force, or empty if none was or its time is unknown.
+	inForce committed
 }
 
-// Keys of the ConfigMap. The values have one UID, one object or one name in each line. The UID of a created object is
+// committed is a commit, with the time that its committer says.
+type committed struct {
+	commit string
+	at     time.Time
+}
+
+// String returns a line of the record.
+func (c committed) String() string {
+	if c.commit == "" {
+		return ""
+	}
+	return c.commit + " " + c.at.UTC().Format(time.RFC3339) + "\n"
+}
+
+// parseCommitted parses a line of the record. It returns an empty commit if there is none.
+func parseCommitted(line string) (committed, error) {
+	if line == "" {
+		return committed{}, nil
+	}
+	commit, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return committed{}, fmt.Errorf("the key %s is not a commit with its time: %w", inForceKey, err)
+	}
+	return committed{commit, at}, nil
+}
+
+// Keys of the ConfigMap. The values have one UID, object, name or commit in each line. The UID of a created object is
 // in exactly one of the first three.
 const (
 	createdKey = "created"
@@ -44,6 +73,7 @@ const (
 	decidedKey = "decided"
 	pendingKey = "pending"
 	treesKey   = "trees"
+	inForceKey = "in-force"
 )
 
 // maxRecordSize is the size in bytes of the data of a ConfigMap: 28,000 created objects.
@@ -80,6 +110,9 @@ func readRecord(ctx context.Context, live client.Reader, repository *v1alpha1.Po
 	}
 	for tree := range strings.FieldsSeq(stored.Data[treesKey]) {
 		r.trees[tree] = true
+	}
+	if r.inForce, err = parseCommitted(stored.Data[inForceKey]); err != nil {
+		return nil, fmt.Errorf("read the record of PolicyRepository %s: %w", repository.Name, err)
 	}
 	return r, nil
 }
@@ -133,6 +166,7 @@ func (r *record) data() map[string]string {
 	data := map[string]string{createdKey: lines(created), pendingKey: lines(pendingLines(r.pending))}
 	for key, value := range map[string]string{
 		waitingKey: lines(r.deletions.Waiting), decidedKey: lines(r.deletions.Decided), treesKey: lines(r.trees),
+		inForceKey: r.inForce.String(),
 	} {
 		if value != "" {
 			data[key] = value

@@ -173,10 +173,9 @@ func (r *Repositories) bring(
 	ctx context.Context, repository *v1alpha1.PolicyRepository, known answer, status *v1alpha1.PolicyRepositoryStatus,
 ) (*outcome, error) {
 	tree := known.tree
-	if isOfAnotherCommit(repository.Annotations[v1alpha1.ConfirmedCommitAnnotation], known) {
-		if err := r.removeConfirmation(ctx, repository); err != nil {
-			return nil, err
-		}
+	isVoid := func(of string) bool { return known.problem == nil && of != tree.commit }
+	if err := r.removeConfirmations(ctx, repository, isVoid); err != nil {
+		return nil, err
 	}
 	o, err := r.apply(ctx, repository, tree)
 	if err != nil {
@@ -209,23 +208,26 @@ func (r *Repositories) sameTree(ctx context.Context, repository *v1alpha1.Policy
 	return "", nil
 }
 
-// removeConfirmation removes the confirmation of a commit, so that it does not hold when the branch returns to that
-// commit later.
-func (r *Repositories) removeConfirmation(ctx context.Context, repository *v1alpha1.PolicyRepository) error {
+// removeConfirmations removes confirmations of commits that are used up or void, so that they do not hold when the
+// branch returns to that commit later.
+func (r *Repositories) removeConfirmations(
+	ctx context.Context, repository *v1alpha1.PolicyRepository, isOver func(commit string) bool,
+) error {
 	changed := repository.DeepCopy()
-	delete(changed.Annotations, v1alpha1.ConfirmedCommitAnnotation)
+	for _, key := range []string{v1alpha1.ConfirmedCommitAnnotation, v1alpha1.ConfirmedRollbackAnnotation} {
+		if commit := changed.Annotations[key]; commit != "" && isOver(commit) {
+			delete(changed.Annotations, key)
+		}
+	}
+	if len(changed.Annotations) == len(repository.Annotations) {
+		return nil
+	}
 	// A later confirmation must not be removed, so this patch is for the version that was read.
 	patch := client.MergeFromWithOptions(repository, client.MergeFromWithOptimisticLock{})
 	if err := r.Client.Patch(ctx, changed, patch); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("remove the confirmation of %s from PolicyRepository %s: %w",
-			named(repository.Annotations[v1alpha1.ConfirmedCommitAnnotation]), repository.Name, err)
+		return fmt.Errorf("remove a confirmation from PolicyRepository %s: %w", repository.Name, err)
 	}
 	return nil
-}
-
-// isOfAnotherCommit reports whether a person has confirmed another commit than the newest one.
-func isOfAnotherCommit(confirmed string, known answer) bool {
-	return confirmed != "" && known.problem == nil && confirmed != known.tree.commit
 }
 
 // syncResolution is how exact lastSyncTime is, so that a status is not written for each comparison.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,8 +43,10 @@ type revision struct {
 type content struct {
 	revision
 	author, subject string
-	files           fs.FS
-	close           func()
+	// committed is when a commit was made, as its committer says. It is zero for artifacts.
+	committed time.Time
+	files     fs.FS
+	close     func()
 }
 
 // sources open the sources of PolicyRepositories.
@@ -65,12 +68,15 @@ func (s *sources) open(ctx context.Context, repository *v1alpha1.PolicyRepositor
 		return nil, files.Failf(files.InvalidConfiguration, "the PolicyRepository has no source: set spec.git or "+
 			"spec.sourceRef")
 	}
-	return s.openGit(ctx, *repository.Spec.Git, filepath.Join(s.dir, string(repository.UID)))
+	dir := filepath.Join(s.dir, string(repository.UID))
+	return s.openGit(ctx, *repository.Spec.Git, repository.Status.Commits.Applied, dir)
 }
 
-// openGit opens a Git repository.
-func (s *sources) openGit(ctx context.Context, spec v1alpha1.GitSource, dir string) (_ treeSource, err error) {
-	options := git.Options{URL: spec.URL, Reference: git.Reference{Branch: "main"}, Dir: dir}
+// openGit opens a Git repository, of which a commit is in force.
+func (s *sources) openGit(
+	ctx context.Context, spec v1alpha1.GitSource, inForce, dir string,
+) (_ treeSource, err error) {
+	options := git.Options{URL: spec.URL, Reference: git.Reference{Branch: "main"}, Dir: dir, Kept: inForce}
 	if spec.Ref != nil {
 		options.Reference = git.Reference{Branch: spec.Ref.Branch, Tag: spec.Ref.Tag, Commit: spec.Ref.Commit}
 	}
@@ -147,7 +153,7 @@ func (s *gitSource) readCommit(commit *git.Commit, directory string) (*content, 
 	}
 	return &content{
 		revision: revision{commit: commit.Hash, content: commit.Hash}, author: commit.Author, subject: commit.Subject,
-		files: files, close: func() { commit.Close() },
+		committed: commit.When, files: files, close: func() { commit.Close() },
 	}, nil
 }
 

@@ -22,6 +22,7 @@ const (
 	reasonObjectsFailed    = "ObjectsFailed"
 	reasonDeletionsPending = "DeletionsPending"
 	reasonContested        = "Contested"
+	reasonRollbackPending  = "RollbackPending"
 )
 
 // maxListed is how many items each list of a status has.
@@ -44,8 +45,9 @@ func (c condition) set(status *v1alpha1.PolicyRepositoryStatus, generation int64
 // reportProblem reports why the newest commit is not followed, or that it is.
 func reportProblem(status *v1alpha1.PolicyRepositoryStatus, known answer) {
 	status.Commits.Fetched = known.fetched
-	status.Violations, status.ViolationCount = nil, 0
+	status.Violations, status.ViolationCount, status.PendingRollback = nil, 0, nil
 	if known.problem != nil {
+		status.PendingRollback = known.problem.rollback
 		status.Violations, status.ViolationCount = known.problem.violations, int32(known.problem.violationCount) //nolint:gosec // limited by the size of a tree
 	}
 	if known.tree != nil {

@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -20,6 +21,8 @@ import (
 type vetted struct {
 	// commit names the commit or artifact.
 	commit, author, subject string
+	// committed is when the commit was made, as its committer says, or zero if that is unknown.
+	committed time.Time
 	// content is the hash of the commit, or the digest of the artifact.
 	content string
 	// path is the directory in the repository, and root the name of the tree.
@@ -125,6 +128,7 @@ func fetch(
 	}
 	tree := &vetted{
 		commit: commit, content: c.content, author: c.author, subject: c.subject, path: directory, root: root,
+		committed: c.committed,
 	}
 	for _, object := range compiled {
 		if inventory.PhaseOf(object.GroupVersionKind().GroupKind()) == inventory.Namespaces {

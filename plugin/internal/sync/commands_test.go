@@ -141,6 +141,23 @@ func TestPendingDeletions(t *testing.T) {
 	}
 }
 
+// The confirmation of a commit that is older than the one in force confirms no deletions.
+func TestConfirmationOfARollback(t *testing.T) {
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	o := &confirmation{Session: cli.NewSession(streams), commit: newCommit[:7]}
+	repository := newRepository()
+	repository.Status.PendingRollback = &v1alpha1.PendingRollback{
+		Commit: newCommit, Committed: metav1.Unix(1, 0), InForce: oldCommit, InForceCommitted: metav1.Unix(2, 0),
+	}
+	patch, err := o.patch(encoded(t, repository))
+	require.NoError(t, err)
+	require.Equal(t, map[string]any{"metadata": map[string]any{
+		"annotations": map[string]any{v1alpha1.ConfirmedRollbackAnnotation: newCommit},
+	}}, patch)
+	require.Equal(t, "commit 1b1b1b1 of 1970-01-01 00:00:01Z is older than commit 0a0a0a0 of 1970-01-01 00:00:02Z, "+
+		"which is in force. To be applied, which may undo newer changes\n", errOut.String())
+}
+
 // A confirmation is about the namespaces that were printed, and about no others.
 func TestConfirmationIsAboutWhatWasShown(t *testing.T) {
 	streams, _, _, errOut := genericiooptions.NewTestIOStreams()

@@ -35,19 +35,37 @@ type confirmation struct {
 	cli.Session
 	in     source
 	commit string
-	// shown are the deletions that were printed, or nil before that.
-	shown *v1alpha1.PendingDeletions
+	// shown is what was printed, or nil before that.
+	shown *decision
+}
+
+// decision is what waits for the confirmation of a commit: deletions or a rollback.
+type decision struct {
+	commit    string
+	deletions *v1alpha1.PendingDeletions
+	rollback  *v1alpha1.PendingRollback
+}
+
+// annotation returns the key of the annotation that confirms it.
+func (d decision) annotation() string {
+	if d.rollback != nil {
+		return v1alpha1.ConfirmedRollbackAnnotation
+	}
+	return v1alpha1.ConfirmedCommitAnnotation
 }
 
 func newConfirm(s cli.Session) *cobra.Command {
 	o := &confirm{Session: s, print: cli.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
 	cmd := &cobra.Command{
 		Use:   "confirm NAME COMMIT [--dry-run=none|client|server] [-o FORMAT] [--contexts=CONTEXT,...]",
-		Short: "Confirm that a commit deletes namespaces",
+		Short: "Confirm that a commit deletes namespaces, or undoes a newer one",
 		Long: templates.LongDesc(`
 			Confirm that nstpl-sync deletes the namespaces that a commit no longer declares, with everything in them.
 			A commit needs this confirmation if it deletes more namespaces than spec.deletionLimit allows, or the last
 			namespace of the tree, or if an earlier one needed it. See "kubectl nstpl sync status" for these namespaces.
+
+			With spec.git.verify, a commit that is older than the one in force needs a confirmation as well, before anything
+			of it is applied. That does not confirm its deletions.
 
 			COMMIT is the hash of the commit, or at least its first 7 characters. For an artifact of Flux that is not
 			one commit as it is, COMMIT is the digest of the artifact, such as sha256:1a2b3c4. Another commit or
@@ -124,7 +142,7 @@ func (o *confirm) run(ctx context.Context, name string) error {
 	confirmed := read
 	if o.dryRun == cmdutil.DryRunClient {
 		for i, c := range confirmations {
-			annotate(read[i].value, c.shown.Commit)
+			annotate(read[i].value, c.shown)
 		}
 	} else {
 		confirmed, failed = split(o.Session, o.writeAll(ctx, name, confirmations))
@@ -148,7 +166,7 @@ func (o *confirm) showAll(
 		}
 		confirmations = append(confirmations, c)
 		// The same first characters may be those of different commits.
-		o.commit = c.shown.Commit
+		o.commit = c.shown.commit
 	}
 	return confirmations, failures
 }
@@ -178,20 +196,37 @@ func (o *confirmation) patch(object *unstructured.Unstructured) (map[string]any,
 	if err != nil {
 		return nil, err
 	}
-	pending, err := pendingDeletions(repository, o.commit)
+	waiting, err := decisionOf(repository, o.commit)
 	if err != nil {
 		return nil, err
 	}
 	if o.shown == nil {
-		o.shown = pending
+		o.shown = waiting
 		o.show(repository)
-	} else if !reflect.DeepEqual(o.shown, pending) {
+	} else if !reflect.DeepEqual(o.shown, waiting) {
 		return nil, fmt.Errorf("the pending deletions of %s changed at the same time, and nothing is confirmed: "+
 			"run 'kubectl nstpl sync status %s', and then try again", quoted(repository.Name), repository.Name)
 	}
 	return map[string]any{
-		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.ConfirmedCommitAnnotation: pending.Commit}},
+		"metadata": map[string]any{"annotations": map[string]any{waiting.annotation(): waiting.commit}},
 	}, nil
+}
+
+// decisionOf returns what a commit, whose hash may be abbreviated, waits for.
+func decisionOf(repository *v1alpha1.PolicyRepository, commit string) (*decision, error) {
+	rollback := repository.Status.PendingRollback
+	isCurrent := repository.Status.ObservedGeneration >= repository.Generation
+	if isCurrent && rollback != nil && hashes.MatchString(rollback.Commit) && strings.HasPrefix(rollback.Commit, commit) {
+		if repository.Annotations[v1alpha1.ConfirmedRollbackAnnotation] == rollback.Commit {
+			return nil, fmt.Errorf("%s of %s is already confirmed", output.Commit(rollback.Commit), quoted(repository.Name))
+		}
+		return &decision{commit: rollback.Commit, rollback: rollback}, nil
+	}
+	deletions, err := pendingDeletions(repository, commit)
+	if err != nil {
+		return nil, err
+	}
+	return &decision{commit: deletions.Commit, deletions: deletions}, nil
 }
 
 // pendingDeletions returns the deletions that a commit, whose hash may be abbreviated, waits for.
@@ -215,26 +250,40 @@ func pendingDeletions(repository *v1alpha1.PolicyRepository, commit string) (*v1
 	return pending, nil
 }
 
-// show prints the namespaces that will be deleted.
+// show prints the namespaces that will be deleted, or which commit will be undone.
 func (o *confirmation) show(repository *v1alpha1.PolicyRepository) {
-	total := max(int(o.shown.Total), len(o.shown.Namespaces))
-	o.Note("%s%s no longer declares %s. To be DELETED, with everything in them:", o.in.prefix(),
-		output.Commit(o.shown.Commit), output.Count(total, "namespace"))
-	for _, line := range listed(o.shown.Namespaces, total) {
-		o.Note("%s", line)
+	consequence := "deleted"
+	if o.shown.rollback != nil {
+		consequence = "applied"
+		o.Note("%s%s. To be applied, which may undo newer changes", o.in.prefix(), isOlder(o.shown.rollback))
+	} else {
+		deletions := o.shown.deletions
+		total := max(int(deletions.Total), len(deletions.Namespaces))
+		o.Note("%s%s no longer declares %s. To be DELETED, with everything in them:", o.in.prefix(),
+			output.Commit(deletions.Commit), output.Count(total, "namespace"))
+		for _, line := range listed(deletions.Namespaces, total) {
+			o.Note("%s", line)
+		}
 	}
 	if repository.Spec.Suspend {
-		o.Note("%sWarning: %s is suspended: nothing is deleted until 'kubectl nstpl sync resume %s'",
-			o.in.prefix(), quoted(repository.Name), repository.Name)
+		o.Note("%sWarning: %s is suspended: nothing is %s until 'kubectl nstpl sync resume %s'",
+			o.in.prefix(), quoted(repository.Name), consequence, repository.Name)
 	}
 }
 
+// isOlder returns that a commit is older than the one in force.
+func isOlder(rollback *v1alpha1.PendingRollback) string {
+	at := func(time metav1.Time) string { return time.UTC().Format("2006-01-02 15:04:05Z") }
+	return fmt.Sprintf("%s of %s is older than %s of %s, which is in force", output.Commit(short(rollback.Commit)),
+		at(rollback.Committed), output.Commit(short(rollback.InForce)), at(rollback.InForceCommitted))
+}
+
 // annotate sets the annotation that confirms a commit.
-func annotate(object *unstructured.Unstructured, commit string) {
+func annotate(object *unstructured.Unstructured, confirmed *decision) {
 	annotations := object.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[v1alpha1.ConfirmedCommitAnnotation] = commit
+	annotations[confirmed.annotation()] = confirmed.commit
 	object.SetAnnotations(annotations)
 }

@@ -13,7 +13,9 @@ const maxListed = 20
 // notes returns lines that say why the newest commit is not in force, and what a person has to decide.
 func (v view) notes() []string {
 	var lines []string
-	for _, part := range [][]string{v.violations(), v.pendingDeletions(), v.failures(), v.contested()} {
+	for _, part := range [][]string{
+		v.violations(), v.pendingRollback(), v.pendingDeletions(), v.failures(), v.contested(),
+	} {
 		lines = append(lines, part...)
 	}
 	if len(lines) == 0 {
@@ -67,6 +69,19 @@ func (v view) pendingDeletions() []string {
 		lines = append(lines, "  To confirm: "+v.command("confirm", pending.Commit))
 	}
 	return lines
+}
+
+// pendingRollback returns which commit waits for a confirmation because it is older than the one in force.
+func (v view) pendingRollback() []string {
+	rollback := v.Status.PendingRollback
+	if rollback == nil {
+		return nil
+	}
+	line := fmt.Sprintf("%s: %s. Confirm it to have it applied", v.title(), isOlder(rollback))
+	if !hashes.MatchString(rollback.Commit) {
+		return []string{line}
+	}
+	return []string{line, "  To confirm: " + v.command("confirm", rollback.Commit)}
 }
 
 // failures returns which objects could not be applied or deleted.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -54,6 +55,18 @@ foo-corp: commit 1b1b1b1 no longer declares 5 namespaces. Confirm the commit to 
   team-a
   team-b
   and 3 more
+  To confirm: kubectl nstpl sync confirm foo-corp 1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b
+`,
+		},
+		"a rollback": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.Conditions[0].Status = "False"
+				r.Status.PendingRollback = &v1alpha1.PendingRollback{
+					Commit: newCommit, Committed: metav1.Unix(1, 0), InForce: oldCommit, InForceCommitted: metav1.Unix(2, 0),
+				}
+			},
+			want: `
+foo-corp: commit 1b1b1b1 of 1970-01-01 00:00:01Z is older than commit 0a0a0a0 of 1970-01-01 00:00:02Z, which is in force. Confirm it to have it applied
   To confirm: kubectl nstpl sync confirm foo-corp 1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b
 `,
 		},

@@ -20,6 +20,8 @@ type Options struct {
 	Secret map[string][]byte
 	// Dir is the directory for fetched commits, which belongs to this Remote alone. It is created if it does not exist.
 	Dir string
+	// Kept is a commit that stays stored, if it is, as after Remote.Keep. It may be empty.
+	Kept string
 	// MaxBytes is how many bytes a fetched commit may have on disk. 0 means DefaultMaxBytes.
 	MaxBytes int64
 }
@@ -48,7 +50,7 @@ func New(o Options) (*Remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Remote{address: a, reference: o.Reference, limits: defaultLimits(o.MaxBytes)}
+	r := &Remote{address: a, reference: o.Reference, limits: defaultLimits(o.MaxBytes), kept: o.Kept}
 	if r.store, err = openStore(o.Dir, a.String(), r.limits); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,53 @@
+package repository
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// isConfirmed reports whether a person has confirmed the rollback that waits for it.
+func (a answer) isConfirmed(repository *v1alpha1.PolicyRepository) bool {
+	return a.problem != nil && a.problem.rollback != nil &&
+		a.problem.rollback.Commit == repository.Annotations[v1alpha1.ConfirmedRollbackAnnotation]
+}
+
+// rollback returns the problem that a signed commit is older than the one in force, or nil. A user who may push, but
+// not sign, could set the branch back. History is not fetched, so the times that the committers have signed decide. A
+// commit that the PolicyRepository names by its hash was chosen by a user who may change the PolicyRepository.
+func (f *follower) rollback(
+	ctx context.Context, repository *v1alpha1.PolicyRepository, tree *vetted,
+) (*problem, error) {
+	spec := repository.Spec.Git
+	if spec == nil || spec.Verify == nil || spec.Ref != nil && spec.Ref.Commit != "" ||
+		repository.Annotations[v1alpha1.ConfirmedRollbackAnnotation] == tree.commit {
+		return nil, nil
+	}
+	rec, err := readRecord(ctx, f.sources.secrets, repository)
+	if err != nil {
+		return nil, err
+	}
+	return rollbackOf(rec.inForce, committed{tree.commit, tree.committed}, repository.Name), nil
+}
+
+// rollbackOf returns the problem that a commit is older than the one in force, or nil. No commit is older than one
+// whose time is unknown.
+func rollbackOf(inForce, newest committed, repository string) *problem {
+	if inForce.commit == newest.commit || !newest.at.Before(inForce.at) {
+		return nil
+	}
+	return &problem{
+		reason: reasonRollbackPending,
+		message: fmt.Sprintf("%s of %s is older than %s of %s, so it may be an undone change: confirm it with kubectl "+
+			"nstpl sync confirm %s %s", named(newest.commit), newest.at.UTC().Format(time.RFC3339), named(inForce.commit),
+			inForce.at.UTC().Format(time.RFC3339), repository, newest.commit),
+		rollback: &v1alpha1.PendingRollback{
+			Commit: newest.commit, Committed: metav1.NewTime(newest.at),
+			InForce: inForce.commit, InForceCommitted: metav1.NewTime(inForce.at),
+		},
+	}
+}

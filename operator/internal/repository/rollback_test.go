@@ -1,0 +1,39 @@
+package repository
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestRollbackOf(t *testing.T) {
+	t.Parallel()
+	a, b := strings.Repeat("a", 40), strings.Repeat("b", 40)
+	at := func(commit string, second int64) committed { return committed{commit, time.Unix(second, 0).UTC()} }
+	for name, test := range map[string]struct {
+		inForce, newest committed
+		waits           bool
+	}{
+		"none in force":      {committed{}, at(b, 1), false},
+		"newer":              {at(a, 1), at(b, 2), false},
+		"of the same second": {at(a, 1), at(b, 1), false},
+		"the same":           {at(a, 1), at(a, 1), false},
+		"older":              {at(a, 2), at(b, 1), true},
+		"without a time":     {at(a, 2), committed{commit: b}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, test.waits, rollbackOf(test.inForce, test.newest, "foo") != nil)
+			stored, err := parseCommitted(test.inForce.String())
+			require.NoError(t, err)
+			require.Equal(t, test.inForce, stored)
+		})
+	}
+	require.Equal(t, "commit bbbbbbb of 1970-01-01T00:00:01Z is older than commit aaaaaaa of 1970-01-01T00:00:02Z, so "+
+		"it may be an undone change: confirm it with kubectl nstpl sync confirm foo "+b,
+		rollbackOf(at(a, 2), at(b, 1), "foo").message)
+	_, err := parseCommitted("aaaaaaa")
+	require.Error(t, err)
+}
