@@ -112,7 +112,7 @@ func (s *Sequencer) uncounted(
 			continue
 		}
 		counted := used
-		if isSettling && isYoung(usageQuota) && !quota.HasRoom(space, created, maxSimultaneous) {
+		if isSettling && isRecent(usageQuota) && !quota.HasRoom(space, created, maxSimultaneous) {
 			counted = nil
 		}
 		if uncounted := uncountedLimit(space, counted, created, isSettling); uncounted != nil {
@@ -122,8 +122,8 @@ func (s *Sequencer) uncounted(
 	return nil, nil
 }
 
-// isYoung reports whether an API server may not have seen a usage quota that the operator has seen.
-func isYoung(usageQuota *corev1.ResourceQuota) bool {
+// isRecent reports whether an API server may not have seen a usage quota that the operator has seen.
+func isRecent(usageQuota *corev1.ResourceQuota) bool {
 	return time.Since(recountedAt(usageQuota)) < chargedAge
 }
 

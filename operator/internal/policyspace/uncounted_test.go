@@ -42,16 +42,16 @@ func TestUncountedLimit(t *testing.T) {
 }
 
 // An API server that has not seen a usage quota yet would charge nothing.
-func TestYoungUsageQuota(t *testing.T) {
+func TestRecentUsageQuota(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		usageQuota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{
 			Annotations: map[string]string{v1alpha1.RecountAnnotation: recountTimestamp()},
 		}}
-		require.True(t, isYoung(usageQuota))
+		require.True(t, isRecent(usageQuota))
 		time.Sleep(chargedAge - time.Millisecond)
-		require.True(t, isYoung(usageQuota))
+		require.True(t, isRecent(usageQuota))
 		time.Sleep(time.Millisecond)
-		require.False(t, isYoung(usageQuota))
+		require.False(t, isRecent(usageQuota))
 	})
 }
