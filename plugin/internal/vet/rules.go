@@ -106,7 +106,7 @@ var rules = []rule{
 		"use at most 63 lower-case letters, digits and '-', with a letter or digit at both ends",
 	},
 	{
-		"name-reserved", "a directory or a ResourceQuota has a name that is reserved for Kubernetes or for nstpl",
+		"name-reserved", "a directory, a ResourceQuota or a ConfigMap has a name that is reserved for Kubernetes or for nstpl",
 		"choose another name",
 	},
 	{"name-unique", "two directories of a tree have the same name", "rename one of the two"},
