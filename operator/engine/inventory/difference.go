@@ -1,7 +1,6 @@
 package inventory
 
 import (
-	"encoding/json"
 	"maps"
 	"regexp"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/json"
 )
 
 // Field is the path of a field. The index of an item of a list is one of its elements, such as "0".

@@ -295,7 +295,8 @@ func (s *Store) Record(plan populate.Plan, result populate.Result) {
 		if outcome.Written != nil {
 			kind.wrote(plan.Namespace.Name, outcome.Written)
 		}
-		if outcome.Failure != nil && outcome.Failure.Unanswered() {
+		// An unknown object was not applied.
+		if outcome.Failure != nil && outcome.Failure.Unanswered() && outcome.Action != populate.Unknown {
 			kind.answerLost(plan.Namespace.Name, outcome.Name)
 		}
 	}
