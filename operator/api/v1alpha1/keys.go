@@ -21,8 +21,8 @@ const (
 	OptOutAnnotation = "policy/namespace-template-opt-out"
 
 	// CreatorAnnotation on a Namespace holds the name of the user who created it. It is an annotation because user
-	// names can contain characters that label values cannot. Admission sets it, and undoes changes except those of users
-	// with the verb VerbSetCreator.
+	// names can contain characters that label values cannot. Admission sets it, and undoes changes except those of
+	// users with the verb VerbSetCreator.
 	CreatorAnnotation = "authorization.k8s.io/creator"
 
 	// InitializingLabel set to "true" marks a Namespace that is being initialized. Webhooks select it, so that writes
@@ -92,8 +92,8 @@ const (
 	// ConfirmedCommitAnnotation on a PolicyRepository names a commit whose deletions of namespaces are confirmed.
 	ConfirmedCommitAnnotation = "policy.nstpl.dev/confirmed-commit"
 
-	// ConfirmedRollbackAnnotation on a PolicyRepository names a commit that may be applied although it is older than the
-	// one in force. It does not confirm the deletions of that commit.
+	// ConfirmedRollbackAnnotation on a PolicyRepository names a commit that may be applied although it is older than
+	// the one in force. It does not confirm the deletions of that commit.
 	ConfirmedRollbackAnnotation = "policy.nstpl.dev/confirmed-rollback"
 
 	// AdoptAnnotation set to "true" on a Namespace allows a tree of policies to take over the namespace although it
@@ -185,8 +185,8 @@ const (
 	VerbUse = "use"
 	// VerbOptOut on namespacetemplates allows a user to opt namespaces out and in.
 	VerbOptOut = "optout"
-	// VerbSetCreator on namespacetemplates allows a user to name another user as the creator of a namespace, who gets what
-	// templates give to creators.
+	// VerbSetCreator on namespacetemplates allows a user to name another user as the creator of a namespace, who gets
+	// what templates give to creators.
 	VerbSetCreator = "set-creator"
 	// VerbExempt on a NamespaceTemplate allows a user to exempt namespaces from it, or from its objects.
 	VerbExempt = "exempt"

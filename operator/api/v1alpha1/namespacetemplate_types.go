@@ -657,8 +657,8 @@ type NamespaceCounts struct {
 	// +optional
 	// +kubebuilder:default=0
 	Failed int32 `json:"failed"`
-	// drifted counts the namespaces with an object that was changed and that driftPolicy Report leaves as it is, or that
-	// another client changes again and again.
+	// drifted counts the namespaces with an object that was changed and that driftPolicy Report leaves as it is, or
+	// that another client changes again and again.
 	// +optional
 	// +kubebuilder:default=0
 	Drifted int32 `json:"drifted"`

@@ -128,8 +128,8 @@ type PolicyRepositorySpec struct {
 
 	// deletionLimit is how many namespaces one commit deletes without confirmation. If a commit declares fewer
 	// namespaces than that would leave, all its other changes are made, and the namespaces remain until someone
-	// confirms the commit with kubectl nstpl sync confirm, or a commit declares them again. Another limit does not change
-	// that.
+	// confirms the commit with kubectl nstpl sync confirm, or a commit declares them again. Another limit does not
+	// change that.
 	// +optional
 	DeletionLimit *DeletionLimit `json:"deletionLimit,omitempty"`
 }
@@ -273,8 +273,8 @@ type PolicyRepositoryStatus struct {
 	// +optional
 	PendingDeletions *PendingDeletions `json:"pendingDeletions,omitempty"`
 
-	// pendingRollback is a signed commit that is older than the one in force. It is not applied until someone confirms it.
-	// Only repositories with spec.git.verify have one.
+	// pendingRollback is a signed commit that is older than the one in force. It is not applied until someone confirms
+	// it. Only repositories with spec.git.verify have one.
 	// +optional
 	PendingRollback *PendingRollback `json:"pendingRollback,omitempty"`
 
@@ -294,8 +294,8 @@ type PolicyRepositoryStatus struct {
 	// +kubebuilder:validation:MaxItems=20
 	Failures []RepositoryFailure `json:"failures,omitempty"`
 
-	// contested are the first 20 objects that do not stay as the tree declares them, because another client changes them
-	// again and again, or admission when they are stored.
+	// contested are the first 20 objects that do not stay as the tree declares them, because another client changes
+	// them again and again, or admission when they are stored.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20

@@ -128,9 +128,9 @@ type SecurityContextConstraints struct {
 	UserNamespaceLevel UserNamespaceLevel `json:"userNamespaceLevel,omitempty"`
 
 	// podSecurityStandard also judges fields that OpenShift's constraints do not judge, as the Pod Security Standard of
-	// that name does: the host of probes and lifecycle hooks must be empty, the AppArmor profile must not be Unconfined,
-	// and procMount must be Default. Baseline allows every procMount with hostUsers: false, and Restricted does not. By
-	// default, these fields are not judged, as in OpenShift.
+	// that name does: the host of probes and lifecycle hooks must be empty, the AppArmor profile must not be
+	// Unconfined, and procMount must be Default. Baseline allows every procMount with hostUsers: false, and Restricted
+	// does not. By default, these fields are not judged, as in OpenShift.
 	// +optional
 	PodSecurityStandard PodSecurityStandard `json:"podSecurityStandard,omitempty"`
 

@@ -15,9 +15,9 @@ import (
 // maxExact is the greatest integer up to which float64 has all integers.
 const maxExact = 1 << 53
 
-// quotedIntegers has large integers pass through kustomize as strings: kustomize decodes the result of a JSON patch with
-// float64 for all numbers. The mark begins these strings. It is in no object and in no patch, so unquote recognizes them.
-// It is empty if there are no large integers.
+// quotedIntegers has large integers pass through kustomize as strings: kustomize decodes the result of a JSON patch
+// with float64 for all numbers. The mark begins these strings. It is in no object and in no patch, so unquote
+// recognizes them. It is empty if there are no large integers.
 type quotedIntegers struct{ mark string }
 
 func newQuotedIntegers(kustomization types.Kustomization, objects []*unstructured.Unstructured) quotedIntegers {
@@ -85,11 +85,7 @@ func hasLargeInteger(value any) bool {
 			}
 		}
 	case []any:
-		for _, item := range value {
-			if hasLargeInteger(item) {
-				return true
-			}
-		}
+		return slices.ContainsFunc(value, hasLargeInteger)
 	}
 	return isLarge(value)
 }

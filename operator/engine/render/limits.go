@@ -75,7 +75,8 @@ func checkAttributeLimits(object *unstructured.Unstructured, values Values) []Pr
 		for _, reason := range validation.IsValidLabelValue(labels[key]) {
 			problems = append(problems, Problem{
 				Rule: ruleSchema, Path: at,
-				Message: "is not a valid label value" + values.longNamespaceNote(object.GetLabels()[key]), Remedy: reason,
+				Message: "is not a valid label value" + values.longNamespaceNote(object.GetLabels()[key]),
+				Remedy:  reason,
 			})
 		}
 	}

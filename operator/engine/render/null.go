@@ -5,7 +5,8 @@ import (
 )
 
 // DropNulls removes the fields of an object that are null: the API server and kubectl take null for a missing field. In
-// custom resources null may be a value, so only their metadata and an empty status are changed. Items of lists are kept.
+// custom resources null may be a value, so only their metadata and an empty status are changed. Items of lists are
+// kept.
 func DropNulls(object map[string]any) {
 	apiVersion, _ := object["apiVersion"].(string)
 	if group, err := schema.ParseGroupVersion(apiVersion); err == nil && BuiltIn(group.Group) {

@@ -13,8 +13,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// overlayWarnings returns the patches and images of overlays that change no object: their names may be misspelled. If in
-// doubt, because another overlay may change what they select, it omits them.
+// overlayWarnings returns the patches and images of overlays that change no object: their names may be misspelled. If
+// in doubt, because another overlay may change what they select, it omits them.
 func overlayWarnings(template *v1alpha1.NamespaceTemplate, objects []*unstructured.Unstructured) []string {
 	var warnings []string
 	for i, overlay := range template.Spec.Overlays {
@@ -26,9 +26,8 @@ func overlayWarnings(template *v1alpha1.NamespaceTemplate, objects []*unstructur
 			}
 		}
 		for j, image := range overlay.Images {
-			if !patchesMention(template, image.Name) && !slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
-				return hasImage(o.Object, image.Name)
-			}) {
+			isUsed := func(o *unstructured.Unstructured) bool { return hasImage(o.Object, image.Name) }
+			if !patchesMention(template, image.Name) && !slices.ContainsFunc(objects, isUsed) {
 				warnings = append(warnings, fmt.Sprintf("%s.images[%d].name: no container of the template has the image %s, "+
 					"so the overlay changes no image: write the name without tag and digest", part, j, image.Name))
 			}

@@ -11,9 +11,9 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Warnings returns what a template declares that fails in some namespaces only: a name may be too long in namespaces with
-// long names, and two names with tokens may become equal. It also returns text
-// that resembles a token, and patches and images of overlays that change nothing.
+// Warnings returns what a template declares that fails in some namespaces only: a name may be too long in namespaces
+// with long names, and two names with tokens may become equal. It also returns text that resembles a token, and patches
+// and images of overlays that change nothing.
 func Warnings(template *v1alpha1.NamespaceTemplate) []string {
 	warnings := append(nearTokens(template), metadataWarnings(template)...)
 	var seen []identity
@@ -64,7 +64,8 @@ func valueWarnings(part Part, object *unstructured.Unstructured) []string {
 				"characters: the object is missing there, and they are not populated", part, id, path, length))
 		}
 	}
-	tooLong("metadata.name", longestFitting(id.name, func(name string) []string { return nameReasons(id.GroupKind, name) }))
+	reasons := func(name string) []string { return nameReasons(id.GroupKind, name) }
+	tooLong("metadata.name", longestFitting(id.name, reasons))
 	if containsValue(id.name) {
 		warnings = append(warnings,
 			fmt.Sprintf("%s: %s: labels and annotations may have values that are not valid in "+

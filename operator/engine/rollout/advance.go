@@ -33,8 +33,8 @@ type Member struct {
 	FailedBefore bool
 }
 
-// FailedBefore has the UIDs of the namespaces that failed before the newest revision reached them, and have failed since.
-// One that the revision mends does not let it break another.
+// FailedBefore has the UIDs of the namespaces that failed before the newest revision reached them, and have failed
+// since. One that the revision mends does not let it break another.
 type FailedBefore map[types.UID]struct{}
 
 // Update sets the FailedBefore of a member, and records what follows from its other fields. A process that starts knows

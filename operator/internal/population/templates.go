@@ -103,8 +103,8 @@ type Templates struct {
 	rolled map[string]state
 	// written has the templates whose status was written.
 	written watch.Written[*v1alpha1.NamespaceTemplate]
-	// failedBefore has, by template, the namespaces that failed before its newest revision reached them. It is guarded by
-	// failures.
+	// failedBefore has, by template, the namespaces that failed before its newest revision reached them. It is guarded
+	// by failures.
 	failures     sync.Mutex
 	failedBefore map[string]rollout.FailedBefore
 	// listing is held while the templates are listed, and latest is the latest list.

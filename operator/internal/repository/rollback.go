@@ -43,8 +43,8 @@ func rollbackOf(inForce, newest committed, repository string) *problem {
 	return &problem{
 		reason: reasonRollbackPending,
 		message: fmt.Sprintf("%s of %s is older than %s of %s, so it may be an undone change: confirm it with kubectl "+
-			"nstpl sync confirm %s %s", named(newest.commit), newest.at.UTC().Format(time.RFC3339), named(inForce.commit),
-			inForce.at.UTC().Format(time.RFC3339), repository, newest.commit),
+			"nstpl sync confirm %s %s", named(newest.commit), newest.at.UTC().Format(time.RFC3339),
+			named(inForce.commit), inForce.at.UTC().Format(time.RFC3339), repository, newest.commit),
 		rollback: &v1alpha1.PendingRollback{
 			Commit: newest.commit, Committed: metav1.NewTime(newest.at),
 			InForce: inForce.commit, InForceCommitted: metav1.NewTime(inForce.at),

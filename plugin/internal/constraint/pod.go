@@ -28,7 +28,8 @@ func (o *review) podOf(object *unstructured.Unstructured, template map[string]an
 		pod.Spec.ServiceAccountName = pod.Spec.DeprecatedServiceAccount
 	}
 	for _, claim := range workload.ClaimVolumes(object) {
-		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == claim.Name })
+		isOfClaim := func(v corev1.Volume) bool { return v.Name == claim.Name }
+		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, isOfClaim)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, claim)
 	}
 	return pod, nil

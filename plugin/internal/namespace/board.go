@@ -130,7 +130,8 @@ func (b *board) changes() []namespaceStatus {
 			continue
 		}
 		now := newNamespaceStatus(b.index, ns)
-		isShown := b.showsAll || len(now.Templates) > 0 || populate.PopulatedCondition(ns) != nil || now.needsAttention()
+		isShown := b.showsAll || len(now.Templates) > 0 || populate.PopulatedCondition(ns) != nil ||
+			now.needsAttention()
 		isShown = isShown && (now.needsAttention() || !b.onlyFailing)
 		if !isShown && !wasShown || wasShown && reflect.DeepEqual(before, now) {
 			continue

@@ -302,7 +302,8 @@ func resolveObject(c *cluster.Cluster, argument string, declared []populate.Obje
 }
 
 // checkDeclared returns an error if the template does not declare an object of the exemption for the namespace: the
-// name may be misspelt. With --force, and for a whole template, it prints a note instead: the template may be changed later.
+// name may be misspelt. With --force, and for a whole template, it prints a note instead: the template may be changed
+// later.
 func (o *exempt) checkDeclared(
 	namespace string, wanted *v1alpha1.TemplateExemption, declared []populate.ObjectID,
 ) error {

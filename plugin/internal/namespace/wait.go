@@ -225,7 +225,7 @@ func (w *waiter) interrupted(ctx context.Context, name string) error {
 		}
 		w.Note("namespace/%s was created, but it is unknown whether it is populated: %v: "+
 			"ask for the verbs get and watch on namespaces, or for a template that grants them", name, w.forbidden)
-		return nil //nolint:nilerr // the namespace was created, which is what the user asked for
+		return nil // the namespace was created, which is what the user asked for
 	}
 	w.noteMissing()
 	if w.latest != nil && isPopulated(w.latest) {

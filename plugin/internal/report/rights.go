@@ -33,8 +33,8 @@ func permissions() []permission {
 		{group, v1alpha1.NamespaceTemplates.Resource, []string{v1alpha1.VerbUse}, "use templates", false},
 		{group, v1alpha1.NamespaceTemplates.Resource, []string{v1alpha1.VerbOptOut}, "opt namespaces out", false},
 		{
-			group, v1alpha1.NamespaceTemplates.Resource, []string{v1alpha1.VerbSetCreator}, "set the creator of namespaces",
-			false,
+			group, v1alpha1.NamespaceTemplates.Resource, []string{v1alpha1.VerbSetCreator},
+			"set the creator of namespaces", false,
 		},
 		{group, v1alpha1.PolicySpaces.Resource, []string{v1alpha1.VerbUse}, "place namespaces in policy spaces", false},
 		{corev1.GroupName, "namespaces", []string{v1alpha1.VerbInitialize}, "write into held namespaces", true},

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// rewrittenField returns a declared field of which the stored object has another value or none, such as .spec.podSelector,
-// or "". It reports no field that may only be written in another way: quantities, durations, times, the order of lists,
-// items that others added to a list, and values that mean the same as none.
+// rewrittenField returns a declared field of which the stored object has another value or none, such as
+// .spec.podSelector, or "". It reports no field that may only be written in another way: quantities, durations, times,
+// the order of lists, items that others added to a list, and values that mean the same as none.
 func rewrittenField(declared, stored *unstructured.Unstructured) string {
 	object := declared.DeepCopy()
 	switch object.GroupVersionKind().GroupKind() {

@@ -64,8 +64,8 @@ func newConfirm(s cli.Session) *cobra.Command {
 			A commit needs this confirmation if it deletes more namespaces than spec.deletionLimit allows, or the last
 			namespace of the tree, or if an earlier one needed it. See "kubectl nstpl sync status" for these namespaces.
 
-			With spec.git.verify, a commit that is older than the one in force needs a confirmation as well, before anything
-			of it is applied. That does not confirm its deletions.
+			With spec.git.verify, a commit that is older than the one in force needs a confirmation as well, before
+			anything of it is applied. That does not confirm its deletions.
 
 			COMMIT is the hash of the commit, or at least its first 7 characters. For an artifact of Flux that is not
 			one commit as it is, COMMIT is the digest of the artifact, such as sha256:1a2b3c4. Another commit or
@@ -216,9 +216,11 @@ func (o *confirmation) patch(object *unstructured.Unstructured) (map[string]any,
 func decisionOf(repository *v1alpha1.PolicyRepository, commit string) (*decision, error) {
 	rollback := repository.Status.PendingRollback
 	isCurrent := repository.Status.ObservedGeneration >= repository.Generation
-	if isCurrent && rollback != nil && hashes.MatchString(rollback.Commit) && strings.HasPrefix(rollback.Commit, commit) {
+	if isCurrent && rollback != nil && hashes.MatchString(rollback.Commit) &&
+		strings.HasPrefix(rollback.Commit, commit) {
 		if repository.Annotations[v1alpha1.ConfirmedRollbackAnnotation] == rollback.Commit {
-			return nil, fmt.Errorf("%s of %s is already confirmed", output.Commit(rollback.Commit), quoted(repository.Name))
+			return nil, fmt.Errorf("%s of %s is already confirmed", output.Commit(rollback.Commit),
+				quoted(repository.Name))
 		}
 		return &decision{commit: rollback.Commit, rollback: rollback}, nil
 	}

@@ -17,8 +17,8 @@ type answer struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Allowed reports whether a request for the object would be allowed. It is nil if no request was tried.
 	Allowed *bool `json:"allowed,omitempty"`
-	// PodsAllowed reports whether the pods of a workload would be allowed. It is nil if that is unknown, or if the object
-	// has no pods.
+	// PodsAllowed reports whether the pods of a workload would be allowed. It is nil if that is unknown, or if the
+	// object has no pods.
 	PodsAllowed *bool  `json:"podsAllowed,omitempty"`
 	Summary     string `json:"summary"`
 	// Codes are those in the message, the outermost first.
@@ -85,8 +85,8 @@ func (a *answer) include(other answer) {
 	}
 }
 
-// includeDenial adds the facts of the denial of a pod that a controller creates. What the caller may use decides nothing
-// about such a pod.
+// includeDenial adds the facts of the denial of a pod that a controller creates. What the caller may use decides
+// nothing about such a pod.
 func (a *answer) includeDenial(denial answer) {
 	for _, f := range denial.Facts {
 		if f.Label != labelNow || !strings.HasPrefix(f.Text, "you may") {

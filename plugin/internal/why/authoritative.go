@@ -54,7 +54,8 @@ func (e *explainer) addDeletion(ctx context.Context, a *answer) {
 	}
 	var last *eventsv1.Event
 	for _, event := range events {
-		if strings.HasPrefix(event.Note, a.Subject+" ") && (last == nil || timeOfEvent(last).Before(timeOfEvent(event))) {
+		isLater := last == nil || timeOfEvent(last).Before(timeOfEvent(event))
+		if isLater && strings.HasPrefix(event.Note, a.Subject+" ") {
 			last = event
 		}
 	}

@@ -61,13 +61,13 @@ func (g grant) commands() string {
 	if len(g.names) == 1 {
 		role += "-" + g.names[0]
 	}
-	create := fmt.Sprintf("kubectl create clusterrole %s --verb=%s --resource=%s", role, g.verb, g.resource)
+	create := []string{fmt.Sprintf("kubectl create clusterrole %s --verb=%s --resource=%s", role, g.verb, g.resource)}
 	for _, name := range g.names {
-		create += " --resource-name=" + name
+		create = append(create, "--resource-name="+name)
 	}
 	subject := notInNames.ReplaceAllString(g.user, "-")
-	return fmt.Sprintf("%s\nkubectl create clusterrolebinding %s-%s --clusterrole=%s %s", create, role, subject, role,
-		subjectFlag(g.user))
+	return fmt.Sprintf("%s\nkubectl create clusterrolebinding %s-%s --clusterrole=%s %s",
+		strings.Join(create, " "), role, subject, role, subjectFlag(g.user))
 }
 
 // subjectFlag returns kubectl's flag for a user or a ServiceAccount.

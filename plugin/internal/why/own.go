@@ -82,7 +82,8 @@ func addConditions(a *answer, live *unstructured.Unstructured, now time.Time) {
 	for _, condition := range conditionsOf(live) {
 		isStalled := condition.Type == v1alpha1.ConditionStalled || condition.Type == v1alpha1.ConditionReconciling
 		if isStalled == (condition.Status == metav1.ConditionTrue) && condition.Message != "" {
-			a.add(labelState, fmt.Sprintf("%s is %s (%s) for %s: %s", condition.Type, condition.Status, condition.Reason,
+			a.add(labelState, fmt.Sprintf("%s is %s (%s) for %s: %s",
+				condition.Type, condition.Status, condition.Reason,
 				duration.HumanDuration(now.Sub(condition.LastTransitionTime.Time)), condition.Message))
 		}
 	}

@@ -39,7 +39,7 @@ func (e *explainer) tryPods(ctx context.Context, a *answer, object *unstructured
 	pod, err := podOf(object, template, e.namespace)
 	if err != nil {
 		a.add(labelState, fmt.Sprintf("its pods could not be tried, so it is unknown whether they are allowed: %v", err))
-		return nil //nolint:nilerr // the answer says it
+		return nil // the answer says it
 	}
 	by, err := e.creatorOfPods(ctx, object)
 	if err != nil {
@@ -143,7 +143,8 @@ func podOf(
 		return nil, err
 	}
 	for _, claim := range workload.ClaimVolumes(object) {
-		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == claim.Name })
+		isOfClaim := func(v corev1.Volume) bool { return v.Name == claim.Name }
+		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, isOfClaim)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, claim)
 	}
 	pod.APIVersion, pod.Kind = "v1", "Pod"
