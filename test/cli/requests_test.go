@@ -122,12 +122,12 @@ func TestRequests(t *testing.T) {
 	createScale(t, cluster, 3, 0, 10)
 	p := newProxy(t, cluster)
 	commands := map[string]int{
-		"status -A":    3, // templates, namespaces, exemptions
-		"status -l a=": 2,
+		"status -A":    4, // templates, namespaces, exemptions, the operator's Lease
+		"status -l a=": 3,
 		"tree":         5, // policy spaces, templates, namespaces, quotas, policy repositories
-		// Templates, namespaces and exemptions; config maps and roles, with and without the label; a dry run for each object.
-		"diff -A":                     3 + 4 + 6,
-		"diff -A -o json":             3 + 4 + 6,
+		// Templates, namespaces, exemptions and the Lease; config maps and roles, with and without the label; a dry run for each object.
+		"diff -A":                     4 + 4 + 6,
+		"diff -A -o json":             4 + 4 + 6,
 		"attributes -A":               4, // two kinds of rules, two of bindings
 		"__complete status s":         1,
 		"__complete preview scale-00": 1,

@@ -2,6 +2,7 @@ package why
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +36,10 @@ func explainOwn(a *answer, live *unstructured.Unstructured, now time.Time) bool 
 		summary = readiness(live)
 	}
 	a.Summary = a.where() + " " + summary
+	if tree := live.GetLabels()[v1alpha1.TreeLabel]; tree != "" {
+		a.add(labelDeclaredBy, "the files from which the tree "+tree+" is compiled")
+		a.add(labelRemedy, "Change the files of the tree, and apply them again.")
+	}
 	return true
 }
 
@@ -77,11 +82,14 @@ func readiness(live *unstructured.Unstructured) string {
 	return "is not in force as it is stored"
 }
 
+// badConditions are the types of conditions that say that something is wrong when they are True.
+var badConditions = []string{v1alpha1.ConditionStalled, v1alpha1.ConditionReconciling, v1alpha1.PolicySpaceExceeded}
+
 // addConditions adds the conditions of an object, except for those that hold as they are meant to.
 func addConditions(a *answer, live *unstructured.Unstructured, now time.Time) {
 	for _, condition := range conditionsOf(live) {
-		isStalled := condition.Type == v1alpha1.ConditionStalled || condition.Type == v1alpha1.ConditionReconciling
-		if isStalled == (condition.Status == metav1.ConditionTrue) && condition.Message != "" {
+		isBad := slices.Contains(badConditions, condition.Type)
+		if isBad == (condition.Status == metav1.ConditionTrue) && condition.Message != "" {
 			a.add(labelState, fmt.Sprintf("%s is %s (%s) for %s: %s",
 				condition.Type, condition.Status, condition.Reason,
 				duration.HumanDuration(now.Sub(condition.LastTransitionTime.Time)), condition.Message))
