@@ -156,7 +156,7 @@ func TestRequests(t *testing.T) {
 			require.Equal(t, whole[command], out)
 		}
 		out, requests := p.run(t, "status", "-l", "scale=true", "-o", "json", "--chunk-size=10")
-		require.Equal(t, 1+4+1, requests, out)
+		require.Equal(t, 1+4+2, requests, out)
 	})
 	t.Run("a list that expires between chunks is repeated", func(t *testing.T) {
 		p.expire = true
@@ -166,6 +166,7 @@ func TestRequests(t *testing.T) {
 			require.Equal(t, whole[command], out)
 		}
 		_, requests := p.run(t, "status", "-l", "scale=true", "-o", "json", "--chunk-size=10")
-		require.Equal(t, 1+3+1, requests, "the first chunk, the second one, which expired, all objects, and exemptions")
+		require.Equal(t, 1+3+2, requests,
+			"the first chunk, the second one, which expired, all objects, exemptions, and the Lease")
 	})
 }
