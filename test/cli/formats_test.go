@@ -48,6 +48,7 @@ var invocations = map[string][]string{
 	"sync status":     {"formats", ""},
 	"sync suspend":    {"formats"},
 	"top space":       {"formats", ""},
+	"transfer":        {"formats-a --to bob --dry-run=server"},
 	"tree":            {"", "formats"},
 	"version":         {""},
 	"vet":             {"-f changed.yaml", "REPOSITORY/manifests/samples/foo-corp"},
@@ -124,7 +125,7 @@ func TestFormats(t *testing.T) {
 
 // refused matches errors that say what is in the way of an answer, and not that a format failed.
 var refused = regexp.MustCompile(`(?m)^(Error from server|error: no differences found, but not everything|` +
-	`error: .*(you may|ask for|ask a cluster administrator|not found|is not paused|has no earlier revision|` +
+	`error: .*(you may|ask for|is paused and cannot be restarted|ask a cluster administrator|not found|is not paused|has no earlier revision|` +
 	`no SecurityContextConstraints found|has no violation|does not wait|not waiting|cannot be confirmed|nothing to confirm|` +
 	`is not suspended|is already|no namespaces wait|nstpl-sync has not seen))`)
 

@@ -189,7 +189,7 @@ func TestADeletionThatWaitsIsNotConfirmedByAccident(t *testing.T) {
 // A process that has just begun deletes nothing that waits for a confirmation, although a person has protected and
 // deleted the others meanwhile. The test is not parallel, because it restarts the nstpl-sync of all tests.
 func TestADeletionWaitsAcrossARestart(t *testing.T) {
-	x := newTree(t, "later")
+	x := newTree(t, "afterwards")
 	files := map[string]string{}
 	for _, name := range []string{"later-a", "later-b", "later-c", "later-left"} {
 		files[name+"/namespace.yaml"] = namespaceFile(name)

@@ -39,7 +39,7 @@ func Allowed(limit *v1alpha1.DeletionLimit, total int) int {
 // deleteNamespaces plans the deletion of namespaces that the tree created and no longer declares.
 func (p *Plan) deleteNamespaces(undeclared []*unstructured.Unstructured, state State, options Options) {
 	slices.SortFunc(undeclared, byName)
-	p.Deletions = decide(undeclared, state, options)
+	p.Deletions = decide(undeclared, p.createsNamespaces(), state, options)
 	for _, ns := range undeclared {
 		switch {
 		case isBeingDeleted(ns):
@@ -53,10 +53,17 @@ func (p *Plan) deleteNamespaces(undeclared []*unstructured.Unstructured, state S
 	}
 }
 
+// createsNamespaces reports whether the tree declares namespaces that do not exist yet.
+func (p *Plan) createsNamespaces() bool {
+	return slices.ContainsFunc(p.Applies, func(a Apply) bool {
+		return a.Live == nil && IDOf(a.Declared).GroupKind == namespaceKind
+	})
+}
+
 // decide decides about all undeclared namespaces. Those that are protected or being deleted count as well: a person who
 // protects or deletes one of several namespaces has not confirmed the deletion of the others. While some wait, all wait
-// about which nothing was decided before.
-func decide(undeclared []*unstructured.Unstructured, state State, options Options) Deletions {
+// about which nothing was decided before. The last namespace of the tree waits, unless the commit creates others.
+func decide(undeclared []*unstructured.Unstructured, createsOthers bool, state State, options Options) Deletions {
 	decided := Deletions{Waiting: map[types.UID]bool{}, Decided: map[types.UID]bool{}}
 	var asked, undecided []types.UID
 	for _, ns := range undeclared {
@@ -81,7 +88,8 @@ func decide(undeclared []*unstructured.Unstructured, state State, options Option
 			leaving++
 		}
 	}
-	needsConfirmation := len(asked) > 0 || len(undecided) > Allowed(options.Limit, total) || leaving == total
+	needsConfirmation := len(asked) > 0 || len(undecided) > Allowed(options.Limit, total) ||
+		leaving == total && !createsOthers
 	into := decided.Decided
 	if needsConfirmation && !options.Confirmed {
 		into = decided.Waiting

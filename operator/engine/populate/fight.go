@@ -8,12 +8,14 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // Postpone returns the plan without the corrections of objects that wait: these objects stay as other clients made them
 // for now.
-func (p Plan) Postpone(waits func(ObjectID) bool) Plan {
-	isPostponed := func(c Change) bool { return c.corrects() && waits(c.ID()) }
+func (p Plan) Postpone(waits func(Change) bool) Plan {
+	isPostponed := func(c Change) bool { return c.corrects() && waits(c) }
 	if !slices.ContainsFunc(p.Changes, isPostponed) {
 		return p
 	}
@@ -25,6 +27,15 @@ func (p Plan) Postpone(waits func(ObjectID) bool) Plan {
 	}
 	return p
 }
+
+// protects are the kinds of Kubernetes that grant rights or restrict what users do.
+var protects = []schema.GroupKind{
+	roleKind, bindingKind, {Group: "networking.k8s.io", Kind: "NetworkPolicy"}, {Kind: "ResourceQuota"},
+	{Kind: "LimitRange"},
+}
+
+// Protects reports whether a change deletes an object, or is of a kind that grants rights or restricts users.
+func (c Change) Protects() bool { return c.Deletes() || slices.Contains(protects, c.Kind.GroupKind()) }
 
 // corrects reports whether a change undoes what another client did to an object.
 func (c Change) corrects() bool {
@@ -39,9 +50,9 @@ func (o Outcome) Corrected() bool { return o.corrects() && o.Failure == nil }
 func Fought(change Change, by string, rarest time.Duration) Finding {
 	return Finding{
 		Object: change.ID(), Template: change.Template, Severity: Warning, Reason: FindingFought,
-		Message: fmt.Sprintf("%s%s, so it is corrected less and less often, down to every %d minutes: stop that client, "+
+		Message: fmt.Sprintf("%s%s, so it is corrected less and less often, down to every %s: stop that client, "+
 			"declare what it writes, or set driftPolicy: Report", messageFought,
-			cmp.Or(by, "another client"), int(rarest.Minutes())),
+			cmp.Or(by, "another client"), duration.HumanDuration(rarest)),
 	}
 }
 

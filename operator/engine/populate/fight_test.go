@@ -20,7 +20,7 @@ func TestOnlyCorrectionsArePostponed(t *testing.T) {
 		{Action: LeaveAlone, Kind: kind, Name: "reported", Template: "t", Drifted: true},
 		{Action: Create, Kind: kind, Name: "missing", Template: "t"},
 	}}
-	all := plan.Postpone(func(ObjectID) bool { return true })
+	all := plan.Postpone(func(Change) bool { return true })
 	var postponed []string
 	for _, change := range all.Changes {
 		if change.Postponed {
@@ -33,7 +33,7 @@ func TestOnlyCorrectionsArePostponed(t *testing.T) {
 	for _, finding := range Findings(all, Result{}) {
 		require.Equal(t, "reported", finding.Object.Name, "the finding about the fight says what is postponed")
 	}
-	none := plan.Postpone(func(ObjectID) bool { return false })
+	none := plan.Postpone(func(Change) bool { return false })
 	require.Equal(t, plan, none)
 }
 
@@ -47,7 +47,7 @@ func TestAFightIsReadBackFromTheCondition(t *testing.T) {
 	}
 	finding := Fought(change, change.ChangedBy(), 5*time.Minute)
 	require.Equal(t, "configmap/settings: is changed again and again by rival, so it is corrected less and less often, "+
-		"down to every 5 minutes: stop that client, declare what it writes, or set driftPolicy: Report", finding.String())
+		"down to every 5m: stop that client, declare what it writes, or set driftPolicy: Report", finding.String())
 	reported := ReportedFindings(&corev1.NamespaceCondition{
 		Status: corev1.ConditionTrue, Message: "1 object of t; " + finding.String(),
 	})
@@ -55,4 +55,18 @@ func TestAFightIsReadBackFromTheCondition(t *testing.T) {
 	require.Equal(t, FindingFought, reported[0].Reason)
 	require.Equal(t, "configmap/settings", reported[0].Object)
 	require.Contains(t, Fought(Change{}, "", time.Minute).Message, "by another client,")
+}
+
+// A user must not gain time by a fight over what restricts him, or over a grant.
+func TestProtects(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[schema.GroupKind]bool{
+		{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}: true,
+		{Group: "networking.k8s.io", Kind: "NetworkPolicy"}:       true,
+		{Kind: "ResourceQuota"}:                                   true,
+		{Kind: "ConfigMap"}:                                       false,
+	} {
+		require.Equal(t, want, Change{Action: Configure, Kind: kind.WithVersion("v1")}.Protects(), kind)
+		require.True(t, Change{Action: Prune, Kind: kind.WithVersion("v1")}.Protects(), kind)
+	}
 }

@@ -10,7 +10,7 @@ import (
 // twice as long, up to LastPause.
 const (
 	quickRounds = 20
-	firstPause  = time.Second
+	FirstPause  = time.Second
 	LastPause   = 5 * time.Minute
 	FightEnds   = 10 * time.Minute
 )
@@ -54,15 +54,15 @@ func (f *Fights[G, K]) Corrected(group G, object K, by string, now time.Time) {
 	objects[object] = Fight{by, rounds, now}
 }
 
-// Wait returns how long the next correction of an object waits, or zero.
-func (f *Fights[G, K]) Wait(group G, object K, now time.Time) time.Duration {
+// Wait returns how long the next correction of an object waits, or zero. It is at most longest after the latest one.
+func (f *Fights[G, K]) Wait(group G, object K, longest time.Duration, now time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	known := f.groups[group][object]
 	if known.isOver(now) {
 		return 0
 	}
-	return max(0, known.Last.Add(known.pause()).Sub(now))
+	return max(0, known.Last.Add(min(known.pause(), longest)).Sub(now))
 }
 
 // In returns the objects of a group that are fought over, until FightEnds after their latest correction.
@@ -110,7 +110,7 @@ func (f Fight) pause() time.Duration {
 	if f.Rounds < quickRounds {
 		return 0
 	}
-	pause := firstPause
+	pause := FirstPause
 	for range f.Rounds - quickRounds {
 		if pause *= 2; pause >= LastPause {
 			return LastPause

@@ -12,16 +12,16 @@ func TestCorrectionsOfAFightAreEverSlower(t *testing.T) {
 	now := time.Unix(0, 0)
 	for range quickRounds - 1 {
 		fights.Corrected("team", "object", "rival", now)
-		require.Zero(t, fights.Wait("team", "object", now))
+		require.Zero(t, fights.Wait("team", "object", LastPause, now))
 		require.Empty(t, fights.In("team", now))
 	}
 	var pauses []time.Duration
 	for range 11 {
 		fights.Corrected("team", "object", "rival", now)
-		wait := fights.Wait("team", "object", now)
+		wait := fights.Wait("team", "object", LastPause, now)
 		pauses = append(pauses, wait)
 		now = now.Add(wait)
-		require.Zero(t, fights.Wait("team", "object", now), "it is due")
+		require.Zero(t, fights.Wait("team", "object", LastPause, now), "it is due")
 	}
 	require.Equal(t, []time.Duration{
 		time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, 32 * time.Second,
@@ -30,8 +30,8 @@ func TestCorrectionsOfAFightAreEverSlower(t *testing.T) {
 	fight := fights.In("team", now)["object"]
 	require.Equal(t, "rival", fight.By)
 	require.Equal(t, quickRounds+10, fight.Rounds)
-	require.Zero(t, fights.Wait("team", "other", now))
-	require.Zero(t, fights.Wait("other", "object", now))
+	require.Zero(t, fights.Wait("team", "other", LastPause, now))
+	require.Zero(t, fights.Wait("other", "object", LastPause, now))
 }
 
 func TestAFightEnds(t *testing.T) {
@@ -44,7 +44,7 @@ func TestAFightEnds(t *testing.T) {
 	now = now.Add(FightEnds)
 	require.Empty(t, fights.In("team", now))
 	fights.Corrected("team", "object", "rival", now)
-	require.Zero(t, fights.Wait("team", "object", now), "it begins anew")
+	require.Zero(t, fights.Wait("team", "object", LastPause, now), "it begins anew")
 	fights.Corrected("other", "object", "rival", now.Add(2*FightEnds))
 	require.Len(t, fights.groups, 1, "what is over is forgotten")
 	fights.Forget("other")

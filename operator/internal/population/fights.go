@@ -15,9 +15,18 @@ type Fights = backoff.Fights[string, populate.ObjectID]
 // postpone returns a plan without the corrections of objects that are fought over, until they are due.
 func (r *Namespaces) postpone(plan populate.Plan) populate.Plan {
 	now := time.Now()
-	return plan.Postpone(func(id populate.ObjectID) bool {
-		return r.Fights.Wait(plan.Namespace.Name, id, now) > 0
+	return plan.Postpone(func(change populate.Change) bool {
+		return r.Fights.Wait(plan.Namespace.Name, change.ID(), longestPause(change), now) > 0
 	})
+}
+
+// longestPause returns how long the correction of an object that is fought over waits at most. A user of the namespace
+// could begin a fight to keep what the correction takes away.
+func longestPause(change populate.Change) time.Duration {
+	if change.Protects() {
+		return backoff.FirstPause
+	}
+	return backoff.LastPause
 }
 
 // fought records the corrections of a plan, and returns findings about the objects that are fought over. It queues the
@@ -40,8 +49,9 @@ func (r *Namespaces) fought(plan populate.Plan, result populate.Result) []popula
 		if !isFought {
 			continue
 		}
-		findings = append(findings, populate.Fought(change, fight.By, backoff.LastPause))
-		if wait := r.Fights.Wait(namespace, change.ID(), now); change.Postponed {
+		longest := longestPause(change)
+		findings = append(findings, populate.Fought(change, fight.By, longest))
+		if wait := r.Fights.Wait(namespace, change.ID(), longest, now); change.Postponed {
 			soonest = min(soonest, wait)
 		}
 		soonest = min(soonest, fight.Last.Add(backoff.FightEnds).Sub(now))

@@ -87,7 +87,7 @@ func (c *contests) postpone(repository types.UID, o *outcome, now time.Time) {
 		o.differed[declarationOf(change.Declared)] = true
 	}
 	o.Applies = slices.DeleteFunc(o.Applies, func(change inventory.Apply) bool {
-		wait := fights.Wait(repository, declarationOf(change.Declared), now)
+		wait := fights.Wait(repository, declarationOf(change.Declared), backoff.LastPause, now)
 		if wait > 0 {
 			o.due = min(cmp.Or(o.due, wait), wait)
 		}
