@@ -191,21 +191,21 @@ func TestADeletionThatWaitsIsNotConfirmedByAccident(t *testing.T) {
 func TestADeletionWaitsAcrossARestart(t *testing.T) {
 	x := newTree(t, "afterwards")
 	files := map[string]string{}
-	for _, name := range []string{"later-a", "later-b", "later-c", "later-left"} {
+	for _, name := range []string{"afterwards-a", "afterwards-b", "afterwards-c", "afterwards-left"} {
 		files[name+"/namespace.yaml"] = namespaceFile(name)
 	}
 	a := x.commit(files)
 	x.follow()
 	x.waitApplied(a)
-	fewer := x.commit(map[string]string{"later-left/namespace.yaml": namespaceFile("later-left")})
+	fewer := x.commit(map[string]string{"afterwards-left/namespace.yaml": namespaceFile("afterwards-left")})
 	x.waitReason("DeletionsPending", fewer)
 
 	require.NoError(t, cluster.sync.Kill())
-	require.NoError(t, cluster.client.Delete(t.Context(), namespace("later-b")))
-	require.NoError(t, cluster.client.Patch(t.Context(), namespace("later-a"), client.RawPatch(types.MergePatchType,
+	require.NoError(t, cluster.client.Delete(t.Context(), namespace("afterwards-b")))
+	require.NoError(t, cluster.client.Patch(t.Context(), namespace("afterwards-a"), client.RawPatch(types.MergePatchType,
 		[]byte(`{"metadata": {"annotations": {"`+v1alpha1.DeletionProtectionAnnotation+`": "true"}}}`))))
 	empty := x.commit(map[string]string{
-		"later-left/namespace.yaml": namespaceFile("later-left"), "README.md": "no policies",
+		"afterwards-left/namespace.yaml": namespaceFile("afterwards-left"), "README.md": "no policies",
 	})
 	var err error
 	cluster.sync, err = operator.StartSync(cluster.syncOptions)
@@ -213,13 +213,13 @@ func TestADeletionWaitsAcrossARestart(t *testing.T) {
 	require.NoError(t, cluster.sync.AwaitReady(t.Context()))
 	x.waitReason("DeletionsPending", empty)
 	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
-		assert.Equal(c, &v1alpha1.PendingDeletions{Commit: empty, Namespaces: []string{"later-c"}, Total: 1},
+		assert.Equal(c, &v1alpha1.PendingDeletions{Commit: empty, Namespaces: []string{"afterwards-c"}, Total: 1},
 			status.PendingDeletions)
 	})
-	x.mustExist(namespace("later-c"))
+	x.mustExist(namespace("afterwards-c"))
 	x.annotate(v1alpha1.ConfirmedCommitAnnotation, empty)
-	x.waitGone(namespace("later-c"))
-	x.mustExist(namespace("later-a"))
+	x.waitGone(namespace("afterwards-c"))
+	x.mustExist(namespace("afterwards-a"))
 	x.waitApplied(empty)
 }
 
