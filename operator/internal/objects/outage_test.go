@@ -2,6 +2,7 @@ package objects
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +20,7 @@ func TestObjectsAreUnknownWhileTheAPIServerRefusesToListThem(t *testing.T) {
 	forbidden := apierrors.NewForbidden(configMaps, "", errors.New("no rule"))
 	for name, c := range map[string]struct {
 		events  func(k *kind)
-		turned  int
+		turned  int32
 		unknown string
 	}{
 		"refused for long": {func(k *kind) {
@@ -58,14 +59,14 @@ func TestObjectsAreUnknownWhileTheAPIServerRefusesToListThem(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				turned := 0
+				var turned atomic.Int32
 				k := newKind(&meta.RESTMapping{
 					GroupVersionKind: configMap, Resource: configMaps.WithVersion("v1"),
-				}, options{turned: func() { turned++ }})
+				}, options{turned: func() { turned.Add(1) }})
 				require.NoError(t, k.Replace(nil, "1"))
 				c.events(k)
 				synctest.Wait()
-				require.Equal(t, c.turned, turned)
+				require.Equal(t, c.turned, turned.Load())
 				if c.unknown == "" {
 					require.NoError(t, k.listed())
 				} else {
