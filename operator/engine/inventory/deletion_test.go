@@ -159,3 +159,19 @@ func TestTheLastNamespaceWaitsAlsoWhenThereIsAnother(t *testing.T) {
 	s.create("after")
 	require.Equal(t, "waits: before; deleted:", s.without("before"))
 }
+
+// The only namespace of a tree is deleted without a confirmation if the commit creates another one, as when it is renamed.
+func TestTheLastNamespaceWaitsUnlessTheCommitCreatesAnother(t *testing.T) {
+	t.Parallel()
+	for declared, want := range map[string][]string{"": {"n00"}, "renamed": nil} {
+		s := &story{t: t, state: stateOf(nil), options: Options{Tree: "foo"}}
+		s.create("n00")
+		var tree []*unstructured.Unstructured
+		if declared != "" {
+			tree = append(tree, namespace(declared))
+		}
+		plan := NewPlan(declare(t, tree...), s.state, s.options)
+		require.Equal(t, want, plan.Waiting, declared)
+		require.Equal(t, want == nil, len(plan.Deletes) == 1, declared)
+	}
+}

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Postpone returns the plan without the corrections of objects that wait: these objects stay as other clients made them
-// for now.
+// Postpone returns the plan without the corrections of objects that wait. These objects stay as other clients made
+// them until a later plan.
 func (p Plan) Postpone(waits func(Change) bool) Plan {
 	isPostponed := func(c Change) bool { return c.corrects() && waits(c) }
 	if !slices.ContainsFunc(p.Changes, isPostponed) {

@@ -101,8 +101,8 @@ func (s Source) Guarded(ref render.SourceRef, rules func() (*attributes.Rules, e
 	if err != nil {
 		return SourceUnread(ref, fmt.Errorf("it is unknown which attributes are protected: %w", err))
 	}
-	nobody := func(v1alpha1.RoleReference) bool { return false }
-	for _, found := range known.Judge(attributes.Change{New: s.Content.Object}, nobody) {
+	holdsNone := func(v1alpha1.RoleReference) bool { return false }
+	for _, found := range known.Judge(attributes.Change{New: s.Content.Object}, holdsNone) {
 		return Source{Failure: &Failure{
 			Reason: ReasonSourceProtected, err: fmt.Errorf("the source %s cannot be copied: it has the %s in %s, which "+
 				"%s protects: remove it there, or declare the object in spec.templates, as a user with the role", ref,

@@ -44,7 +44,7 @@ func TestAFightEnds(t *testing.T) {
 	now = now.Add(FightEnds)
 	require.Empty(t, fights.In("team", now))
 	fights.Corrected("team", "object", "rival", now)
-	require.Zero(t, fights.Wait("team", "object", LastPause, now), "it begins anew")
+	require.Zero(t, fights.Wait("team", "object", LastPause, now), "a new fight begins")
 	fights.Corrected("other", "object", "rival", now.Add(2*FightEnds))
 	require.Len(t, fights.groups, 1, "what is over is forgotten")
 	fights.Forget("other")

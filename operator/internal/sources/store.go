@@ -162,7 +162,7 @@ func (s *Store) isKnown(of *source) bool {
 	return of.read.Content != nil
 }
 
-// Judge judges all sources anew after a change of the rules about protected attributes.
+// Judge judges all sources again after a change of the rules about protected attributes.
 func (s *Store) Judge() {
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.sources))

@@ -3,7 +3,6 @@ package constraint
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,11 +26,7 @@ func (o *review) podOf(object *unstructured.Unstructured, template map[string]an
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = pod.Spec.DeprecatedServiceAccount
 	}
-	for _, claim := range workload.ClaimVolumes(object) {
-		isOfClaim := func(v corev1.Volume) bool { return v.Name == claim.Name }
-		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, isOfClaim)
-		pod.Spec.Volumes = append(pod.Spec.Volumes, claim)
-	}
+	workload.AddClaims(&pod.Spec, object)
 	return pod, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -86,24 +87,16 @@ func (v view) pendingRollback() []string {
 
 // failures returns which objects could not be applied or deleted.
 func (v view) failures() []string {
-	failures := v.Status.Failures
-	if len(failures) == 0 {
-		return nil
-	}
-	count := output.Count(len(failures), "object")
-	if len(failures) == maxListed {
-		count = "at least " + count
-	}
-	lines := []string{fmt.Sprintf("%s: %s could not be applied or deleted:", v.title(), count)}
-	for _, failure := range failures {
-		lines = append(lines, fmt.Sprintf("  %s: %s", failure.Object, failure.Message))
-	}
-	return lines
+	return v.objects(v.Status.Failures, "%s could not be applied or deleted")
 }
 
 // contested returns which objects do not stay as the tree declares them.
 func (v view) contested() []string {
-	objects := v.Status.Contested
+	return v.objects(v.Status.Contested, "not as the tree declares: %s")
+}
+
+// objects returns a line with the number of objects in its text, and a line for each object.
+func (v view) objects(objects []v1alpha1.RepositoryFailure, text string) []string {
 	if len(objects) == 0 {
 		return nil
 	}
@@ -111,7 +104,7 @@ func (v view) contested() []string {
 	if len(objects) == maxListed {
 		count = "at least " + count
 	}
-	lines := []string{fmt.Sprintf("%s: not as the tree declares: %s:", v.title(), count)}
+	lines := []string{fmt.Sprintf("%s: "+text+":", v.title(), count)}
 	for _, object := range objects {
 		lines = append(lines, fmt.Sprintf("  %s: %s", object.Object, object.Message))
 	}

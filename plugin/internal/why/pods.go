@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -142,11 +141,7 @@ func podOf(
 	if err := json.Unmarshal(data, pod); err != nil {
 		return nil, err
 	}
-	for _, claim := range workload.ClaimVolumes(object) {
-		isOfClaim := func(v corev1.Volume) bool { return v.Name == claim.Name }
-		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, isOfClaim)
-		pod.Spec.Volumes = append(pod.Spec.Volumes, claim)
-	}
+	workload.AddClaims(&pod.Spec, object)
 	pod.APIVersion, pod.Kind = "v1", "Pod"
 	pod.Name, pod.GenerateName, pod.Namespace = "", object.GetName()+"-", namespace
 	if object.GetName() == "" {

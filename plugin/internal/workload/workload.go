@@ -2,6 +2,8 @@
 package workload
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,9 +24,18 @@ func PodTemplate(object *unstructured.Unstructured) map[string]any {
 	return nil
 }
 
-// ClaimVolumes returns the volumes that the controller of a StatefulSet adds to its first pod, for the claims that it
-// creates.
-func ClaimVolumes(object *unstructured.Unstructured) []corev1.Volume {
+// AddClaims adds the volumes that the controller of a StatefulSet adds to its first pod, in place of those with the same
+// names. It adds none for other workloads.
+func AddClaims(pod *corev1.PodSpec, object *unstructured.Unstructured) {
+	claims := claimVolumes(object)
+	pod.Volumes = slices.DeleteFunc(pod.Volumes, func(v corev1.Volume) bool {
+		return slices.ContainsFunc(claims, func(claim corev1.Volume) bool { return claim.Name == v.Name })
+	})
+	pod.Volumes = append(pod.Volumes, claims...)
+}
+
+// claimVolumes returns the volumes of the first pod of a StatefulSet for the claims that its controller creates.
+func claimVolumes(object *unstructured.Unstructured) []corev1.Volume {
 	if object.GetKind() != "StatefulSet" {
 		return nil
 	}
