@@ -160,7 +160,8 @@ func TestTheLastNamespaceWaitsAlsoWhenThereIsAnother(t *testing.T) {
 	require.Equal(t, "waits: before; deleted:", s.without("before"))
 }
 
-// The only namespace of a tree is deleted without a confirmation if the commit creates another one, as when it is renamed.
+// The only namespace of a tree is deleted without a confirmation if the commit creates another one, as when it is
+// renamed.
 func TestTheLastNamespaceWaitsUnlessTheCommitCreatesAnother(t *testing.T) {
 	t.Parallel()
 	for declared, want := range map[string][]string{"": {"n00"}, "renamed": nil} {

@@ -24,8 +24,8 @@ func PodTemplate(object *unstructured.Unstructured) map[string]any {
 	return nil
 }
 
-// AddClaims adds the volumes that the controller of a StatefulSet adds to its first pod, in place of those with the same
-// names. It adds none for other workloads.
+// AddClaims adds the volumes that the controller of a StatefulSet adds to its first pod, in place of those with the
+// same names. It adds none for other workloads.
 func AddClaims(pod *corev1.PodSpec, object *unstructured.Unstructured) {
 	claims := claimVolumes(object)
 	pod.Volumes = slices.DeleteFunc(pod.Volumes, func(v corev1.Volume) bool {
