@@ -263,7 +263,7 @@ var explanations = []Explanation{
 		Meaning: "The annotation policy.nstpl.dev/adopt lets a tree of policies delete objects in the namespace, so " +
 			"setting it requires the rights to delete them.",
 		DecidedBy:     byNamespacePolicy,
-		User:          askForNamedVerb,
+		User:          "Ask an administrator to set the annotation, or for the rights that the message names.",
 		Administrator: "Set the annotation yourself, or grant the rights.",
 	},
 	{

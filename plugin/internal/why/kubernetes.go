@@ -46,6 +46,10 @@ func (e *explainer) kubernetes(ctx context.Context, text string) (answer, error)
 			return a, nil
 		}
 	}
+	if a, isKnown := knownDenial(text); isKnown {
+		e.addOperator(ctx, &a)
+		return a, nil
+	}
 	return answer{}, errUnexplained
 }
 
@@ -118,7 +122,7 @@ func (e *explainer) addObject(ctx context.Context, a *answer, resource, name str
 
 func (e *explainer) limitRange(ctx context.Context, a *answer, match []string) {
 	a.Summary = "Kubernetes denies the request because of a LimitRange: " + match[1]
-	a.add(labelRemedy, "Change the requests and limits of the containers.")
+	a.add(labelRemedy, "Change the requests and limits that the message names.")
 	if e.cluster == nil {
 		return
 	}
@@ -155,7 +159,11 @@ func (e *explainer) podSecurity(ctx context.Context, a *answer, match []string) 
 func (e *explainer) noPermission(_ context.Context, a *answer, match []string) {
 	user, verb, resource, group, namespace := match[1], match[2], match[3], match[4], match[5]
 	where := "in the whole cluster"
-	check := fmt.Sprintf("kubectl auth can-i %s %s", verb, strings.TrimSuffix(resource+"."+group, "."))
+	kind, subresource, isSubresource := strings.Cut(resource, "/")
+	check := fmt.Sprintf("kubectl auth can-i %s %s", verb, strings.TrimSuffix(kind+"."+group, "."))
+	if isSubresource { // can-i takes what follows a slash for a name
+		check += " --subresource=" + subresource
+	}
 	if namespace != "" {
 		where = "in namespace " + namespace
 		check += " -n " + namespace
