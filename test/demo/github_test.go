@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -78,29 +79,64 @@ func TestIssueForms(t *testing.T) {
 	}
 }
 
-// The workflow runs what .ci/run runs, with the packages that CONTRIBUTING.md lists and no more permissions than reading.
+// workflow has the fields of GitHub's syntax for workflows that the tests look at.
+type workflow struct {
+	On          map[string]any    `json:"true"`
+	Permissions map[string]string `json:"permissions"`
+	Jobs        map[string]struct {
+		RunsOn      string            `json:"runs-on"`
+		Timeout     int               `json:"timeout-minutes"`
+		Permissions map[string]string `json:"permissions"`
+		Steps       []struct {
+			Uses string         `json:"uses"`
+			Run  string         `json:"run"`
+			With map[string]any `json:"with"`
+		} `json:"steps"`
+	} `json:"jobs"`
+}
+
+func readWorkflow(t *testing.T, path string) workflow {
+	t.Helper()
+	var w workflow
+	require.NoError(t, yaml.Unmarshal([]byte(read(t, path)), &w), path)
+	return w
+}
+
+// Workflows may only read, except for the job that publishes a release. What they run is valid bash, and names targets
+// of the Makefile.
+func TestWorkflows(t *testing.T) {
+	t.Parallel()
+	paths, err := filepath.Glob("../../.github/workflows/*.yml")
+	require.NoError(t, err)
+	require.Len(t, paths, 3)
+	makefile := read(t, "../../Makefile")
+	for _, path := range paths {
+		w := readWorkflow(t, path)
+		require.NotContains(t, w.On, "pull_request_target", path) // it would run the code of others with our permissions
+		require.Equal(t, map[string]string{"contents": "read"}, w.Permissions, path)
+		for name, job := range w.Jobs {
+			require.Equal(t, filepath.Base(path) == "release.yml" && name == "publish", len(job.Permissions) > 0, name)
+			require.NotEmpty(t, job.RunsOn, name)
+			require.Positive(t, job.Timeout, name)
+			for _, step := range job.Steps {
+				require.NotEqual(t, step.Uses == "", step.Run == "", name)
+				out, err := exec.CommandContext(t.Context(), "bash", "-n", "-c", step.Run).CombinedOutput()
+				require.NoError(t, err, "%s: %s: %s", path, name, out)
+				for _, target := range regexp.MustCompile(`(?m)^make (\S+)`).FindAllStringSubmatch(step.Run, -1) {
+					require.Contains(t, makefile, "\n"+target[1]+":", path)
+				}
+			}
+		}
+	}
+}
+
+// The workflow runs what .ci/run runs, with the packages that CONTRIBUTING.md lists.
 func TestWorkflow(t *testing.T) {
 	t.Parallel()
-	var workflow struct {
-		On          map[string]any    `json:"true"`
-		Permissions map[string]string `json:"permissions"`
-		Jobs        map[string]struct {
-			RunsOn  string `json:"runs-on"`
-			Timeout int    `json:"timeout-minutes"`
-			Steps   []struct {
-				Uses string         `json:"uses"`
-				Run  string         `json:"run"`
-				With map[string]any `json:"with"`
-			} `json:"steps"`
-		} `json:"jobs"`
-	}
-	require.NoError(t, yaml.Unmarshal([]byte(read(t, "../../.github/workflows/ci.yml")), &workflow))
-	require.Contains(t, workflow.On, "pull_request")
-	require.NotContains(t, workflow.On, "pull_request_target") // it would run the code of others with our permissions
-	require.Equal(t, map[string]string{"contents": "read"}, workflow.Permissions)
-	require.Len(t, workflow.Jobs, 1)
-	job := workflow.Jobs["test"]
-	require.NotEmpty(t, job.RunsOn)
+	ci := readWorkflow(t, "../../.github/workflows/ci.yml")
+	require.Contains(t, ci.On, "pull_request")
+	require.Len(t, ci.Jobs, 1)
+	job := ci.Jobs["test"]
 	require.Equal(t, 90, job.Timeout)
 	require.EqualValues(t, 0, job.Steps[0].With["fetch-depth"])
 	require.Equal(t, "go.mod", job.Steps[1].With["go-version-file"])
