@@ -135,6 +135,10 @@ type Allocation struct {
 	Repairs string
 }
 
+// ReasonPoolExhausted is the reason of the condition Ready of the constraints that take IDs from the namespace, while
+// there are none for some namespaces.
+const ReasonPoolExhausted = "UserIDsExhausted"
+
 // ErrPoolExhausted reports that every block is in use.
 var ErrPoolExhausted = errors.New("every block of user IDs is in use: start the operator with a larger --scc-uid-range")
 

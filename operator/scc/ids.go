@@ -11,9 +11,16 @@ import (
 
 // Missing reports that an object does not have an annotation yet that a constraint needs. Of is "namespace" or "service
 // account".
-type Missing struct{ Of, Key string }
+type Missing struct {
+	Of, Key string
+	// Why is why the operator cannot set the annotation, or nil if it is about to set it.
+	Why error
+}
 
 func (m *Missing) Error() string {
+	if m.Why != nil {
+		return fmt.Sprintf("the %s has no annotation %s: %v", m.Of, m.Key, m.Why)
+	}
 	return fmt.Sprintf("the %s has no annotation %s yet: wait until the operator sets it", m.Of, m.Key)
 }
 

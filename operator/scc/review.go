@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -141,6 +142,9 @@ func tryConstraint(request Request, constraint *v1alpha1.SecurityContextConstrai
 			if reasons := deniesRegardless(request, constraint); len(reasons) > 0 {
 				return nil, reasons, nil
 			}
+			if missing.Of == "namespace" && isPoolExhausted(constraint) {
+				missing.Why = ErrPoolExhausted
+			}
 		}
 		return nil, []Reason{{Constraint: constraint.Name, Message: fmt.Sprintf("it cannot be evaluated: %v", err)}},
 			missing
@@ -157,6 +161,12 @@ func tryConstraint(request Request, constraint *v1alpha1.SecurityContextConstrai
 		}}, nil
 	}
 	return pod, nil, nil
+}
+
+// isPoolExhausted reports whether there are no IDs for some namespaces, by the status of a constraint.
+func isPoolExhausted(constraint *v1alpha1.SecurityContextConstraints) bool {
+	ready := apimeta.FindStatusCondition(constraint.Status.Conditions, v1alpha1.ConditionReady)
+	return ready != nil && ready.Reason == ReasonPoolExhausted
 }
 
 // NeedsAllocation reports whether a constraint takes user IDs or an SELinux level from the namespace.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -550,6 +551,25 @@ func TestReviewSkipsConstraintsThatLackAnAnnotation(t *testing.T) {
 			require.Equal(t, test.missing, verdict.Missing.Key)
 		})
 	}
+}
+
+// A pod does not wait for user IDs of which the status of the constraint says that there are none.
+func TestReviewSaysThatThereAreNoUserIDs(t *testing.T) {
+	t.Parallel()
+	exhausted := scc.Defaulted(constraint(t, "c", restricted))
+	exhausted.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: scc.ReasonPoolExhausted,
+	}}
+	request := scc.Request{
+		Pod: spec(t, `{}`), Usable: everybody, Constraints: []*v1alpha1.SecurityContextConstraints{exhausted},
+	}
+	verdict := scc.Review(request)
+	require.False(t, verdict.Allowed())
+	require.ErrorIs(t, verdict.Missing.Why, scc.ErrPoolExhausted)
+	require.Equal(t, "constraint c: it cannot be evaluated: the namespace has no annotation policy.nstpl.dev/scc.uid-range: "+
+		"every block of user IDs is in use: start the operator with a larger --scc-uid-range", verdict.Reasons[0].String())
+	request.NamespaceAnnotations = allocated
+	require.Equal(t, "c", scc.Review(request).Constraint, "other namespaces have some")
 }
 
 // A pod that comes before its namespace's allocation is not admitted by what is laxer, and is by what comes before

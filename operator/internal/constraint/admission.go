@@ -185,7 +185,7 @@ func (a *Admission) validateConnect(ctx context.Context, request *webhook.Reques
 
 // review completes a scc.Request with the constraints, their users and the annotations of the namespace and the service
 // account of a pod, and decides it. It returns nil if there are no constraints. If a constraint needs what Allocations
-// or AccountIDs has not set yet, review waits for it.
+// or AccountIDs has not set yet, review waits for it, unless it is known that they cannot set it.
 func (a *Admission) review(
 	ctx context.Context, request *webhook.Request, pod *corev1.Pod, input scc.Request,
 ) (*scc.Verdict, error) {
@@ -220,7 +220,7 @@ func (a *Admission) review(
 		}
 		input.NamespaceAnnotations = ns.Annotations
 		verdict = scc.Review(input)
-		return verdict.Missing == nil, unread
+		return verdict.Missing == nil || verdict.Missing.Why != nil, unread
 	}
 	waiting, end := context.WithTimeout(ctx, allocationTimeout)
 	defer end()

@@ -117,9 +117,6 @@ func (r *Allocations) handler() handler.EventHandler {
 	}
 }
 
-// reasonExhausted is the reason of Events and conditions that say that every block is in use.
-const reasonExhausted = "UserIDsExhausted"
-
 // AllocationKeys are the annotations that a namespace is given together.
 var AllocationKeys = []string{
 	v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation,
@@ -155,7 +152,7 @@ func (r *Allocations) Reconcile(ctx context.Context, request reconcile.Request) 
 	}
 	given, err := r.Blocks.For(ctx, ns)
 	if errors.Is(err, scc.ErrPoolExhausted) {
-		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, reasonExhausted, "Allocate",
+		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, scc.ReasonPoolExhausted, "Allocate",
 			"the namespace is given no user IDs, so its pods that need some are denied: %s", err)
 	}
 	if err != nil || given == nil {

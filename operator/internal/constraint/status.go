@@ -158,7 +158,7 @@ func readiness(
 	case webhooksConfigured:
 	}
 	if isExhausted && scc.NeedsAllocation(scc.Defaulted(constraint)) {
-		return reporting.Failed, reasonExhausted, "pods in namespaces without user IDs are denied: " +
+		return reporting.Failed, scc.ReasonPoolExhausted, "pods in namespaces without user IDs are denied: " +
 			scc.ErrPoolExhausted.Error()
 	}
 	return reporting.Current, "InForce", "the operator admits pods by the constraint"
