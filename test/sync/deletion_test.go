@@ -402,7 +402,9 @@ func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 		assert.Equal(c, []string{
 			"policyspace.policy.nstpl.dev/others-existing: existed before the tree others-two: delete it, rename " +
 				"the declared object, or annotate it with policy.nstpl.dev/adopt=true, which has the tree change it",
-			"namespace/others-shared: belongs to the tree others-one: remove it from one of the two trees",
+			"namespace/others-shared: belongs to the tree others-one: rename the declared object, or hand the object over: " +
+				"remove it from the tree others-one, if there still is one, and run: " +
+				"kubectl label namespace/others-shared policy.nstpl.dev/tree=others-two --overwrite",
 		}, objects)
 		assert.Empty(c, status.Commits.Applied)
 	})
@@ -422,4 +424,12 @@ func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 	two.apply(files)
 	two.mustExist(existing)
 	one.mustExist(shared)
+	// The namespace is handed over once its tree is gone.
+	require.NoError(t, cluster.client.Delete(t.Context(), one.repository))
+	require.NoError(t, cluster.client.Patch(t.Context(), shared, client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata": {"labels": {"policy.nstpl.dev/tree": "others-two"}}}`))))
+	files["others-shared/namespace.yaml"] = namespaceFile("others-shared")
+	two.apply(files)
+	two.mustExist(shared)
+	require.Equal(t, "others-two", shared.Labels[v1alpha1.PolicySpaceLabel])
 }

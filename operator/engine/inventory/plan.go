@@ -162,7 +162,9 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 		switch tree := live.GetLabels()[v1alpha1.TreeLabel]; {
 		case tree != "" && tree != options.Tree:
 			p.Conflicts = append(p.Conflicts, Conflict{ID: id, Reason: fmt.Sprintf(
-				"belongs to the tree %s: remove it from one of the two trees", tree)})
+				"belongs to the tree %s: rename the declared object, or hand the object over: "+
+					"remove it from the tree %[1]s, if there still is one, and run: kubectl label %s %s=%s --overwrite", tree, id,
+				v1alpha1.TreeLabel, options.Tree)})
 			return
 		case id.GroupKind == namespaceKind && options.Adopt:
 			object = withAnnotation(object, v1alpha1.AdoptAnnotation, "true")

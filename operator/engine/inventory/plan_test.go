@@ -150,6 +150,12 @@ func edited(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return o
 }
 
+// ofBar returns why an object of the tree bar is not applied by the tree foo.
+func ofBar(object string) string {
+	return "belongs to the tree bar: rename the declared object, or hand the object over: remove it from the tree bar, " +
+		"if there still is one, and run: kubectl label " + object + " policy.nstpl.dev/tree=foo --overwrite"
+}
+
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	inForce := stored(t, "1", role("viewer", ofTree("foo"), withRules("a")))
@@ -234,8 +240,16 @@ func TestPlan(t *testing.T) {
 			state:    stateOf(nil, role("viewer", uid("1"), ofTree("bar")), namespace("n", uid("2"), ofTree("bar"))),
 			options:  Options{Adopt: true},
 			want: []string{
-				"xclusterrole.rbac.authorization.k8s.io/viewer belongs to the tree bar: remove it from one of the two trees",
-				"xnamespace/n belongs to the tree bar: remove it from one of the two trees",
+				"xclusterrole.rbac.authorization.k8s.io/viewer " + ofBar("clusterrole.rbac.authorization.k8s.io/viewer"),
+				"xnamespace/n " + ofBar("namespace/n"),
+			},
+		},
+		"an object of another tree that was handed over is applied": {
+			declared: []*unstructured.Unstructured{role("viewer"), space("s"), namespace("n")},
+			state: stateOf(nil, role("viewer", uid("1"), ofTree("foo")), space("s", uid("2"), ofTree("foo")),
+				namespace("n", uid("3"), ofTree("foo"), annotated(v1alpha1.InTreeAnnotation, "true"))),
+			want: []string{
+				"+clusterrole.rbac.authorization.k8s.io/viewer", "+policyspace.policy.nstpl.dev/s", "+namespace/n",
 			},
 		},
 		"a namespace that existed before is unmanaged, whatever its label": {
@@ -282,7 +296,7 @@ func TestPlan(t *testing.T) {
 				edited(stored(t, "2", template("edited", ofTree("foo")))), template("taken", uid("3"), ofTree("bar"))),
 			want: []string{
 				"+namespacetemplate.policy.nstpl.dev/edited",
-				"xnamespacetemplate.policy.nstpl.dev/taken belongs to the tree bar: remove it from one of the two trees",
+				"xnamespacetemplate.policy.nstpl.dev/taken " + ofBar("namespacetemplate.policy.nstpl.dev/taken"),
 			},
 		},
 		"namespaces stay where they are until all templates and policyspaces are applied": {
