@@ -92,6 +92,8 @@ type ExceededError struct {
 	Space string
 	// Requested is the usage with the change, Limit the limits that it exceeds, and Used the usage without the change.
 	Requested, Limit, Used corev1.ResourceList
+	// SharedWith are the policy spaces whose usage is counted, too.
+	SharedWith []v1alpha1.PolicySpaceShare
 }
 
 func (e *ExceededError) Error() string {
@@ -141,6 +143,7 @@ func Check(space *v1alpha1.PolicySpace, change Change) error {
 	hard := Hard(space)
 	exceeded := &ExceededError{
 		Space: space.Name, Requested: corev1.ResourceList{}, Limit: corev1.ResourceList{}, Used: corev1.ResourceList{},
+		SharedWith: space.Status.SharedWith,
 	}
 	uncounted := &UncountedError{Space: space.Name}
 	for _, name := range change.Adds() {

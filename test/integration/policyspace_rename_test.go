@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -143,12 +144,22 @@ func TestPolicySpaceQuotaIsEnforcedDuringRenames(t *testing.T) {
 	}
 }
 
-// Two policyspaces share their usage while namespaces move between them, and stop some time after that.
+// createOnce creates a pod as an administrator. It does not try again if it is asked to.
+func (s *testScope) createOnce(namespace string) error {
+	s.t.Helper()
+	pod := newPod("", "")
+	pod.GenerateName = "once-"
+	return s.impersonate(s.t, "admin", "system:masters").CoreV1().RESTClient().Post().Namespace(namespace).
+		Resource("pods").Body(pod).MaxRetries(0).Do(s.t.Context()).Error()
+}
+
+// Two policyspaces with the same limits share their usage while namespaces move between them. What exceeds a limit by
+// that is deferred, and allowed once the usage is no longer shared.
 func TestPolicySpacesShareUsageWhileNamespacesMove(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "", "pods", "3")
-	s.createSpace("b", "", "pods", "2", "services", "1")
+	s.createSpace("b", "", "pods", "3")
 	first, second := s.createNamespaceInSpace("first", "a"), s.createNamespaceInSpace("second", "a")
 	s.waitCounted(first, second)
 	for i, ns := range []string{first, second, second} {
@@ -156,7 +167,6 @@ func TestPolicySpacesShareUsageWhileNamespacesMove(t *testing.T) {
 	}
 	s.moveNamespace(first, "b")
 	s.waitInSpace(first, "b")
-	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(first, "more")), "b", "pods=4", "pods=2")
 	s.waitSpaceStatus("b", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.EqualValues(c, 1, status.Namespaces)
 		if assert.Len(c, status.SharedWith, 1) {
@@ -164,14 +174,86 @@ func TestPolicySpacesShareUsageWhileNamespacesMove(t *testing.T) {
 			assert.WithinDuration(c, time.Now(), status.SharedWith[0].Until.Time, time.Minute)
 		}
 	})
-	s.waitUsage("b", "pods: 1/2, services: 0/1")
+	for _, ns := range []string{first, second} {
+		err := s.createOnce(ns)
+		require.True(t, apierrors.IsTooManyRequests(err), "%v", err)
+		require.ErrorContains(t, err, "because namespaces move from one to the other: try again")
+		after, asked := apierrors.SuggestsClientDelay(err)
+		require.True(t, asked)
+		require.LessOrEqual(t, after, 3)
+	}
+	s.waitUsage("b", "pods: 1/3")
 	s.waitUsage("a", "pods: 2/3")
 	s.waitCounted(first, second)
 	require.NoError(t, s.createWithRetries(newPod(first, "more")))
 	require.NoError(t, s.createWithRetries(newPod(second, "more")))
+	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(second, "most")), "a", "pods=4", "pods=3")
 	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Empty(c, status.SharedWith)
 	})
+}
+
+// A namespace that moves for good uses the quota of its new policyspace, even if the old one is full.
+func TestPolicySpaceThatANamespaceLeftDeniesNothing(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	s.createSpace("old", "", "pods", "3")
+	leaving, staying := s.createNamespaceInSpace("leaving", "old"), s.createNamespaceInSpace("staying", "old")
+	s.waitCounted(leaving, staying)
+	for i, ns := range []string{leaving, staying, staying} {
+		require.NoError(t, s.createWithRetries(newPod(ns, fmt.Sprint("p", i))))
+	}
+	s.createSpace("new", "", "pods", "25")
+	s.moveNamespace(leaving, "new")
+	for i := range 24 {
+		require.NoError(t, s.createWithRetries(newPod(leaving, fmt.Sprint("more", i))))
+	}
+	s.waitUsage("old", "pods: 2/3")
+	require.NoError(t, s.createWithRetries(newPod(staying, "p3")), "the room of the namespace that left")
+	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(leaving, "most")), "new", "pods=26", "pods=25")
+	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(staying, "most")), "old", "pods=4", "pods=3")
+	s.waitSpaceStatus("new", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		assert.Empty(c, status.SharedWith)
+	})
+}
+
+// Whatever moves below a policyspace, and whichever policyspaces are created and deleted there, its quota holds.
+func TestPolicySpaceQuotaIsNotGainedByMoves(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	s.createSpace("root", "", "pods", "4")
+	s.createSpace("a", "root", "pods", "3")
+	s.createSpace("b", "root", "pods", "3")
+	s.createSpace("child", "a", "pods", "3")
+	namespaces := []string{s.createNamespaceInSpace("n0", "a"), s.createNamespaceInSpace("n1", "b"),
+		s.createNamespaceInSpace("n2", "child")}
+	s.waitCounted(namespaces...)
+	created, stop := churnPods(s, namespaces...)
+	moveAll := func(to string) {
+		for _, ns := range namespaces[:2] {
+			s.moveNamespace(ns, to)
+			s.waitInSpace(ns, to)
+		}
+	}
+	setParent := func(parent string) {
+		require.NoError(t, s.client.Patch(t.Context(), s.newSpace("child", ""),
+			mergePatch(fmt.Sprintf(`{"spec": {"parent": %q}}`, s.name(parent)))))
+		s.waitInSpace(namespaces[2], parent)
+	}
+	for range 2 { // back and forth
+		moveAll("b")
+		setParent("b")
+		s.delete(s.newSpace("a", ""))
+		moveAll("root")
+		s.createSpace("a", "root", "pods", "3")
+		moveAll("a")
+		setParent("a")
+		s.delete(s.newSpace("b", ""))
+		s.createSpace("b", "root", "pods", "3")
+	}
+	before := created.Load()
+	s.eventually(func(c *assert.CollectT) { assert.Greater(c, created.Load(), before+10) })
+	require.LessOrEqual(t, stop(), 4)
 }
 
 // After the root of a tree was renamed, the operator reports which objects of the old name remain, and a prune by both

@@ -2,7 +2,9 @@ package policyspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -85,7 +87,12 @@ func (q *QuotaAdmission) checkMoves(ctx context.Context, ns *corev1.Namespace) e
 		if err != nil {
 			return err
 		}
-		if space != nil && !countsUsageOf(space, replacement.Old) {
+		old, err := getSpace(ctx, q.cached, replacement.Old)
+		if err != nil {
+			return err
+		}
+		if space != nil && mayReplace(space, old, int(space.Status.Namespaces)) &&
+			shareIndex(space.Status, replacement.Old) < 0 {
 			return webhook.Defer(codes.QuotaUncounted,
 				fmt.Sprintf("namespace %s is moving to policyspace %s: try again in a moment", ns.Name, space.Name),
 				webhook.RetryAfter)
@@ -94,11 +101,30 @@ func (q *QuotaAdmission) checkMoves(ctx context.Context, ns *corev1.Namespace) e
 	return nil
 }
 
-// countsUsageOf reports whether a policy space counts the usage of another one that a namespace leaves for it, or does
-// not have to, because it has no quota or does not replace the other one.
-func countsUsageOf(space *v1alpha1.PolicySpace, other string) bool {
-	return !hasQuota(space) || !mayReplace(space, int(space.Status.Namespaces)) ||
-		shareIndex(space.Status, other) >= 0
+// passing returns a webhook.Deferred instead of an error that a limit is exceeded, if it is only as long as a namespace
+// moves: the limit is that of a policy space which the namespace of the request leaves, or which shares usage. Any other
+// error is returned as it is.
+func (q *QuotaAdmission) passing(ctx context.Context, namespace string, err error) error {
+	exceeded, isExceeded := errors.AsType[*quota.ExceededError](err)
+	if !isExceeded {
+		return err
+	}
+	if deferred := deferredByShare(exceeded); deferred != nil {
+		return deferred
+	}
+	ns, errRead := q.getNamespace(ctx, namespace)
+	if errRead != nil {
+		return errRead
+	}
+	entering, errRead := hierarchy.LineageOf(ns, func(name string) (*v1alpha1.PolicySpace, error) {
+		return getSpace(ctx, q.cached, name)
+	})
+	isPlacedNowhere := len(entering) == 0 && ns.Labels[v1alpha1.PolicySpaceLabel] != "" // it keeps what it has
+	if errRead != nil || isPlacedNowhere || slices.Contains(entering, exceeded.Space) {
+		return errors.Join(errRead, err)
+	}
+	return webhook.Defer(codes.QuotaExceeded, fmt.Sprintf("%s: namespace %s is leaving policyspace %q: try again in a moment",
+		exceeded.Error(), namespace, exceeded.Space), webhook.RetryAfter)
 }
 
 // checkRoom checks that all policy spaces have room for a change before usage is reserved in any of them. It reads a

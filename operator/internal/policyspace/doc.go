@@ -102,7 +102,9 @@
 //   - Between the write of the first limit on namespaces and the new webhook configuration, namespaces are created
 //     without a check. They count afterwards. The condition Ready is True once a probe has found the webhooks in force.
 //   - The namespaces of a renamed policy space move one by one. The old and the new policy space count the usage in
-//     both until 30 seconds after the last move.
+//     both until the old one is empty, or 30 seconds after a move. mayReplace tells a rename from another move. If it
+//     takes a move for a rename, requests are deferred for that time; if it takes a rename with other limits for a
+//     move, the old limits and the new ones hold at the same time.
 //
 // # Files
 //

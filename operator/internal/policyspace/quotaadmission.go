@@ -159,7 +159,7 @@ func (q *QuotaAdmission) Validate(ctx context.Context, request *webhook.Request)
 		err = q.reserveAll(ctx, spaces, change)
 	}
 	q.sequence.decided(request.Namespace, decisionOf(change, err))
-	return q.deny(request, err, true)
+	return q.deny(request, q.passing(ctx, request.Namespace, err), true)
 }
 
 // decisionOf returns the decision about a change, which is denied if err is not nil.

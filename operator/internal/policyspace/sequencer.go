@@ -83,14 +83,14 @@ func (s *Sequencer) Validate(ctx context.Context, request *webhook.Request) erro
 	created := schema.GroupResource{Group: request.Resource.Group, Resource: request.Resource.Resource}
 	spaces, err := s.waitCounted(ctx, request, created)
 	if err != nil {
-		return s.deny(request, err)
+		return s.deny(ctx, request, err)
 	}
 	if len(spaces) == 0 {
 		return nil
 	}
 	isSpacious, err := s.checkSpaces(ctx, spaces, created, isDryRun(request))
 	if err != nil {
-		return s.deny(request, err)
+		return s.deny(ctx, request, err)
 	}
 	if isSpacious || isDryRun(request) || !s.quota.sequence.acquire(ctx, request.Namespace) {
 		return nil
@@ -98,18 +98,18 @@ func (s *Sequencer) Validate(ctx context.Context, request *webhook.Request) erro
 	// The requests before this one may have used the remaining room.
 	if _, err := s.checkSpaces(ctx, spaces, created, false); err != nil {
 		s.quota.sequence.release(request.Namespace)
-		return s.deny(request, err)
+		return s.deny(ctx, request, err)
 	}
 	return nil
 }
 
 // deny is like QuotaAdmission.deny, but asks the client to try again if usage has not been counted yet: no
 // ResourceQuota is charged for the request.
-func (s *Sequencer) deny(request *webhook.Request, err error) error {
+func (s *Sequencer) deny(ctx context.Context, request *webhook.Request, err error) error {
 	if uncounted, ok := errors.AsType[*quota.UncountedError](err); ok {
 		return webhook.Defer(codes.QuotaUncounted, uncounted.Error(), webhook.RetryAfter)
 	}
-	return s.quota.deny(request, err, false)
+	return s.quota.deny(request, s.quota.passing(ctx, request.Namespace, err), false)
 }
 
 // checkSpaces reports whether policy spaces have room for all objects of a resource that may be created at the same

@@ -7,22 +7,28 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
 // When a policy space is renamed, its namespaces move one by one to the policy space with the new name. Meanwhile each
 // of the two contains only some of the namespaces, and a limit that both have could be used twice. Therefore a policy
-// space shares usage with the one that it replaces: the usage in either is counted in both.
+// space shares usage with the one that it replaces: the usage in either is counted in both. While they share usage,
+// requests beyond a limit are deferred and not denied, because the namespaces may just as well have moved for good.
 const (
 	// shareTime is how long two policy spaces share usage after a namespace moved between them.
 	shareTime = 30 * time.Second
+	// shareRetry is the longest time after which a request that was deferred is repeated: one side may be empty by then.
+	shareRetry = 3 * time.Second
 	// replacementAge is how long after its creation a policy space that has namespaces may still replace another one.
 	replacementAge = 2 * time.Minute
 )
@@ -52,21 +58,33 @@ func (r *Spaces) isShareDue(ctx context.Context, replacement hierarchy.Replaceme
 		return false, err
 	}
 	entered, err := getSpace(ctx, r.Client, replacement.New)
-	if err != nil || entered == nil || !hasQuota(old) && !hasQuota(entered) {
+	if err != nil || entered == nil {
 		return false, err
 	}
 	if i := shareIndex(entered.Status, replacement.Old); i >= 0 {
 		return time.Until(entered.Status.SharedWith[i].Until.Time) < shareTime/2, nil
 	}
-	return mayReplace(entered, len(r.Members.inside(entered.Name))), nil
+	return mayReplace(entered, old, len(r.Members.inside(entered.Name))), nil
 }
 
 func hasQuota(space *v1alpha1.PolicySpace) bool { return space != nil && len(quota.Objects(space)) > 0 }
 
-// mayReplace reports whether a policy space with so many namespaces may replace another one when a namespace moves
-// there: it is empty or new.
-func mayReplace(space *v1alpha1.PolicySpace, namespaces int) bool {
-	return namespaces == 0 || time.Since(space.CreationTimestamp.Time) < replacementAge
+// mayReplace reports whether a policy space with so many namespaces may be a new name of another one, from which a
+// namespace moves there. A new name is empty or young. The old policy space is deleted, or is nil because it does not
+// exist, or has the same limits, or both belong to trees: a tree deletes the old one after all namespaces have moved.
+// Otherwise the namespace moves for good, and each of the two counts its own namespaces only.
+func mayReplace(space, old *v1alpha1.PolicySpace, namespaces int) bool {
+	switch isYoung := time.Since(space.CreationTimestamp.Time) < replacementAge; {
+	case !hasQuota(space), namespaces > 0 && !isYoung:
+		return false
+	case old == nil, old.DeletionTimestamp != nil:
+		return true
+	case !hasQuota(old):
+		return false
+	case old.Labels[v1alpha1.TreeLabel] != "" && space.Labels[v1alpha1.TreeLabel] != "":
+		return true
+	}
+	return equality.Semantic.DeepEqual(quota.Objects(old), quota.Objects(space))
 }
 
 // shareBoth makes two policy spaces share usage. It reports whether they do.
@@ -150,11 +168,15 @@ func shareIndex(status v1alpha1.PolicySpaceStatus, with string) int {
 }
 
 // withoutEnded returns a copy of a policy space without the shares that have ended, and the time until the next one
-// ends: 0 if there is none.
-func withoutEnded(stored *v1alpha1.PolicySpace) (space *v1alpha1.PolicySpace, nextEnd time.Duration) {
+// ends: 0 if there is none. A share ends when one of the two policy spaces is empty, too: then the limit of the other
+// one counts all namespaces.
+func withoutEnded(
+	stored *v1alpha1.PolicySpace, isEmpty func(space string) bool,
+) (space *v1alpha1.PolicySpace, nextEnd time.Duration) {
 	var shares []v1alpha1.PolicySpaceShare
 	for _, share := range stored.Status.SharedWith {
-		if remaining := time.Until(share.Until.Time); remaining > 0 {
+		remaining := time.Until(share.Until.Time)
+		if remaining > 0 && !isEmpty(stored.Name) && !isEmpty(share.Name) {
 			shares = append(shares, share)
 			nextEnd = sooner(nextEnd, remaining)
 		}
@@ -162,6 +184,24 @@ func withoutEnded(stored *v1alpha1.PolicySpace) (space *v1alpha1.PolicySpace, ne
 	space = stored.DeepCopy()
 	space.Status.SharedWith = shares
 	return space, nextEnd
+}
+
+// isEmpty reports whether no namespace is in or below a policy space, or is about to move there.
+func (r *Spaces) isEmpty(space string) bool {
+	return len(r.Members.inside(space)) == 0 && len(r.entering(space)) == 0
+}
+
+// deferredByShare returns the deferral of a request that exceeds a limit of a policy space which shares usage, and nil if
+// it shares none. When the share ends, the request is allowed or denied by the usage in the policy space alone.
+func deferredByShare(exceeded *quota.ExceededError) *webhook.Deferred {
+	for _, share := range exceeded.SharedWith {
+		if left := time.Until(share.Until.Time); left > 0 {
+			return webhook.Defer(codes.QuotaExceeded, fmt.Sprintf("%s: until %s, usage in policyspace %q counts too, "+
+				"because namespaces move from one to the other: try again", exceeded.Error(),
+				share.Until.UTC().Format(time.RFC3339), share.Name), min(left+time.Second, shareRetry))
+		}
+	}
+	return nil
 }
 
 // sooner returns the shorter of two waits. A wait of 0 means that there is nothing to wait for.

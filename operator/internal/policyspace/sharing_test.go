@@ -1,6 +1,7 @@
 package policyspace
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/quota"
 )
 
 func TestWithoutEnded(t *testing.T) {
@@ -21,12 +23,18 @@ func TestWithoutEnded(t *testing.T) {
 		stored.Status.SharedWith = []v1alpha1.PolicySpaceShare{
 			share("ended", 0), share("later", 9*time.Second), share("next", 5*time.Second), share("past", -time.Second),
 		}
-		space, nextEnd := withoutEnded(stored)
+		full := func(string) bool { return false }
+		space, nextEnd := withoutEnded(stored, full)
 		require.Equal(t, []string{"", "later", "next"}, withShares(space))
 		require.Equal(t, 5*time.Second, nextEnd)
 		require.Len(t, stored.Status.SharedWith, 4, "the stored policy space is of a cache")
+		space, nextEnd = withoutEnded(stored, func(name string) bool { return name == "next" })
+		require.Equal(t, []string{"", "later"}, withShares(space), "the limit of the other one counts all namespaces")
+		require.Equal(t, 9*time.Second, nextEnd)
+		space, _ = withoutEnded(stored, func(name string) bool { return name == stored.Name })
+		require.Empty(t, space.Status.SharedWith)
 		time.Sleep(9 * time.Second)
-		space, nextEnd = withoutEnded(stored)
+		space, nextEnd = withoutEnded(stored, full)
 		require.Empty(t, space.Status.SharedWith)
 		require.Zero(t, nextEnd)
 	})
@@ -49,14 +57,69 @@ func TestWithShare(t *testing.T) {
 
 func TestMayReplace(t *testing.T) {
 	t.Parallel()
-	space := func(age time.Duration) *v1alpha1.PolicySpace {
-		return &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{
-			CreationTimestamp: metav1.NewTime(time.Now().Add(-age)),
-		}}
+	inTree := func(s *v1alpha1.PolicySpace) { s.Labels = map[string]string{v1alpha1.TreeLabel: "t"} }
+	withLimits := func(pairs ...string) func(*v1alpha1.PolicySpace) {
+		return func(s *v1alpha1.PolicySpace) { s.Spec.Quota.Hard = resourceList(pairs...) }
 	}
-	require.True(t, mayReplace(space(time.Hour), 0), "empty")
-	require.True(t, mayReplace(space(replacementAge/2), 3), "new")
-	require.False(t, mayReplace(space(2*replacementAge), 1))
+	none := func(*v1alpha1.PolicySpace) {}
+	deleted := func(s *v1alpha1.PolicySpace) { s.DeletionTimestamp = new(metav1.Now()) }
+	both := func(first, second func(*v1alpha1.PolicySpace)) func(*v1alpha1.PolicySpace) {
+		return func(s *v1alpha1.PolicySpace) { first(s); second(s) }
+	}
+	for name, test := range map[string]struct {
+		age        time.Duration
+		namespaces int
+		space, old func(*v1alpha1.PolicySpace)
+		want       bool
+	}{
+		"empty, and the limits are the same":       {time.Hour, 0, none, none, true},
+		"young, and the limits are the same":       {replacementAge / 2, 3, none, none, true},
+		"neither empty nor young":                  {2 * replacementAge, 1, none, none, false},
+		"the number of namespaces may differ":      {0, 0, withLimits("pods", "3", "count/namespaces", "2"), none, true},
+		"another limit":                            {0, 0, withLimits("pods", "4"), none, false},
+		"one more limit":                           {0, 0, withLimits("pods", "3", "services", "1"), none, false},
+		"another limit, both in a tree":            {0, 0, both(withLimits("pods", "4"), inTree), inTree, true},
+		"another limit, only the new in a tree":    {0, 0, both(withLimits("pods", "4"), inTree), none, false},
+		"another limit, the old one is deleted":    {0, 0, withLimits("pods", "4"), deleted, true},
+		"the old one does not exist":               {0, 0, none, nil, true},
+		"the old one does not exist, no limits":    {0, 0, withLimits(), nil, false},
+		"the new one limits nothing":               {0, 0, withLimits(), none, false},
+		"the old one limits nothing":               {0, 0, none, withLimits(), false},
+		"the old one limits only namespaces":       {0, 0, none, withLimits("count/namespaces", "3"), false},
+		"an old one in a tree that limits nothing": {0, 0, inTree, both(withLimits(), inTree), false},
+	} {
+		space, old := countedSpace(resourceList("pods", "3"), nil), countedSpace(resourceList("pods", "3"), nil)
+		space.CreationTimestamp = metav1.NewTime(time.Now().Add(-test.age))
+		test.space(space)
+		if test.old == nil {
+			old = nil
+		} else {
+			test.old(old)
+		}
+		require.Equal(t, test.want, mayReplace(space, old, test.namespaces), name)
+	}
+}
+
+// A request that exceeds a limit while usage is shared is repeated, until the share ends.
+func TestDeferredByShare(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		space := countedSpace(resourceList("pods", "3"), resourceList("pods", "3"))
+		space.Status.SharedWith = []v1alpha1.PolicySpaceShare{{
+			Name: "old", Until: metav1.NewTime(time.Now().Add(shareTime)),
+		}}
+		exceeded, isExceeded := errors.AsType[*quota.ExceededError](quota.Check(space, podsChange("n", "1", "2", "7")))
+		require.True(t, isExceeded)
+		deferred := deferredByShare(exceeded)
+		require.EqualError(t, deferred, `exceeded quota in policyspace "s", requested: pods=4, limit: pods=3, used: pods=3: `+
+			`until 2000-01-01T00:00:30Z, usage in policyspace "old" counts too, because namespaces move from one to the `+
+			`other: try again (nstpl:quota-exceeded)`)
+		require.Equal(t, shareRetry, deferred.After)
+		time.Sleep(shareTime - time.Second)
+		require.Equal(t, 2*time.Second, deferredByShare(exceeded).After)
+		time.Sleep(time.Second)
+		require.Nil(t, deferredByShare(exceeded))
+	})
 }
 
 func TestSooner(t *testing.T) {

@@ -34,7 +34,7 @@ const (
 // updateStatus writes the status of a policy space if it changes. The write fails if admission has reserved usage
 // since the policy space was read; then it is reconciled again.
 func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace) (reconcile.Result, error) {
-	space, nextEnd := withoutEnded(stored)
+	space, nextEnd := withoutEnded(stored, r.isEmpty)
 	counted, isKnown, err := r.countNamespaces(ctx, space)
 	if err != nil {
 		return reconcile.Result{}, err
