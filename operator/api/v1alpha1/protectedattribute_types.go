@@ -46,7 +46,6 @@ const (
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.attributeKind`
 // +kubebuilder:printcolumn:name="Attribute",type=string,JSONPath=`.attributeName`
-// +kubebuilder:printcolumn:name="Values",type=string,JSONPath=`.protectedValues`
 // +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.roleRef.name`
 // +kubebuilder:printcolumn:name="Enforced",type=string,JSONPath=`.status.conditions[?(@.type=="Enforced")].status`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
@@ -95,7 +94,6 @@ type ProtectedAttributeList struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.attributeKind`
 // +kubebuilder:printcolumn:name="Attribute",type=string,JSONPath=`.attributeName`
-// +kubebuilder:printcolumn:name="Values",type=string,JSONPath=`.protectedValues`
 // +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.roleRef.name`
 // +kubebuilder:printcolumn:name="Enforced",type=string,JSONPath=`.status.conditions[?(@.type=="Enforced")].status`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`

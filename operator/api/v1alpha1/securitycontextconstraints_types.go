@@ -37,7 +37,6 @@ import (
 // +kubebuilder:resource:scope=Cluster,shortName=scc,path=securitycontextconstraints,singular=securitycontextconstraints
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Priv",type=boolean,JSONPath=`.allowPrivilegedContainer`
-// +kubebuilder:printcolumn:name="Caps",type=string,JSONPath=`.allowedCapabilities`
 // +kubebuilder:printcolumn:name="SELinux",type=string,JSONPath=`.seLinuxContext.type`
 // +kubebuilder:printcolumn:name="RunAsUser",type=string,JSONPath=`.runAsUser.type`
 // +kubebuilder:printcolumn:name="FSGroup",type=string,JSONPath=`.fsGroup.type`
@@ -45,7 +44,6 @@ import (
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.priority`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="ReadOnlyRootFS",type=boolean,JSONPath=`.readOnlyRootFilesystem`,priority=1
-// +kubebuilder:printcolumn:name="Volumes",type=string,JSONPath=`.volumes`,priority=1
 // +kubebuilder:validation:XValidation:rule="!has(self.requiredDropCapabilities) || !has(self.defaultAddCapabilities) || !self.requiredDropCapabilities.exists(c, c in self.defaultAddCapabilities)",message="a capability can't be both required to be dropped and added by default",fieldPath=".requiredDropCapabilities"
 // +kubebuilder:validation:XValidation:rule="!has(self.requiredDropCapabilities) || !has(self.allowedCapabilities) || !self.requiredDropCapabilities.exists(c, c in self.allowedCapabilities || '*' in self.allowedCapabilities)",message="a capability can't be both required to be dropped and allowed, and with * all are allowed",fieldPath=".requiredDropCapabilities"
 // +kubebuilder:validation:XValidation:rule="!has(self.defaultAllowPrivilegeEscalation) || self.defaultAllowPrivilegeEscalation != true || !has(self.allowPrivilegeEscalation) || self.allowPrivilegeEscalation != false",message="the default can't be to allow what allowPrivilegeEscalation: false forbids",fieldPath=".defaultAllowPrivilegeEscalation"

@@ -7,6 +7,8 @@ package check
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -30,15 +32,16 @@ const exitFailures = 2
 
 type check struct {
 	cli.Session
-	pre    bool
-	output cli.FormatFlag
+	pre      bool
+	output   cli.FormatFlag
+	contexts cli.Contexts
 }
 
 // New returns the command `kubectl nstpl check`.
 func New(s cli.Session) *cobra.Command {
 	o := &check{Session: s}
 	cmd := &cobra.Command{
-		Use:   "check [--pre] [-o json|yaml]",
+		Use:   "check [--pre] [-o json|yaml] [--contexts=CONTEXT,...]",
 		Short: "Check the installation, or whether nstpl can be installed",
 		Long: templates.LongDesc(`
 			Check the installation: its objects, versions, webhooks and certificates, and the namespaces, templates and
@@ -49,6 +52,9 @@ func New(s cli.Session) *cobra.Command {
 			The command changes nothing. It creates some objects by server dry runs, to see what admission answers.
 			What you may not read is reported as unknown.
 
+			With --contexts, the command checks several clusters at once. A cluster that does not answer within ten
+			seconds, or within --request-timeout, is a note.
+
 			Include the output of -o yaml in reports of bugs. It contains the names of some namespaces and objects, and
 			messages of their conditions, but no contents of Secrets: read it before you publish it.
 
@@ -56,7 +62,7 @@ func New(s cli.Session) *cobra.Command {
 			 0
 			No check failed. There may be warnings, and checks whose result is unknown.
 			 1
-			The command failed, for example because the cluster cannot be reached.
+			The command failed, for example because a cluster cannot be reached, and no check failed.
 			 2
 			At least one check failed.`),
 		Example: templates.Examples(`
@@ -65,6 +71,9 @@ func New(s cli.Session) *cobra.Command {
 
 			# Check whether the cluster is ready for the manifests of this plugin's release
 			kubectl nstpl check --pre
+
+			# Check two clusters
+			kubectl nstpl check --contexts=test,production
 
 			# Print everything for the report of a bug
 			kubectl nstpl check -o yaml`),
@@ -75,38 +84,45 @@ func New(s cli.Session) *cobra.Command {
 			if err := o.output.Check(cmd); err != nil {
 				return err
 			}
+			if err := o.contexts.Check(cmd, s); err != nil {
+				return err
+			}
 			return o.run(cmd.Context())
 		},
 	}
 	cmd.Flags().BoolVar(&o.pre, "pre", false, "Check whether nstpl can be installed, also where it is installed.")
+	o.contexts.AddTo(cmd, s)
 	o.output.AddTo(cmd, "", "Output format", cli.FormatJSON, cli.FormatYAML)
 	return cmd
 }
 
 func (o *check) run(ctx context.Context) error {
-	c, err := o.Connect()
-	if err != nil {
+	read, failed := cli.Split(o.Session, cli.Ask(ctx, o.Session, o.contexts, o.check))
+	var reports []Report
+	isFailure := false
+	for _, r := range read {
+		if r.Value.Checked == beforeInstallation && !o.pre {
+			r.Note("nstpl is not installed in this cluster: these are the checks before an installation")
+		}
+		r.Value.Context = r.Context
+		reports, isFailure = append(reports, r.Value), isFailure || r.Value.Summary.Failures > 0
+	}
+	if len(reports) == 0 {
+		return failed
+	}
+	if err := o.print(reports); err != nil {
 		return err
 	}
-	report, err := o.check(ctx, c)
-	if err != nil {
-		return err
-	}
-	if report.Checked == beforeInstallation && !o.pre {
-		o.Note("nstpl is not installed in this cluster: these are the checks before an installation")
-	}
-	if err := o.print(report); err != nil {
-		return err
-	}
-	if report.Summary.Failures > 0 {
+	if isFailure {
 		return &cli.Exit{Code: exitFailures}
 	}
-	return nil
+	return failed
 }
 
 // check reads the facts and judges them.
-func (o *check) check(ctx context.Context, c *cluster.Cluster) (Report, error) {
-	defer o.Progress("checking the cluster")()
+func (o *check) check(ctx context.Context, in cli.Source) (Report, error) {
+	defer in.Progress("checking the cluster")()
+	c := in.Cluster
 	server, err := c.Server(ctx)
 	if err != nil {
 		return Report{}, err
@@ -173,25 +189,47 @@ func judgeAfter(a *after) []Result {
 	return append(append(results, checkOtherWebhooks(&a.common)...), checkTools(&a.common)...)
 }
 
-// print writes the report in the format of the flag.
-func (o *check) print(report Report) error {
+// print writes reports in the format of the flag.
+func (o *check) print(reports []Report) error {
+	var list any = reports[0]
+	if len(o.contexts) > 0 {
+		list = output.NewList("CheckReportList", reports)
+	}
 	switch o.output.Format {
 	case cli.FormatJSON:
-		return output.JSON(o.Out, report)
+		return output.JSON(o.Out, list)
 	case cli.FormatYAML:
-		return output.YAMLStream(o.Out, []Report{report})
+		return output.YAMLStream(o.Out, []any{list})
 	}
-	words := wordsFor(o.Out)
-	for i := range report.Results {
-		r := &report.Results[i]
-		mark := words[r.Status]
-		output.Line(o.Out, "%s  %s", mark, r.Message)
-		if r.Remedy != "" && isLastOf(report.Results, i) {
-			output.Line(o.Out, "%*s  %s", len([]rune(mark)), "", r.Remedy)
+	width := 0
+	for i := range reports {
+		width = max(width, len(reports[i].Context))
+	}
+	for i := range reports {
+		reports[i].printText(o.Out, width)
+	}
+	for i := range reports {
+		r := &reports[i]
+		output.Line(o.Out, "%s%s: %s", cli.Prefix(r.Context), r.conclusion(), r.Summary)
+	}
+	return nil
+}
+
+// printText writes a line for each result, and one for each remedy. With --contexts, each line of a result begins with
+// the context, in a column of the given width.
+func (r *Report) printText(w io.Writer, width int) {
+	words, column := wordsFor(w), ""
+	if width > 0 {
+		column = fmt.Sprintf("%-*s  ", width, r.Context)
+	}
+	for i := range r.Results {
+		result := &r.Results[i]
+		mark := words[result.Status]
+		output.Line(w, "%s%s  %s", column, mark, result.Message)
+		if result.Remedy != "" && isLastOf(r.Results, i) {
+			output.Line(w, "%*s  %s", len([]rune(column+mark)), "", result.Remedy)
 		}
 	}
-	output.Line(o.Out, "%s: %s", report.conclusion(), report.Summary)
-	return nil
 }
 
 // isLastOf reports whether the next result has another remedy. Several results with one cause have the same remedy.

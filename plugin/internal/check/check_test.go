@@ -18,7 +18,7 @@ func printed(t *testing.T, format, checked string, results ...Result) string {
 	o := &check{Session: cli.NewSession(streams), output: cli.FormatFlag{Format: format}}
 	report := newReport(results)
 	report.Checked, report.Time = checked, metav1.NewTime(now)
-	require.NoError(t, o.print(report))
+	require.NoError(t, o.print([]Report{report}))
 	require.Empty(t, errOut.String())
 	return out.String()
 }
@@ -53,4 +53,32 @@ the installation has problems: 1 OK, 1 warning, 2 failures, 1 unknown
 	require.Equal(t, Summary{Warnings: 1}, report.Summary)
 	require.Equal(t, []Result{{Check: "x", Status: Warning, Message: "a", Remedy: "b", Object: "namespace/a"}}, report.Results)
 	require.Contains(t, printed(t, cli.FormatYAML, afterInstallation), "results: []\n")
+}
+
+// Each line of several clusters names its cluster, also in JSON.
+func TestOutputOfSeveralClusters(t *testing.T) {
+	t.Parallel()
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	o := &check{Session: cli.NewSession(streams), contexts: cli.Contexts{"test", "production"}}
+	good := newReport([]Result{{Status: OK, Message: "a"}})
+	bad := newReport([]Result{{Status: OK, Message: "a"}, {Status: Failure, Message: "b", Remedy: "c"}})
+	good.Context, good.Checked, bad.Context, bad.Checked = "test", afterInstallation, "production", afterInstallation
+	require.NoError(t, o.print([]Report{good, bad}))
+	require.Equal(t, `test        OK       a
+production  OK       a
+production  FAILURE  b
+                     c
+context "test": the installation is in order: 1 OK
+context "production": the installation has problems: 1 OK, 1 failure
+`, out.String())
+	out.Reset()
+	o.output.Format = cli.FormatJSON
+	require.NoError(t, o.print([]Report{good, bad}))
+	var list struct {
+		Kind  string
+		Items []Report
+	}
+	require.NoError(t, json.Unmarshal(out.Bytes(), &list))
+	require.Equal(t, "CheckReportList", list.Kind)
+	require.Equal(t, "production", list.Items[1].Context)
 }

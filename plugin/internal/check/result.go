@@ -37,6 +37,8 @@ type Result struct {
 // Report is what the command prints as JSON and YAML.
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
+	// Context is that of the kubeconfig, or empty without --contexts.
+	Context string `json:"context,omitempty"`
 	// Time is on the clock of the API server.
 	Time metav1.Time `json:"time"`
 	// Checked is before or after: whether the checks are those before an installation or those of an installation.

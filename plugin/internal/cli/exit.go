@@ -18,8 +18,13 @@ func (e *Exit) Error() string {
 	return e.Err.Error()
 }
 
-// Failed returns an Exit with the code ExitFailed, which prints err.
-func Failed(err error) error { return &Exit{Code: ExitFailed, Err: err} }
+// Failed returns an Exit with the code ExitFailed, which prints err. An Exit without a message keeps none.
+func Failed(err error) error {
+	if exit, is := err.(*Exit); is && exit.Err == nil {
+		return &Exit{Code: ExitFailed}
+	}
+	return &Exit{Code: ExitFailed, Err: err}
+}
 
 // Unwrap returns Err.
 func (e *Exit) Unwrap() error { return e.Err }

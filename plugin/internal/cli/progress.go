@@ -9,9 +9,9 @@ import (
 )
 
 // Progress shows a text on standard error from one second after the call until the caller calls done. It shows nothing
-// if standard error is not a terminal.
+// if standard error is not a terminal, or for one of several clusters, which are read at the same time.
 func (s Session) Progress(text string) (done func()) {
-	if !printers.IsTerminal(s.ErrOut) {
+	if s.context != "" || !printers.IsTerminal(s.ErrOut) {
 		return func() {}
 	}
 	stop, stopped := make(chan struct{}), make(chan struct{})

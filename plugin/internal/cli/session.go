@@ -10,6 +10,8 @@
 package cli
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -33,6 +35,8 @@ type Session struct {
 
 	// chunkSize is the value of the flag --chunk-size.
 	chunkSize *int64
+	// context is one of those of --contexts, or empty.
+	context string
 }
 
 // NewSession returns a session with the default value of every flag. Warnings of the API server go to standard error.
@@ -53,7 +57,8 @@ func NewSession(streams genericiooptions.IOStreams) Session {
 	return s
 }
 
-// ForContext returns a session for another context of the kubeconfig. All other flags keep their values.
+// ForContext returns a session for one of several contexts of the kubeconfig. All other flags keep their values. Its
+// notes begin with the context.
 func (s Session) ForContext(name string) Session {
 	flags, own := genericclioptions.NewConfigFlags(true).WithDiscoveryQPS(-1), s.Config
 	flags.Context = &name
@@ -66,7 +71,7 @@ func (s Session) ForContext(name string) Session {
 	flags.ImpersonateGroup, flags.ImpersonateUserExtra = own.ImpersonateGroup, own.ImpersonateUserExtra
 	flags.Timeout, flags.DisableCompression, flags.ProxyURL = own.Timeout, own.DisableCompression, own.ProxyURL
 	flags.WrapConfigFn = own.WrapConfigFn
-	s.Config = flags
+	s.Config, s.context = flags, name
 	return s
 }
 
@@ -141,5 +146,5 @@ func (s Session) Namespace() (name string, explicit bool, err error) {
 
 // Note prints one sentence about the result to standard error.
 func (s Session) Note(format string, args ...any) {
-	output.Note(s.ErrOut, format, args...)
+	output.Note(s.ErrOut, "%s", Prefix(s.context)+fmt.Sprintf(format, args...))
 }

@@ -55,6 +55,7 @@ type diff struct {
 	output     cli.ListFlags
 	verify     bool
 	full       bool
+	contexts   cli.Contexts
 }
 
 // New returns the command `kubectl nstpl diff`.
@@ -63,7 +64,7 @@ func New(s cli.Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "diff [NAMESPACE... | -A | -l SELECTOR | --tree DIR] [--template TEMPLATE] [-f FILE]... [-R] [-k DIR] " +
 			"[--delete TEMPLATE]... [--disable TEMPLATE]... [--verify] [--full] " +
-			"[-o table|name|json|yaml|...]",
+			"[-o table|name|json|yaml|...] [--contexts=CONTEXT,...]",
 		Short: "Show the differences between objects and their templates",
 		Long: templates.LongDesc(`
 			Show how the objects in namespaces differ from what templates declare. The differences are the objects
@@ -99,6 +100,10 @@ func New(s cli.Session) *cobra.Command {
 			manipulated. It reads every populated object and sends a dry run for it. If you may not patch an
 			object, it compares the contents as far as possible without a dry run.
 
+			With --contexts, the command compares several clusters at once, and prints one table of their differences
+			instead of a unified diff. A cluster that does not answer within ten seconds, or within
+			--request-timeout, is a note.
+
 			Fields that no template declares are ignored. The values of Secrets are masked. The command runs the
 			program diff, or the program in KUBECTL_EXTERNAL_DIFF, as "kubectl diff" does. Standard error has the
 			reasons for the differences.
@@ -124,7 +129,7 @@ func New(s cli.Session) *cobra.Command {
 			Differences were found.
 			 2
 			The command failed, or it found no differences but could not compare everything, such as a namespace
-			that you named and that is not populated.`),
+			that you named and that is not populated. With --contexts, also if a cluster could not be read.`),
 		Example: templates.Examples(`
 			# Show the differences in the current namespace
 			kubectl nstpl diff
@@ -134,6 +139,9 @@ func New(s cli.Session) *cobra.Command {
 
 			# Report the drift in all namespaces without relying on managedFields
 			kubectl nstpl diff -A --verify -o table
+
+			# Report the drift in two clusters
+			kubectl nstpl diff -A --contexts=test,production
 
 			# Show what applying a changed template would do in all namespaces
 			kubectl nstpl diff -f template.yaml
@@ -176,6 +184,7 @@ func New(s cli.Session) *cobra.Command {
 	flags.StringArrayVar(&d.disabled, "disable", nil, "Show what would change if you disabled this template.")
 	flags.BoolVar(&d.full, "full", false,
 		"Show every namespace in full, also if several namespaces have the same change, and all that is not compared.")
+	d.contexts.AddTo(cmd, s)
 	s.AddChunkSizeFlag(cmd)
 	d.output.AddTo(cmd, cli.ListOptions{Names: true, Formats: []string{cli.FormatTable}})
 	cmd.Flag("output").Usage = "Output format, instead of a unified diff." +
@@ -195,14 +204,17 @@ func (d *diff) check(cmd *cobra.Command) error {
 	}
 	switch {
 	case d.tree != "" && (!d.namespaces.IsEmpty() || d.template != "" || !d.files.IsEmpty() || d.verify || d.full ||
-		d.removes()):
+		d.removes() || len(d.contexts) > 0):
 		return cli.UsageError(cmd, errors.New("--tree cannot be combined with namespaces, -A, -l, --template, "+
-			"--delete, --disable, --verify, --full, -f or -k"))
+			"--delete, --disable, --verify, --full, --contexts, -f or -k"))
 	case d.removes() && (d.template != "" || d.verify):
 		return cli.UsageError(cmd,
 			errors.New("--delete and --disable cannot be combined with --template or --verify"))
 	}
-	return d.namespaces.Check(cmd)
+	if len(d.contexts) > 0 && d.output.Format == "" {
+		d.output.Format = cli.FormatTable
+	}
+	return errors.Join(d.contexts.Check(cmd, d.Session), d.namespaces.Check(cmd))
 }
 
 // run compares namespaces with templates. It returns an error if there are no differences, but not everything could be
@@ -211,27 +223,43 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 	if err := d.setDefaultScope(); err != nil {
 		return false, err
 	}
-	c, err := d.Connect()
-	if err != nil {
-		return false, err
+	replies := cli.Ask(ctx, d.Session, d.contexts, func(ctx context.Context, in cli.Source) (*report, error) {
+		one := *d
+		one.Session = in.Session
+		return one.report(ctx, in.Cluster)
+	})
+	read, failed := cli.Split(d.Session, replies)
+	all := merge(replies)
+	if all == nil {
+		return false, failed
 	}
-	compared, report, err := d.compare(ctx, c)
-	if isForbiddenTemplates(err) {
-		return d.runRecorded(ctx, c, err)
+	if err := d.write(ctx, replies[0].Cluster, all); err != nil {
+		failed = errors.Join(failed, err)
 	}
-	if err != nil {
-		return false, err
+	if failed != nil {
+		return false, failed
 	}
-	err = d.resolve(ctx, c, compared, report)
-	if err := errors.Join(err, d.write(ctx, c, report)); err != nil {
-		return false, err
+	for _, r := range read {
+		r.NoteMissingOperator(ctx, r.Cluster, notCorrected)
 	}
-	d.NoteMissingOperator(ctx, c, notCorrected)
-	different = report.Summary.DifferentObjects > 0
-	if !different && (!report.isComplete() || d.namespaces.HasNames() && len(report.NotPopulated) > 0) {
+	different = all.Summary.DifferentObjects > 0
+	isComplete := all.isRecorded || len(all.Unknown) == 0
+	if !different && (!isComplete || d.namespaces.HasNames() && len(all.NotPopulated) > 0) {
 		return false, errIncomplete
 	}
 	return different, nil
+}
+
+// report returns the report on a cluster. With an error, it is nil or has what could be compared.
+func (d *diff) report(ctx context.Context, c *cluster.Cluster) (*report, error) {
+	compared, report, err := d.compare(ctx, c)
+	if isForbiddenTemplates(err) {
+		return d.readRecorded(ctx, c, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return report, d.resolve(ctx, c, compared, report)
 }
 
 // compare returns the observed objects, and a report without the contents of objects.
@@ -360,32 +388,32 @@ func (d *diff) withoutRemoved(templates []*v1alpha1.NamespaceTemplate) []*v1alph
 }
 
 func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) error {
-	groups := report.groups(d.full)
 	var err error
 	if report.Items, err = cli.Sorted(&d.output, report.Items); err != nil {
 		return err
 	}
+	groups := report.groups(d.full)
 	report.noteUnknown(d.Session)
 	d.noteOthers(report)
 	defer report.noteSummary(d.Session)
-	switch d.output.Format {
-	case cli.FormatTable:
-		noteEstimates(d.Session, groups)
-		table := report.table(d.full, d.removes() && (d.full || d.namespaces.HasNames()))
-		if len(table.Rows) == 0 {
-			return nil
-		}
-		return d.output.PrintTable(d.Out, table)
-	case cli.FormatName:
+	if d.output.Format == cli.FormatName {
 		report.names(d.Out)
 		return nil
 	}
 	if printed, err := d.output.PrintReport(d.Out, report); printed {
 		return err
 	}
+	noteEstimates(d.Session, groups)
+	// There is no unified diff of what the operator recorded, since the declarations are unknown.
+	if d.output.Format == cli.FormatTable || report.isRecorded {
+		table := report.table(d.full, !report.isRecorded && d.removes() && (d.full || d.namespaces.HasNames()))
+		if len(table.Rows) == 0 {
+			return nil
+		}
+		return d.output.PrintTable(d.Out, table)
+	}
 	report.noteReasons(d.Session)
 	noteFailures(d.Session, groups)
-	noteEstimates(d.Session, groups)
 	return d.showUnified(ctx, c, groups)
 }
 

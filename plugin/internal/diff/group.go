@@ -3,7 +3,6 @@ package diff
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -22,7 +21,7 @@ type group struct {
 func (r *report) groups(full bool) []*group {
 	return groupsOf(r.differences(), func(i *item) string {
 		if full {
-			return i.Namespace + "\x00" + i.Object
+			return i.fullKey()
 		}
 		return i.groupKey()
 	})
@@ -43,13 +42,19 @@ func groupsOf(items []*item, keyOf func(*item) string) []*group {
 	return groups
 }
 
+// fullKey returns the key of an object that is shown in full.
+func (i *item) fullKey() string {
+	return strings.Join([]string{i.Context, i.Namespace, i.Object}, "\x00")
+}
+
+// groupKey returns the key of a change that several namespaces of a cluster may have in common.
 func (i *item) groupKey() string {
 	changed, err := json.Marshal(i.Fields)
 	if err != nil {
 		changed = []byte(i.Namespace)
 	}
 	isExact := fmt.Sprint(i.Estimate == "")
-	parts := []string{i.sharedObject(), i.Template, string(i.Action), i.Fails, isExact, string(changed)}
+	parts := []string{i.Context, i.sharedObject(), i.Template, string(i.Action), i.Fails, isExact, string(changed)}
 	return strings.Join(parts, "\x00")
 }
 
@@ -73,12 +78,8 @@ func (g *group) example() *item {
 
 // namespaces returns the first few namespaces.
 func (g *group) namespaces() string {
-	return namespacesOf(g.items)
-}
-
-func namespacesOf(items []*item) string {
 	var names []string
-	for _, i := range items {
+	for _, i := range g.items {
 		names = append(names, i.Namespace)
 	}
 	return output.FirstFew(names)
@@ -131,9 +132,9 @@ func noteEstimates(s cli.Session, groups []*group) {
 		switch first := g.example(); {
 		case first.Estimate == "":
 		case first.DryRunNamespace == "":
-			s.Note("%s: %s is not shown: %s", g.namespaces(), first.Object, first.Estimate)
+			s.Note("%s%s: %s is not shown: %s", cli.Prefix(first.Context), g.namespaces(), first.Object, first.Estimate)
 		default:
-			s.Note("%s: %s is an estimate, because %s", g.namespaces(), first.Object, first.Estimate)
+			s.Note("%s%s: %s is an estimate, because %s", cli.Prefix(first.Context), g.namespaces(), first.Object, first.Estimate)
 		}
 	}
 }
@@ -148,44 +149,35 @@ func (r *report) noteUnknown(s cli.Session) {
 // noteNotPopulated prints which namespaces are not populated, and so not compared, and why.
 func (r *report) noteNotPopulated(s cli.Session) {
 	for _, skipped := range r.NotPopulated {
-		s.Note("not populated: %s: %s", output.FirstFew(skipped.Namespaces), skipped.Message)
+		s.Note("%snot populated: %s: %s", cli.Prefix(skipped.Context), output.FirstFew(skipped.Namespaces), skipped.Message)
 	}
 }
 
 // noteLeftAlone prints a note for each reason why the operator leaves objects alone.
 func (r *report) noteLeftAlone(s cli.Session, removes bool) {
-	objects, items := map[string][]string{}, map[string][]*item{}
-	for _, i := range r.leftAlone() {
-		objects[i.Reason] = append(objects[i.Reason], i.Object)
-		items[i.Reason] = append(items[i.Reason], i)
-	}
 	what := "left alone"
 	if removes {
 		what = "would stay"
 	}
-	for _, reason := range slices.Sorted(maps.Keys(objects)) {
-		s.Note("%s: %s in %s: %s", what, output.FirstFew(objects[reason]), namespacesOf(items[reason]), reason)
+	groups := groupsOf(r.leftAlone(), func(i *item) string { return i.Reason + "\x00" + i.Context })
+	slices.SortStableFunc(groups, func(a, b *group) int { return strings.Compare(a.items[0].Reason, b.items[0].Reason) })
+	for _, g := range groups {
+		var objects []string
+		for _, i := range g.items {
+			objects = append(objects, i.Object)
+		}
+		s.Note("%s%s: %s in %s: %s", cli.Prefix(g.items[0].Context), what, output.FirstFew(objects), g.namespaces(),
+			g.items[0].Reason)
 	}
 }
 
 // noteReasons prints a note with the reason for each difference, once for all namespaces with the same one.
 func (r *report) noteReasons(s cli.Session) {
-	type key struct {
-		object, template, reason string
-		action                   action
-	}
-	var keys []key
-	items := map[key][]*item{}
-	for _, i := range r.differences() {
-		k := key{i.Object, i.Template, i.Reason, i.Action}
-		if items[k] == nil {
-			keys = append(keys, k)
-		}
-		items[k] = append(items[k], i)
-	}
-	for _, k := range keys {
-		s.Note("%s: %s: %s (template %s): %s", namespacesOf(items[k]), k.object, k.action.words(), k.template,
-			k.reason)
+	for _, g := range groupsOf(r.differences(), func(i *item) string {
+		return strings.Join([]string{i.Object, i.Template, i.Reason, string(i.Action)}, "\x00")
+	}) {
+		i := g.items[0]
+		s.Note("%s: %s: %s (template %s): %s", g.namespaces(), i.Object, i.Action.words(), i.Template, i.Reason)
 	}
 }
 

@@ -30,32 +30,20 @@ func (e forbiddenTemplates) Unwrap() error { return e.error }
 const writtenBy = "other clients wrote fields of it after the operator had applied it; without the template, it is " +
 	"unknown whether it declares them"
 
-// runRecorded shows the differences that the operator recorded, for a user who may not read templates: those that the
-// Populated condition of a namespace reports, and those that the managedFields of populated objects show.
-func (d *diff) runRecorded(ctx context.Context, c *cluster.Cluster, forbidden error) (different bool, err error) {
+// readRecorded returns the differences that the operator recorded, for a user who may not read templates: those that
+// the Populated condition of a namespace reports, and those that the managedFields of populated objects show.
+func (d *diff) readRecorded(ctx context.Context, c *cluster.Cluster, forbidden error) (*report, error) {
 	if !d.files.IsEmpty() || d.removes() || d.verify {
-		return false, forbidden // these need the templates of the cluster
+		return nil, forbidden // these need the templates of the cluster
 	}
 	namespaces, readErrs, err := d.namespaces.Read(ctx, c)
 	switch {
 	case err != nil:
-		return false, err
+		return nil, err
 	case len(namespaces) == 0 && len(readErrs) > 0:
-		return false, cli.NoAccess(strings.Join(d.namespaces.Names, ", "))
+		return nil, cli.NoAccess(strings.Join(d.namespaces.Names, ", "))
 	}
-	report, err := d.recorded(ctx, c, namespaces, readErrs)
-	if err != nil {
-		return false, err
-	}
-	d.NoteMissingOperator(ctx, c, notCorrected)
-	if err := d.writeRecorded(report); err != nil {
-		return false, err
-	}
-	different = report.Summary.DifferentObjects > 0
-	if !different && d.namespaces.HasNames() && len(report.NotPopulated) > 0 {
-		return false, errIncomplete
-	}
-	return different, nil
+	return d.recorded(ctx, c, namespaces, readErrs)
 }
 
 // recorded returns the report on namespaces.
@@ -73,7 +61,7 @@ func (d *diff) recorded(
 		unlisted = append(unlisted, populated.Unlisted...)
 		report.Summary.Namespaces++
 		if reason := match.UnpopulatedReason(ns); reason != "" {
-			report.NotPopulated = append(report.NotPopulated, notPopulated{reason, []string{ns.Name}})
+			report.NotPopulated = append(report.NotPopulated, notPopulated{Message: reason, Namespaces: []string{ns.Name}})
 			continue
 		}
 		items := recordedItems(ns, populated)
@@ -188,28 +176,6 @@ func writtenFields(object *metav1.PartialObjectMetadata) []field {
 
 func nameOf(object *metav1.PartialObjectMetadata) string {
 	return output.Object(object.GroupVersionKind().GroupKind(), object.Name)
-}
-
-// writeRecorded prints the report. There is no unified diff, since the declarations are unknown.
-func (d *diff) writeRecorded(report *report) error {
-	defer report.noteSummary(d.Session)
-	report.noteUnknown(d.Session)
-	d.noteOthers(report)
-	var err error
-	if report.Items, err = cli.Sorted(&d.output, report.Items); err != nil {
-		return err
-	}
-	if d.output.Format == cli.FormatName {
-		report.names(d.Out)
-		return nil
-	}
-	if printed, err := d.output.PrintReport(d.Out, report); printed {
-		return err
-	}
-	if table := report.table(d.full, false); len(table.Rows) > 0 {
-		return d.output.PrintTable(d.Out, table)
-	}
-	return nil
 }
 
 // isForbiddenTemplates reports whether an error says that the user may not list templates.

@@ -11,6 +11,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/fields"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
@@ -32,6 +33,8 @@ type report struct {
 
 	// isRecorded reports whether the report has only what the operator recorded.
 	isRecorded bool
+	// hasContexts reports whether the report is on several clusters.
+	hasContexts bool
 }
 
 type summary struct {
@@ -46,12 +49,15 @@ type summary struct {
 }
 
 type notPopulated struct {
+	Context    string   `json:"context,omitempty"`
 	Message    string   `json:"message"`
 	Namespaces []string `json:"namespaces"`
 }
 
 // item is an object in a namespace that is not as declared.
 type item struct {
+	// Context is that of the kubeconfig, or empty without --contexts.
+	Context   string           `json:"context,omitempty"`
 	Namespace string           `json:"namespace"`
 	Ref       output.ObjectRef `json:"object"`
 	Template  string           `json:"template"`
@@ -141,10 +147,45 @@ func newReport(namespaces iter.Seq[survey.Namespace], readErrs []error) *report 
 	}
 	r.Unknown = slices.Sorted(maps.Keys(unknown))
 	for _, reason := range slices.Sorted(maps.Keys(skipped)) {
-		r.NotPopulated = append(r.NotPopulated, notPopulated{reason, skipped[reason]})
+		r.NotPopulated = append(r.NotPopulated, notPopulated{Message: reason, Namespaces: skipped[reason]})
 	}
 	r.summarize()
 	return r
+}
+
+// merge returns one report on the clusters that were read, or nil if there is none. Without --contexts, it is the report
+// on the cluster.
+func merge(replies []cli.Reply[*report]) *report {
+	var all *report
+	for _, r := range replies {
+		switch {
+		case r.Value == nil:
+			continue
+		case r.Context == "":
+			return r.Value
+		case all == nil:
+			all = newReport(slices.Values([]survey.Namespace(nil)), nil)
+			all.hasContexts, all.isRecorded = true, true
+		}
+		all.isRecorded = all.isRecorded && r.Value.isRecorded
+		all.Summary.Namespaces += r.Value.Summary.Namespaces
+		all.Summary.UnchangedObjects += r.Value.Summary.UnchangedObjects
+		for _, i := range r.Value.Items {
+			i.Context = r.Context
+			all.Items = append(all.Items, i)
+		}
+		for _, skipped := range r.Value.NotPopulated {
+			skipped.Context = r.Context
+			all.NotPopulated = append(all.NotPopulated, skipped)
+		}
+		for _, unknown := range r.Value.Unknown {
+			all.Unknown = append(all.Unknown, r.Prefix()+unknown)
+		}
+	}
+	if all != nil {
+		all.summarize()
+	}
+	return all
 }
 
 // isUnread reports whether a copy could not be compared because of its source.
@@ -175,7 +216,7 @@ func (r *report) summarize() {
 	r.Summary.DifferentObjects, r.Summary.Failing = 0, 0
 	namespaces := map[string]bool{}
 	for _, i := range r.differences() {
-		namespaces[i.Namespace] = true
+		namespaces[i.Context+"/"+i.Namespace] = true
 		r.Summary.DifferentObjects++
 		r.Summary.Actions[i.Action]++
 		if i.Fails != "" {
@@ -205,11 +246,6 @@ func (r *report) leftAlone() []*item {
 	})
 }
 
-// isComplete reports whether everything could be compared.
-func (r *report) isComplete() bool {
-	return len(r.Unknown) == 0
-}
-
 // names prints the names of the objects that differ from the templates.
 func (r *report) names(out io.Writer) {
 	for _, i := range r.differences() {
@@ -222,12 +258,15 @@ func (r *report) names(out io.Writer) {
 // With leftAlone, it also has rows for the objects that are left alone.
 func (r *report) table(full, leftAlone bool) output.Table {
 	table := output.Table{Columns: []string{"Namespace", "Object", "Template", "Action", "Change", "Reason"}}
+	if r.hasContexts {
+		table.Columns = append([]string{"Context"}, table.Columns...)
+	}
 	shown := slices.DeleteFunc(slices.Clone(r.Items), func(i *item) bool {
 		return !i.Different && i.Action != actionUnknown && !leftAlone
 	})
 	for _, g := range groupsOf(shown, func(i *item) string {
 		if full {
-			return i.Namespace + "\x00" + i.Object
+			return i.fullKey()
 		}
 		return i.groupKey() + "\x00" + i.Reason
 	}) {
@@ -241,7 +280,11 @@ func (r *report) table(full, leftAlone bool) output.Table {
 			object = i.sharedObject()
 		}
 		row := func(change string) []string {
-			return []string{g.namespaces(), object, i.Template, i.Action.words(), change, reason}
+			cells := []string{g.namespaces(), object, i.Template, i.Action.words(), change, reason}
+			if r.hasContexts {
+				cells = append([]string{i.Context}, cells...)
+			}
+			return cells
 		}
 		for _, f := range i.Fields {
 			table.Rows = append(table.Rows, row(f.String()))

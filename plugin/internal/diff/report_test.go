@@ -53,7 +53,7 @@ func TestReport(t *testing.T) {
 		namespaceWith("a", changeOf(populate.Unchanged, "one"), changeOf(populate.LeaveAlone, "two")),
 	}), nil)
 	require.Zero(t, same.Summary.DifferentObjects)
-	require.True(t, same.isComplete())
+	require.Empty(t, same.Unknown)
 	require.Equal(t, 1, same.Summary.UnchangedObjects)
 	require.Empty(t, same.table(true, false).Rows)
 	require.Len(t, same.table(true, true).Rows, 1)
@@ -67,7 +67,6 @@ func TestReport(t *testing.T) {
 	}), []error{errors.New("b is forbidden"), errors.New("b is forbidden")})
 	require.Equal(t, 4, different.Summary.DifferentObjects)
 	require.Equal(t, []string{"b is forbidden"}, different.Unknown)
-	require.False(t, different.isComplete())
 	different.Items[1].Fields = []field{fieldOf("x", "1", "kubectl-patch"), fieldOf("y", "1", "nstpl")}
 	different.Items[0].Fails = "configmaps is forbidden: exceeded quota"
 	different.summarize()
@@ -238,4 +237,28 @@ func TestRecordsOfTheOperatorAreNotChangesOfAnAdoptedObject(t *testing.T) {
 	require.Equal(t, []string{"data.a"}, changed(actionAdopt))
 	require.Equal(t, []string{"data.a"}, changed(actionConfigure))
 	require.NotEmpty(t, stored.GetLabels(), "the arguments must not be changed")
+}
+
+// The same change in two clusters is two rows, and what was not compared in one of them is not hidden by the other.
+func TestReportsOnSeveralClusters(t *testing.T) {
+	in := func(context string, r *report) cli.Reply[*report] {
+		return cli.Reply[*report]{Source: cli.Source{Context: context}, Value: r}
+	}
+	of := func(readErrs ...error) *report {
+		return newReport(slices.Values([]survey.Namespace{namespaceWith("a", changeOf(populate.Create, "one"))}), readErrs)
+	}
+	require.Nil(t, merge([]cli.Reply[*report]{in("test", nil)}))
+	alone := of()
+	require.Same(t, alone, merge([]cli.Reply[*report]{in("", alone)}))
+
+	all := merge([]cli.Reply[*report]{in("test", of()), in("closed", nil), in("production", of(errors.New("b is forbidden")))})
+	require.Equal(t, []string{`context "production": b is forbidden`}, all.Unknown)
+	require.Equal(t, summary{
+		Namespaces: 2, DifferentNamespaces: 2, DifferentObjects: 2, Actions: map[action]int{actionCreate: 2},
+	}, all.Summary)
+	table := all.table(false, false)
+	require.Equal(t, "Context", table.Columns[0])
+	require.Len(t, table.Rows, 2)
+	require.Equal(t, []string{"production", "a", "configmap/one"}, table.Rows[1][:3])
+	require.Equal(t, "Namespace", alone.table(false, false).Columns[0])
 }

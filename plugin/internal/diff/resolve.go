@@ -54,7 +54,7 @@ func (d *diff) trials(
 	add := func(i *item, live *unstructured.Unstructured) {
 		key := i.trialKey(live)
 		if d.full {
-			key = i.Namespace + "\x00" + i.Object
+			key = i.fullKey()
 		}
 		if byKey[key] == nil {
 			byKey[key] = &trial{}

@@ -30,7 +30,7 @@ func openContents(t *testing.T, page *browser.Page, x contents) {
 	path := filepath.Join(t.TempDir(), "report.html")
 	file, err := os.Create(path)
 	require.NoError(t, err)
-	require.NoError(t, writeHTML(file, compute(x)))
+	require.NoError(t, writeHTML(file, []Report{compute(x)}))
 	require.NoError(t, file.Close())
 	page.Open("file://" + path)
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/csv"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,12 +16,30 @@ var columns = []string{
 	"templates", "optedOut", "exemptions",
 }
 
-// writeCSV writes a row for each finding, and one for each namespace without findings.
-func writeCSV(w io.Writer, r Report) error {
-	table := csv.NewWriter(w)
-	if err := table.Write(columns); err != nil {
+// writeCSV writes a row for each finding, and one for each namespace without findings. With several clusters, a last
+// column has the cluster.
+func writeCSV(w io.Writer, reports []Report, hasContexts bool) error {
+	table, header := csv.NewWriter(w), columns
+	if hasContexts {
+		header = append(slices.Clone(header), "cluster")
+	}
+	if err := table.Write(header); err != nil {
 		return err
 	}
+	for _, r := range reports {
+		last := []string{}
+		if hasContexts {
+			last = append(last, plainCell(r.Cluster))
+		}
+		if err := r.writeRows(table, last); err != nil {
+			return err
+		}
+	}
+	table.Flush()
+	return table.Error()
+}
+
+func (r *Report) writeRows(table *csv.Writer, last []string) error {
 	findings := map[string][]Finding{}
 	for _, f := range r.Findings {
 		findings[f.Namespace] = append(findings[f.Namespace], f)
@@ -37,13 +56,13 @@ func writeCSV(w io.Writer, r Report) error {
 			found = []Finding{{Reason: ns.Reason, Message: ns.Message, Since: ns.Since}}
 		}
 		for _, f := range found {
-			if err := table.Write(csvRow(ns, f, optOuts[ns.Name], exempt[ns.Name])); err != nil {
+			row := csvRow(ns, f, optOuts[ns.Name], exempt[ns.Name])
+			if err := table.Write(append(row, last...)); err != nil {
 				return err
 			}
 		}
 	}
-	table.Flush()
-	return table.Error()
+	return nil
 }
 
 func csvRow(ns Namespace, f Finding, optedOut string, exempt []string) []string {

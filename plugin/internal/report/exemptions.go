@@ -20,6 +20,7 @@ import (
 
 // Exemption is a TemplateExemption: a namespace is exempt from a template, or from objects of it.
 type Exemption struct {
+	inCluster
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Template  string `json:"template"`

@@ -46,6 +46,8 @@ type page struct {
 	Policy  string
 	Verdict string
 	Tiles   []tile
+	// HasClusters reports whether the rows have their clusters.
+	HasClusters bool
 
 	Groups        []group
 	OmittedGroups int
@@ -64,7 +66,8 @@ type tile struct {
 
 // writeHTML writes the report as a page that refers to no other file. The template escapes the text of the cluster for
 // HTML, and its control characters are escaped as in all output.
-func writeHTML(w io.Writer, r Report) error {
+func writeHTML(w io.Writer, reports []Report) error {
+	r := merge(reports)
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"date":    func(t time.Time) string { return t.UTC().Format(time.DateOnly) },
 		"minute":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") },
@@ -88,6 +91,7 @@ func newPage(r Report) page {
 		Policy: fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'; base-uri 'none'; form-action 'none'",
 			hash(pageCSS), hash(pageJS)),
 		Verdict: verdict(r), Tiles: tiles(r.Summary), matrix: newMatrix(r.Namespaces), NoSubjects: "no subject",
+		HasClusters: slices.ContainsFunc(r.Namespaces, func(ns Namespace) bool { return ns.Cluster != "" }),
 	}
 	p.Groups = groups(r.Findings)
 	if omitted := len(p.Groups) - maxGroups; omitted > 0 {
@@ -172,10 +176,13 @@ func (g group) Where() string {
 		what = strings.TrimSpace(what + " of template " + g.Template)
 		what = strings.TrimPrefix(what, "of ")
 	}
-	if len(g.namespaces) == 0 {
-		return what
+	if len(g.namespaces) > 0 {
+		what += " in " + output.FirstFew(g.namespaces)
 	}
-	return strings.TrimSpace(what + " in " + output.FirstFew(g.namespaces))
+	if g.Cluster != "" {
+		what += " of cluster " + g.Cluster
+	}
+	return strings.TrimSpace(what)
 }
 
 // Count returns the number of namespaces.
@@ -195,12 +202,15 @@ func (g group) Others() string {
 }
 
 type rightRow struct {
+	inCluster
 	What, Only, Role string
 	Subjects         []string
 }
 
 func newRightRow(right Right) rightRow {
-	row := rightRow{What: right.What, Only: cmp.Or(strings.Join(right.Names, ", "), "all"), Role: right.Role}
+	row := rightRow{
+		inCluster: right.inCluster, What: right.What, Only: cmp.Or(strings.Join(right.Names, ", "), "all"), Role: right.Role,
+	}
 	for i, holder := range right.Subjects {
 		if i == maxSubjects {
 			row.Subjects = append(row.Subjects, fmt.Sprintf("and %d more, in the format json", len(right.Subjects)-i))

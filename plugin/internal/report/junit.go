@@ -10,8 +10,8 @@ import (
 )
 
 type junitSuites struct {
-	XMLName xml.Name   `xml:"testsuites"`
-	Suite   junitSuite `xml:"testsuite"`
+	XMLName xml.Name     `xml:"testsuites"`
+	Suites  []junitSuite `xml:"testsuite"`
 }
 
 type junitSuite struct {
@@ -44,11 +44,33 @@ type junitMessage struct {
 // clusterCase is the name of the test case about the findings without a namespace.
 const clusterCase = "templates and policy spaces"
 
-// writeJUnit writes a test case for each namespace, and one for the rest of the cluster. A namespace that no template
+// writeJUnit writes a test suite for each cluster.
+func writeJUnit(w io.Writer, reports []Report, hasContexts bool) error {
+	var suites junitSuites
+	for i := range reports {
+		name := "nstpl"
+		if hasContexts {
+			name = output.Escape(reports[i].Cluster)
+		}
+		suites.Suites = append(suites.Suites, suiteOf(&reports[i], name))
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	encoder := xml.NewEncoder(w)
+	encoder.Indent("", "  ")
+	if err := encoder.Encode(suites); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+// suiteOf returns a test case for each namespace, and one for the rest of the cluster. A namespace that no template
 // populates is skipped.
-func writeJUnit(w io.Writer, r Report) error {
+func suiteOf(r *Report, name string) junitSuite {
 	suite := junitSuite{
-		Name: "nstpl", Timestamp: r.Time.UTC().Format("2006-01-02T15:04:05"), Notes: strings.Join(escapeAll(r.Notes), "\n"),
+		Name: name, Timestamp: r.Time.UTC().Format("2006-01-02T15:04:05"), Notes: strings.Join(escapeAll(r.Notes), "\n"),
 	}
 	findings := map[string][]Finding{}
 	for _, f := range r.Findings {
@@ -63,16 +85,7 @@ func writeJUnit(w io.Writer, r Report) error {
 		c.Exemptions = strings.Join(escapeAll(exempt[ns.Name]), "\n")
 		suite.add(c)
 	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
-	}
-	encoder := xml.NewEncoder(w)
-	encoder.Indent("", "  ")
-	if err := encoder.Encode(junitSuites{Suite: suite}); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
+	return suite
 }
 
 func (s *junitSuite) add(c junitCase) {

@@ -44,6 +44,11 @@ type Versions struct {
 	Kubernetes string `json:"kubernetes,omitempty"`
 }
 
+// inCluster is embedded in the rows of a page. The cluster is empty in a report on one cluster.
+type inCluster struct {
+	Cluster string `json:"-"`
+}
+
 // Summary counts namespaces by their state. Every namespace is counted once.
 type Summary struct {
 	Namespaces int `json:"namespaces"`
@@ -85,6 +90,7 @@ var states = []State{
 
 // Namespace is a namespace with its templates.
 type Namespace struct {
+	inCluster
 	Name  string `json:"name"`
 	State State  `json:"state"`
 	// Reason and Message are those of the Populated condition, or explain why there is none.
@@ -123,6 +129,7 @@ var severities = []Severity{Failure, Drift, Warning}
 
 // Finding is something that an administrator should look at.
 type Finding struct {
+	inCluster
 	Severity Severity `json:"severity"`
 	// Namespace is empty for a finding about a template or another object of the cluster.
 	Namespace string `json:"namespace,omitempty"`
@@ -138,6 +145,7 @@ type Finding struct {
 
 // Template is a NamespaceTemplate with the counts of its status.
 type Template struct {
+	inCluster
 	Name  string `json:"name"`
 	Ready string `json:"ready"`
 	// Stalled reports whether a person must act before the template can be ready.
@@ -153,6 +161,7 @@ type Template struct {
 
 // PolicySpace is a policy space in the order of the tree: ancestors come before their descendants.
 type PolicySpace struct {
+	inCluster
 	Name   string `json:"name"`
 	Parent string `json:"parent,omitempty"`
 	// Depth is 0 for a root.
@@ -174,6 +183,7 @@ type Usage struct {
 
 // OptOut is a namespace that some or all templates do not populate because of its annotation.
 type OptOut struct {
+	inCluster
 	Namespace string `json:"namespace"`
 	// Templates are empty if the namespace is opted out of all templates.
 	Templates []string `json:"templates,omitempty"`
@@ -185,6 +195,7 @@ type OptOut struct {
 
 // Right is a permission that concerns nstpl, with the subjects that have it through one role.
 type Right struct {
+	inCluster
 	// What is the permission, such as "use namespacetemplates".
 	What string `json:"what"`
 	// Names are the objects or values that the permission is limited to, or empty for all.
@@ -205,6 +216,7 @@ type Holder struct {
 
 // PendingDeletion is something that is being deleted, or that waits for a confirmation to be deleted.
 type PendingDeletion struct {
+	inCluster
 	Object string `json:"object"`
 	// Why says what the deletion waits for.
 	Why string `json:"why"`

@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"strings"
 	"time"
 
@@ -34,6 +33,7 @@ type command struct {
 	cli.Session
 	namespaces cli.Selection
 	format     cli.FormatFlag
+	contexts   cli.Contexts
 	// selection describes the selected namespaces.
 	selection string
 }
@@ -42,7 +42,7 @@ type command struct {
 func New(s cli.Session) *cobra.Command {
 	o := &command{Session: s}
 	cmd := &cobra.Command{
-		Use:   "report [NAMESPACE... | -A | -l SELECTOR] -o html|json|csv|junit",
+		Use:   "report [NAMESPACE... | -A | -l SELECTOR] -o html|json|csv|junit [--contexts=CONTEXT,...]",
 		Short: "Print a report on namespaces and their policies, for audits",
 		Long: templates.LongDesc(`
 			Print a report on namespaces and their policies: failures and drift, the templates of each namespace, the
@@ -52,13 +52,20 @@ func New(s cli.Session) *cobra.Command {
 			The format html is a page without references to other files, to look at in a browser or to send by mail.
 			The format csv has a row for each finding, and one for each namespace without findings. The format junit
 			has a test case for each namespace, which fails if the namespace is not populated or has drifted. The
-			report says what you may not read. The exit code is 0 whether there are findings or not.`),
+			report says what you may not read. The exit code is 0 whether there are findings or not.
+
+			With --contexts, the report is on several clusters: one page or table whose rows name their clusters, a test
+			suite for each cluster, or a list of the reports in JSON. A cluster that does not answer within ten seconds,
+			or within --request-timeout, is a note, and the exit code is 1.`),
 		Example: templates.Examples(`
 			# Write a page on all namespaces
 			kubectl nstpl report -o html >report.html
 
 			# Write a table of all findings for a spreadsheet
 			kubectl nstpl report -o csv >report.csv
+
+			# Write a page on two clusters
+			kubectl nstpl report -o html --contexts=test,production >report.html
 
 			# Write test results on the namespaces with a label, for a pipeline
 			kubectl nstpl report -l tier=production -o junit >report.xml`),
@@ -72,6 +79,9 @@ func New(s cli.Session) *cobra.Command {
 			if err := o.format.Check(cmd); err != nil {
 				return err
 			}
+			if err := o.contexts.Check(cmd, s); err != nil {
+				return err
+			}
 			if err := o.choose(cmd); err != nil {
 				return err
 			}
@@ -79,6 +89,7 @@ func New(s cli.Session) *cobra.Command {
 		},
 	}
 	o.namespaces.AddFlags(cmd)
+	o.contexts.AddTo(cmd, s)
 	s.AddChunkSizeFlag(cmd)
 	o.format.AddTo(cmd, "", "Output format", formatHTML, cli.FormatJSON, formatCSV, formatJUnit)
 	return cmd
@@ -105,34 +116,59 @@ func (o *command) choose(cmd *cobra.Command) error {
 }
 
 func (o *command) run(ctx context.Context) error {
-	c, err := o.Connect()
-	if err != nil {
-		return err
+	type result struct {
+		Report
+		forbidden []error
 	}
-	read, forbidden, err := o.read(ctx, c)
-	if err != nil {
-		return err
-	}
-	r := compute(read)
-	if o.format.Format == formatCSV || o.format.Format == formatJUnit {
-		for _, note := range r.Notes { // these formats have no place where a reader sees them
-			o.Note("%s", note)
+	read, failed := cli.Split(o.Session, cli.Ask(ctx, o.Session, o.contexts,
+		func(ctx context.Context, in cli.Source) (result, error) {
+			one := *o
+			one.Session = in.Session
+			contents, forbidden, err := one.read(ctx, in.Cluster)
+			if err != nil {
+				return result{}, err
+			}
+			return result{compute(contents), forbidden}, nil
+		}))
+	var reports []Report
+	var forbidden []error
+	for _, r := range read {
+		if o.format.Format == formatCSV || o.format.Format == formatJUnit {
+			for _, note := range r.Value.Notes { // these formats have no place where a reader sees them
+				r.Note("%s", note)
+			}
+		}
+		reports = append(reports, r.Value.Report)
+		for _, err := range r.Value.forbidden {
+			if r.Context != "" {
+				cli.NoteFailed(o.Session, r.Context, err)
+				failed = &cli.Exit{Code: 1}
+				continue
+			}
+			forbidden = append(forbidden, err)
 		}
 	}
-	return errors.Join(write(o.Out, o.format.Format, r), errors.Join(forbidden...))
+	if len(reports) == 0 {
+		return failed
+	}
+	return cmp.Or(errors.Join(o.write(reports), errors.Join(forbidden...)), failed)
 }
 
-// write writes a report in a format.
-func write(w io.Writer, format string, r Report) error {
-	switch format {
+// write writes reports in the format of the flag.
+func (o *command) write(reports []Report) error {
+	hasContexts := len(o.contexts) > 0
+	switch o.format.Format {
 	case cli.FormatJSON:
-		return output.JSON(w, r)
+		if hasContexts {
+			return output.JSON(o.Out, output.NewList(Kind+"List", reports))
+		}
+		return output.JSON(o.Out, reports[0])
 	case formatCSV:
-		return writeCSV(w, r)
+		return writeCSV(o.Out, reports, hasContexts)
 	case formatJUnit:
-		return writeJUnit(w, r)
+		return writeJUnit(o.Out, reports, hasContexts)
 	}
-	return writeHTML(w, r)
+	return writeHTML(o.Out, reports)
 }
 
 // read reads the selected namespaces and everything else from the cluster. Forbidden holds an error for each namespace

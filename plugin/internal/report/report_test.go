@@ -188,7 +188,7 @@ func TestCSV(t *testing.T) {
 	r.Findings[0].Message = "=HYPERLINK(\"http://example.com\")"
 	r.Findings[1].Message = "@SUM(1)\n\x1b[2J"
 	var written bytes.Buffer
-	require.NoError(t, writeCSV(&written, r))
+	require.NoError(t, writeCSV(&written, []Report{r}, false))
 	rows, err := csv.NewReader(&written).ReadAll()
 	require.NoError(t, err)
 	require.Len(t, rows, 4)
@@ -204,10 +204,10 @@ func TestJUnit(t *testing.T) {
 	var written bytes.Buffer
 	r := compute(contentsOf(4))
 	r.Findings[0].Message += " ]]> \x1b"
-	require.NoError(t, writeJUnit(&written, r))
+	require.NoError(t, writeJUnit(&written, []Report{r}, false))
 	var suites junitSuites
 	require.NoError(t, xml.Unmarshal(written.Bytes(), &suites))
-	suite := suites.Suite
+	suite := suites.Suites[0]
 	require.Equal(t, []int{5, 2, 1, 5}, []int{suite.Tests, suite.Failures, suite.Skipped, len(suite.Cases)})
 	require.Equal(t, clusterCase, suite.Cases[0].Name)
 	require.Nil(t, suite.Cases[0].Failure)
@@ -216,6 +216,46 @@ func TestJUnit(t *testing.T) {
 	require.Contains(t, suite.Cases[1].Failure.Message, `of template quota: resourcequotas "budget" is forbidden`)
 	require.Contains(t, suite.Cases[1].Failure.Text, `]]> \x1b`)
 	require.NotNil(t, suite.Cases[3].Skipped)
+}
+
+// Rows of several clusters name their clusters, and equal rows of two clusters stay two.
+func TestReportsOnSeveralClusters(t *testing.T) {
+	test, production := contentsOf(2), contentsOf(3)
+	test.cluster, production.cluster = "test", "production"
+	test.notes = []string{"the operator is not running"}
+	reports := []Report{compute(test), compute(production)}
+	merged := merge(reports)
+	require.Equal(t, Summary{Namespaces: 5, Failed: 2, Drifted: 2, OptedOut: 1}, merged.Summary)
+	require.Equal(t, []string{"test: the operator is not running"}, merged.Notes)
+	require.Len(t, groups(merged.Findings), 4)
+	require.Equal(t, Failure, merged.Findings[1].Severity, "the failures of all clusters come first")
+
+	var page, table, suites bytes.Buffer
+	require.NoError(t, writeHTML(&page, reports))
+	require.Contains(t, page.String(), "<h1>Policy report on test, production</h1>")
+	require.Contains(t, page.String(), `<th scope="row">shop-0000<td>test`)
+	require.Contains(t, page.String(), `<th scope="row">shop-0000<td>production`)
+	require.Contains(t, page.String(), "in shop-0000 of cluster test")
+	require.NotContains(t, onePage(t, reports[0]), "Cluster</th>")
+
+	require.NoError(t, writeCSV(&table, reports, true))
+	rows, err := csv.NewReader(&table).ReadAll()
+	require.NoError(t, err)
+	require.Len(t, rows, 6)
+	require.Equal(t, "cluster", rows[0][len(columns)])
+	require.Equal(t, []string{"test", "production"}, []string{rows[1][len(columns)], rows[5][len(columns)]})
+
+	require.NoError(t, writeJUnit(&suites, reports, true))
+	var parsed junitSuites
+	require.NoError(t, xml.Unmarshal(suites.Bytes(), &parsed))
+	require.Equal(t, []string{"test", "production"}, []string{parsed.Suites[0].Name, parsed.Suites[1].Name})
+}
+
+func onePage(t *testing.T, r Report) string {
+	t.Helper()
+	var written bytes.Buffer
+	require.NoError(t, writeHTML(&written, []Report{r}))
+	return written.String()
 }
 
 // Users write the names and messages of a report.
@@ -228,7 +268,7 @@ func TestThePageEscapesWhatTheClusterContains(t *testing.T) {
 	x.templates[0].Name = evil
 	x.repositories[0].Name = evil
 	var written bytes.Buffer
-	require.NoError(t, writeHTML(&written, compute(x)))
+	require.NoError(t, writeHTML(&written, []Report{compute(x)}))
 	page := written.String()
 	require.NotContains(t, page, "<script>alert")
 	require.NotContains(t, page, "<img")
@@ -242,6 +282,6 @@ func TestThePageEscapesWhatTheClusterContains(t *testing.T) {
 // A page on 3,000 namespaces can be sent by mail.
 func TestThePageIsSmall(t *testing.T) {
 	var written bytes.Buffer
-	require.NoError(t, writeHTML(&written, compute(contentsOf(3000))))
+	require.NoError(t, writeHTML(&written, []Report{compute(contentsOf(3000))}))
 	require.Less(t, written.Len(), 3<<20)
 }

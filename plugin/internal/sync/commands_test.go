@@ -202,14 +202,14 @@ func TestConfirmationIsAboutWhatWasShown(t *testing.T) {
 // reported.
 func TestConfirmationsInSeveralContexts(t *testing.T) {
 	const elsewhere = "1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1c"
-	in := func(context string, repository *v1alpha1.PolicyRepository) reply[*unstructured.Unstructured] {
-		return reply[*unstructured.Unstructured]{source: source{context: context}, value: encoded(t, repository)}
+	in := func(context string, repository *v1alpha1.PolicyRepository) cli.Reply[*unstructured.Unstructured] {
+		return cli.Reply[*unstructured.Unstructured]{Source: cli.Source{Context: context}, Value: encoded(t, repository)}
 	}
 	other := pending("team-d")
 	other.Status.PendingDeletions.Commit = elsewhere
 	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
 	o := &confirm{Session: cli.NewSession(streams), commit: newCommit[:7]}
-	confirmations, failures := o.showAll([]reply[*unstructured.Unstructured]{
+	confirmations, failures := o.showAll([]cli.Reply[*unstructured.Unstructured]{
 		in("one", pending("team-a")), in("two", newRepository()), in("three", other), in("four", pending("team-b")),
 	})
 	require.Equal(t, `context "one": commit 1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b no longer declares 1 namespace. `+
@@ -218,10 +218,10 @@ func TestConfirmationsInSeveralContexts(t *testing.T) {
 		"To be DELETED, with everything in them:\n  team-b\n", errOut.String())
 	require.Len(t, confirmations, 2)
 	require.Len(t, failures, 2)
-	require.Equal(t, "two", failures[0].context)
-	require.EqualError(t, failures[0].err, `policyrepositories.policy.nstpl.dev "foo-corp" has no deletions to confirm`)
-	require.Equal(t, "three", failures[1].context)
-	require.EqualError(t, failures[1].err, `policyrepositories.policy.nstpl.dev "foo-corp" has no deletions of commit `+
+	require.Equal(t, "two", failures[0].Context)
+	require.EqualError(t, failures[0].Err, `policyrepositories.policy.nstpl.dev "foo-corp" has no deletions to confirm`)
+	require.Equal(t, "three", failures[1].Context)
+	require.EqualError(t, failures[1].Err, `policyrepositories.policy.nstpl.dev "foo-corp" has no deletions of commit `+
 		newCommit+` to confirm, but of commit `+elsewhere+": run 'kubectl nstpl sync status foo-corp' to see them")
 }
 

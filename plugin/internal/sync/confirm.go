@@ -23,7 +23,7 @@ import (
 
 type confirm struct {
 	cli.Session
-	contexts contexts
+	contexts cli.Contexts
 	print    *genericclioptions.PrintFlags
 	dryRun   cmdutil.DryRunStrategy
 	// commit is the argument COMMIT.
@@ -33,7 +33,7 @@ type confirm struct {
 // confirmation is the confirmation of a commit in one cluster.
 type confirmation struct {
 	cli.Session
-	in     source
+	in     cli.Source
 	commit string
 	// shown is what was printed, or nil before that.
 	shown *decision
@@ -93,7 +93,7 @@ func newConfirm(s cli.Session) *cobra.Command {
 				return cli.UsageError(cmd, fmt.Errorf("%q is not a commit: "+
 					"write its hash, or at least the first %d characters of it", args[1], output.ShortHash))
 			}
-			err := o.contexts.checkOutput(cmd, s, o.print)
+			err := o.contexts.CheckOutput(cmd, s, o.print)
 			if err != nil {
 				return err
 			}
@@ -105,7 +105,7 @@ func newConfirm(s cli.Session) *cobra.Command {
 	}
 	cmdutil.AddDryRunFlag(cmd)
 	o.print.AddFlags(cmd)
-	o.contexts.addTo(cmd, s)
+	o.contexts.AddTo(cmd, s)
 	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
 	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
 	return cmd
@@ -126,12 +126,12 @@ func (o *confirm) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	read, failed := split(o.Session, ask(ctx, o.Session, o.contexts,
-		func(ctx context.Context, in source) (*unstructured.Unstructured, error) {
-			return in.cluster.PolicyRepositoryObject(ctx, name)
+	read, failed := cli.Split(o.Session, cli.Ask(ctx, o.Session, o.contexts,
+		func(ctx context.Context, in cli.Source) (*unstructured.Unstructured, error) {
+			return in.Cluster.PolicyRepositoryObject(ctx, name)
 		}))
 	confirmations, failures := o.showAll(read)
-	_, notPending := split(o.Session, failures)
+	_, notPending := cli.Split(o.Session, failures)
 	if failed = cmp.Or(failed, notPending); failed != nil {
 		if len(o.contexts) > 0 {
 			o.Note("nothing is confirmed: name only contexts in which %s waits for a confirmation",
@@ -142,10 +142,10 @@ func (o *confirm) run(ctx context.Context, name string) error {
 	confirmed := read
 	if o.dryRun == cmdutil.DryRunClient {
 		for i, c := range confirmations {
-			annotate(read[i].value, c.shown)
+			annotate(read[i].Value, c.shown)
 		}
 	} else {
-		confirmed, failed = split(o.Session, o.writeAll(ctx, name, confirmations))
+		confirmed, failed = cli.Split(o.Session, o.writeAll(ctx, name, confirmations))
 	}
 	if err := printObjects(o.Session, printer, *o.print.OutputFormat, confirmed); err != nil {
 		return err
@@ -156,11 +156,11 @@ func (o *confirm) run(ctx context.Context, name string) error {
 // showAll prints, for each cluster, the namespaces that will be deleted. It returns a confirmation for each, and those
 // clusters in which the commit does not wait for one.
 func (o *confirm) showAll(
-	read []reply[*unstructured.Unstructured],
-) (confirmations []*confirmation, failures []reply[*unstructured.Unstructured]) {
+	read []cli.Reply[*unstructured.Unstructured],
+) (confirmations []*confirmation, failures []cli.Reply[*unstructured.Unstructured]) {
 	for _, r := range read {
-		c := &confirmation{Session: o.Session, in: r.source, commit: o.commit}
-		if _, r.err = c.patch(r.value); r.err != nil {
+		c := &confirmation{Session: o.Session, in: r.Source, commit: o.commit}
+		if _, r.Err = c.patch(r.Value); r.Err != nil {
 			failures = append(failures, r)
 			continue
 		}
@@ -174,16 +174,16 @@ func (o *confirm) showAll(
 // writeAll confirms the commit in all clusters.
 func (o *confirm) writeAll(
 	ctx context.Context, name string, confirmations []*confirmation,
-) []reply[*unstructured.Unstructured] {
+) []cli.Reply[*unstructured.Unstructured] {
 	options := metav1.PatchOptions{FieldManager: cli.FieldManager}
 	if o.dryRun == cmdutil.DryRunServer {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
-	return cluster.Each(confirmations, func(c *confirmation) reply[*unstructured.Unstructured] {
-		r := reply[*unstructured.Unstructured]{source: c.in}
-		r.value, r.err = inTime(ctx, o.Session, c.in,
-			func(ctx context.Context, in source) (*unstructured.Unstructured, error) {
-				return in.cluster.Edit(ctx, v1alpha1.PolicyRepositories, name, options, c.patch)
+	return cluster.Each(confirmations, func(c *confirmation) cli.Reply[*unstructured.Unstructured] {
+		r := cli.Reply[*unstructured.Unstructured]{Source: c.in}
+		r.Value, r.Err = cli.InTime(ctx, c.in,
+			func(ctx context.Context, in cli.Source) (*unstructured.Unstructured, error) {
+				return in.Cluster.Edit(ctx, v1alpha1.PolicyRepositories, name, options, c.patch)
 			})
 		return r
 	})
@@ -257,11 +257,11 @@ func (o *confirmation) show(repository *v1alpha1.PolicyRepository) {
 	consequence := "deleted"
 	if o.shown.rollback != nil {
 		consequence = "applied"
-		o.Note("%s%s. To be applied, which may undo newer changes", o.in.prefix(), isOlder(o.shown.rollback))
+		o.Note("%s%s. To be applied, which may undo newer changes", o.in.Prefix(), isOlder(o.shown.rollback))
 	} else {
 		deletions := o.shown.deletions
 		total := max(int(deletions.Total), len(deletions.Namespaces))
-		o.Note("%s%s no longer declares %s. To be DELETED, with everything in them:", o.in.prefix(),
+		o.Note("%s%s no longer declares %s. To be DELETED, with everything in them:", o.in.Prefix(),
 			output.Commit(deletions.Commit), output.Count(total, "namespace"))
 		for _, line := range listed(deletions.Namespaces, total) {
 			o.Note("%s", line)
@@ -269,7 +269,7 @@ func (o *confirmation) show(repository *v1alpha1.PolicyRepository) {
 	}
 	if repository.Spec.Suspend {
 		o.Note("%sWarning: %s is suspended: nothing is %s until 'kubectl nstpl sync resume %s'",
-			o.in.prefix(), quoted(repository.Name), consequence, repository.Name)
+			o.in.Prefix(), quoted(repository.Name), consequence, repository.Name)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 type history struct {
 	cli.Session
-	contexts contexts
+	contexts cli.Contexts
 	output   cli.ListFlags
 }
 
@@ -46,13 +46,13 @@ func newHistory(s cli.Session) *cobra.Command {
 			if err := o.output.Check(cmd); err != nil {
 				return err
 			}
-			if err := o.contexts.check(cmd, s); err != nil {
+			if err := o.contexts.Check(cmd, s); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), args[0])
 		},
 	}
-	o.contexts.addTo(cmd, s)
+	o.contexts.AddTo(cmd, s)
 	o.output.AddTo(cmd, cli.ListOptions{})
 	return cmd
 }
@@ -65,9 +65,9 @@ type applied struct {
 }
 
 func (o *history) run(ctx context.Context, name string) error {
-	replies, failed := split(o.Session, ask(ctx, o.Session, o.contexts,
-		func(ctx context.Context, in source) ([]v1alpha1.AppliedCommit, error) {
-			repository, err := in.cluster.PolicyRepository(ctx, name)
+	replies, failed := cli.Split(o.Session, cli.Ask(ctx, o.Session, o.contexts,
+		func(ctx context.Context, in cli.Source) ([]v1alpha1.AppliedCommit, error) {
+			repository, err := in.Cluster.PolicyRepository(ctx, name)
 			if err != nil {
 				return nil, err
 			}
@@ -75,8 +75,8 @@ func (o *history) run(ctx context.Context, name string) error {
 		}))
 	var commits []applied
 	for _, r := range replies {
-		for _, commit := range r.value {
-			commits = append(commits, applied{r.context, commit})
+		for _, commit := range r.Value {
+			commits = append(commits, applied{r.Context, commit})
 		}
 	}
 	if len(commits) > 0 || failed == nil {

@@ -24,7 +24,7 @@ var errTimeout = errors.New("timeout")
 type now struct {
 	printer
 	name     string
-	contexts contexts
+	contexts cli.Contexts
 	wait     bool
 	timeout  time.Duration
 }
@@ -59,7 +59,7 @@ func newNow(s cli.Session) *cobra.Command {
 		Args:                  cli.OneArg("NAME"),
 		ValidArgsFunction:     s.CompleteObject(v1alpha1.PolicyRepositories),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.contexts.check(cmd, s); err != nil {
+			if err := o.contexts.Check(cmd, s); err != nil {
 				return err
 			}
 			o.name = args[0]
@@ -69,16 +69,16 @@ func newNow(s cli.Session) *cobra.Command {
 	cmd.Flags().BoolVar(&o.wait, "wait", true, "Wait until the synchronization is done.")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute,
 		"The length of time to wait, such as 1s, 2m or 3h. Zero means to wait without limit.")
-	o.contexts.addTo(cmd, s)
+	o.contexts.AddTo(cmd, s)
 	return cmd
 }
 
 func (o *now) run(ctx context.Context) error {
 	o.hasContexts = len(o.contexts) > 0
 	request := time.Now().UTC().Format(time.RFC3339Nano)
-	requested, failed := split(o.Session, ask(ctx, o.Session, o.contexts,
-		func(ctx context.Context, in source) (*unstructured.Unstructured, error) {
-			return in.cluster.Edit(ctx, v1alpha1.PolicyRepositories, o.name,
+	requested, failed := cli.Split(o.Session, cli.Ask(ctx, o.Session, o.contexts,
+		func(ctx context.Context, in cli.Source) (*unstructured.Unstructured, error) {
+			return in.Cluster.Edit(ctx, v1alpha1.PolicyRepositories, o.name,
 				metav1.PatchOptions{FieldManager: cli.FieldManager},
 				func(repository *unstructured.Unstructured) (map[string]any, error) {
 					return requestPatch(repository, request)
@@ -86,8 +86,8 @@ func (o *now) run(ctx context.Context) error {
 		}))
 	if !o.wait {
 		for _, r := range requested {
-			output.Line(o.Out, "%s%s sync requested", r.prefix(),
-				output.Object(r.value.GroupVersionKind().GroupKind(), o.name))
+			output.Line(o.Out, "%s%s sync requested", r.Prefix(),
+				output.Object(r.Value.GroupVersionKind().GroupKind(), o.name))
 		}
 		return failed
 	}
@@ -96,16 +96,16 @@ func (o *now) run(ctx context.Context) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, errTimeout)
 		defer cancel()
 	}
-	served, late := split(o.Session, cluster.Each(requested, func(r reply[*unstructured.Unstructured]) reply[view] {
+	served, late := cli.Split(o.Session, cluster.Each(requested, func(r cli.Reply[*unstructured.Unstructured]) cli.Reply[view] {
 		repository, err := o.waitFor(ctx, r)
 		if err != nil {
-			return reply[view]{source: r.source, err: err}
+			return cli.Reply[view]{Source: r.Source, Err: err}
 		}
-		return reply[view]{source: r.source, value: newView(r.context, repository)}
+		return cli.Reply[view]{Source: r.Source, Value: newView(r.Context, repository)}
 	}))
 	var views []view
 	for _, r := range served {
-		views = append(views, r.value)
+		views = append(views, r.Value)
 	}
 	if len(views) > 0 {
 		if err := o.print(views, time.Now()); err != nil {
@@ -145,7 +145,7 @@ type result struct {
 
 // waitFor returns the repository after the request was served.
 func (o *now) waitFor(
-	ctx context.Context, requested reply[*unstructured.Unstructured],
+	ctx context.Context, requested cli.Reply[*unstructured.Unstructured],
 ) (*v1alpha1.PolicyRepository, error) {
 	following, stop := context.WithCancel(ctx)
 	defer stop()
@@ -156,13 +156,13 @@ func (o *now) waitFor(
 		case <-following.Done():
 		}
 	}
-	cluster.Follow(following, requested.cluster.PolicyRepositoryInformer(named(o.name)), func(item any) {
+	cluster.Follow(following, requested.Cluster.PolicyRepositoryInformer(named(o.name)), func(item any) {
 		object, ok := item.(*unstructured.Unstructured)
 		if !ok {
 			return
 		}
 		repository, err := cluster.DecodePolicyRepository(object)
-		if err != nil || isServed(repository, requested.value) {
+		if err != nil || isServed(repository, requested.Value) {
 			send(result{repository, err})
 		}
 	}, func(any) {
@@ -176,7 +176,7 @@ func (o *now) waitFor(
 		case <-ctx.Done():
 			return nil, o.interrupted(ctx)
 		case <-late:
-			o.Note("%snstpl-sync has not served the request yet%s", requested.prefix(), checkPods)
+			o.Note("%snstpl-sync has not served the request yet%s", requested.Prefix(), checkPods)
 		case r := <-results:
 			return r.repository, r.err
 		}

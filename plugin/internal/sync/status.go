@@ -17,7 +17,7 @@ import (
 type status struct {
 	printer
 	names    []string
-	contexts contexts
+	contexts cli.Contexts
 	watch    bool
 }
 
@@ -57,7 +57,7 @@ func newStatus(s cli.Session) *cobra.Command {
 			if err := o.output.Check(cmd); err != nil {
 				return err
 			}
-			if err := o.contexts.check(cmd, s); err != nil {
+			if err := o.contexts.Check(cmd, s); err != nil {
 				return err
 			}
 			o.names = slices.Compact(slices.Sorted(slices.Values(args)))
@@ -66,17 +66,17 @@ func newStatus(s cli.Session) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "After listing the repositories, watch for changes.")
-	o.contexts.addTo(cmd, s)
+	o.contexts.AddTo(cmd, s)
 	o.output.AddTo(cmd, cli.ListOptions{Wide: true, Names: true, Watch: &o.watch})
 	return cmd
 }
 
 func (o *status) run(ctx context.Context) error {
 	replies := o.readAll(ctx)
-	readable, failed := split(o.Session, replies)
+	readable, failed := cli.Split(o.Session, replies)
 	var views []view
 	for _, r := range replies { // also what was read in spite of an error
-		views = append(views, r.value...)
+		views = append(views, r.Value...)
 	}
 	if len(views) > 0 || failed == nil {
 		if err := o.print(views, time.Now()); err != nil {
@@ -96,24 +96,24 @@ func (o *status) run(ctx context.Context) error {
 }
 
 // readAll reads the clusters of all contexts at the same time.
-func (o *status) readAll(ctx context.Context) []reply[[]view] {
-	defer o.Progress("reading policyrepositories")()
-	return ask(ctx, o.Session, o.contexts, o.read)
+func (o *status) readAll(ctx context.Context) []cli.Reply[[]view] {
+	return cli.Ask(ctx, o.Session, o.contexts, o.read)
 }
 
 // read returns the named repositories of a cluster, or all. It returns those that it can read in spite of an error.
-func (o *status) read(ctx context.Context, s source) ([]view, error) {
+func (o *status) read(ctx context.Context, s cli.Source) ([]view, error) {
+	defer s.Progress("reading policyrepositories")()
 	var views []view
 	if len(o.names) == 0 {
-		repositories, err := s.cluster.PolicyRepositories(ctx)
+		repositories, err := s.Cluster.PolicyRepositories(ctx)
 		for i := range repositories {
-			views = append(views, newView(s.context, &repositories[i]))
+			views = append(views, newView(s.Context, &repositories[i]))
 		}
 		return views, err
 	}
 	var errs []error
 	for _, name := range o.names {
-		repository, err := s.cluster.PolicyRepository(ctx, name)
+		repository, err := s.Cluster.PolicyRepository(ctx, name)
 		if errors.Is(err, cluster.NotInstalledError{}) {
 			return nil, err
 		}
@@ -121,7 +121,7 @@ func (o *status) read(ctx context.Context, s source) ([]view, error) {
 			errs = append(errs, err)
 			continue
 		}
-		views = append(views, newView(s.context, repository))
+		views = append(views, newView(s.Context, repository))
 	}
 	return views, errors.Join(errs...)
 }

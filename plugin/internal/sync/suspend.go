@@ -63,7 +63,7 @@ type patcher func(repository *unstructured.Unstructured) (map[string]any, error)
 // edit is a command that changes a repository.
 type edit struct {
 	cli.Session
-	contexts contexts
+	contexts cli.Contexts
 	print    *genericclioptions.PrintFlags
 	patch    patcher
 }
@@ -78,13 +78,13 @@ func newEdit(s cli.Session, cmd *cobra.Command, operation string, patch patcher)
 	cmd.Args = cli.OneArg("NAME")
 	cmd.ValidArgsFunction = s.CompleteObject(v1alpha1.PolicyRepositories)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := o.contexts.checkOutput(cmd, s, o.print); err != nil {
+		if err := o.contexts.CheckOutput(cmd, s, o.print); err != nil {
 			return err
 		}
 		return o.run(cmd.Context(), args[0])
 	}
 	o.print.AddFlags(cmd)
-	o.contexts.addTo(cmd, s)
+	o.contexts.AddTo(cmd, s)
 	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
 	return cmd
 }
@@ -94,9 +94,9 @@ func (o *edit) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	edited, failed := split(o.Session, ask(ctx, o.Session, o.contexts,
-		func(ctx context.Context, in source) (*unstructured.Unstructured, error) {
-			return in.cluster.Edit(ctx, v1alpha1.PolicyRepositories, name,
+	edited, failed := cli.Split(o.Session, cli.Ask(ctx, o.Session, o.contexts,
+		func(ctx context.Context, in cli.Source) (*unstructured.Unstructured, error) {
+			return in.Cluster.Edit(ctx, v1alpha1.PolicyRepositories, name,
 				metav1.PatchOptions{FieldManager: cli.FieldManager}, o.patch)
 		}))
 	if err := printObjects(o.Session, printer, *o.print.OutputFormat, edited); err != nil {
@@ -107,15 +107,15 @@ func (o *edit) run(ctx context.Context, name string) error {
 
 // printObjects prints what was changed, behind the context if there are several.
 func printObjects(
-	s cli.Session, printer printers.ResourcePrinter, format string, replies []reply[*unstructured.Unstructured],
+	s cli.Session, printer printers.ResourcePrinter, format string, replies []cli.Reply[*unstructured.Unstructured],
 ) error {
 	for _, r := range replies {
 		var text strings.Builder
-		if err := output.Print(&text, printer, format, r.value); err != nil {
+		if err := output.Print(&text, printer, format, r.Value); err != nil {
 			return err
 		}
-		if r.context != "" {
-			output.Line(s.Out, "%s%s", r.prefix(), strings.TrimSpace(text.String()))
+		if r.Context != "" {
+			output.Line(s.Out, "%s%s", r.Prefix(), strings.TrimSpace(text.String()))
 		} else if _, err := io.WriteString(s.Out, text.String()); err != nil {
 			return err
 		}

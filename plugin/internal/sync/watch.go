@@ -23,7 +23,7 @@ type change struct {
 
 // follow prints each repository that changes, until ctx ends. With --contexts, it goes on with the other clusters if
 // the user may not watch one of them.
-func (o *status) follow(ctx context.Context, read []reply[[]view]) error {
+func (o *status) follow(ctx context.Context, read []cli.Reply[[]view]) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := make(chan change)
@@ -35,11 +35,11 @@ func (o *status) follow(ctx context.Context, read []reply[[]view]) error {
 	}
 	shown := map[string]view{}
 	for _, r := range read {
-		for _, v := range r.value {
+		for _, v := range r.Value {
 			shown[v.title()] = v
 		}
 		for _, only := range watched(o.names) {
-			r.follow(ctx, only, send)
+			followIn(ctx, r.Source, only, send)
 		}
 	}
 	var failed error
@@ -54,7 +54,7 @@ func (o *status) follow(ctx context.Context, read []reply[[]view]) error {
 					return err
 				}
 			case o.hasContexts:
-				noteFailed(o.Session, next.view.Context, next.err)
+				cli.NoteFailed(o.Session, next.view.Context, next.err)
 				failed = &cli.Exit{Code: 1}
 			default:
 				return next.err
@@ -96,10 +96,10 @@ func named(name string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
 }
 
-// follow sends the changes of repositories in a cluster until ctx ends.
-func (s source) follow(ctx context.Context, only metav1.ListOptions, send func(change)) {
-	fail := func(err error) { send(change{view: view{Context: s.context}, err: err}) }
-	cluster.Follow(ctx, s.cluster.PolicyRepositoryInformer(only), func(item any) {
+// followIn sends the changes of repositories in a cluster until ctx ends.
+func followIn(ctx context.Context, s cli.Source, only metav1.ListOptions, send func(change)) {
+	fail := func(err error) { send(change{view: view{Context: s.Context}, err: err}) }
+	cluster.Follow(ctx, s.Cluster.PolicyRepositoryInformer(only), func(item any) {
 		object, ok := item.(*unstructured.Unstructured)
 		if !ok {
 			return
@@ -109,10 +109,10 @@ func (s source) follow(ctx context.Context, only metav1.ListOptions, send func(c
 			fail(err)
 			return
 		}
-		send(change{view: newView(s.context, repository)})
+		send(change{view: newView(s.Context, repository)})
 	}, func(item any) {
 		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(item); err == nil {
-			send(change{view: view{Context: s.context, Name: name}, deleted: true})
+			send(change{view: view{Context: s.Context, Name: name}, deleted: true})
 		}
 	}, fail)
 }

@@ -2,6 +2,7 @@ package vet
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"regexp"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -44,8 +46,12 @@ func (c *checker) dryRun(ctx context.Context, object source.Object) error {
 		}
 		apply = resource.Namespace(namespace).Patch
 	}
+	data, err := c.sent(ctx, object)
+	if err != nil {
+		return err
+	}
 	force := true
-	_, err = apply(ctx, object.Name, types.ApplyPatchType, render.EscapeJSON(object.Data), metav1.PatchOptions{
+	_, err = apply(ctx, object.Name, types.ApplyPatchType, render.EscapeJSON(data), metav1.PatchOptions{
 		DryRun: []string{metav1.DryRunAll}, Force: &force, FieldManager: cli.FieldManager,
 		FieldValidation: metav1.FieldValidationStrict,
 	})
@@ -66,6 +72,29 @@ func (c *checker) dryRun(ctx context.Context, object source.Object) error {
 		return nil
 	}
 	return err
+}
+
+// sent returns the text of an object for a dry run. A policy space whose parent is in the files, and is not stored yet,
+// is sent without the parent, for which the API server would deny it. The hierarchy in the files is checked without it.
+func (c *checker) sent(ctx context.Context, object source.Object) ([]byte, error) {
+	space := &v1alpha1.PolicySpace{}
+	if !isPolicySpace(object) || json.Unmarshal(object.Data, space) != nil || !c.spaces[space.Spec.Parent] {
+		return object.Data, nil
+	}
+	if _, err := c.cluster.PolicySpace(ctx, space.Spec.Parent); !apierrors.IsNotFound(err) {
+		return object.Data, nil
+	}
+	alone := &unstructured.Unstructured{}
+	if err := alone.UnmarshalJSON(object.Data); err != nil {
+		return nil, err
+	}
+	unstructured.RemoveNestedField(alone.Object, "spec", "parent")
+	return alone.MarshalJSON()
+}
+
+// isPolicySpace reports whether an object is a PolicySpace of the version that the plugin knows.
+func isPolicySpace(object source.Object) bool {
+	return object.GroupVersionKind() == v1alpha1.GroupVersion.WithKind("PolicySpace")
 }
 
 // untyped matches the message of the API server, with status 500, if a field has the wrong type or is unknown.

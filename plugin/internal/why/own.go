@@ -168,6 +168,8 @@ func explainRepository(a *answer, repository *v1alpha1.PolicyRepository, now tim
 	}
 	a.add(labelRemedy, fmt.Sprintf("'kubectl nstpl sync status %s' says what to do.", repository.Name))
 	switch commits := status.Commits; {
+	case status.ObservedGeneration < repository.Generation:
+		return "was changed, and nstpl-sync has not reported on the change yet"
 	case repository.Spec.Suspend:
 		return "is suspended"
 	case commits.Applied == "" && commits.Fetched == "":

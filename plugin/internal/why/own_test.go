@@ -1,0 +1,82 @@
+package why
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// A commit is called in force only if the status describes the repository as it is, and names no other commit.
+func TestExplainRepository(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	first, second := strings.Repeat("1", 40), strings.Repeat("2", 40)
+	for name, test := range map[string]struct {
+		change  func(*v1alpha1.PolicyRepository)
+		summary string
+		facts   []string
+	}{
+		"in force": {func(*v1alpha1.PolicyRepository) {}, "has commit " + first + " in force", nil},
+		"changed since": {
+			func(r *v1alpha1.PolicyRepository) { r.Generation++ },
+			"was changed, and nstpl-sync has not reported on the change yet", nil,
+		},
+		"never seen": {
+			func(r *v1alpha1.PolicyRepository) { r.Status = v1alpha1.PolicyRepositoryStatus{} },
+			"was changed, and nstpl-sync has not reported on the change yet", nil,
+		},
+		"suspended": {func(r *v1alpha1.PolicyRepository) { r.Spec.Suspend = true }, "is suspended", nil},
+		"not fetched": {
+			func(r *v1alpha1.PolicyRepository) { r.Status.Commits = v1alpha1.RepositoryCommits{} }, "has no commit yet", nil,
+		},
+		"fetched only": {
+			func(r *v1alpha1.PolicyRepository) { r.Status.Commits.Applied = "" },
+			"commit " + first + " is fetched, and none is in force", nil,
+		},
+		"a newer commit breaks a rule": {
+			func(r *v1alpha1.PolicyRepository) {
+				r.Status.Commits.Fetched = second
+				r.Status.Violations = []v1alpha1.RepositoryViolation{{Path: "corp/a.yaml", Line: 3, Message: "no"}}
+			},
+			"has commit " + first + " in force; commit " + second + " is fetched and not applied", []string{"corp/a.yaml:3: no"},
+		},
+		"an object failed": {
+			func(r *v1alpha1.PolicyRepository) {
+				r.Status.Failures = []v1alpha1.RepositoryFailure{{Object: "namespace/a", Message: "denied"}}
+			},
+			"has commit " + first + " in force", []string{"namespace/a: denied"},
+		},
+		"deletions wait": {
+			func(r *v1alpha1.PolicyRepository) {
+				r.Status.PendingDeletions = &v1alpha1.PendingDeletions{Namespaces: []string{"a", "b"}, Total: 30}
+			},
+			"has commit " + first + " in force", []string{"the deletion of 30 namespaces waits for a person"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			repository := &v1alpha1.PolicyRepository{
+				ObjectMeta: metav1.ObjectMeta{Name: "corp", Generation: 2},
+				Status: v1alpha1.PolicyRepositoryStatus{
+					ObservedGeneration: 2, Commits: v1alpha1.RepositoryCommits{Fetched: first, Applied: first},
+				},
+			}
+			test.change(repository)
+			a := answer{}
+			require.Equal(t, test.summary, explainRepository(&a, repository, now))
+			var states []string
+			for _, f := range a.Facts {
+				if f.Label == labelState {
+					states = append(states, f.Text)
+				}
+			}
+			require.Equal(t, test.facts, states)
+			require.Contains(t, a.Facts, fact{labelRemedy, "'kubectl nstpl sync status corp' says what to do."})
+		})
+	}
+}
