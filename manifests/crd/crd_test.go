@@ -52,7 +52,8 @@ func TestColumnsHaveOneValue(t *testing.T) {
 						field = *field.Items.Schema
 					}
 				}
-				require.NotContains(t, []string{"array", "object"}, field.Type, "%s: column %s", definition.Name, column.Name)
+				require.NotContains(t, []string{"array", "object"}, field.Type, "%s: column %s", definition.Name,
+					column.Name)
 			}
 		}
 	}

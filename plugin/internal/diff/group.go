@@ -134,7 +134,8 @@ func noteEstimates(s cli.Session, groups []*group) {
 		case first.DryRunNamespace == "":
 			s.Note("%s%s: %s is not shown: %s", cli.Prefix(first.Context), g.namespaces(), first.Object, first.Estimate)
 		default:
-			s.Note("%s%s: %s is an estimate, because %s", cli.Prefix(first.Context), g.namespaces(), first.Object, first.Estimate)
+			s.Note("%s%s: %s is an estimate, because %s", cli.Prefix(first.Context), g.namespaces(), first.Object,
+				first.Estimate)
 		}
 	}
 }
@@ -149,7 +150,8 @@ func (r *report) noteUnknown(s cli.Session) {
 // noteNotPopulated prints which namespaces are not populated, and so not compared, and why.
 func (r *report) noteNotPopulated(s cli.Session) {
 	for _, skipped := range r.NotPopulated {
-		s.Note("%snot populated: %s: %s", cli.Prefix(skipped.Context), output.FirstFew(skipped.Namespaces), skipped.Message)
+		s.Note("%snot populated: %s: %s", cli.Prefix(skipped.Context), output.FirstFew(skipped.Namespaces),
+			skipped.Message)
 	}
 }
 
@@ -160,7 +162,9 @@ func (r *report) noteLeftAlone(s cli.Session, removes bool) {
 		what = "would stay"
 	}
 	groups := groupsOf(r.leftAlone(), func(i *item) string { return i.Reason + "\x00" + i.Context })
-	slices.SortStableFunc(groups, func(a, b *group) int { return strings.Compare(a.items[0].Reason, b.items[0].Reason) })
+	slices.SortStableFunc(groups, func(a, b *group) int {
+		return strings.Compare(a.items[0].Reason, b.items[0].Reason)
+	})
 	for _, g := range groups {
 		var objects []string
 		for _, i := range g.items {

@@ -61,7 +61,8 @@ func (d *diff) recorded(
 		unlisted = append(unlisted, populated.Unlisted...)
 		report.Summary.Namespaces++
 		if reason := match.UnpopulatedReason(ns); reason != "" {
-			report.NotPopulated = append(report.NotPopulated, notPopulated{Message: reason, Namespaces: []string{ns.Name}})
+			report.NotPopulated = append(report.NotPopulated,
+				notPopulated{Message: reason, Namespaces: []string{ns.Name}})
 			continue
 		}
 		items := recordedItems(ns, populated)

@@ -153,8 +153,8 @@ func newReport(namespaces iter.Seq[survey.Namespace], readErrs []error) *report 
 	return r
 }
 
-// merge returns one report on the clusters that were read, or nil if there is none. Without --contexts, it is the report
-// on the cluster.
+// merge returns one report on the clusters that were read, or nil if there is none. Without --contexts, it is the
+// report on the cluster.
 func merge(replies []cli.Reply[*report]) *report {
 	var all *report
 	for _, r := range replies {

@@ -245,13 +245,16 @@ func TestReportsOnSeveralClusters(t *testing.T) {
 		return cli.Reply[*report]{Source: cli.Source{Context: context}, Value: r}
 	}
 	of := func(readErrs ...error) *report {
-		return newReport(slices.Values([]survey.Namespace{namespaceWith("a", changeOf(populate.Create, "one"))}), readErrs)
+		ns := namespaceWith("a", changeOf(populate.Create, "one"))
+		return newReport(slices.Values([]survey.Namespace{ns}), readErrs)
 	}
 	require.Nil(t, merge([]cli.Reply[*report]{in("test", nil)}))
 	alone := of()
 	require.Same(t, alone, merge([]cli.Reply[*report]{in("", alone)}))
 
-	all := merge([]cli.Reply[*report]{in("test", of()), in("closed", nil), in("production", of(errors.New("b is forbidden")))})
+	all := merge([]cli.Reply[*report]{
+		in("test", of()), in("closed", nil), in("production", of(errors.New("b is forbidden"))),
+	})
 	require.Equal(t, []string{`context "production": b is forbidden`}, all.Unknown)
 	require.Equal(t, summary{
 		Namespaces: 2, DifferentNamespaces: 2, DifferentObjects: 2, Actions: map[action]int{actionCreate: 2},
