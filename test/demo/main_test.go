@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,18 +88,49 @@ func playPages(t *testing.T, root, bin string, paths []string) {
 	require.NoError(t, err)
 	require.NoError(t, sh.run(t.Context(), install, t.Output()))
 	log := filepath.Join(t.TempDir(), "operator.log")
-	operator, err := startOperator(t.Context(), sh, log)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, operator.Process.Kill())
-		_ = operator.Wait() // it says that it was killed
-	})
+	operator := &demoOperator{log: log}
+	operator.start(t, sh)
+	t.Cleanup(func() { operator.stop(t) })
 
 	for _, path := range paths {
 		if filepath.Base(path) == "sync.md" {
 			sh = withSync(t, sh)
 		}
-		playPage(t, sh, path, log)
+		playPage(t, sh, path, operator)
+	}
+}
+
+// demoOperator is the operator while pages are played.
+type demoOperator struct {
+	process *exec.Cmd
+	log     string
+}
+
+func (o *demoOperator) start(t *testing.T, sh shell) {
+	t.Helper()
+	var err error
+	o.process, err = startOperator(t.Context(), sh, o.log)
+	require.NoError(t, err)
+}
+
+func (o *demoOperator) stop(t *testing.T) {
+	t.Helper()
+	if o.process != nil {
+		require.NoError(t, o.process.Process.Signal(syscall.SIGTERM))
+		_ = o.process.Wait() // it says how it ended
+		o.process = nil
+	}
+}
+
+// follow does after a command that scales the operator's Deployment what a kubelet would do.
+func (o *demoOperator) follow(t *testing.T, sh shell, command string) {
+	t.Helper()
+	const scale = "kubectl scale deployment/nstpl-operator -n nstpl-system --replicas="
+	switch command {
+	case scale + "0":
+		o.stop(t)
+	case scale + "2":
+		o.start(t, sh)
 	}
 }
 
@@ -128,7 +160,7 @@ func withSync(t *testing.T, sh shell) shell {
 }
 
 // playPage runs the commands of a page, compares what they print, and applies the page's examples.
-func playPage(t *testing.T, sh shell, path, log string) {
+func playPage(t *testing.T, sh shell, path string, operator *demoOperator) {
 	t.Helper()
 	steps, err := page.Read(path)
 	require.NoError(t, err)
@@ -136,7 +168,8 @@ func playPage(t *testing.T, sh shell, path, log string) {
 	for _, step := range steps {
 		var out bytes.Buffer
 		err := sh.run(t.Context(), step.Command, &out)
-		require.NoError(t, err, "%s\nthe operator's log:\n%s", &out, read(t, log))
+		require.NoError(t, err, "%s\nthe operator's log:\n%s", &out, read(t, operator.log))
+		operator.follow(t, sh, step.Command)
 		outputs = append(outputs, out.String())
 		if !*update {
 			require.Equal(t, page.Normalize(step.Output), page.Normalize(out.String()), "$ %s", step.Command)
