@@ -103,7 +103,7 @@ var explanations = []Explanation{
 		Meaning: "A ProtectedAttribute or ClusterProtectedAttribute permits only some roles to set, change or remove " +
 			"the label, annotation or field.",
 		DecidedBy: byAttributes,
-		User: "Use a value that is not protected, leave the attribute as it is, or ask for the role that the message " +
+		User: "Use a value that another rule allows, leave the attribute as it is, or ask for the role that the message " +
 			"names. 'kubectl nstpl attributes' shows the rules.",
 		Administrator: "Bind the role to the user in this namespace, or change the rule.",
 	},

@@ -55,19 +55,20 @@ func (g grant) what() string {
 	return "the verb " + g.verb + " on " + resource + "/" + strings.Join(g.names, " and "+resource+"/")
 }
 
-// commands returns the commands that grant the permission.
+// commands returns the commands that grant the permission. The role is a manifest, since "kubectl create clusterrole"
+// rejects the verb use.
 func (g grant) commands() string {
-	role := "nstpl-" + g.verb
-	if len(g.names) == 1 {
-		role += "-" + g.names[0]
-	}
-	create := []string{fmt.Sprintf("kubectl create clusterrole %s --verb=%s --resource=%s", role, g.verb, g.resource)}
-	for _, name := range g.names {
-		create = append(create, "--resource-name="+name)
+	resource, group, _ := strings.Cut(g.resource, ".")
+	role := strings.Join(append([]string{"nstpl", g.verb, resource}, g.names...), "-")
+	names := ""
+	if len(g.names) > 0 {
+		names = "resourceNames: [" + strings.Join(g.names, ", ") + "], "
 	}
 	subject := notInNames.ReplaceAllString(g.user, "-")
-	return fmt.Sprintf("%s\nkubectl create clusterrolebinding %s-%s --clusterrole=%s %s",
-		strings.Join(create, " "), role, subject, role, subjectFlag(g.user))
+	return fmt.Sprintf("echo '{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s}, "+
+		"rules: [{apiGroups: [%q], resources: [%s], %sverbs: [%s]}]}' | kubectl create -f -\n"+
+		"kubectl create clusterrolebinding %s-%s --clusterrole=%s %s",
+		role, group, resource, names, g.verb, role, subject, role, subjectFlag(g.user))
 }
 
 // subjectFlag returns kubectl's flag for a user or a ServiceAccount.

@@ -6,6 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// clusterRole begins the commands that grant a permission.
+const clusterRole = "echo '{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, "
+
 func TestTheGrantInAMessage(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -17,40 +20,51 @@ func TestTheGrantInAMessage(t *testing.T) {
 			"user dev may not put namespaces into policyspace payments: ask for the verb use on policyspaces/payments in " +
 				"the API group policy.nstpl.dev (nstpl:policyspace-use)",
 			"the verb use on policyspaces/payments",
-			"kubectl create clusterrole nstpl-use-payments --verb=use --resource=policyspaces.policy.nstpl.dev " +
-				"--resource-name=payments\n" +
-				"kubectl create clusterrolebinding nstpl-use-payments-dev --clusterrole=nstpl-use-payments --user=dev",
+			clusterRole + "metadata: {name: nstpl-use-policyspaces-payments}, " +
+				"rules: [{apiGroups: [\"policy.nstpl.dev\"], resources: [policyspaces], " +
+				"resourceNames: [payments], verbs: [use]}]}' | kubectl create -f -\n" +
+				"kubectl create clusterrolebinding nstpl-use-policyspaces-payments-dev " +
+				"--clusterrole=nstpl-use-policyspaces-payments --user=dev",
 		},
 		"two policy spaces": {
 			"user dev may not put namespaces into policyspace a or take them out of policyspace b: ask for the verb use on " +
 				"policyspaces/a and policyspaces/b in the API group policy.nstpl.dev (nstpl:policyspace-use)",
 			"the verb use on policyspaces/a and policyspaces/b",
-			"kubectl create clusterrole nstpl-use --verb=use --resource=policyspaces.policy.nstpl.dev " +
-				"--resource-name=a --resource-name=b\n" +
-				"kubectl create clusterrolebinding nstpl-use-dev --clusterrole=nstpl-use --user=dev",
+			clusterRole + "metadata: {name: nstpl-use-policyspaces-a-b}, " +
+				"rules: [{apiGroups: [\"policy.nstpl.dev\"], resources: [policyspaces], " +
+				"resourceNames: [a, b], verbs: [use]}]}' | kubectl create -f -\n" +
+				"kubectl create clusterrolebinding nstpl-use-policyspaces-a-b-dev " +
+				"--clusterrole=nstpl-use-policyspaces-a-b --user=dev",
 		},
 		"a ServiceAccount, all templates": {
 			"user system:serviceaccount:ci:deploy needs the verb use on all namespacetemplates in the API group " +
 				"policy.nstpl.dev (nstpl:template-use)",
 			"the verb use on namespacetemplates",
-			"kubectl create clusterrole nstpl-use --verb=use --resource=namespacetemplates.policy.nstpl.dev\n" +
-				"kubectl create clusterrolebinding nstpl-use-system-serviceaccount-ci-deploy --clusterrole=nstpl-use " +
-				"--serviceaccount=ci:deploy",
+			clusterRole + "metadata: {name: nstpl-use-namespacetemplates}, " +
+				"rules: [{apiGroups: [\"policy.nstpl.dev\"], resources: [namespacetemplates], " +
+				"verbs: [use]}]}' | kubectl create -f -\n" +
+				"kubectl create clusterrolebinding nstpl-use-namespacetemplates-system-serviceaccount-ci-deploy " +
+				"--clusterrole=nstpl-use-namespacetemplates --serviceaccount=ci:deploy",
 		},
 		"a user whose name has characters of shells": {
 			"user it's;me may not exempt namespaces from NamespaceTemplate a: ask for the verb exempt on " +
 				"namespacetemplates/a in the API group policy.nstpl.dev (nstpl:exemption)",
 			"the verb exempt on namespacetemplates/a",
-			"kubectl create clusterrole nstpl-exempt-a --verb=exempt --resource=namespacetemplates.policy.nstpl.dev " +
-				"--resource-name=a\n" +
-				`kubectl create clusterrolebinding nstpl-exempt-a-it-s-me --clusterrole=nstpl-exempt-a --user='it'\''s;me'`,
+			clusterRole + "metadata: {name: nstpl-exempt-namespacetemplates-a}, " +
+				"rules: [{apiGroups: [\"policy.nstpl.dev\"], resources: [namespacetemplates], " +
+				"resourceNames: [a], verbs: [exempt]}]}' | kubectl create -f -\n" +
+				"kubectl create clusterrolebinding nstpl-exempt-namespacetemplates-a-it-s-me " +
+				"--clusterrole=nstpl-exempt-namespacetemplates-a --user='it'\\''s;me'",
 		},
 		"namespaces": {
 			"user dev may not end or prolong the initialization of namespace a (label b): ask for the verb initialize on " +
 				"namespaces (nstpl:initialization)",
 			"the verb initialize on namespaces",
-			"kubectl create clusterrole nstpl-initialize --verb=initialize --resource=namespaces\n" +
-				"kubectl create clusterrolebinding nstpl-initialize-dev --clusterrole=nstpl-initialize --user=dev",
+			clusterRole + "metadata: {name: nstpl-initialize-namespaces}, " +
+				"rules: [{apiGroups: [\"\"], resources: [namespaces], " +
+				"verbs: [initialize]}]}' | kubectl create -f -\n" +
+				"kubectl create clusterrolebinding nstpl-initialize-namespaces-dev " +
+				"--clusterrole=nstpl-initialize-namespaces --user=dev",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

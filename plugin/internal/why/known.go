@@ -42,6 +42,12 @@ var known = []struct {
 		decidedBy: "the admission plugin Priority of the API server",
 		user:      "Use a PriorityClass that 'kubectl get priorityclasses' lists, or ask an administrator to create it.",
 	},
+	{
+		pattern:   regexp.MustCompile(`The (\S+) "([^"]+)" is invalid: `),
+		summary:   "the API server rejects $1 $2: a field is invalid",
+		decidedBy: "the type of the kind: its schema and its rules",
+		user:      "Correct the field that the message names. 'kubectl explain' shows the types.",
+	},
 }
 
 // knownDenial explains a denial in known. It reports false if text is none of them.
