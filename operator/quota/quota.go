@@ -87,17 +87,48 @@ func Unreachable(lineage []*v1alpha1.PolicySpace) []string {
 }
 
 // ExceededError reports that a change would exceed the limits of a policy space. Its text is like that of the API
-// server for a ResourceQuota.
+// server for a ResourceQuota, and begins with the innermost quota.
 type ExceededError struct {
 	Space string
 	// Requested is the usage with the change, Limit the limits that it exceeds, and Used the usage without the change.
 	Requested, Limit, Used corev1.ResourceList
 	// SharedWith are the policy spaces whose usage is counted, too.
 	SharedWith []v1alpha1.PolicySpaceShare
+	// Inner says which ResourceQuota of the namespace the change exceeds, too, or is empty.
+	Inner string
+}
+
+// Exceeds returns what the API server would say of a change that exceeds a limit of a ResourceQuota in its namespace,
+// or "" if the ResourceQuota has room for it. It considers only resources that the policy space has no room for. A
+// ResourceQuota with a scope may not count the object.
+func (e *ExceededError) Exceeds(own *corev1.ResourceQuota) string {
+	requested, used, limit := corev1.ResourceList{}, corev1.ResourceList{}, corev1.ResourceList{}
+	for name, total := range e.Requested {
+		hard, isLimited := own.Status.Hard[name]
+		if !isLimited || len(own.Spec.Scopes) > 0 || own.Spec.ScopeSelector != nil {
+			continue
+		}
+		added := total.DeepCopy()
+		added.Sub(e.Used[name])
+		sum := own.Status.Used[name].DeepCopy()
+		sum.Add(added)
+		if sum.Cmp(hard) > 0 {
+			requested[name], used[name], limit[name] = added, own.Status.Used[name], hard
+		}
+	}
+	if len(requested) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("exceeded quota: %s, requested: %s, used: %s, limited: %s", own.Name, format(requested), format(used),
+		format(limit))
 }
 
 func (e *ExceededError) Error() string {
-	return fmt.Sprintf("exceeded quota in policyspace %q, requested: %s, limit: %s, used: %s", e.Space,
+	inner := ""
+	if e.Inner != "" {
+		inner = e.Inner + ", and "
+	}
+	return inner + fmt.Sprintf("exceeded quota in policyspace %q, requested: %s, limit: %s, used: %s", e.Space,
 		format(e.Requested), format(e.Limit), format(e.Used))
 }
 

@@ -136,6 +136,41 @@ func TestCheckComparesTheTotalWithTheLimits(t *testing.T) {
 	}
 }
 
+// A change that exceeds a limit of a policy space may exceed one of the namespace, too.
+func TestExceeds(t *testing.T) {
+	t.Parallel()
+	exceeded := &quota.ExceededError{
+		Space: "s", Requested: list("pods", "4", "requests.cpu", "1500m"), Limit: list("pods", "3", "requests.cpu", "1"),
+		Used: list("pods", "3", "requests.cpu", "1"),
+	}
+	for name, test := range map[string]struct {
+		hard, used corev1.ResourceList
+		scopes     []corev1.ResourceQuotaScope
+		want       string
+	}{
+		"full":            {list("pods", "2"), list("pods", "2"), nil, "requested: pods=1, used: pods=2, limited: pods=2"},
+		"the last":        {list("pods", "3"), list("pods", "2"), nil, ""},
+		"of another kind": {list("services", "0"), list("services", "0"), nil, ""},
+		"not counted yet": {nil, nil, nil, ""},
+		"one of two limits": {
+			list("pods", "9", "requests.cpu", "300m"), nil, nil,
+			"requested: requests.cpu=500m, used: requests.cpu=0, limited: requests.cpu=300m",
+		},
+		"some pods": {list("pods", "0"), nil, []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeTerminating}, ""},
+	} {
+		own := &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: corev1.ResourceQuotaSpec{Hard: test.hard, Scopes: test.scopes},
+			Status: corev1.ResourceQuotaStatus{Hard: test.hard, Used: test.used},
+		}
+		if test.want != "" {
+			test.want = "exceeded quota: own, " + test.want
+		}
+		require.Equal(t, test.want, exceeded.Exceeds(own), name)
+	}
+	exceeded.Inner = "exceeded quota: own"
+	require.ErrorContains(t, exceeded, `exceeded quota: own, and exceeded quota in policyspace "s", requested: pods=4`)
+}
+
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	named := func(name string, hard corev1.ResourceList) *v1alpha1.PolicySpace {

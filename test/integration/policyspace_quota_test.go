@@ -244,6 +244,31 @@ func TestPolicySpaceQuotaDenialsAreNotChargedToOtherQuotas(t *testing.T) {
 	})
 }
 
+// The message names the innermost quota that is full: that of the namespace, or else that of the nearest policyspace.
+func TestPolicySpaceQuotaNamesTheInnermostQuota(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	s.createSpace("outer", "", "pods", "1")
+	s.createSpace("inner", "outer", "pods", "1")
+	ns := s.createNamespaceInSpace("n", "inner")
+	own := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "own"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: resourceList("pods", "2")},
+	}
+	require.NoError(t, s.client.Create(t.Context(), own))
+	s.waitCounted(ns)
+	require.NoError(t, s.createWithRetries(newPod(ns, "p0")))
+	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "p1")), "inner", "pods=2", "pods=1")
+	require.NoError(t, s.client.Patch(t.Context(), own, mergePatch(`{"spec": {"hard": {"pods": "1"}}}`)))
+	s.eventually(func(c *assert.CollectT) {
+		err := s.client.Create(t.Context(), newPod(ns, "p1"))
+		if assert.Error(c, err) {
+			assert.Contains(c, err.Error(), "exceeded quota: own, requested: pods=1, used: pods=1, limited: pods=1, and "+
+				"exceeded quota in policyspace \""+s.name("inner")+"\", requested: pods=2, limit: pods=1, used: pods=1")
+		}
+	})
+}
+
 // A request that a nearer policyspace denies reserves nothing in the policyspaces above.
 func TestPolicySpaceQuotaDenialsReserveNothingInAncestors(t *testing.T) {
 	t.Parallel()

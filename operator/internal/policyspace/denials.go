@@ -110,22 +110,32 @@ func (d *Denials) Start(ctx context.Context) error {
 	}
 }
 
+// ownQuotas returns the ResourceQuotas of a namespace that are not its usage quota, as the API server has them.
+func (d *Denials) ownQuotas(ctx context.Context, namespace string) ([]corev1.ResourceQuota, error) {
+	list, err := d.quotas.ResourceQuotas(namespace).List(ctx,
+		metav1.ListOptions{FieldSelector: "metadata.name!=" + v1alpha1.QuotaName})
+	if err != nil {
+		return nil, fmt.Errorf("list the ResourceQuotas of namespace %s: %w", namespace, err)
+	}
+	return list.Items, nil
+}
+
 // recount makes the API server count again for each ResourceQuota of a namespace that is not its usage quota. It adds a
 // limit for the RecountResource, of which no object exists, and removes it: Kubernetes counts when the limits change.
 func (d *Denials) recount(ctx context.Context, namespace string) error {
 	quotas := d.quotas.ResourceQuotas(namespace)
-	list, err := quotas.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name!=" + v1alpha1.QuotaName})
+	own, err := d.ownQuotas(ctx, namespace)
 	if err != nil {
 		return err
 	}
-	for i := range list.Items {
+	for i := range own {
 		for _, limit := range []string{`"0"`, "null"} {
-			body := fmt.Sprintf(`{"metadata": {"uid": %q}, "spec": {"hard": {%q: %s}}}`, list.Items[i].UID,
+			body := fmt.Sprintf(`{"metadata": {"uid": %q}, "spec": {"hard": {%q: %s}}}`, own[i].UID,
 				v1alpha1.RecountResource, limit)
-			_, err := quotas.Patch(ctx, list.Items[i].Name, types.MergePatchType, []byte(body),
+			_, err := quotas.Patch(ctx, own[i].Name, types.MergePatchType, []byte(body),
 				metav1.PatchOptions{FieldManager: recountManager})
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-				return fmt.Errorf("patch ResourceQuota %s: %w", list.Items[i].Name, err)
+				return fmt.Errorf("patch ResourceQuota %s: %w", own[i].Name, err)
 			}
 		}
 	}

@@ -104,10 +104,22 @@ func (s *Sequencer) Validate(ctx context.Context, request *webhook.Request) erro
 }
 
 // deny is like QuotaAdmission.deny, but asks the client to try again if usage has not been counted yet: no
-// ResourceQuota is charged for the request.
+// ResourceQuota is charged for the request. The API server would ask the ResourceQuotas of the namespace later, so deny
+// says if the request exceeds one of them, too.
 func (s *Sequencer) deny(ctx context.Context, request *webhook.Request, err error) error {
 	if uncounted, ok := errors.AsType[*quota.UncountedError](err); ok {
 		return webhook.Defer(codes.QuotaUncounted, uncounted.Error(), webhook.RetryAfter)
+	}
+	if exceeded, isExceeded := errors.AsType[*quota.ExceededError](err); isExceeded {
+		own, errRead := s.quota.denials.ownQuotas(ctx, request.Namespace)
+		if errRead != nil {
+			return errRead
+		}
+		for i := range own {
+			if exceeded.Inner == "" {
+				exceeded.Inner = exceeded.Exceeds(&own[i])
+			}
+		}
 	}
 	return s.quota.deny(request, s.quota.passing(ctx, request.Namespace, err), false)
 }

@@ -33,6 +33,9 @@ func (e *explainer) message(ctx context.Context, text string) (answer, error) {
 	}
 	a.Summary = fmt.Sprintf("%s: %s", found[0], explanation.Meaning)
 	a.add(labelMessage, reasonIn(text))
+	if match := namedQuota.FindStringSubmatch(text); match != nil { // the innermost quota comes first
+		addQuotaDecision(&a, match)
+	}
 	addExplanation(&a, found[0])
 	addGrant(&a, text)
 	for _, code := range found[1:] {
@@ -72,6 +75,9 @@ func (e *explainer) addCurrent(ctx context.Context, a *answer, code codes.Code, 
 			e.addNamespaceNow(ctx, a, match[1])
 		}
 	case codes.QuotaExceeded, codes.QuotaUncounted:
+		if match := namedQuota.FindStringSubmatch(text); match != nil {
+			e.addQuota(ctx, a, match[1])
+		}
 		for _, match := range namedSpace.FindAllStringSubmatch(text, maxNamed) {
 			e.addSpaceNow(ctx, a, match[1])
 		}

@@ -16,13 +16,16 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
+// namedQuota matches the message about a ResourceQuota without room.
+var namedQuota = regexp.MustCompile(
+	`exceeded quota: ([a-z0-9][a-z0-9.-]*), requested: (.+?), used: (.+?), limited: ([^\s,]+(?:,[^\s,]+)*)`)
+
 // denials are the messages of Kubernetes that users take for those of nstpl, since a template may declare what decides.
 var denials = []struct {
 	pattern *regexp.Regexp
 	explain func(e *explainer, ctx context.Context, a *answer, match []string)
 }{
-	{regexp.MustCompile(`exceeded quota: ([a-z0-9][a-z0-9.-]*), requested: (.+?), used: (.+?), limited: ([^\s,]+(?:,[^\s,]+)*)`),
-		(*explainer).exceededQuota},
+	{namedQuota, (*explainer).exceededQuota},
 	{regexp.MustCompile(`failed quota: ([a-z0-9][a-z0-9.-]*): must specify (.+?)(?:\n|$)`), (*explainer).unspecifiedQuota},
 	{regexp.MustCompile(`((?:minimum|maximum) \S+ usage per \w+ is [^,]+|\S+ max limit to request ratio per \w+ is [^,]+)`),
 		(*explainer).limitRange},
@@ -55,9 +58,14 @@ func (e *explainer) kubernetes(ctx context.Context, text string) (answer, error)
 
 func (e *explainer) exceededQuota(ctx context.Context, a *answer, match []string) {
 	a.Summary = fmt.Sprintf("Kubernetes denies the request: ResourceQuota %s has no room for %s", match[1], match[2])
-	a.add(labelDecidedBy, fmt.Sprintf("ResourceQuota %s: of %s, %s were used", match[1], match[4], match[3]))
+	addQuotaDecision(a, match)
 	a.add(labelRemedy, "Request less, or delete objects in the namespace.")
 	e.addQuota(ctx, a, match[1])
+}
+
+// addQuotaDecision adds the ResourceQuota in a match of namedQuota.
+func addQuotaDecision(a *answer, match []string) {
+	a.add(labelDecidedBy, fmt.Sprintf("ResourceQuota %s: of %s, %s were used", match[1], match[4], match[3]))
 }
 
 func (e *explainer) unspecifiedQuota(ctx context.Context, a *answer, match []string) {
