@@ -8,7 +8,7 @@
 //
 //   - usage: the amounts that the ResourceQuotas of the namespaces store.
 //   - limit: spec.quota.hard of the policy space.
-//   - reservation (status.bookings): the usage that a namespace may reach, because an increase was allowed that the
+//   - reservation (status.reservations): the usage that a namespace may reach, because an increase was allowed that the
 //     API server may not have stored yet.
 //
 // Check decides whether a change is allowed, Reserve reserves it, Confirm and Settle replace reservations by stored
@@ -208,8 +208,8 @@ func Check(space *v1alpha1.PolicySpace, change Change) error {
 // stored usage. The sum may have been computed from a higher stored usage than change.Old, and never from a lower one,
 // because stored usage increases with reservations only.
 func includedUsage(status v1alpha1.PolicySpaceStatus, change Change, name corev1.ResourceName) resource.Quantity {
-	for i := range status.Bookings {
-		if reserved, ok := status.Bookings[i].Used[name]; ok && status.Bookings[i].Namespace == change.Namespace {
+	for i := range status.Reservations {
+		if reserved, ok := status.Reservations[i].Used[name]; ok && status.Reservations[i].Namespace == change.Namespace {
 			return reserved
 		}
 	}

@@ -43,7 +43,7 @@ func TestCheckComparesTheTotalWithTheLimits(t *testing.T) {
 	reserved.Status = quota.Reserve(reserved,
 		quota.Change{Namespace: "a", Old: list("pods", "1"), New: list("pods", "2"), Since: "10"})
 	lowered := space(list("pods", "4"), list("pods", "5")) // 4 reserved in a, 1 in b
-	lowered.Status.Bookings = []v1alpha1.QuotaBooking{{Namespace: "a", Used: list("pods", "4"), Since: "10"}}
+	lowered.Status.Reservations = []v1alpha1.QuotaReservation{{Namespace: "a", Used: list("pods", "4"), Since: "10"}}
 	for name, test := range map[string]struct {
 		space  *v1alpha1.PolicySpace
 		change quota.Change

@@ -33,21 +33,21 @@ func Reserve(space *v1alpha1.PolicySpace, change Change) v1alpha1.PolicySpaceSta
 	}
 	at := reservationOf(status, change.Namespace)
 	if at < 0 {
-		at = len(status.Bookings)
-		status.Bookings = append(status.Bookings,
-			v1alpha1.QuotaBooking{Namespace: change.Namespace, Used: corev1.ResourceList{}})
+		at = len(status.Reservations)
+		status.Reservations = append(status.Reservations,
+			v1alpha1.QuotaReservation{Namespace: change.Namespace, Used: corev1.ResourceList{}})
 	}
-	if isOlder(status.Bookings[at].Since, change.Since) {
+	if isOlder(status.Reservations[at].Since, change.Since) {
 		// A write that is based on an earlier state fails, so only the latest state matters.
-		status.Bookings[at].Since = change.Since
+		status.Reservations[at].Since = change.Since
 	}
-	maps.Copy(status.Bookings[at].Used, reserved)
+	maps.Copy(status.Reservations[at].Used, reserved)
 	status.Quota = summary(status.Used, hard)
 	return status
 }
 
 // ExceedsUsage reports whether a reservation exceeds a known usage.
-func ExceedsUsage(reservation v1alpha1.QuotaBooking, used corev1.ResourceList) bool {
+func ExceedsUsage(reservation v1alpha1.QuotaReservation, used corev1.ResourceList) bool {
 	for name, reserved := range reservation.Used {
 		if known := used[name]; reserved.Cmp(known) > 0 {
 			return true
@@ -62,31 +62,31 @@ func ExceedsUsage(reservation v1alpha1.QuotaBooking, used corev1.ResourceList) b
 func Confirm(space *v1alpha1.PolicySpace, namespace string, stored Usage) v1alpha1.PolicySpaceStatus {
 	status := *space.Status.DeepCopy()
 	at := reservationOf(status, namespace)
-	if at < 0 || stored.ResourceVersion != "" && !isOlder(status.Bookings[at].Since, stored.ResourceVersion) {
+	if at < 0 || stored.ResourceVersion != "" && !isOlder(status.Reservations[at].Since, stored.ResourceVersion) {
 		return status
 	}
-	for name, reserved := range status.Bookings[at].Used {
+	for name, reserved := range status.Reservations[at].Used {
 		total := status.Used[name].DeepCopy()
 		total.Sub(reserved)
 		total.Add(stored.Used[name])
-		status.Used[name], status.Bookings[at].Used[name] = total, stored.Used[name]
+		status.Used[name], status.Reservations[at].Used[name] = total, stored.Used[name]
 	}
-	status.Bookings[at].Since = stored.ResourceVersion
+	status.Reservations[at].Since = stored.ResourceVersion
 	status.Quota = summary(status.Used, Hard(space))
 	return status
 }
 
 // Inherit returns the status of a policy space with the reservations of another one added, whose namespaces count in
 // it from now on. If both have a reservation for a namespace, the larger amounts and the later state apply.
-func Inherit(space *v1alpha1.PolicySpace, reservations []v1alpha1.QuotaBooking) v1alpha1.PolicySpaceStatus {
+func Inherit(space *v1alpha1.PolicySpace, reservations []v1alpha1.QuotaReservation) v1alpha1.PolicySpaceStatus {
 	status := *space.Status.DeepCopy()
 	for _, other := range reservations {
 		at := reservationOf(status, other.Namespace)
 		if at < 0 {
-			status.Bookings = append(status.Bookings, *other.DeepCopy())
+			status.Reservations = append(status.Reservations, *other.DeepCopy())
 			continue
 		}
-		own := &status.Bookings[at]
+		own := &status.Reservations[at]
 		for name, reserved := range other.Used {
 			own.Used[name] = larger(own.Used[name], reserved)
 		}
@@ -99,7 +99,7 @@ func Inherit(space *v1alpha1.PolicySpace, reservations []v1alpha1.QuotaBooking) 
 
 // reservationOf returns the index of a namespace's reservation, or -1 if it has none.
 func reservationOf(status v1alpha1.PolicySpaceStatus, namespace string) int {
-	return slices.IndexFunc(status.Bookings, func(r v1alpha1.QuotaBooking) bool { return r.Namespace == namespace })
+	return slices.IndexFunc(status.Reservations, func(r v1alpha1.QuotaReservation) bool { return r.Namespace == namespace })
 }
 
 // isOlder reports whether a resourceVersion is older than another one. It is true if they cannot be compared.

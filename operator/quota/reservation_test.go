@@ -11,10 +11,10 @@ import (
 )
 
 // reservations are written as namespace, amount of pods, and since.
-func reservations(all ...[3]string) []v1alpha1.QuotaBooking {
-	var list []v1alpha1.QuotaBooking
+func reservations(all ...[3]string) []v1alpha1.QuotaReservation {
+	var list []v1alpha1.QuotaReservation
 	for _, r := range all {
-		list = append(list, v1alpha1.QuotaBooking{Namespace: r[0], Used: pods(r[1]), Since: r[2]})
+		list = append(list, v1alpha1.QuotaReservation{Namespace: r[0], Used: pods(r[1]), Since: r[2]})
 	}
 	return list
 }
@@ -24,14 +24,14 @@ func pods(amount string) corev1.ResourceList { return list("pods", amount) }
 // spaceWith returns a policy space with a limit of 5 pods, a usage and reservations.
 func spaceWith(used string, reserved ...[3]string) *v1alpha1.PolicySpace {
 	s := space(pods("5"), pods(used))
-	s.Status.Bookings = reservations(reserved...)
+	s.Status.Reservations = reservations(reserved...)
 	return s
 }
 
 // requireReservations compares amounts by their values, whatever their format.
-func requireReservations(t *testing.T, want, got []v1alpha1.QuotaBooking) {
+func requireReservations(t *testing.T, want, got []v1alpha1.QuotaReservation) {
 	t.Helper()
-	texts := func(all []v1alpha1.QuotaBooking) [][3]string {
+	texts := func(all []v1alpha1.QuotaReservation) [][3]string {
 		var list [][3]string
 		for _, r := range all {
 			require.LessOrEqual(t, len(r.Used), 1, "only pods are limited")
@@ -104,7 +104,7 @@ func TestReserveTheNewUsage(t *testing.T) {
 			before := test.space.DeepCopy()
 			status := quota.Reserve(test.space, test.change)
 			require.Equal(t, before, test.space, "the policy space itself does not change")
-			requireReservations(t, reservations(test.want...), status.Bookings)
+			requireReservations(t, reservations(test.want...), status.Reservations)
 			require.Equal(t, test.wantQuota, status.Quota)
 		})
 	}
@@ -150,7 +150,7 @@ func TestConfirmReplacesAReservationByALaterStoredUsage(t *testing.T) {
 			before := s.DeepCopy()
 			status := quota.Confirm(s, test.namespace, test.stored)
 			require.Equal(t, before, s, "the policy space itself does not change")
-			requireReservations(t, reservations(test.want), status.Bookings)
+			requireReservations(t, reservations(test.want), status.Reservations)
 			require.Equal(t, test.wantQuota, status.Quota)
 		})
 	}
@@ -171,7 +171,7 @@ func TestSettleWithAnEarlierStateKeepsAConfirmedUsage(t *testing.T) {
 
 func TestExceedsUsageComparesAReservationWithAKnownUsage(t *testing.T) {
 	t.Parallel()
-	reservation := v1alpha1.QuotaBooking{Namespace: "a", Used: list("pods", "4", "cpu", "1")}
+	reservation := v1alpha1.QuotaReservation{Namespace: "a", Used: list("pods", "4", "cpu", "1")}
 	for name, test := range map[string]struct {
 		used corev1.ResourceList
 		want bool
@@ -218,7 +218,7 @@ func TestInheritAddsTheReservationsOfAnotherPolicySpace(t *testing.T) {
 			before := s.DeepCopy()
 			status := quota.Inherit(s, reservations(test.others...))
 			require.Equal(t, before, s, "the policy space itself does not change")
-			requireReservations(t, reservations(test.want...), status.Bookings)
+			requireReservations(t, reservations(test.want...), status.Reservations)
 		})
 	}
 }

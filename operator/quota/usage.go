@@ -34,8 +34,8 @@ func Settle(
 ) (status v1alpha1.PolicySpaceStatus, unconfirmed []string) {
 	status = *space.Status.DeepCopy()
 	hard, objects := Hard(space), Objects(space)
-	reservations := map[string]v1alpha1.QuotaBooking{}
-	for _, reservation := range status.Bookings {
+	reservations := map[string]v1alpha1.QuotaReservation{}
+	for _, reservation := range status.Reservations {
 		reservations[reservation.Namespace] = reservation
 	}
 	used, counts := corev1.ResourceList{}, map[corev1.ResourceName]int{}
@@ -45,11 +45,11 @@ func Settle(
 			used[name] = status.Used[name]
 		}
 	}
-	status.Bookings, status.Uncounted = nil, nil
+	status.Reservations, status.Uncounted = nil, nil
 	for _, namespace := range namespaces {
 		stored, reservation := observed[namespace], reservations[namespace]
 		if mayBeStored(reservation, stored) {
-			status.Bookings = append(status.Bookings, reservation)
+			status.Reservations = append(status.Reservations, reservation)
 		} else {
 			reservation.Used = nil
 		}
@@ -85,7 +85,7 @@ func Settle(
 
 // mayBeStored reports whether the API server may still store the usage of a reservation. Once the ResourceQuota has a
 // later version than the one that the reservation is based on, the usage has been stored, or the write failed.
-func mayBeStored(reservation v1alpha1.QuotaBooking, stored Usage) bool {
+func mayBeStored(reservation v1alpha1.QuotaReservation, stored Usage) bool {
 	return reservation.Namespace != "" &&
 		(stored.ResourceVersion == "" || !isOlder(reservation.Since, stored.ResourceVersion))
 }

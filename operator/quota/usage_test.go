@@ -73,7 +73,7 @@ func TestSettleAddsUpStoredUsageAndReservations(t *testing.T) {
 			before := s.DeepCopy()
 			status, unconfirmed := quota.Settle(s, []string{"b", "a"}, test.observed)
 			require.Equal(t, before, s, "the policy space itself does not change")
-			requireReservations(t, reservations(test.want...), status.Bookings)
+			requireReservations(t, reservations(test.want...), status.Reservations)
 			require.Equal(t, test.wantQuota, status.Quota)
 			require.Equal(t, test.wantUnconfirmed, unconfirmed)
 		})

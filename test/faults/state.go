@@ -152,7 +152,7 @@ func normalize(content map[string]any) {
 	if !ok {
 		return
 	}
-	for _, field := range []string{"observedGeneration", "bookings", "sharedWith"} {
+	for _, field := range []string{"observedGeneration", "reservations", "sharedWith"} {
 		delete(status, field)
 	}
 	// The number of a revision depends on how many edits the operator saw.

@@ -219,7 +219,7 @@ func TestPolicySpaceQuotaReleasesUnusedReservations(t *testing.T) {
 		if !counted {
 			return
 		}
-		space.Status.Bookings = []v1alpha1.QuotaBooking{{
+		space.Status.Reservations = []v1alpha1.QuotaReservation{{
 			Namespace: ns, Used: resourceList("pods", "5"), Since: counter.ResourceVersion,
 		}}
 		space.Status.Used, space.Status.Quota = resourceList("pods", "5"), "pods: 5/5"

@@ -52,7 +52,7 @@ func TestPolicySpaceQuotaDeniesReviewsOfUnstoredState(t *testing.T) {
 	space := &v1alpha1.PolicySpace{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("a")}, space))
 	require.Equal(t, "pods: 0/2", space.Status.Quota)
-	require.Empty(t, space.Status.Bookings)
+	require.Empty(t, space.Status.Reservations)
 }
 
 // A client that knows the stored objects can cause reservations, but cannot prevent real requests, however many reviews

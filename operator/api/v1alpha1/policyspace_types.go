@@ -204,7 +204,7 @@ type PolicySpaceStatus struct {
 	// +optional
 	Hard corev1.ResourceList `json:"hard,omitempty"`
 
-	// used is the total usage of all namespaces, including the reservations in bookings.
+	// used is the total usage of all namespaces, including reservations.
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`
 
@@ -223,10 +223,10 @@ type PolicySpaceStatus struct {
 	// +listMapKey=name
 	SharedWith []PolicySpaceShare `json:"sharedWith,omitempty"`
 
-	// bookings are reservations: usage that admission allowed and that the API server has not recorded yet.
+	// reservations are usage that admission allowed and that the API server has not recorded yet.
 	// +optional
 	// +listType=atomic
-	Bookings []QuotaBooking `json:"bookings,omitempty"`
+	Reservations []QuotaReservation `json:"reservations,omitempty"`
 
 	// namespaceReservations are reservations for namespaces that admission allowed and that the operator has not seen
 	// yet. Only a space that limits the number of namespaces has them.
@@ -255,8 +255,8 @@ type PolicySpaceShare struct {
 	Until metav1.Time `json:"until"`
 }
 
-// QuotaBooking reserves usage before the API server records it, so that two requests cannot use the same room.
-type QuotaBooking struct {
+// QuotaReservation reserves usage before the API server records it, so that two requests cannot use the same room.
+type QuotaReservation struct {
 	// namespace is the namespace of the request.
 	Namespace string `json:"namespace"`
 	// used is the total usage of the namespace, including the request.

@@ -47,7 +47,7 @@ func NewDenials(
 	d := &Denials{
 		quotas: quotas, recorder: recorder,
 		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "nstpl_policyspace_quota_refusals_total",
+			Name: "nstpl_policyspace_quota_denials_total",
 			Help: "Number of requests that the quota of a policyspace denied.",
 		}, []string{"policyspace"}),
 		recounts: workqueue.NewTypedRateLimitingQueue(

@@ -34,7 +34,7 @@
 //   - The limit is spec.quota.hard. It is enforced once status.hard contains it, which is when the resource is counted
 //     in all namespaces.
 //   - The usage of a namespace is status.used of its usage quota.
-//   - A reservation, one of status.bookings, is the usage of a namespace after an update that QuotaAdmission has
+//   - A reservation, one of status.reservations, is the usage of a namespace after an update that QuotaAdmission has
 //     allowed. It names the resourceVersion from which the update goes on.
 //
 // status.used of the policy space is the sum over its namespaces of the usage, or of the reservation if that is

@@ -21,16 +21,16 @@ func resourceList(pairs ...string) corev1.ResourceList {
 }
 
 // countedSpace returns the policy space s, which enforces all its limits.
-func countedSpace(hard, used corev1.ResourceList, reservations ...v1alpha1.QuotaBooking) *v1alpha1.PolicySpace {
+func countedSpace(hard, used corev1.ResourceList, reservations ...v1alpha1.QuotaReservation) *v1alpha1.PolicySpace {
 	return &v1alpha1.PolicySpace{
 		ObjectMeta: metav1.ObjectMeta{Name: "s"},
 		Spec:       v1alpha1.PolicySpaceSpec{Quota: &v1alpha1.PolicySpaceQuota{Hard: hard}},
-		Status:     v1alpha1.PolicySpaceStatus{Hard: hard, Used: used, Bookings: reservations},
+		Status:     v1alpha1.PolicySpaceStatus{Hard: hard, Used: used, Reservations: reservations},
 	}
 }
 
-func reserved(namespace, pods, since string) v1alpha1.QuotaBooking {
-	return v1alpha1.QuotaBooking{Namespace: namespace, Used: resourceList("pods", pods), Since: since}
+func reserved(namespace, pods, since string) v1alpha1.QuotaReservation {
+	return v1alpha1.QuotaReservation{Namespace: namespace, Used: resourceList("pods", pods), Since: since}
 }
 
 // podsChange returns a change of the number of pods in a namespace.

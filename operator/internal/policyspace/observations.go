@@ -18,7 +18,7 @@ import (
 func (r *Spaces) observe(
 	ctx context.Context, space *v1alpha1.PolicySpace,
 ) ([]string, map[string]quota.Usage, error) {
-	if len(quota.Objects(space)) == 0 && len(space.Status.Bookings) == 0 {
+	if len(quota.Objects(space)) == 0 && len(space.Status.Reservations) == 0 {
 		return nil, nil, nil
 	}
 	observed := map[string]quota.Usage{}

@@ -97,14 +97,14 @@ func (q *QuotaAdmission) spaceChanged(old, space *v1alpha1.PolicySpace) {
 }
 
 // newReservations returns the reservations of a status that an older status does not have.
-func newReservations(old, status v1alpha1.PolicySpaceStatus) []v1alpha1.QuotaBooking {
-	before := make(map[string]string, len(old.Bookings))
-	for i := range old.Bookings {
-		before[old.Bookings[i].Namespace] = old.Bookings[i].Since
+func newReservations(old, status v1alpha1.PolicySpaceStatus) []v1alpha1.QuotaReservation {
+	before := make(map[string]string, len(old.Reservations))
+	for i := range old.Reservations {
+		before[old.Reservations[i].Namespace] = old.Reservations[i].Since
 	}
-	var added []v1alpha1.QuotaBooking
-	for i := range status.Bookings {
-		if reservation := status.Bookings[i]; before[reservation.Namespace] != reservation.Since {
+	var added []v1alpha1.QuotaReservation
+	for i := range status.Reservations {
+		if reservation := status.Reservations[i]; before[reservation.Namespace] != reservation.Since {
 			added = append(added, reservation)
 		}
 	}
@@ -116,8 +116,8 @@ func (q *QuotaAdmission) rememberReservations(space *v1alpha1.PolicySpace) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before, now := q.reservations[space.Name], map[string]cachedReservation{}
-	for i := range space.Status.Bookings {
-		reservation := &space.Status.Bookings[i]
+	for i := range space.Status.Reservations {
+		reservation := &space.Status.Reservations[i]
 		cached := before[reservation.Namespace]
 		if cached.since != reservation.Since {
 			cached = cachedReservation{reservation.Since, time.Now()}

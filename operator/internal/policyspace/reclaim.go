@@ -58,9 +58,9 @@ func (q *QuotaAdmission) reclaimRoom(
 func (q *QuotaAdmission) usedByReserving(
 	ctx context.Context, space *v1alpha1.PolicySpace,
 ) (map[string]corev1.ResourceList, error) {
-	used := make(map[string]corev1.ResourceList, len(space.Status.Bookings))
-	for i := range space.Status.Bookings {
-		namespace := space.Status.Bookings[i].Namespace
+	used := make(map[string]corev1.ResourceList, len(space.Status.Reservations))
+	for i := range space.Status.Reservations {
+		namespace := space.Status.Reservations[i].Namespace
 		usageQuota := &corev1.ResourceQuota{}
 		if err := q.cached.Get(ctx, usageQuotaKey(namespace), usageQuota); client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("read ResourceQuota %s of namespace %s: %w", v1alpha1.QuotaName, namespace, err)
@@ -74,10 +74,10 @@ func (q *QuotaAdmission) usedByReserving(
 // namespaces.
 func reclaimableReservations(
 	space *v1alpha1.PolicySpace, used map[string]corev1.ResourceList,
-) []v1alpha1.QuotaBooking {
-	var reclaimable []v1alpha1.QuotaBooking
-	for i := range space.Status.Bookings {
-		if reservation := space.Status.Bookings[i]; quota.ExceedsUsage(reservation, used[reservation.Namespace]) {
+) []v1alpha1.QuotaReservation {
+	var reclaimable []v1alpha1.QuotaReservation
+	for i := range space.Status.Reservations {
+		if reservation := space.Status.Reservations[i]; quota.ExceedsUsage(reservation, used[reservation.Namespace]) {
 			reclaimable = append(reclaimable, reservation)
 		}
 	}
@@ -87,7 +87,7 @@ func reclaimableReservations(
 // withoutReservations returns a policy space as it would be if some reservations were replaced by the usage of their
 // namespaces.
 func withoutReservations(
-	space *v1alpha1.PolicySpace, reservations []v1alpha1.QuotaBooking, used map[string]corev1.ResourceList,
+	space *v1alpha1.PolicySpace, reservations []v1alpha1.QuotaReservation, used map[string]corev1.ResourceList,
 ) *v1alpha1.PolicySpace {
 	without := space.DeepCopy()
 	for i := range reservations {

@@ -17,7 +17,7 @@ func TestReclaimableReservations(t *testing.T) {
 		"written": resourceList("pods", "2"), "unwritten": resourceList("pods", "1"), "deleted": nil,
 	}
 	reclaimable := reclaimableReservations(space, used)
-	require.Equal(t, space.Status.Bookings[1:], reclaimable)
+	require.Equal(t, space.Status.Reservations[1:], reclaimable)
 	without := withoutReservations(space, reclaimable, used)
 	require.EqualValues(t, 3, without.Status.Used.Pods().Value())
 	require.EqualValues(t, 6, space.Status.Used.Pods().Value())

@@ -20,25 +20,25 @@ func TestReserveBatchWritesWhatThereIsRoomFor(t *testing.T) {
 		errs  []string
 		// used and reservations are in the status that is written; there is none if used is empty.
 		used         string
-		reservations []v1alpha1.QuotaBooking
+		reservations []v1alpha1.QuotaReservation
 	}{
 		"room for all": {
 			space: countedSpace(limit, resourceList("pods", "1")),
 			batch: []*reservation{{change: podsChange("a", "1", "2", "5")}, {change: podsChange("b", "0", "1", "7")}},
 			errs:  []string{"", ""}, used: "3",
-			reservations: []v1alpha1.QuotaBooking{reserved("a", "2", "5"), reserved("b", "1", "7")},
+			reservations: []v1alpha1.QuotaReservation{reserved("a", "2", "5"), reserved("b", "1", "7")},
 		},
 		"room for the first": {
 			space: countedSpace(limit, resourceList("pods", "2")),
 			batch: []*reservation{{change: podsChange("a", "1", "2", "5")}, {change: podsChange("b", "1", "2", "7")}},
 			errs:  []string{"", `exceeded quota in policyspace "s", requested: pods=4, limit: pods=3, used: pods=3`}, used: "3",
-			reservations: []v1alpha1.QuotaBooking{reserved("a", "2", "5")},
+			reservations: []v1alpha1.QuotaReservation{reserved("a", "2", "5")},
 		},
 		"room for the second, which is smaller": {
 			space: countedSpace(limit, resourceList("pods", "2"), reserved("a", "2", "5")),
 			batch: []*reservation{{change: podsChange("b", "0", "1", "7")}, {change: podsChange("a", "1", "2", "6")}},
 			errs:  []string{"", ""}, used: "3",
-			reservations: []v1alpha1.QuotaBooking{reserved("a", "2", "6"), reserved("b", "1", "7")},
+			reservations: []v1alpha1.QuotaReservation{reserved("a", "2", "6"), reserved("b", "1", "7")},
 		},
 		"no room": {
 			space: countedSpace(limit, resourceList("pods", "3")),
@@ -69,7 +69,7 @@ func TestReserveBatchWritesWhatThereIsRoomFor(t *testing.T) {
 				observed: map[string]quota.Usage{"b": {Used: resourceList("pods", "1"), ResourceVersion: "6"}},
 			}},
 			errs: []string{""}, used: "2",
-			reservations: []v1alpha1.QuotaBooking{reserved("b", "1", "6"), reserved("a", "1", "7")},
+			reservations: []v1alpha1.QuotaReservation{reserved("b", "1", "6"), reserved("a", "1", "7")},
 		},
 		"no room of a reservation that has been made again": {
 			space: countedSpace(limit, resourceList("pods", "3"), reserved("b", "3", "8")),
@@ -94,9 +94,9 @@ func TestReserveBatchWritesWhatThereIsRoomFor(t *testing.T) {
 				return
 			}
 			require.Equal(t, test.used, status.Used.Pods().String())
-			require.Equal(t, len(test.reservations), len(status.Bookings))
+			require.Equal(t, len(test.reservations), len(status.Reservations))
 			for i, want := range test.reservations {
-				got := status.Bookings[i]
+				got := status.Reservations[i]
 				require.Equal(t, []string{want.Namespace, want.Used.Pods().String(), want.Since},
 					[]string{got.Namespace, got.Used.Pods().String(), got.Since})
 			}
@@ -123,11 +123,11 @@ func TestLimits(t *testing.T) {
 
 func TestNewReservations(t *testing.T) {
 	t.Parallel()
-	old := v1alpha1.PolicySpaceStatus{Bookings: []v1alpha1.QuotaBooking{
+	old := v1alpha1.PolicySpaceStatus{Reservations: []v1alpha1.QuotaReservation{
 		reserved("same", "1", "5"), reserved("later", "1", "5"), reserved("ended", "1", "5"),
 	}}
-	status := v1alpha1.PolicySpaceStatus{Bookings: []v1alpha1.QuotaBooking{
+	status := v1alpha1.PolicySpaceStatus{Reservations: []v1alpha1.QuotaReservation{
 		reserved("same", "2", "5"), reserved("later", "2", "6"), reserved("first", "1", "5"),
 	}}
-	require.Equal(t, status.Bookings[1:], newReservations(old, status))
+	require.Equal(t, status.Reservations[1:], newReservations(old, status))
 }

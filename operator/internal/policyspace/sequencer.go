@@ -174,7 +174,7 @@ func (s *Sequencer) checkLive(
 // Plugin returns the row of the admission chain.
 func (s *Sequencer) Plugin() webhook.Plugin {
 	return webhook.Plugin{
-		Name: "quota-turn", Validator: s, NamespaceSelector: namespacesInSpaces(),
+		Name: "quota-sequencer", Validator: s, NamespaceSelector: namespacesInSpaces(),
 		Rules: []admissionregistrationv1.RuleWithOperations{
 			webhook.Rule("*", "*", admissionregistrationv1.NamespacedScope, []string{"*"},
 				admissionregistrationv1.Create),

@@ -98,9 +98,9 @@ func (r *Spaces) shareBoth(ctx context.Context, replacement hierarchy.Replacemen
 	if err != nil {
 		return false, err
 	}
-	var reservations []v1alpha1.QuotaBooking
+	var reservations []v1alpha1.QuotaReservation
 	if old != nil {
-		reservations = old.Status.Bookings
+		reservations = old.Status.Reservations
 	} else if isKnown, err := r.endReservationsOfDeleted(ctx, replacement.Old); err != nil || !isKnown {
 		return false, err
 	}
@@ -126,7 +126,7 @@ func (r *Spaces) endReservationsOfDeleted(ctx context.Context, space string) (bo
 // share counts the usage of another policy space in this one, with reservations of the other one. It returns the policy
 // space as written, or nil if it does not exist.
 func (r *Spaces) share(
-	ctx context.Context, name, with string, reservations []v1alpha1.QuotaBooking,
+	ctx context.Context, name, with string, reservations []v1alpha1.QuotaReservation,
 ) (*v1alpha1.PolicySpace, error) {
 	for {
 		space, err := getSpace(ctx, r.Live, name)

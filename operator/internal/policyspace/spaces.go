@@ -105,7 +105,7 @@ func (r *Spaces) enqueueCounted(before, after string) {
 // reservations in the status is reconciled after a delay, because a reservation that is never written causes no event.
 func (r *Spaces) isUpdateReconciled(e event.UpdateEvent) bool {
 	if space, ok := e.ObjectNew.(*v1alpha1.PolicySpace); ok &&
-		len(space.Status.Bookings)+len(space.Status.NamespaceReservations) > 0 {
+		len(space.Status.Reservations)+len(space.Status.NamespaceReservations) > 0 {
 		r.enqueueAfter(statusDelay, space.Name)
 	}
 	return watch.MoreThanStatus(e) ||

@@ -144,8 +144,8 @@ func nextCheck(
 // mustWrite reports whether a status is written over the stored one: anything but the reservations differs, or many of
 // these are settled.
 func mustWrite(stored, status v1alpha1.PolicySpaceStatus) bool {
-	settled := len(stored.Bookings) - len(status.Bookings)
-	stored.Bookings, status.Bookings = nil, nil
+	settled := len(stored.Reservations) - len(status.Reservations)
+	stored.Reservations, status.Reservations = nil, nil
 	return settled >= manySettled || !equality.Semantic.DeepEqual(stored, status)
 }
 

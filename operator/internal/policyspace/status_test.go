@@ -141,7 +141,7 @@ func TestNextStatusReturnsPendingNamespaces(t *testing.T) {
 		"b": {Used: resourceList("pods", "2"), ResourceVersion: "6"},
 	}, position{}, namespaceCount{})
 	require.Equal(t, []string{"a"}, pending)
-	require.Equal(t, space.Status.Bookings[:1], status.Bookings)
+	require.Equal(t, space.Status.Reservations[:1], status.Reservations)
 	require.EqualValues(t, 5, status.Used.Pods().Value())
 }
 
@@ -173,11 +173,11 @@ func TestNextCheck(t *testing.T) {
 
 func TestMustWrite(t *testing.T) {
 	t.Parallel()
-	many := make([]v1alpha1.QuotaBooking, manySettled)
-	one := v1alpha1.PolicySpaceStatus{Path: "p", Bookings: many[:1]}
+	many := make([]v1alpha1.QuotaReservation, manySettled)
+	one := v1alpha1.PolicySpaceStatus{Path: "p", Reservations: many[:1]}
 	none := v1alpha1.PolicySpaceStatus{Path: "p"}
 	require.False(t, mustWrite(one, one))
 	require.False(t, mustWrite(one, none), "a settled reservation may remain")
-	require.True(t, mustWrite(v1alpha1.PolicySpaceStatus{Path: "p", Bookings: many}, none), "many may not")
-	require.True(t, mustWrite(one, v1alpha1.PolicySpaceStatus{Path: "q", Bookings: many[:1]}))
+	require.True(t, mustWrite(v1alpha1.PolicySpaceStatus{Path: "p", Reservations: many}, none), "many may not")
+	require.True(t, mustWrite(one, v1alpha1.PolicySpaceStatus{Path: "q", Reservations: many[:1]}))
 }

@@ -27,7 +27,7 @@ type unwritten struct {
 type reservationKey struct{ space, namespace, version string }
 
 // reservationKeys returns the keys of those reservations of a policy space that are for namespaces.
-func reservationKeys(space string, reservations []v1alpha1.QuotaBooking, namespaces []string) []reservationKey {
+func reservationKeys(space string, reservations []v1alpha1.QuotaReservation, namespaces []string) []reservationKey {
 	var keys []reservationKey
 	for _, reservation := range reservations {
 		if slices.Contains(namespaces, reservation.Namespace) {
@@ -75,7 +75,7 @@ func (u *unwritten) remove(key reservationKey) {
 func (r *Spaces) endExpired(
 	ctx context.Context, space string, status v1alpha1.PolicySpaceStatus, namespaces []string,
 ) (time.Duration, error) {
-	expired, remaining := r.unwritten.update(space, reservationKeys(space, status.Bookings, namespaces))
+	expired, remaining := r.unwritten.update(space, reservationKeys(space, status.Reservations, namespaces))
 	for _, key := range expired {
 		if _, err := renewUsageQuota(ctx, r.Client, key.namespace); client.IgnoreNotFound(err) != nil {
 			return 0, fmt.Errorf("end the reservation of namespace %s: %w", key.namespace, err)

@@ -17,7 +17,7 @@ func TestReservationsExpire(t *testing.T) {
 		known := &unwritten{}
 		keys := func(since string, namespaces ...string) []reservationKey {
 			return reservationKeys("s",
-				[]v1alpha1.QuotaBooking{reserved("a", "1", since), reserved("b", "1", "5"), reserved("c", "1", "5")},
+				[]v1alpha1.QuotaReservation{reserved("a", "1", since), reserved("b", "1", "5"), reserved("c", "1", "5")},
 				namespaces)
 		}
 		expired, remaining := known.update("s", keys("5", "a", "b"))

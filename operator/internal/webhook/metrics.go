@@ -10,8 +10,8 @@ import (
 const (
 	verdictAllowed   = "allowed"
 	verdictChanged   = "changed"
-	verdictDenied    = "refused"
-	verdictDeferred  = "later"
+	verdictDenied    = "denied"
+	verdictDeferred  = "deferred"
 	verdictUndecided = "undecided"
 )
 
