@@ -87,7 +87,7 @@ func TestObjectsNoLongerDeclaredAreDeleted(t *testing.T) {
 	require.Equal(t, map[string]int{
 		"patch configmaps": 2, "patch roles": 1, "delete configmaps": 2, "delete roles": 1,
 		"patch namespaces/status": 4,
-	}, s.countWrites(ns), "%+v", s.writesSince(0, func(r request) bool { return r.ObjectRef.Namespace == ns.Name }))
+	}, s.countWrites(ns), s.outcomes(ns))
 }
 
 // When a template declares another name, the object of the old name is deleted.

@@ -384,7 +384,7 @@ func TestSCCPopulatedNamespaceOpensWithItsRanges(t *testing.T) {
 	} {
 		require.NotEmpty(t, ns.Annotations[key], "the namespace is open")
 	}
-	require.Equal(t, map[string]int{"patch configmaps": 1, "patch namespaces/status": 1}, s.countWrites(ns))
+	require.Equal(t, map[string]int{"patch configmaps": 1, "patch namespaces/status": 1}, s.countWrites(ns), s.outcomes(ns))
 }
 
 // No two namespaces get the same ranges, even if the operator restarts meanwhile. A new namespace's first pod waits for

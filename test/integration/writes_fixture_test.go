@@ -48,6 +48,22 @@ func (s writeFixture) countWrites(ns *corev1.Namespace) map[string]int {
 	return audit.Count(s.writesSince(0, func(r request) bool { return r.ObjectRef.Namespace == ns.Name }))
 }
 
+// outcomes returns the operator's write requests in a namespace with their outcomes, for messages of tests that count
+// them.
+func (s writeFixture) outcomes(ns *corev1.Namespace) string {
+	s.t.Helper()
+	requests, err := s.audit.Read()
+	require.NoError(s.t, err)
+	var all strings.Builder
+	for _, r := range requests {
+		if r.Stage == "ResponseComplete" && r.User.Username == v1alpha1.OperatorUser && r.ObjectRef.Namespace == ns.Name {
+			fmt.Fprintf(&all, "%s %s %s/%s: %d %s\n", r.Verb, r.ObjectRef.Resource, r.ObjectRef.Name, r.ObjectRef.Subresource,
+				r.ResponseStatus.Code, r.ResponseStatus.Message)
+		}
+	}
+	return all.String()
+}
+
 // writesSince returns the write requests of the operator after a position of the audit log that a function accepts.
 func (s writeFixture) writesSince(position int, counted func(request) bool) []request {
 	s.t.Helper()
