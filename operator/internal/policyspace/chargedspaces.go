@@ -76,9 +76,7 @@ func (q *QuotaAdmission) hasDeletedSpace(ctx context.Context, ns *corev1.Namespa
 // checkMoves returns a webhook.Deferred if a namespace is moving to a policy space that does not count usage of the one
 // that it replaces yet.
 func (q *QuotaAdmission) checkMoves(ctx context.Context, ns *corev1.Namespace) error {
-	entering, err := hierarchy.LineageOf(ns, func(name string) (*v1alpha1.PolicySpace, error) {
-		return getSpace(ctx, q.cached, name)
-	})
+	entering, err := hierarchy.LineageOf(ns, gettingSpaces(ctx, q.cached))
 	if err != nil {
 		return err
 	}
@@ -116,9 +114,7 @@ func (q *QuotaAdmission) passing(ctx context.Context, namespace string, err erro
 	if errRead != nil {
 		return errRead
 	}
-	entering, errRead := hierarchy.LineageOf(ns, func(name string) (*v1alpha1.PolicySpace, error) {
-		return getSpace(ctx, q.cached, name)
-	})
+	entering, errRead := hierarchy.LineageOf(ns, gettingSpaces(ctx, q.cached))
 	isPlacedNowhere := len(entering) == 0 && ns.Labels[v1alpha1.PolicySpaceLabel] != "" // it keeps what it has
 	if errRead != nil || isPlacedNowhere || slices.Contains(entering, exceeded.Space) {
 		return errors.Join(errRead, err)

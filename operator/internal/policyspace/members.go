@@ -153,6 +153,11 @@ func chargedBy(ctx context.Context, reader client.Reader, ns *corev1.Namespace) 
 	})
 }
 
+// gettingSpaces returns getSpace for the functions of package hierarchy.
+func gettingSpaces(ctx context.Context, reader client.Reader) func(name string) (*v1alpha1.PolicySpace, error) {
+	return func(name string) (*v1alpha1.PolicySpace, error) { return getSpace(ctx, reader, name) }
+}
+
 // getSpace returns a policy space, or nil if it does not exist. The caller must not change it if reader is a cache.
 func getSpace(ctx context.Context, reader client.Reader, name string) (*v1alpha1.PolicySpace, error) {
 	space := &v1alpha1.PolicySpace{}

@@ -90,41 +90,27 @@ func (q *QuotaAdmission) spaceChanged(old, space *v1alpha1.PolicySpace) {
 	if old.UID != space.UID || !equality.Semantic.DeepEqual(old.Spec, space.Spec) {
 		q.changes.Notify()
 	}
-	q.rememberReservations(space)
-	for _, reservation := range newReservations(old.Status, space.Status) {
+	for _, reservation := range q.rememberReservations(space) {
 		q.sequence.decided(reservation.Namespace, decision{since: reservation.Since})
 	}
 }
 
-// newReservations returns the reservations of a status that an older status does not have.
-func newReservations(old, status v1alpha1.PolicySpaceStatus) []v1alpha1.QuotaReservation {
-	before := make(map[string]string, len(old.Reservations))
-	for i := range old.Reservations {
-		before[old.Reservations[i].Namespace] = old.Reservations[i].Since
-	}
-	var added []v1alpha1.QuotaReservation
-	for i := range status.Reservations {
-		if reservation := status.Reservations[i]; before[reservation.Namespace] != reservation.Since {
-			added = append(added, reservation)
-		}
-	}
-	return added
-}
-
-// rememberReservations remembers when the reservations of a policy space were first seen.
-func (q *QuotaAdmission) rememberReservations(space *v1alpha1.PolicySpace) {
+// rememberReservations remembers when the reservations of a policy space were first seen. It returns those that are
+// new.
+func (q *QuotaAdmission) rememberReservations(space *v1alpha1.PolicySpace) (added []v1alpha1.QuotaReservation) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before, now := q.reservations[space.Name], map[string]cachedReservation{}
-	for i := range space.Status.Reservations {
-		reservation := &space.Status.Reservations[i]
+	for _, reservation := range space.Status.Reservations {
 		cached := before[reservation.Namespace]
 		if cached.since != reservation.Since {
 			cached = cachedReservation{reservation.Since, time.Now()}
+			added = append(added, reservation)
 		}
 		now[reservation.Namespace] = cached
 	}
 	q.reservations[space.Name] = now
+	return added
 }
 
 func (q *QuotaAdmission) forgetReservations(space string) {

@@ -121,13 +121,15 @@ func TestLimits(t *testing.T) {
 	require.False(t, limits(&v1alpha1.PolicySpace{}, podsChange("a", "0", "1", "5")))
 }
 
-func TestNewReservations(t *testing.T) {
+func TestRememberReservationsReturnsNewOnes(t *testing.T) {
 	t.Parallel()
-	old := v1alpha1.PolicySpaceStatus{Reservations: []v1alpha1.QuotaReservation{
+	q := &QuotaAdmission{reservations: map[string]map[string]cachedReservation{}}
+	before := []v1alpha1.QuotaReservation{
 		reserved("same", "1", "5"), reserved("later", "1", "5"), reserved("ended", "1", "5"),
-	}}
-	status := v1alpha1.PolicySpaceStatus{Reservations: []v1alpha1.QuotaReservation{
+	}
+	require.Equal(t, before, q.rememberReservations(countedSpace(nil, nil, before...)))
+	now := []v1alpha1.QuotaReservation{
 		reserved("same", "2", "5"), reserved("later", "2", "6"), reserved("first", "1", "5"),
-	}}
-	require.Equal(t, status.Reservations[1:], newReservations(old, status))
+	}
+	require.Equal(t, now[1:], q.rememberReservations(countedSpace(nil, nil, now...)))
 }

@@ -95,16 +95,15 @@ func spacesIn(request *webhook.Request) (space, before *v1alpha1.PolicySpace, er
 func (a *SpaceAdmission) lineageOf(
 	ctx context.Context, space *v1alpha1.PolicySpace,
 ) ([]*v1alpha1.PolicySpace, error) {
-	spaces, known := []*v1alpha1.PolicySpace{space}, map[string]bool{space.Name: true}
-	for at := space.Spec.Parent; at != "" && !known[at]; {
-		ancestor := &v1alpha1.PolicySpace{}
-		if err := a.live.Get(ctx, client.ObjectKey{Name: at}, ancestor); apierrors.IsNotFound(err) {
-			break // the forest knows what to say about it
-		} else if err != nil {
-			return nil, fmt.Errorf("get policyspace %s: %w", at, err)
+	ancestors, err := Lineage(ctx, a.live, space.Spec.Parent)
+	if err != nil {
+		return nil, err
+	}
+	spaces := []*v1alpha1.PolicySpace{space}
+	for _, ancestor := range ancestors {
+		if ancestor.Name != space.Name {
+			spaces = append(spaces, ancestor)
 		}
-		spaces, known[at] = append(spaces, ancestor), true
-		at = ancestor.Spec.Parent
 	}
 	return hierarchy.NewForest(spaces).Lineage(space.Name)
 }

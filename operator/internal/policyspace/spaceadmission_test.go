@@ -42,7 +42,7 @@ func TestLineageOfAPolicySpaceReadsItsAncestorsOnly(t *testing.T) {
 		"below others":    {"new", "b", []string{"new", "b", "a"}, "", 2},
 		"missing parent":  {"new", "none", nil, "policyspace new is below policyspace none, which does not exist", 1},
 		"missing further": {"new", "orphan", nil, "policyspace new is below policyspace none, which does not exist", 2},
-		"own ancestor":    {"a", "b", nil, "policyspace a is its own ancestor", 1},
+		"own ancestor":    {"a", "b", nil, "policyspace a is its own ancestor", 2},
 		"below a cycle":   {"new", "x", nil, "policyspace new is its own ancestor", 2},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -151,13 +150,12 @@ func (s *Sequencer) lineage(ctx context.Context, ns *corev1.Namespace) (names []
 	if spaces := hierarchy.SpacesOf(ns); len(spaces) > 0 || match.IsSystemNamespace(ns.Name) {
 		return spaces, true, nil
 	}
-	for name := ns.Labels[v1alpha1.PolicySpaceLabel]; name != ""; {
+	names, err = hierarchy.LineageOf(ns, func(name string) (*v1alpha1.PolicySpace, error) {
 		space, err := getSpace(ctx, s.quota.cached, name)
-		if err != nil || space == nil || slices.Contains(names, name) ||
-			space.Labels[v1alpha1.TreeLabel] != "" && !hierarchy.MayBeInTree(ns) {
-			return nil, false, err
+		if space != nil && space.Labels[v1alpha1.TreeLabel] != "" && !hierarchy.MayBeInTree(ns) {
+			return nil, err
 		}
-		names, name = append(names, name), space.Spec.Parent
-	}
-	return names, false, nil
+		return space, err
+	})
+	return names, false, err
 }
