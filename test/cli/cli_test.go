@@ -149,8 +149,8 @@ func install(t *testing.T, cluster *controlplane.Cluster) {
 }
 
 // startOperator starts the operator, with the rights on Secrets and Services that some scripts need, and waits until it
-// is ready. The end of the test stops it.
-func startOperator(t *testing.T, cluster *controlplane.Cluster) {
+// is ready. The end of the test stops it, and so does the function that is returned.
+func startOperator(t *testing.T, cluster *controlplane.Cluster) (stop func() error) {
 	t.Helper()
 	kubectl(t, cluster, "apply", "-f", filepath.Join("testdata", "rights.yaml"))
 	for _, resource := range []string{"secrets", "services"} {
@@ -174,6 +174,7 @@ func startOperator(t *testing.T, cluster *controlplane.Cluster) {
 		_ = started.Kill()
 	})
 	require.NoError(t, started.AwaitReady(t.Context()))
+	return started.Kill
 }
 
 func kubectl(t *testing.T, cluster *controlplane.Cluster, args ...string) {
