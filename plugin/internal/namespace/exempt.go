@@ -248,7 +248,7 @@ func (o *exempt) wanted(
 		wanted.Spec.Expires = &metav1.Time{Time: o.end.UTC().Truncate(time.Second)}
 	}
 	for _, argument := range o.objects {
-		id, err := resolveObject(c, argument, declared)
+		id, err := c.ObjectID(argument, declared)
 		if err != nil {
 			return nil, fmt.Errorf("--object: %w", err)
 		}
@@ -273,32 +273,6 @@ func exemptionName(spec *v1alpha1.TemplateExemptionSpec) string {
 	_, _ = sum.Write([]byte(match.ObjectList(spec)))
 	name := spec.Template[:min(len(spec.Template), longest)]
 	return fmt.Sprintf("%s-%08x", strings.TrimRight(name, ".-"), sum.Sum32())
-}
-
-// resolveObject returns the object that an argument names as TYPE/NAME. The type may be one that only a template has.
-func resolveObject(c *cluster.Cluster, argument string, declared []populate.ObjectID) (populate.ObjectID, error) {
-	resource, name, found := strings.Cut(argument, "/")
-	if !found || resource == "" || name == "" {
-		return populate.ObjectID{}, fmt.Errorf("%q is not an object as TYPE/NAME, such as limitrange/defaults", argument)
-	}
-	for _, id := range declared {
-		if strings.EqualFold(id.String(), argument) {
-			return id, nil
-		}
-	}
-	full, short := schema.ParseResourceArg(strings.ToLower(resource))
-	kind := schema.GroupVersionKind{}
-	var err error
-	if full != nil {
-		kind, _ = c.Mapper.KindFor(*full)
-	}
-	if kind.Empty() {
-		kind, err = c.Mapper.KindFor(short.WithVersion(""))
-	}
-	if err != nil {
-		return populate.ObjectID{}, fmt.Errorf("the server doesn't have a resource type %q", resource)
-	}
-	return populate.ObjectID{GroupKind: kind.GroupKind(), Name: name}, nil
 }
 
 // checkDeclared returns an error if the template does not declare an object of the exemption for the namespace: the

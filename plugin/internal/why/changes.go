@@ -82,7 +82,7 @@ func addDrift(a *answer, sides survey.Sides) {
 	if sides.Live == nil || sides.Stored == nil {
 		return
 	}
-	for _, change := range fields.Compare(content(sides.Live), content(sides.Stored)) {
+	for _, change := range fields.Compare(survey.Content(sides.Live), survey.Content(sides.Stored)) {
 		text := change.String()
 		if sides.Live.GetKind() == "Secret" && sides.Live.GroupVersionKind().Group == "" {
 			text = change.Path.String()
@@ -95,26 +95,4 @@ func addDrift(a *answer, sides survey.Sides) {
 		}
 		a.add(labelState, "differs: "+text)
 	}
-}
-
-// content returns the fields of an object without its status, without what the API server sets, and without the records
-// of the operator.
-func content(object *unstructured.Unstructured) map[string]any {
-	stripped := object.DeepCopy()
-	for _, path := range [][]string{
-		{"status"}, {"metadata", "managedFields"}, {"metadata", "generation"}, {"metadata", "resourceVersion"},
-		{"metadata", "uid"}, {"metadata", "creationTimestamp"},
-		{"metadata", "labels", v1alpha1.TemplateNameLabel}, {"metadata", "annotations", v1alpha1.HashAnnotation},
-		{"metadata", "annotations", v1alpha1.UnownedAnnotation},
-		{"metadata", "annotations", v1alpha1.AdoptedAnnotation},
-	} {
-		unstructured.RemoveNestedField(stripped.Object, path...)
-	}
-	if len(stripped.GetAnnotations()) == 0 {
-		stripped.SetAnnotations(nil)
-	}
-	if len(stripped.GetLabels()) == 0 {
-		stripped.SetLabels(nil)
-	}
-	return stripped.Object
 }

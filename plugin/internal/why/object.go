@@ -244,12 +244,13 @@ func (e *explainer) explainChange(
 
 // driftRemedy says what to do about a change that the operator does not correct.
 func driftRemedy(a *answer, template string, exists bool) string {
-	accept := fmt.Sprintf("To accept the change everywhere, write it into template %s; to accept it here, exempt the "+
-		"object with %s.", template, a.exemptCommand(template))
+	restore := fmt.Sprintf("To take the change back, run 'kubectl nstpl restore %s -n %s'. To accept it here, exempt the "+
+		"object with %s.", a.Subject, a.Namespace, a.exemptCommand(template))
 	if !exists {
-		return accept
+		return restore
 	}
-	return "To take the change back, set the fields that differ to the declared values. " + accept
+	return restore + fmt.Sprintf(" To accept it everywhere, change template %s as 'kubectl nstpl accept %s -n %s' says.",
+		template, a.Subject, a.Namespace)
 }
 
 // explainExemption explains an object that the operator leaves alone because of an exemption.

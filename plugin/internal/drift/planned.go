@@ -1,0 +1,109 @@
+// Package drift holds the commands restore and accept, for objects that a user changed and whose template has
+// driftPolicy Report, so that the operator keeps the change. The command restore applies the declaration again. The
+// command accept prints the change of the template that makes the change of the object the declared one.
+package drift
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/survey"
+)
+
+// planned is what the operator would do in a namespace.
+type planned struct {
+	cluster   *cluster.Cluster
+	namespace *corev1.Namespace
+	templates []*v1alpha1.NamespaceTemplate
+	index     *match.Index
+	changes   []populate.Change
+}
+
+// plan reads the templates and the objects of the namespace of the command line. A namespace that no template populates
+// is an error.
+func plan(ctx context.Context, s cli.Session) (*planned, error) {
+	name, _, err := s.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.Connect()
+	if err == nil {
+		err = c.CheckInstalled(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &planned{cluster: c}
+	if p.namespace, err = c.Namespace(ctx, name); err != nil {
+		return nil, err
+	}
+	if p.templates, err = c.Templates(ctx); err != nil {
+		return nil, err
+	}
+	namespaces := []*corev1.Namespace{p.namespace}
+	var unread []error
+	if p.index, unread = c.Index(ctx, p.templates, namespaces); len(unread) > 0 {
+		return nil, unread[0] // an exemption or a revision may forbid what the command does
+	}
+	compared, err := survey.Compare(ctx, c, p.index, namespaces, survey.Scope{})
+	if err != nil {
+		return nil, err
+	}
+	for ns := range compared.Namespaces(ctx) {
+		if ns.Skipped != "" {
+			return nil, fmt.Errorf("namespace/%s is not populated: %s", name, ns.Skipped)
+		}
+		p.changes = ns.Changes
+	}
+	return p, ctx.Err()
+}
+
+// find returns the change of the object that an argument names as TYPE/NAME. An object that no template declares, that
+// is exempt, or that cannot be compared is an error.
+func (p *planned) find(argument string) (populate.Change, error) {
+	declared := make([]populate.ObjectID, 0, len(p.changes))
+	for _, change := range p.changes {
+		declared = append(declared, change.ID())
+	}
+	id, err := p.cluster.ObjectID(argument, declared)
+	if err != nil {
+		return populate.Change{}, err
+	}
+	for _, change := range p.changes {
+		switch {
+		case change.ID() != id || change.Metadata != nil:
+		case change.Exemption != nil:
+			return change, fmt.Errorf("%s %s: delete templateexemption/%s first", p.where(change), change.Reason,
+				change.Exemption.Name)
+		case change.Action == populate.Unknown:
+			return change, fmt.Errorf("%s cannot be compared with template %s: %s", p.where(change), change.Template,
+				change.Reason)
+		case change.Declared != nil:
+			return change, nil
+		}
+	}
+	return populate.Change{}, fmt.Errorf("no template declares %s for namespace/%s: 'kubectl nstpl preview %[2]s -o name' "+
+		"lists what templates declare for it", id, p.namespace.Name)
+}
+
+// where returns the object of a change, and its namespace.
+func (p *planned) where(change populate.Change) string {
+	return fmt.Sprintf("%s in namespace %s", change.ID(), p.namespace.Name)
+}
+
+// template returns the stored template that declares the object of a change, or nil.
+func (p *planned) template(change populate.Change) *v1alpha1.NamespaceTemplate {
+	for _, template := range p.templates {
+		if template.Name == change.Template {
+			return template
+		}
+	}
+	return nil
+}
