@@ -32,6 +32,7 @@ var invocations = map[string][]string{
 	"opt-out":         {"formats-a --dry-run=server"},
 	"preview":         {"formats-a", "formats-none", "formats-a --server"},
 	"report":          {"formats-a formats-b", "-l formats=none"},
+	"restore":         {"configmap/one -n formats-a --dry-run=server"},
 	"rollout history": {"formats"},
 	"rollout pause":   {"formats"},
 	"rollout restart": {"formats"},
