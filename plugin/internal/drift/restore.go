@@ -8,27 +8,22 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
-	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cli"
-	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 type restore struct {
 	cli.Session
-	print  *genericclioptions.PrintFlags
-	dryRun cmdutil.DryRunStrategy
+	written cli.Written
 }
 
 // NewRestore returns the command `kubectl nstpl restore`.
 func NewRestore(s cli.Session) *cobra.Command {
-	o := &restore{Session: s, print: cli.NewPrintFlags("")}
+	o := &restore{Session: s}
 	cmd := &cobra.Command{
 		Use:   "restore TYPE/NAME... [--dry-run=none|client|server]",
 		Short: "Apply declared objects again that were changed or deleted",
@@ -52,17 +47,14 @@ func NewRestore(s cli.Session) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
-				return cli.UsageError(cmd, err)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.written.Parse(cmd); err != nil {
+				return err
 			}
 			return o.run(cmd.Context(), args)
 		},
 	}
-	o.print.AddFlags(cmd)
-	cmdutil.AddDryRunFlag(cmd)
-	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
-	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
+	o.written.AddFlags(cmd)
 	return cmd
 }
 
@@ -106,19 +98,16 @@ func (o *restore) restore(ctx context.Context, p *planned, change populate.Chang
 	}
 	switch {
 	case change.Action == populate.Unchanged && existing != nil:
-		return o.printResult(live, "unchanged")
-	case o.dryRun == cmdutil.DryRunClient:
-		return o.printResult(change.Declared.Unstructured, "restored")
+		return o.written.Print(o.Out, live, "unchanged")
+	case o.written.IsLocal():
+		return o.written.Print(o.Out, change.Declared.Unstructured, "restored")
 	}
 	body, err := populate.Body(change.Declared, existing)
 	if err != nil {
 		return err
 	}
 	force := true
-	options := metav1.PatchOptions{FieldManager: v1alpha1.FieldManager, Force: &force}
-	if o.dryRun == cmdutil.DryRunServer {
-		options.DryRun = []string{metav1.DryRunAll}
-	}
+	options := metav1.PatchOptions{FieldManager: v1alpha1.FieldManager, Force: &force, DryRun: o.written.DryRun()}
 	stored, err := objects.Patch(ctx, change.Name, types.ApplyPatchType, body, options)
 	if apierrors.IsInvalid(err) && existing != nil {
 		return fmt.Errorf("%s cannot be updated in place: delete it and run the command again: %w", p.where(change), err)
@@ -126,15 +115,5 @@ func (o *restore) restore(ctx context.Context, p *planned, change populate.Chang
 	if err != nil {
 		return err
 	}
-	return o.printResult(stored, "restored")
-}
-
-func (o *restore) printResult(object *unstructured.Unstructured, operation string) error {
-	o.print.NamePrintFlags.Operation = operation
-	cmdutil.PrintFlagsWithDryRunStrategy(o.print, o.dryRun)
-	printer, err := o.print.ToPrinter()
-	if err != nil {
-		return err
-	}
-	return output.Print(o.Out, printer, *o.print.OutputFormat, object)
+	return o.written.Print(o.Out, stored, "restored")
 }

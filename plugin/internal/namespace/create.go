@@ -9,31 +9,26 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
-	cmdutil "k8s.io/kubectl/pkg/cmd/util"
-	"k8s.io/kubectl/pkg/scheme"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cli"
-	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 type create struct {
 	cli.Session
-	print       *genericclioptions.PrintFlags
+	written     cli.Written
 	labels      []string
 	annotations []string
 	space       spaceFlag
 	optOut      bool
-	dryRun      cmdutil.DryRunStrategy
 	wait        bool
 	timeout     time.Duration
 }
 
 // NewCreate returns the command `kubectl nstpl create`.
 func NewCreate(s cli.Session) *cobra.Command {
-	o := &create{Session: s, print: cli.NewPrintFlags("created").WithTypeSetter(scheme.Scheme)}
+	o := &create{Session: s}
 	cmd := &cobra.Command{
 		Use: "create NAME [--space SPACE] [--label KEY=VALUE]... [--annotation KEY=VALUE]... [--opt-out] " +
 			"[--dry-run=none|client|server]",
@@ -63,9 +58,8 @@ func NewCreate(s cli.Session) *cobra.Command {
 		Args:                  cli.OneArg("NAME"),
 		ValidArgsFunction:     cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var err error
-			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
-				return cli.UsageError(cmd, err)
+			if err := o.written.Parse(cmd); err != nil {
+				return err
 			}
 			name, err := cli.NamespaceResource().Name(args[0])
 			if err != nil {
@@ -74,8 +68,7 @@ func NewCreate(s cli.Session) *cobra.Command {
 			return o.run(cmd.Context(), name)
 		},
 	}
-	o.print.AddFlags(cmd)
-	cmdutil.AddDryRunFlag(cmd)
+	o.written.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&o.labels, "label", "l", nil, "A label of the namespace, as KEY=VALUE. Can be repeated.")
 	flags.StringArrayVar(&o.annotations, "annotation", nil,
@@ -85,8 +78,6 @@ func NewCreate(s cli.Session) *cobra.Command {
 	flags.BoolVar(&o.wait, "wait", true, "Wait until the namespace is populated.")
 	flags.DurationVar(&o.timeout, "timeout", time.Minute,
 		"The length of time to wait before giving up. Zero means to wait forever.")
-	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
-	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
 	return cmd
 }
 
@@ -95,13 +86,8 @@ func (o *create) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	cmdutil.PrintFlagsWithDryRunStrategy(o.print, o.dryRun)
-	printer, err := o.print.ToPrinter()
-	if err != nil {
-		return err
-	}
-	if o.dryRun == cmdutil.DryRunClient {
-		return output.Print(o.Out, printer, *o.print.OutputFormat, ns)
+	if o.written.IsLocal() {
+		return o.written.Print(o.Out, ns, "created")
 	}
 	c, err := o.Connect()
 	if err != nil {
@@ -115,21 +101,20 @@ func (o *create) run(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	options := metav1.CreateOptions{FieldManager: cli.FieldManager, FieldValidation: metav1.FieldValidationStrict}
-	if o.dryRun == cmdutil.DryRunServer {
-		options.DryRun = []string{metav1.DryRunAll}
+	options := metav1.CreateOptions{
+		FieldManager: cli.FieldManager, FieldValidation: metav1.FieldValidationStrict, DryRun: o.written.DryRun(),
 	}
 	if ns, err = c.Namespaces.Create(ctx, ns, options); err != nil {
 		return err
 	}
-	if err := output.Print(o.Out, printer, *o.print.OutputFormat, ns); err != nil {
+	if err := o.written.Print(o.Out, ns, "created"); err != nil {
 		return err
 	}
-	if !o.wait || o.dryRun != cmdutil.DryRunNone {
+	if !o.wait || o.written.IsDryRun() {
 		return nil
 	}
 	progress := o.Out
-	if *o.print.OutputFormat != "" {
+	if o.written.HasFormat() {
 		progress = o.ErrOut
 	}
 	return (&waiter{Session: o.Session, cluster: c, progress: progress, timeout: o.timeout}).run(ctx, ns)

@@ -22,8 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
-	cmdutil "k8s.io/kubectl/pkg/cmd/util"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -32,13 +30,12 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
-	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 type exempt struct {
 	cli.Session
-	print    *genericclioptions.PrintFlags
+	written  cli.Written
 	template string
 	// objects are those of the command line, as TYPE/NAME.
 	objects []string
@@ -47,14 +44,13 @@ type exempt struct {
 	expires string
 	force   bool
 	list    bool
-	dryRun  cmdutil.DryRunStrategy
 	// end is when the exemption expires, or zero.
 	end time.Time
 }
 
 // NewExempt returns the command `kubectl nstpl exempt`.
 func NewExempt(s cli.Session) *cobra.Command {
-	o := &exempt{Session: s, print: cli.NewPrintFlags("")}
+	o := &exempt{Session: s}
 	cmd := &cobra.Command{
 		Use: "exempt NAMESPACE --template TEMPLATE [--object TYPE/NAME]... --reason TEXT [--for DURATION | --expires TIME] " +
 			"[--force] [--dry-run=none|client|server] | exempt --list [NAMESPACE]",
@@ -100,14 +96,13 @@ func NewExempt(s cli.Session) *cobra.Command {
 			if err != nil {
 				return cli.UsageError(cmd, err)
 			}
-			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
-				return cli.UsageError(cmd, err)
+			if err := o.written.Parse(cmd); err != nil {
+				return err
 			}
 			return o.run(cmd.Context(), name)
 		},
 	}
-	o.print.AddFlags(cmd)
-	cmdutil.AddDryRunFlag(cmd)
+	o.written.AddFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.template, "template", "", "The template to exempt the namespace from.")
 	flags.StringArrayVar(&o.objects, "object", nil,
@@ -120,8 +115,6 @@ func NewExempt(s cli.Session) *cobra.Command {
 	flags.BoolVar(&o.list, "list", false, "List the exemptions of a namespace, or of all namespaces.")
 	s.CompleteTemplateFlag(cmd, "template")
 	cli.CompleteFlag(cmd, "object", o.completeObjects)
-	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
-	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
 	return cmd
 }
 
@@ -309,21 +302,17 @@ func (o *exempt) write(ctx context.Context, c *cluster.Cluster, wanted *v1alpha1
 	object := &unstructured.Unstructured{Object: content}
 	unstructured.RemoveNestedField(object.Object, "status")
 	unstructured.RemoveNestedField(object.Object, "metadata", "creationTimestamp")
-	var dryRun []string
-	if o.dryRun == cmdutil.DryRunServer {
-		dryRun = []string{metav1.DryRunAll}
-	}
 	existing, err := exemptions.Get(ctx, wanted.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err) && o.dryRun == cmdutil.DryRunClient:
-		return o.printResult(object, "created")
+	case apierrors.IsNotFound(err) && o.written.IsLocal():
+		return o.written.Print(o.Out, object, "created")
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		created, err := exemptions.Create(ctx, object,
-			metav1.CreateOptions{FieldManager: cli.FieldManager, DryRun: dryRun})
+			metav1.CreateOptions{FieldManager: cli.FieldManager, DryRun: o.written.DryRun()})
 		if err != nil {
 			return err
 		}
-		return o.printResult(created, "created")
+		return o.written.Print(o.Out, created, "created")
 	case err != nil:
 		return err
 	}
@@ -331,10 +320,10 @@ func (o *exempt) write(ctx context.Context, c *cluster.Cluster, wanted *v1alpha1
 	before, _, _ := unstructured.NestedMap(existing.Object, "spec")
 	switch {
 	case reflect.DeepEqual(spec, before):
-		return o.printResult(existing, "unchanged")
-	case o.dryRun == cmdutil.DryRunClient:
+		return o.written.Print(o.Out, existing, "unchanged")
+	case o.written.IsLocal():
 		existing.Object["spec"] = spec
-		return o.printResult(existing, "configured")
+		return o.written.Print(o.Out, existing, "configured")
 	}
 	for _, field := range []string{"expires", "objects"} {
 		if _, isSet := spec[field]; !isSet {
@@ -349,21 +338,11 @@ func (o *exempt) write(ctx context.Context, c *cluster.Cluster, wanted *v1alpha1
 		return err
 	}
 	changed, err := exemptions.Patch(ctx, wanted.Name, types.MergePatchType, body,
-		metav1.PatchOptions{FieldManager: cli.FieldManager, DryRun: dryRun})
+		metav1.PatchOptions{FieldManager: cli.FieldManager, DryRun: o.written.DryRun()})
 	if err != nil {
 		return err
 	}
-	return o.printResult(changed, "configured")
-}
-
-func (o *exempt) printResult(object *unstructured.Unstructured, operation string) error {
-	o.print.NamePrintFlags.Operation = operation
-	cmdutil.PrintFlagsWithDryRunStrategy(o.print, o.dryRun)
-	printer, err := o.print.ToPrinter()
-	if err != nil {
-		return err
-	}
-	return output.Print(o.Out, printer, *o.print.OutputFormat, object)
+	return o.written.Print(o.Out, changed, "configured")
 }
 
 // completeObjects completes an object of the template of the command line.

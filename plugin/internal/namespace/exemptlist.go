@@ -24,7 +24,7 @@ func (o *exempt) runList(cmd *cobra.Command, args []string) error {
 	if o.template != "" || len(o.objects) > 0 || o.reason != "" || o.length != "" || o.expires != "" || o.force {
 		return cli.UsageError(cmd, errors.New("--list can only be combined with a namespace"))
 	}
-	if *o.print.OutputFormat != "" {
+	if o.written.HasFormat() {
 		return cli.UsageError(cmd, errors.New("--list prints a table: for other formats, run 'kubectl get "+
 			"templateexemptions -A'"))
 	}

@@ -13,31 +13,25 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/cli-runtime/pkg/printers"
-	cmdutil "k8s.io/kubectl/pkg/cmd/util"
-	"k8s.io/kubectl/pkg/scheme"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
-	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 type optOut struct {
 	cli.Session
-	print *genericclioptions.PrintFlags
+	written cli.Written
 	// templates are the templates to opt out of, or none for all templates.
 	templates []string
 	undo      bool
-	dryRun    cmdutil.DryRunStrategy
 }
 
 // NewOptOut returns the command `kubectl nstpl opt-out`.
 func NewOptOut(s cli.Session) *cobra.Command {
-	o := &optOut{Session: s, print: cli.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
+	o := &optOut{Session: s}
 	cmd := &cobra.Command{
 		Use:   "opt-out NAMESPACE... [--template TEMPLATE]... [--undo] [--dry-run=none|client|server]",
 		Short: "Keep templates from populating namespaces",
@@ -64,8 +58,8 @@ func NewOptOut(s cli.Session) *cobra.Command {
 			if err != nil {
 				return cli.UsageError(cmd, err)
 			}
-			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
-				return cli.UsageError(cmd, err)
+			if err := o.written.Parse(cmd); err != nil {
+				return err
 			}
 			if o.templates, err = cli.TemplateResource("").Names(o.templates); err != nil {
 				return cli.UsageError(cmd, fmt.Errorf("--template: %w", err))
@@ -73,14 +67,11 @@ func NewOptOut(s cli.Session) *cobra.Command {
 			return o.run(cmd.Context(), names)
 		},
 	}
-	o.print.AddFlags(cmd)
-	cmdutil.AddDryRunFlag(cmd)
+	o.written.AddFlags(cmd)
 	cmd.Flags().StringArrayVar(&o.templates, "template", nil,
 		"Opt out of this template only, instead of all. Can be repeated.")
 	cmd.Flags().BoolVar(&o.undo, "undo", false, "Let templates populate the namespaces again.")
 	s.CompleteTemplateFlag(cmd, "template")
-	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
-	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
 	return cmd
 }
 
@@ -176,13 +167,10 @@ func (o *optOut) change(
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": ns.UID, "annotations": map[string]any{v1alpha1.OptOutAnnotation: value}},
 	})
-	if err != nil || o.dryRun == cmdutil.DryRunClient {
+	if err != nil || o.written.IsLocal() {
 		return ns, true, err
 	}
-	options := metav1.PatchOptions{FieldManager: cli.FieldManager}
-	if o.dryRun == cmdutil.DryRunServer {
-		options.DryRun = []string{metav1.DryRunAll}
-	}
+	options := metav1.PatchOptions{FieldManager: cli.FieldManager, DryRun: o.written.DryRun()}
 	ns, err = c.Namespaces.Patch(ctx, name, types.MergePatchType, patch, options)
 	return ns, true, err
 }
@@ -198,15 +186,5 @@ func (o *optOut) printResult(ns *corev1.Namespace, changed bool) error {
 	if !changed {
 		operation = "already " + operation
 	}
-	printer, err := o.printer(operation)
-	if err != nil {
-		return err
-	}
-	return output.Print(o.Out, printer, *o.print.OutputFormat, ns)
-}
-
-func (o *optOut) printer(operation string) (printers.ResourcePrinter, error) {
-	o.print.NamePrintFlags.Operation = operation
-	cmdutil.PrintFlagsWithDryRunStrategy(o.print, o.dryRun)
-	return o.print.ToPrinter()
+	return o.written.Print(o.Out, ns, operation)
 }

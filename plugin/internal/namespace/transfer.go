@@ -10,10 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	cmdutil "k8s.io/kubectl/pkg/cmd/util"
-	"k8s.io/kubectl/pkg/scheme"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -24,14 +21,13 @@ import (
 
 type transfer struct {
 	cli.Session
-	print  *genericclioptions.PrintFlags
-	to     string
-	dryRun cmdutil.DryRunStrategy
+	written cli.Written
+	to      string
 }
 
 // NewTransfer returns the command `kubectl nstpl transfer`.
 func NewTransfer(s cli.Session) *cobra.Command {
-	o := &transfer{Session: s, print: cli.NewPrintFlags("transferred").WithTypeSetter(scheme.Scheme)}
+	o := &transfer{Session: s}
 	cmd := &cobra.Command{
 		Use:   "transfer NAMESPACE --to USER [--dry-run=none|client|server]",
 		Short: "Make another user the creator of a namespace",
@@ -59,17 +55,14 @@ func NewTransfer(s cli.Session) *cobra.Command {
 			if err != nil {
 				return cli.UsageError(cmd, err)
 			}
-			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
-				return cli.UsageError(cmd, err)
+			if err := o.written.Parse(cmd); err != nil {
+				return err
 			}
 			return o.run(cmd.Context(), name)
 		},
 	}
-	o.print.AddFlags(cmd)
-	cmdutil.AddDryRunFlag(cmd)
+	o.written.AddFlags(cmd)
 	cmd.Flags().StringVar(&o.to, "to", "", "The user who becomes the creator of the namespace.")
-	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
-	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
 	return cmd
 }
 
@@ -87,16 +80,15 @@ func (o *transfer) run(ctx context.Context, name string) error {
 	}
 	from := ns.Annotations[v1alpha1.CreatorAnnotation]
 	if from == o.to {
-		o.print.NamePrintFlags.Operation = "already transferred"
-		return o.printNamespace(ns)
+		return o.written.Print(o.Out, ns, "already transferred")
 	}
 	o.noteChanges(ctx, name)
-	if o.dryRun != cmdutil.DryRunClient {
+	if !o.written.IsLocal() {
 		if ns, err = o.patch(ctx, c.Namespaces, ns); err != nil {
 			return err
 		}
 	}
-	return o.printNamespace(ns)
+	return o.written.Print(o.Out, ns, "transferred")
 }
 
 // noteChanges prints which objects change with the creator.
@@ -130,10 +122,7 @@ func (o *transfer) patch(
 	if err != nil {
 		return nil, err
 	}
-	options := metav1.PatchOptions{FieldManager: cli.FieldManager}
-	if o.dryRun == cmdutil.DryRunServer {
-		options.DryRun = []string{metav1.DryRunAll}
-	}
+	options := metav1.PatchOptions{FieldManager: cli.FieldManager, DryRun: o.written.DryRun()}
 	changed, err := namespaces.Patch(ctx, ns.Name, types.MergePatchType, patch, options)
 	if err != nil {
 		return nil, err
@@ -143,13 +132,4 @@ func (o *transfer) patch(
 			"in the API group policy.nstpl.dev", ns.Name)
 	}
 	return changed, nil
-}
-
-func (o *transfer) printNamespace(ns *corev1.Namespace) error {
-	cmdutil.PrintFlagsWithDryRunStrategy(o.print, o.dryRun)
-	printer, err := o.print.ToPrinter()
-	if err != nil {
-		return err
-	}
-	return output.Print(o.Out, printer, *o.print.OutputFormat, ns)
 }

@@ -12,27 +12,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/util/retry"
-	cmdutil "k8s.io/kubectl/pkg/cmd/util"
-	"k8s.io/kubectl/pkg/scheme"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
-	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 type undo struct {
 	cli.Session
-	print      *genericclioptions.PrintFlags
+	written    cli.Written
 	toRevision int64
-	dryRun     cmdutil.DryRunStrategy
 }
 
 func newUndo(s cli.Session) *cobra.Command {
-	o := &undo{Session: s, print: cli.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
+	o := &undo{Session: s}
 	cmd := &cobra.Command{
 		Use:   "undo TEMPLATE [--to-revision=N] [--dry-run=none|client|server] [-o FORMAT]",
 		Short: "Roll a template back to an earlier revision",
@@ -60,19 +55,15 @@ func newUndo(s cli.Session) *cobra.Command {
 			if o.toRevision < 0 {
 				return cli.UsageError(cmd, fmt.Errorf("revision must be a positive integer: %d", o.toRevision))
 			}
-			var err error
-			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
-				return cli.UsageError(cmd, err)
+			if err := o.written.Parse(cmd); err != nil {
+				return err
 			}
 			return o.run(cmd.Context(), name)
 		}),
 	}
 	cmd.Flags().Int64Var(&o.toRevision, "to-revision", 0,
 		"The revision to roll back to. Zero means the newest other revision that is rolled out completely.")
-	cmdutil.AddDryRunFlag(cmd)
-	o.print.AddFlags(cmd)
-	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
-	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
+	o.written.AddFlags(cmd)
 	return cmd
 }
 
@@ -90,18 +81,18 @@ func (o *undo) run(ctx context.Context, name string) error {
 		return err
 	}
 	if sameSpec(target.Spec, specOf(template)) {
-		return o.printResult(template,
+		return o.written.Print(o.Out, template,
 			fmt.Sprintf("skipped rollback (current spec already matches revision %d)", target.Revision))
 	}
 	o.Note("template %q gets the spec of revision %d", name, target.Revision)
 	o.warn(template)
 	rolledBack := rollBack(template, target)
-	if o.dryRun != cmdutil.DryRunClient {
+	if !o.written.IsLocal() {
 		if rolledBack, err = o.write(ctx, c, template, target); err != nil {
 			return err
 		}
 	}
-	return o.printResult(rolledBack, "rolled back")
+	return o.written.Print(o.Out, rolledBack, "rolled back")
 }
 
 // target returns the revision to roll the template back to.
@@ -148,10 +139,7 @@ func rollBack(template *unstructured.Unstructured, to cluster.Revision) *unstruc
 func (o *undo) write(
 	ctx context.Context, c *cluster.Cluster, read *unstructured.Unstructured, target cluster.Revision,
 ) (*unstructured.Unstructured, error) {
-	options := metav1.PatchOptions{FieldManager: cli.FieldManager}
-	if o.dryRun == cmdutil.DryRunServer {
-		options.DryRun = []string{metav1.DryRunAll}
-	}
+	options := metav1.PatchOptions{FieldManager: cli.FieldManager, DryRun: o.written.DryRun()}
 	latest := read
 	isFirst := true
 	var written *unstructured.Unstructured
@@ -226,14 +214,4 @@ func appliers(template *unstructured.Unstructured) []string {
 	}
 	slices.Sort(managers)
 	return slices.Compact(managers)
-}
-
-func (o *undo) printResult(template *unstructured.Unstructured, operation string) error {
-	o.print.NamePrintFlags.Operation = operation
-	cmdutil.PrintFlagsWithDryRunStrategy(o.print, o.dryRun)
-	printer, err := o.print.ToPrinter()
-	if err != nil {
-		return err
-	}
-	return output.Print(o.Out, printer, *o.print.OutputFormat, template)
 }

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+	"k8s.io/kubectl/pkg/scheme"
+
+	"nstpl.dev/nstpl/plugin/internal/output"
+)
+
+// Written prints the objects that a command writes, as the flags --output and --dry-run say.
+type Written struct {
+	print  *genericclioptions.PrintFlags
+	dryRun cmdutil.DryRunStrategy
+}
+
+// AddFlags adds the flags to a command.
+func (w *Written) AddFlags(cmd *cobra.Command) {
+	w.print = NewPrintFlags("").WithTypeSetter(scheme.Scheme)
+	w.print.AddFlags(cmd)
+	cmdutil.AddDryRunFlag(cmd)
+	CompleteValues(cmd, "output", w.print.AllowedFormats()...)
+	CompleteValues(cmd, "dry-run", "none", "client", "server")
+}
+
+// Parse reads the flags, so that an invalid one is an error before the command writes something.
+func (w *Written) Parse(cmd *cobra.Command) (err error) {
+	if w.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
+		return UsageError(cmd, err)
+	}
+	_, err = w.print.ToPrinter()
+	return err
+}
+
+// IsDryRun reports whether the command stores nothing.
+func (w *Written) IsDryRun() bool { return w.dryRun != cmdutil.DryRunNone }
+
+// IsLocal reports whether the command sends no request that writes, not even a dry run.
+func (w *Written) IsLocal() bool { return w.dryRun == cmdutil.DryRunClient }
+
+// HasFormat reports whether the command line has the flag --output.
+func (w *Written) HasFormat() bool { return *w.print.OutputFormat != "" }
+
+// DryRun returns the field dryRun of the options of a request.
+func (w *Written) DryRun() []string {
+	if w.dryRun == cmdutil.DryRunServer {
+		return []string{metav1.DryRunAll}
+	}
+	return nil
+}
+
+// Print prints an object, without --output as in "namespace/team-a created (dry run)".
+func (w *Written) Print(out io.Writer, object runtime.Object, operation string) error {
+	w.print.NamePrintFlags.Operation = operation
+	cmdutil.PrintFlagsWithDryRunStrategy(w.print, w.dryRun)
+	printer, err := w.print.ToPrinter()
+	if err != nil {
+		return err
+	}
+	return output.Print(out, printer, *w.print.OutputFormat, object)
+}
