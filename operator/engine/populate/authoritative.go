@@ -63,12 +63,10 @@ func planUndeclared(declared Declared, change Change) Change {
 	change.Template = template.Name
 	reason := fmt.Sprintf(messageUndeclared+", and template %s is authoritative for its kind", template.Name)
 	switch {
-	case len(declared.Broken) > 0:
+	case declared.broken("", change.ID()) != "":
 		change.Reason = fmt.Sprintf("template %s, which can't be rendered, may declare it",
-			declared.Broken[0].Template.Name)
-	case slices.ContainsFunc(declared.Templates, func(t *v1alpha1.NamespaceTemplate) bool {
-		return omits(declared, t.Name, kind)
-	}):
+			declared.broken("", change.ID()))
+	case declared.omits("", change.ID()):
 		change.Reason = "a template may declare it once the namespace's creator is known"
 	case template.Spec.AuthoritativePolicy == v1alpha1.AuthoritativeReport:
 		change.Undeclared, change.Reason = true, reason+"; authoritativePolicy is Report"

@@ -2,6 +2,8 @@ package populate
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -47,10 +49,12 @@ func (e existing) populatedBy(id ObjectID) string {
 }
 
 // populatedDigest returns the digest of an object below populatedKey. That of a Role or RoleBinding begins with an R,
-// and digests have no capital letters.
+// and digests have no capital letters. Roles and RoleBindings of other clients are deleted because of it, so no author
+// of a template may find a name with the digest of another one.
 func populatedDigest(id ObjectID) string {
 	if isRBAC(id.GroupKind) {
-		return grantMark + digestOf(id)
+		sum := sha256.Sum256([]byte(id.String()))
+		return grantMark + strconv.FormatUint(binary.BigEndian.Uint64(sum[:]), 36)
 	}
 	return digestOf(id)
 }

@@ -175,7 +175,7 @@ func undeclaredValue(
 		change.Reason = "remains, because the namespace is exempt from it"
 	case slices.ContainsFunc(declared.Broken, func(b Broken) bool { return hasName(b.Template) }):
 		change.Reason = fmt.Sprintf("remains, because template %s can't be rendered", recorded.Template)
-	case omits(declared, recorded.Template, render.NamespaceKind.GroupKind()):
+	case declared.omits(recorded.Template, ObjectID{render.NamespaceKind.GroupKind(), declared.Namespace.Name}):
 		change.Reason = fmt.Sprintf("remains, because template %s may declare it once the namespace's creator is known",
 			recorded.Template)
 	case slices.ContainsFunc(declared.Templates, hasName):

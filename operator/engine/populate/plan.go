@@ -423,9 +423,9 @@ func noLonger(declared Declared, index *match.Index, change Change) Change {
 		// An earlier template of that name may have applied it, and was deleted.
 		change.Reason = fmt.Sprintf("template %s never applied a %s", name, kind.Kind)
 		return planUndeclared(declared, change)
-	case slices.ContainsFunc(declared.Broken, func(b Broken) bool { return b.Template.Name == name }):
+	case declared.broken(name, change.ID()) != "":
 		change.Reason = fmt.Sprintf("template %s can't be rendered", name)
-	case omits(declared, name, kind.GroupKind()):
+	case declared.omits(name, change.ID()):
 		change.Reason = fmt.Sprintf("template %s may declare it once the namespace's creator is known", name)
 	case slices.ContainsFunc(declared.Templates, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == name }):
 		change.Action, change.Reason = Prune, noLongerDeclared(declared, change.ID(), name)
@@ -463,16 +463,6 @@ func beingDeleted(change Change) Change {
 	}
 	change.Reason = "is being deleted: " + change.Reason
 	return change
-}
-
-// omits reports whether a template declares objects of a kind that cannot be rendered for the namespace yet.
-func omits(declared Declared, template string, kind schema.GroupKind) bool {
-	for _, omission := range declared.Omitted {
-		if omission.Template == template && omission.Kind.GroupKind() == kind {
-			return true
-		}
-	}
-	return false
 }
 
 func unmatched(template *v1alpha1.NamespaceTemplate, declared Declared) string {

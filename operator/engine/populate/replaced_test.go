@@ -95,3 +95,24 @@ func TestRevokedGrantsThatWereReplacedArePruned(t *testing.T) {
 	require.Len(t, findings, 1)
 	require.Equal(t, FindingGrantStays, findings[0].Reason)
 }
+
+// An author of templates who may delete Roles declares one, drops it, and would have the RoleBinding of another client
+// deleted if both had the same digest: 32 bits of FNV are the same for these names.
+func TestOnlyTheRecordedGrantIsPruned(t *testing.T) {
+	role := `{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: role-188408}}`
+	victim := ObjectID{bindingKind, "admins-46280"}
+	template := templateOf(t, "a", role, rolling)
+	template.Status.Kinds = []v1alpha1.GroupKind{
+		{Group: bindingKind.Group, Kind: bindingKind.Kind}, {Group: roleKind.Group, Kind: roleKind.Kind},
+	}
+	populated := populatedWith(t, template)
+	require.Equal(t, digestOf(populated.Objects[0].ID()), digestOf(victim))
+	dropped := templateOf(t, "a", rolling)
+	dropped.Status.Kinds = template.Status.Kinds
+	declared := declare(teamA(), dropped)
+	declared.Namespace.Annotations = populated.Namespace.Annotations
+	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: victim.Name, UID: "theirs"}}
+	object.SetGroupVersionKind(bindingKind.WithVersion("v1"))
+	plan := NewPlan(declared, match.NewIndex(dropped), Observed{Others: []*metav1.PartialObjectMetadata{object}})
+	require.False(t, plan.has(victim), "%v", plan.Changes)
+}

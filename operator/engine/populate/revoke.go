@@ -20,8 +20,8 @@ import (
 // grants of it that the newest revisions give, too. It gets no grant that only a newest revision gives.
 
 // revoke narrows the declared Roles and RoleBindings to what the newest revisions of the templates declare for the
-// namespace. It removes those that have nothing left to grant. Objects of a template whose newest revision cannot be
-// rendered remain as they are.
+// namespace. It removes those that have nothing left to grant. If the newest revision of a template cannot be rendered,
+// what it declares under the same name is unknown, and remains as it is.
 func (d *Declared) revoke(cache *render.Cache) {
 	if !d.inputs.IsBehind || !slices.ContainsFunc(d.Objects, func(o Object) bool { return isRBAC(o.ID().GroupKind) }) {
 		return
@@ -62,8 +62,7 @@ func isMovedUnchanged(observed *metav1.PartialObjectMetadata, coming Object) boo
 
 // lacks reports whether the declaration of an object by its template is unknown.
 func (d *Declared) lacks(object Object) bool {
-	return omits(*d, object.Template.Name, object.ID().GroupKind) ||
-		slices.ContainsFunc(d.Broken, func(b Broken) bool { return b.Template.Name == object.Template.Name })
+	return d.omits(object.Template.Name, object.ID()) || d.broken(object.Template.Name, object.ID()) != ""
 }
 
 // grantsOf are the Roles and RoleBindings that the newest revisions declare.

@@ -36,6 +36,9 @@ func roleOf(verbs string) string {
 		"rules: [{apiGroups: [''], resources: [secrets], verbs: [" + verbs + "]}]}"
 }
 
+// broken is an object because of which a template cannot be rendered.
+const broken = "{kind: broken}"
+
 func TestNamespacesBehindKeepOnlyGrantsOfTheNewestRevision(t *testing.T) {
 	config := "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {key: old}}"
 	for name, c := range map[string]struct {
@@ -98,8 +101,17 @@ func TestNamespacesBehindKeepOnlyGrantsOfTheNewestRevision(t *testing.T) {
 			[]string{config},
 		},
 		"newest cannot be rendered": {
-			[]string{bindingTo("x", "a")}, []string{"{kind: broken}"},
+			[]string{bindingTo("x", "a")}, []string{bindingTo("y", "b"), broken},
 			[]string{bindingTo("x", "a")},
+		},
+		"newest cannot be rendered, and may declare the name": {
+			[]string{bindingTo("x", "a")},
+			[]string{strings.Replace(bindingTo("y"), "{name: b}", "{name: $(CREATOR)}", 1), broken},
+			[]string{bindingTo("x", "a")},
+		},
+		"newest cannot be rendered, and declares another name": {
+			[]string{config, bindingTo("x", "a"), roleOf("get")}, []string{renamed(bindingTo("x", "a")), broken},
+			[]string{config},
 		},
 		"creator not known, and new": {
 			nil, []string{bindingTo("x", "$(CREATOR)")},
