@@ -638,12 +638,14 @@ func TestReviewOfUnknownFieldsOfSecurityContexts(t *testing.T) {
 	require.NoError(t, yaml.Unmarshal([]byte(`{spec: {
 		securityContext: {runAsUser: 7, newOfPod: true, absent: null},
 		initContainers: [{name: i, securityContext: {newOfInit: {}}}],
-		containers: [{name: a, securityContext: {privileged: false, capabilities: {}}}, {securityContext: {newOne: 1}}],
+		containers: [{name: a, securityContext: {privileged: false, capabilities: {add: []}, windowsOptions: {hostProcess: false}}},
+			{securityContext: {newOne: 1, seccompProfile: {type: Unconfined, newBelow: x}}}],
 		ephemeralContainers: [{name: e, securityContext: {newOfEphemeral: x}}]}}`), &fields))
 	unknown := scc.UnknownFieldsOf(fields)
 	require.Equal(t, scc.UnknownFields{SecurityContexts: []string{
 		"spec.securityContext.newOfPod", "spec.initContainers[0].securityContext.newOfInit",
-		"spec.containers[1].securityContext.newOne", "spec.ephemeralContainers[0].securityContext.newOfEphemeral",
+		"spec.containers[1].securityContext.newOne", "spec.containers[1].securityContext.seccompProfile.newBelow",
+		"spec.ephemeralContainers[0].securityContext.newOfEphemeral",
 	}}, unknown)
 	for privileged, allowed := range map[string]bool{"false": false, "true": true} {
 		text := `{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, allowPrivilegedContainer: ` + privileged + `}`

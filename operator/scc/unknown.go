@@ -31,14 +31,15 @@ func UnknownFieldsOf(pod map[string]any) UnknownFields {
 			unknownIn(fmt.Sprintf("spec.volumes[%d]", i), fields, reflect.TypeFor[corev1.Volume]())...)
 	}
 	context, _, _ := unstructured.NestedMap(pod, "spec", "securityContext")
-	unknown.SecurityContexts = unknownIn("spec.securityContext", context, reflect.TypeFor[corev1.PodSecurityContext]())
+	unknown.SecurityContexts = unknownBelow("spec.securityContext", context,
+		reflect.TypeFor[corev1.PodSecurityContext]())
 	for _, list := range []string{"initContainers", "containers", "ephemeralContainers"} {
 		containers, _, _ := unstructured.NestedSlice(pod, "spec", list)
 		for i, container := range containers {
 			fields, _ := container.(map[string]any)
 			context, _, _ := unstructured.NestedMap(fields, "securityContext")
 			unknown.SecurityContexts = append(unknown.SecurityContexts,
-				unknownIn(fmt.Sprintf("spec.%s[%d].securityContext", list, i), context,
+				unknownBelow(fmt.Sprintf("spec.%s[%d].securityContext", list, i), context,
 					reflect.TypeFor[corev1.SecurityContext]())...)
 		}
 	}
@@ -56,6 +57,20 @@ func unknownIn(path string, fields map[string]any, of reflect.Type) []string {
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		if !known[field] && fields[field] != nil {
 			unknown = append(unknown, path+"."+field)
+		}
+	}
+	return unknown
+}
+
+// unknownBelow returns the paths of the set fields of an object, and of the objects in its fields, that their types do
+// not have.
+func unknownBelow(path string, fields map[string]any, of reflect.Type) []string {
+	unknown := unknownIn(path, fields, of)
+	for _, field := range reflect.VisibleFields(of) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		below, isObject := fields[name].(map[string]any)
+		if isObject && field.Type.Kind() == reflect.Pointer && field.Type.Elem().Kind() == reflect.Struct {
+			unknown = append(unknown, unknownBelow(path+"."+name, below, field.Type.Elem())...)
 		}
 	}
 	return unknown
