@@ -30,6 +30,7 @@ func checkNamespaces(a *after) []Result {
 		heldNamespaces(a.namespaces.value, a.now()), failedNamespaces(a.namespaces.value),
 		driftedNamespaces(a.namespaces.value), deletedNamespaces(a.namespaces.value, a.now()),
 	}
+	results = append(results, remainingGrants(a.namespaces.value)...)
 	return append(results, foughtObjects(a.namespaces.value)...)
 }
 
@@ -117,16 +118,37 @@ func driftedNamespaces(namespaces []*corev1.Namespace) Result {
 	return r
 }
 
-// foughtObjects returns a result if other clients change populated objects again and again.
-func foughtObjects(namespaces []*corev1.Namespace) []Result {
-	var fought []string
+// objectsWith returns the objects about which namespaces report a finding.
+func objectsWith(namespaces []*corev1.Namespace, reason string) []string {
+	var objects []string
 	for _, ns := range namespaces {
 		for _, finding := range populate.ReportedFindings(populate.PopulatedCondition(ns)) {
-			if finding.Reason == populate.FindingFought {
-				fought = append(fought, finding.Object+" in namespace "+ns.Name)
+			if finding.Reason == reason {
+				objects = append(objects, finding.Object+" in namespace "+ns.Name)
 			}
 		}
 	}
+	return objects
+}
+
+// remainingGrants returns a result if Roles or RoleBindings stay that no template declares any more.
+func remainingGrants(namespaces []*corev1.Namespace) []Result {
+	remaining := objectsWith(namespaces, populate.FindingGrantStays)
+	if len(remaining) == 0 {
+		return nil
+	}
+	return []Result{{
+		Check: "remaining-grants", Status: Warning,
+		Message: output.Count(len(remaining), "grant") + " that no template declares any more: " +
+			output.FirstFew(remaining),
+		Remedy: "'kubectl nstpl report' lists the Roles and RoleBindings, each with the reason why it stays: " +
+			"delete those whose users should not keep the rights",
+	}}
+}
+
+// foughtObjects returns a result if other clients change populated objects again and again.
+func foughtObjects(namespaces []*corev1.Namespace) []Result {
+	fought := objectsWith(namespaces, populate.FindingFought)
 	if len(fought) == 0 {
 		return nil
 	}

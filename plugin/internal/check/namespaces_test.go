@@ -136,6 +136,15 @@ func TestNamespacesCannotBeListed(t *testing.T) {
 	require.Len(t, checkNamespaces(a), 4)
 }
 
+func TestRemainingGrants(t *testing.T) {
+	t.Parallel()
+	stays := condition(v1alpha1.NamespacePopulated, corev1.ConditionTrue, populate.ConditionPopulated,
+		"1 object of t; rolebinding.rbac.authorization.k8s.io/x: stays, although no template declares it: existed before")
+	require.Empty(t, remainingGrants([]*corev1.Namespace{namespace("a", 0)}))
+	requireResult(t, remainingGrants([]*corev1.Namespace{namespace("a", 0, stays)}), Warning,
+		"1 grant that no template declares any more: rolebinding.rbac.authorization.k8s.io/x in namespace a", "delete those")
+}
+
 func TestFoughtObjects(t *testing.T) {
 	t.Parallel()
 	fought := condition(v1alpha1.NamespacePopulated, corev1.ConditionTrue, populate.ConditionPopulated,
