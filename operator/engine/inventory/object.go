@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/inforce"
 )
 
 // ID identifies a cluster-scoped object.
@@ -98,55 +98,5 @@ func withAnnotation(object *unstructured.Unstructured, key, value string) *unstr
 
 // IsInForce reports whether an object in the cluster has all declared fields, and was applied from this declaration.
 func IsInForce(declared, live *unstructured.Unstructured) bool {
-	return HashOf(live) == HashOf(declared) && contains(live.Object, declared.Object)
-}
-
-// contains reports whether live has the value declared, and possibly more fields. Items of lists are compared one by
-// one, since no list of the tree's kinds is merged. A declared empty value may be missing.
-func contains(live, declared any) bool {
-	switch declared := declared.(type) {
-	case map[string]any:
-		fields, ok := live.(map[string]any)
-		if !ok {
-			return live == nil && len(declared) == 0
-		}
-		for key, value := range declared {
-			if !contains(fields[key], value) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		items, ok := live.([]any)
-		if !ok {
-			return live == nil && len(declared) == 0
-		}
-		return slices.EqualFunc(items, declared, contains)
-	case nil:
-		return live == nil
-	}
-	if live == declared {
-		return true
-	}
-	_, isInteger := declared.(int64)
-	_, isAlso := live.(int64)
-	if isInteger && isAlso { // which float64 would round
-		return false
-	}
-	a, isNumber := number(declared)
-	b, isToo := number(live)
-	return isNumber && isToo && a == b
-}
-
-// number returns a number of JSON, which decoders represent by several types.
-func number(value any) (float64, bool) {
-	switch value := value.(type) {
-	case int64:
-		return float64(value), true
-	case float64:
-		return value, true
-	case int:
-		return float64(value), true
-	}
-	return 0, false
+	return HashOf(live) == HashOf(declared) && inforce.Difference(declared, live, nil) == nil
 }

@@ -444,17 +444,3 @@ func TestIsInForceIgnoresFieldsOfOthers(t *testing.T) {
 	live.SetLabels(map[string]string{"team": "a"})
 	require.False(t, IsInForce(declared, live))
 }
-
-func FuzzContains(f *testing.F) {
-	f.Add("a", int64(1), 1.0)
-	f.Fuzz(func(t *testing.T, text string, whole int64, fraction float64) {
-		value := map[string]any{"text": text, "list": []any{whole, map[string]any{text: fraction}}, "none": nil}
-		if fraction == fraction && !contains(value, value) {
-			t.Fatalf("%v does not contain itself", value)
-		}
-		more := map[string]any{"text": text, "list": []any{whole, map[string]any{text: fraction, text + "x": 1}}}
-		if fraction == fraction && (!contains(more, value) || contains(value, more)) {
-			t.Fatalf("%v and %v", more, value)
-		}
-	})
-}

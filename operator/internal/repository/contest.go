@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nstpl.dev/nstpl/operator/engine/inforce"
 	"nstpl.dev/nstpl/operator/engine/inventory"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 )
@@ -24,7 +25,7 @@ type contests struct {
 	// fights counts how often each declaration is applied.
 	fights *backoff.Fights[types.UID, declaration]
 	// altered are the fields with which the API server stored objects other than declared.
-	altered map[types.UID]map[declaration]inventory.Field
+	altered map[types.UID]map[declaration]inforce.Field
 }
 
 // declaration is an object as a tree declares it.
@@ -53,15 +54,15 @@ type stored struct {
 // of returns the fights and the altered objects of a PolicyRepository.
 func (c *contests) of(
 	repository types.UID,
-) (*backoff.Fights[types.UID, declaration], map[declaration]inventory.Field) {
+) (*backoff.Fights[types.UID, declaration], map[declaration]inforce.Field) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fights == nil {
 		c.fights = backoff.NewFights[types.UID, declaration]()
-		c.altered = map[types.UID]map[declaration]inventory.Field{}
+		c.altered = map[types.UID]map[declaration]inforce.Field{}
 	}
 	if c.altered[repository] == nil {
-		c.altered[repository] = map[declaration]inventory.Field{}
+		c.altered[repository] = map[declaration]inforce.Field{}
 	}
 	return c.fights, c.altered[repository]
 }
@@ -109,7 +110,7 @@ func (c *contests) rivals(
 			continue
 		}
 		if live, err := to.get(ctx, change.Live); err == nil {
-			names[key] = inventory.ManagerOf(live, inventory.Difference(change.Declared, live), fieldManager)
+			names[key] = inforce.ManagerOf(live, inforce.Difference(change.Declared, live, nil), fieldManager)
 		}
 	}
 	return names
@@ -123,7 +124,7 @@ func (c *contests) settle(
 	for _, one := range o.stored {
 		key := declarationOf(one.declared)
 		fights.Corrected(repository, key, rivals[key], now)
-		field := inventory.Difference(one.declared, one.object)
+		field := inforce.Difference(one.declared, one.object, nil)
 		if _, isKnown := altered[key]; field != nil && !isKnown {
 			// The next pass applies it again: a template may have set a label of a new namespace.
 			o.remaining++
@@ -134,7 +135,7 @@ func (c *contests) settle(
 			delete(altered, key)
 		}
 	}
-	maps.DeleteFunc(altered, func(key declaration, _ inventory.Field) bool { return !o.differed[key] })
+	maps.DeleteFunc(altered, func(key declaration, _ inforce.Field) bool { return !o.differed[key] })
 	if o.remaining > 0 {
 		return
 	}

@@ -1,0 +1,138 @@
+package inforce
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// ownedBy is an entry of managedFields.
+func ownedBy(manager, fields string, second int64) metav1.ManagedFieldsEntry {
+	e := metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: &metav1.FieldsV1{}}
+	e.FieldsV1.SetRawString(fields)
+	e.Time = new(metav1.NewTime(time.Unix(second, 0)))
+	return e
+}
+
+func TestDifference(t *testing.T) {
+	t.Parallel()
+	const (
+		rbac   = `"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", `
+		policy = `"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", `
+		pod    = `"apiVersion": "v1", "kind": "Pod", `
+		config = `"apiVersion": "v1", "kind": "ConfigMap", `
+	)
+	for name, test := range map[string]struct {
+		of, declared, stored string
+		owned                string
+		want                 string
+	}{
+		"as declared":                {"", `"data": {"a": "b"}`, `"data": {"a": "b"}`, "", ""},
+		"defaults and other fields":  {"", `"spec": {"a": 1}`, `"spec": {"a": 1, "b": 2}, "c": 3`, "", ""},
+		"another value":              {"", `"data": {"a": "b"}`, `"data": {"a": "rewritten"}`, "", "data.a"},
+		"a removed value":            {"", `"data": {"a": "b", "c": "d"}`, `"data": {"a": "b"}`, "", "data.c"},
+		"a removed map":              {"", `"data": {"a": "b"}`, ``, "", "data"},
+		"a string instead of a map":  {"", `"data": {}`, `"data": "b"`, "", "data"},
+		"quantities":                 {"", `"a": "1000m", "b": 0.5, "c": "4096Mi", "d": 1`, `"a": "1", "b": "500m", "c": "4Gi", "d": "1"`, "", ""},
+		"another quantity":           {"", `"a": "1000m"`, `"a": "2"`, "", "a"},
+		"durations and times":        {"", `"a": "60m", "b": "2026-01-01T00:00:00.000Z"`, `"a": "1h0m0s", "b": "2026-01-01T00:00:00Z"`, "", ""},
+		"values that mean none":      {"", `"a": false, "b": 0, "c": "", "d": null, "e": {}, "f": []`, ``, "", ""},
+		"a value for none":           {"", `"clusterIP": "", "ports": [{"nodePort": 0}]`, `"clusterIP": "10.0.0.1", "ports": [{"nodePort": 30000}]`, "", ""},
+		"none for a value":           {"", `"a": true`, ``, "", "a"},
+		"true for false":             {"", `"a": false`, `"a": true`, "", "a"},
+		"a number for zero":          {"", `"replicas": 0`, `"replicas": 3`, "", "replicas"},
+		"a text for zero":            {"", `"hard": {"pods": 0}`, `"hard": {"pods": "5"}`, "", "hard.pods"},
+		"numbers of two types":       {"", `"a": 1`, `"a": 1.0`, "", ""},
+		"a large number":             {"", `"a": 9007199254740993`, `"a": 9007199254740992`, "", "a"},
+		"stringData of a Secret":     {`"apiVersion": "v1", "kind": "Secret", `, `"stringData": {"a": "b"}`, `"data": {"a": "Yg=="}`, "", ""},
+		"the namespace of an object": {"", `"metadata": {"name": "a", "namespace": "b", "creationTimestamp": null}`, `"metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}`, "", ""},
+		"a status":                   {"", `"status": {"a": 1}`, ``, "", ""},
+		"texts of a ConfigMap":       {config, `"data": {"a": "1000m"}`, `"data": {"a": "1"}`, "", "data.a"},
+		"an empty text":              {config, `"data": {"a": ""}`, ``, "", "data"},
+		"a label":                    {"", `"metadata": {"labels": {"example.com/a": "1"}}`, `"metadata": {"labels": {"example.com/a": "1000m", "b": "c"}}`, "", `metadata.labels["example.com/a"]`},
+		"a label of others":          {"", `"metadata": {"name": "a"}`, `"metadata": {"name": "a", "labels": {"b": "c"}}`, "", ""},
+		"an empty label":             {"", `"metadata": {"labels": {"a": ""}}`, `"metadata": {}`, "", "metadata.labels"},
+
+		"a removed item of a whole list": {"", `"a": [1, 2]`, `"a": [1]`, `{"f:a":{}}`, "a"},
+		"an added item of a whole list":  {"", `"a": [1]`, `"a": [1, 2]`, `{"f:a":{}}`, "a"},
+		"without an entry":               {"", `"a": [1]`, `"a": [1, 2]`, "", "a"},
+		"a changed item of a whole list": {"", `"a": [{"b": 1}, {"b": [2]}]`, `"a": [{"b": 1}, {"b": [3], "c": 4}]`, `{"f:a":{}}`, "a[1].b[0]"},
+		"an added sidecar": {
+			pod, `"spec": {"containers": [{"name": "a", "image": "x"}]}`, `"spec": {"containers": [{"name": "proxy"}, {"name": "a", "image": "x", "imagePullPolicy": "Always"}]}`,
+			`{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{".":{},"f:image":{},"f:name":{}}}}}`, "",
+		},
+		"another image": {
+			pod, `"spec": {"containers": [{"name": "a", "image": "x"}]}`, `"spec": {"containers": [{"name": "a", "image": "mirror/x"}]}`,
+			`{"f:spec":{"f:containers":{"k:{\"name\":\"a\"}":{".":{},"f:image":{},"f:name":{}}}}}`, "spec.containers[0]",
+		},
+		"an added item of a set":  {"", `"metadata": {"finalizers": ["a"]}`, `"metadata": {"finalizers": ["b", "a"]}`, `{"f:metadata":{"f:finalizers":{"v:\"a\"":{}}}}`, ""},
+		"a list without an owner": {"", `"secrets": []`, `"secrets": [{"name": "a"}]`, `{"f:metadata":{}}`, ""},
+
+		"a verb":                      {rbac, `"rules": [{"verbs": ["get"]}, {"verbs": ["get", "list"]}]`, `"rules": [{"verbs": ["get"]}, {"verbs": ["get", "*"]}]`, `{"f:rules":{}}`, "rules[1].verbs[1]"},
+		"a verb more":                 {rbac, `"rules": [{"verbs": ["get"]}]`, `"rules": [{"verbs": ["get", "list"]}]`, `{"f:rules":{}}`, "rules[0].verbs"},
+		"a name in a rule":            {rbac, `"rules": [{"verbs": ["get"]}]`, `"rules": [{"verbs": ["get"], "resourceNames": ["a"]}]`, `{"f:rules":{}}`, "rules[0].resourceNames"},
+		"rules for none":              {rbac, `"rules": []`, `"rules": [{"verbs": ["get"]}]`, `{"f:metadata":{}}`, "rules"},
+		"no rules":                    {rbac, `"rules": []`, ``, "", ""},
+		"the group of a subject":      {rbac, `"subjects": [{"kind": "User", "name": "a"}]`, `"subjects": [{"kind": "User", "name": "a", "apiGroup": "rbac.authorization.k8s.io"}]`, `{"f:subjects":{}}`, ""},
+		"the protocol of a port":      {policy, `"spec": {"ingress": [{"ports": [{"port": 1}]}]}`, `"spec": {"ingress": [{"ports": [{"port": 1, "protocol": "TCP"}]}]}`, `{"f:spec":{"f:ingress":{}}}`, ""},
+		"a removed peer":              {policy, `"spec": {"ingress": [{"from": [{"podSelector": {}}]}]}`, `"spec": {"ingress": [{"from": []}]}`, `{"f:spec":{"f:ingress":{}}}`, "spec.ingress[0].from"},
+		"an open policy":              {policy, `"spec": {"ingress": []}`, `"spec": {"ingress": [{}]}`, `{"f:spec":{"f:policyTypes":{}}}`, "spec.ingress"},
+		"a selector of fewer pods":    {policy, `"spec": {"podSelector": {}}`, `"spec": {"podSelector": {"matchLabels": {"a": "b"}}}`, `{"f:spec":{"f:podSelector":{}}}`, "spec.podSelector.matchLabels"},
+		"what others add to a policy": {policy, `"spec": {"podSelector": {}}`, `"spec": {"podSelector": {}, "policyTypes": ["Ingress"]}`, `{"f:spec":{"f:podSelector":{}}}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			parse := func(fields string) *unstructured.Unstructured {
+				var object map[string]any
+				text := strings.TrimSuffix(test.of+fields, ", ")
+				require.NoError(t, utiljson.Unmarshal([]byte("{"+text+"}"), &object))
+				return &unstructured.Unstructured{Object: object}
+			}
+			var entry *metav1.ManagedFieldsEntry
+			if test.owned != "" {
+				entry = new(ownedBy("nstpl", test.owned, 0))
+			}
+			require.Equal(t, test.want, Difference(parse(test.declared), parse(test.stored), entry).String())
+		})
+	}
+}
+
+func TestManagerOf(t *testing.T) {
+	t.Parallel()
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	require.Empty(t, ManagerOf(object, Field{"rules"}, "nstpl-sync"))
+	object.SetManagedFields([]metav1.ManagedFieldsEntry{
+		ownedBy("nstpl-sync", `{"f:rules":{},"f:metadata":{"f:labels":{"f:team":{}}}}`, 9),
+		ownedBy("kubectl-edit", `{"f:rules":{}}`, 1),
+		ownedBy("former", `{"f:metadata":{"f:labels":{"f:team":{}}}}`, 1),
+		ownedBy("labeler", `{"f:metadata":{"f:labels":{"f:team":{}}}}`, 2),
+		ownedBy("annotator", `{"f:metadata":{"f:annotations":{}}}`, 3),
+	})
+	require.Equal(t, "kubectl-edit", ManagerOf(object, Field{"rules", "0", "verbs"}, "nstpl-sync"))
+	require.Equal(t, "labeler", ManagerOf(object, Field{"metadata", "labels", "team"}, "nstpl-sync"))
+	require.Empty(t, ManagerOf(object, Field{"spec"}, "nstpl-sync"))
+}
+
+func FuzzDifference(f *testing.F) {
+	f.Add("a", int64(1), 1.0)
+	f.Fuzz(func(t *testing.T, text string, whole int64, fraction float64) {
+		object := func(item map[string]any) *unstructured.Unstructured {
+			return &unstructured.Unstructured{Object: map[string]any{
+				"spec": map[string]any{"text": text, "list": []any{whole, item}, "none": nil},
+			}}
+		}
+		value := object(map[string]any{text: fraction})
+		if fraction == fraction && Difference(value, value, nil) != nil {
+			t.Fatalf("%v differs from itself", value)
+		}
+		more := object(map[string]any{text: fraction, text + "x": int64(1)})
+		if fraction == fraction && (Difference(value, more, nil) != nil || Difference(more, value, nil) == nil) {
+			t.Fatalf("%v and %v", more, value)
+		}
+	})
+}
