@@ -22,6 +22,9 @@ const (
 	recheckTime = 15 * time.Second
 	// firstDenyTime is how long the denial of a source that was never read is not reported.
 	firstDenyTime = 2 * time.Second
+	// unreadTime is how long reads of a source must fail before its content counts as unknown: its kind is no longer
+	// served in that version, for example.
+	unreadTime = time.Minute
 	// denyRetry is how often a source that the operator may not read is tried again. No event tells it of a new right.
 	denyRetry = time.Second
 	// A source is read again after a failure: after firstRetry, and then less and less often until lastRetry.
@@ -60,8 +63,8 @@ type follower struct {
 	*source
 	// version is the resourceVersion of the source that was read last, or "" if there is none.
 	version string
-	// denied is when the API server began to deny the source, or zero.
-	denied time.Time
+	// denied is when the API server began to deny the source, and failing when other reads began to fail, or zero.
+	denied, failing time.Time
 	// digest is that of the content that was read last, and resume the time before which no other is read.
 	digest string
 	resume time.Time
@@ -132,6 +135,9 @@ func (f *follower) read(ctx context.Context, mapping *meta.RESTMapping) (time.Du
 	if !isDenied {
 		f.denied = time.Time{}
 	}
+	if err == nil || isDenied || isMissing(err, f.ref.Name) {
+		f.failing = time.Time{}
+	}
 	switch {
 	case err == nil:
 		f.version = object.GetResourceVersion()
@@ -181,10 +187,15 @@ func (f *follower) deny(ctx context.Context, mapping *meta.RESTMapping) {
 	f.set(f.source, populate.SourceForbidden(f.ref, mapping.Resource.GroupResource(), isConfirmed))
 }
 
-// fail records why the source could not be read, unless it is known from before, or known to be lost. It waits for an
-// answer of the API server for answerTime.
+// fail records why the source could not be read, unless it is known to be lost. A source that is known from before stays
+// known for unreadTime: after that, its copies stay as they are, and are unknown. Otherwise fail waits for an answer of
+// the API server for answerTime.
 func (f *follower) fail(err error) {
-	if f.isKnown(f.source) || !f.isAnswered() && time.Since(f.began) < answerTime {
+	if f.failing.IsZero() {
+		f.failing = time.Now()
+	}
+	if f.isKnown(f.source) && time.Since(f.failing) < unreadTime ||
+		!f.isAnswered() && time.Since(f.began) < answerTime {
 		return
 	}
 	if !f.Get(f.ref).Lost {

@@ -3,11 +3,17 @@ package sources
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // Only the answer that names the object takes a source away.
@@ -31,4 +37,28 @@ func TestIsMissing(t *testing.T) {
 			require.Equal(t, test.want, isMissing(test.err, "pull"))
 		})
 	}
+}
+
+// A source whose reads fail for longer than a moment is unknown, and not what it was long ago.
+func TestASourceThatCannotBeReadForLongIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ref := render.SourceRef{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, Namespace: "a", Name: "pull"}
+		var changed int
+		store := New(t.Context(), Options{Changed: func([]string) { changed++ }})
+		followed := &source{ref: ref, began: time.Now(), answered: make(chan struct{})}
+		store.sources[ref] = followed
+		f := &follower{Store: store, source: followed}
+		secret := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{"a": "Yg=="}}}
+		store.set(followed, populate.NewSource(ref, secret))
+		notServed := errors.New("the server could not find the requested resource")
+		f.fail(notServed)
+		time.Sleep(unreadTime - time.Second)
+		f.fail(notServed)
+		require.Nil(t, store.Get(ref).Failure)
+		time.Sleep(time.Second)
+		f.fail(notServed)
+		require.ErrorContains(t, store.Get(ref).Failure, "cannot be read: the server could not find the requested resource")
+		require.False(t, store.Get(ref).Lost, "its copies stay")
+		require.Equal(t, 2, changed)
+	})
 }
