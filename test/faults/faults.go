@@ -39,7 +39,8 @@ func faults() []fault {
 	for code, name := range map[int]string{429: "429", 500: "500", 503: "503", reset: "reset"} {
 		all = append(all,
 			fault{name: name + " instead of writes", answer: code, chance: 0.4, lasts: lasts},
-			fault{name: name + " after writes", answer: code, chance: 0.4, after: true, lasts: lasts})
+			fault{name: name + " after writes", answer: code, chance: 0.4, after: true, lasts: lasts},
+			fault{name: name + " after every write", answer: code, chance: 1, after: true, lasts: lasts})
 	}
 	return all
 }

@@ -69,6 +69,7 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 			trialsOf(t, redeclare(), report, 2, "answers to deletions late", "503 after writes"),
 			trialsOf(t, redeclare(), correct, 2, "answers to deletions late"),
 			trialsOf(t, edit(), report, 10, "reset after writes", "500 after writes"),
+			trialsOf(t, edit(), report, 3, "429 after every write", "500 after every write"),
 			trialsOf(t, relabel(), correct, 3, "RoleBindings not applied", "etcd crashes"),
 			trialsOf(t, move(), correct, 3, "RoleBindings not applied"),
 			trialsOf(t, moveAbove(), report, 3, "watches cut and gone"),
