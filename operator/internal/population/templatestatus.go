@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
@@ -66,6 +67,10 @@ func (r *Templates) summarize(template *v1alpha1.NamespaceTemplate, status *v1al
 			condition.Message = "the template is not accepted: the objects in its namespaces stay as they are"
 		}
 	}
+	if disabled := match.DisabledReason(template); disabled != "" && template.DeletionTimestamp == nil {
+		condition.Status, condition.Reason = metav1.ConditionFalse, reasonDisabled
+		condition.Message = disabled
+	}
 	apimeta.SetStatusCondition(&status.Conditions, condition)
 	setReady(status, template.Generation)
 }
@@ -86,7 +91,8 @@ func setReady(status *v1alpha1.NamespaceTemplateStatus, generation int64) {
 		ready, from = reporting.Failed, accepted
 	case populated == nil:
 		ready, from = reporting.InProgress, accepted
-	case populated.Status != metav1.ConditionTrue && populated.Reason == reasonFailed:
+	case populated.Status != metav1.ConditionTrue && slices.Contains([]string{reasonFailed, reasonDisabled},
+		populated.Reason):
 		ready = reporting.Failed
 	case populated.Status != metav1.ConditionTrue:
 		ready = reporting.InProgress
@@ -94,9 +100,13 @@ func setReady(status *v1alpha1.NamespaceTemplateStatus, generation int64) {
 	reporting.SetKstatus(&status.Conditions, generation, ready, from.Reason, from.Message)
 }
 
-// reasonFailed is the reason of the Populated condition of a template whose objects could not be applied in some
-// namespaces.
-const reasonFailed = "Failed"
+const (
+	// reasonFailed is the reason of the Populated condition of a template whose objects could not be applied in some
+	// namespaces.
+	reasonFailed = "Failed"
+	// reasonDisabled is that of a template that selects no namespace, because it is disabled.
+	reasonDisabled = "Disabled"
+)
 
 // countForRollout sets the counts and the failures in a status whose revisions differ from the stored ones. They are
 // stored in one write, so that no client sees a rollout that stopped without a failure.
@@ -133,7 +143,7 @@ func populatedCondition(sum Summary, revisions []v1alpha1.TemplateRevision) meta
 	case counts.Drifted > 0:
 		condition.Reason = "Drifted"
 		condition.Message += fmt.Sprintf(
-			", %d have objects that drifted (driftPolicy Report, or changed again and again)", counts.Drifted)
+			", %d have objects that drifted (driftPolicy Report, or changed again and again, or by admission)", counts.Drifted)
 	case counts.Matched == 0:
 		condition.Reason = "NoNamespaceMatches"
 	}

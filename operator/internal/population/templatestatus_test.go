@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -41,4 +43,30 @@ func TestAChangedRolloutIsCountedInTheSameStatus(t *testing.T) {
 	started.Revisions[0].State = v1alpha1.RolloutStopped
 	templates.countForRollout(stored, started)
 	require.Zero(t, started.Namespaces)
+}
+
+// A disabled template selects no namespace. It is neither populated nor ready.
+func TestADisabledTemplateIsNotReady(t *testing.T) {
+	results := NewResults(func(string, bool) {})
+	results.Start(nil)
+	templates := &Templates{Results: results}
+	template := &v1alpha1.NamespaceTemplate{}
+	template.Name, template.Generation = "t", 1
+	ready := func() metav1.Condition {
+		status := template.Status.DeepCopy()
+		apimeta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type: v1alpha1.TemplateAccepted, Status: metav1.ConditionTrue, Reason: "Accepted",
+		})
+		templates.summarize(template, status)
+		populated := *apimeta.FindStatusCondition(status.Conditions, v1alpha1.TemplatePopulated)
+		ready := *apimeta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+		require.Equal(t, populated.Status, ready.Status)
+		require.Equal(t, populated.Reason, ready.Reason)
+		return ready
+	}
+	require.Equal(t, metav1.ConditionTrue, ready().Status)
+	template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+	require.Equal(t, metav1.ConditionFalse, ready().Status)
+	require.Equal(t, reasonDisabled, ready().Reason)
+	require.Contains(t, ready().Message, "policy/namespace-template-apply: disable")
 }
