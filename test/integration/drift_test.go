@@ -222,6 +222,41 @@ func TestDriftCorrectionIsOneWrite(t *testing.T) {
 	require.Equal(t, map[string]int{"patch configmaps": 4, "patch namespaces/status": 1}, s.countWrites(ns))
 }
 
+// What a person changed or deleted under driftPolicy Report stays so until a revision changes that object. An Event then
+// says what was overwritten.
+func TestARevisionOverwritesReportedDriftOnlyOfObjectsThatItChanges(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	objects := func(changed, deleted, other string) string {
+		return documents(configMap("changed", changed), configMap("deleted", deleted), configMap("other", other))
+	}
+	template := s.createTemplate("t", objects("1", "1", "1"), reportsDrift)
+	ns := s.createPopulatedNamespace("a")
+	s.deleteIn(ns, configMap("deleted", ""))
+	require.NoError(t, s.patchLike(s.client, ns, configMap("changed", ""), `{"data": {"key": "theirs"}}`))
+	drifted := func() {
+		s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+			assert.Contains(c, condition.Message, "configmap/changed: drifted: ")
+			assert.Contains(c, condition.Message, "configmap/deleted: drifted: ")
+		})
+	}
+	drifted()
+	s.updateTemplate(template, withObjects(t, objects("1", "1", "2")))
+	s.waitPresent(ns, configMap("other", "2"))
+	drifted()
+	s.waitPresent(ns, configMap("changed", "theirs"))
+	s.waitAbsent(ns, configMap("deleted", ""))
+	s.updateTemplate(template, withObjects(t, objects("3", "3", "2")))
+	s.waitPresent(ns, documents(configMap("changed", "3"), configMap("deleted", "3")))
+	s.waitEvent(ns, corev1.EventTypeWarning, "DriftOverwritten", "configmap/changed")
+	s.waitEvent(ns, corev1.EventTypeWarning, "DriftOverwritten", "another client deleted it")
+	s.deleteIn(ns, configMap("deleted", ""))
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Contains(c, condition.Message, "configmap/deleted: drifted: ")
+		assert.NotContains(c, condition.Message, "configmap/changed")
+	})
+}
+
 // waitQuiet waits until the operator has handled all earlier changes of objects like these. It deletes such objects in
 // another namespace and waits until they are created again: the watch delivers these deletions after the earlier
 // changes.

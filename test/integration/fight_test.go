@@ -43,6 +43,34 @@ func TestAFightHasANameAndAnEnd(t *testing.T) {
 	require.Less(t, s.countWrites(ns)["patch configmaps"], 100, "of both clients")
 }
 
+// The same is true for labels of the namespace that a template declares.
+func TestAFightOverALabelHasAName(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	label := s.name("label")
+	s.createTemplate("labels", "", labelsNamespaces(label, "declared"))
+	ns := s.createPopulatedNamespace("a")
+	ctx, stop := context.WithCancel(t.Context())
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		rival := client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"labels": {"`+label+`": "rival"}}}`))
+		for found := (&corev1.Namespace{}); ctx.Err() == nil; {
+			if s.client.Get(ctx, client.ObjectKey{Name: ns.Name}, found) == nil && found.Labels[label] == "declared" {
+				_ = s.client.Patch(ctx, found, rival, client.FieldOwner("rival"))
+			}
+		}
+	}()
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionTrue, condition.Status)
+		assert.Contains(c, condition.Message, "namespace/"+ns.Name+": is changed again and again by rival (")
+		assert.Contains(c, condition.Message, "down to every 1s")
+	})
+	stop()
+	<-stopped
+	waitLabels(s, ns, label, "declared")
+}
+
 // fight changes the ConfigMap settings of a namespace whenever it is as declared, until ctx is done.
 func fight(ctx context.Context, s *testScope, ns *corev1.Namespace) {
 	changed := client.RawPatch("application/merge-patch+json", []byte(`{"data": {"key": "rival"}}`))

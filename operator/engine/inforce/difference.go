@@ -50,7 +50,7 @@ type set map[string]set
 // Difference returns the first declared field that an object in the cluster does not have as it is declared, or nil if
 // it has all. Fields that others added make no difference, nor do values that only are written in another way.
 //
-// The entry is that of managedFields with which the object was applied. It tells which lists are replaced as a whole, so
+// The entry is that of managedFields with which the object was applied. It shows which lists are replaced as a whole, so
 // that an added item is a difference, and which ones are merged. Without an entry, all lists are replaced as a whole.
 func Difference(declared, stored *unstructured.Unstructured, entry *metav1.ManagedFieldsEntry) Field {
 	kind := declared.GroupVersionKind().GroupKind()
@@ -63,16 +63,16 @@ func Difference(declared, stored *unstructured.Unstructured, entry *metav1.Manag
 	}
 	c := comparison{kind: kind, isLiteral: isLiteral(kind)}
 	for _, field := range slices.Sorted(maps.Keys(declared.Object)) {
-		value := declared.Object[field]
+		live, owned := stored.Object[field], owned
 		switch {
 		case field == "status" || field == "metadata":
 			continue
-		case field == "stringData" && kind == secretKind: // is stored in data
-			continue
 		case field == "subsets" && kind == endpointsKind: // are grouped in another way
 			continue
+		case field == "stringData" && kind == secretKind: // is stored in data
+			live, owned = texts(stored.Object["data"]), nil
 		}
-		if at := c.field(field, value, stored.Object[field], owned); at != nil {
+		if at := c.field(field, declared.Object[field], live, owned); at != nil {
 			return at
 		}
 	}

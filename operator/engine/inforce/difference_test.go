@@ -50,6 +50,7 @@ func TestDifference(t *testing.T) {
 		"numbers of two types":       {"", `"a": 1`, `"a": 1.0`, "", ""},
 		"a large number":             {"", `"a": 9007199254740993`, `"a": 9007199254740992`, "", "a"},
 		"stringData of a Secret":     {`"apiVersion": "v1", "kind": "Secret", `, `"stringData": {"a": "b"}`, `"data": {"a": "Yg=="}`, "", ""},
+		"an altered stringData":      {`"apiVersion": "v1", "kind": "Secret", `, `"stringData": {"a": "b"}`, `"data": {"a": "Yw=="}`, "", "stringData.a"},
 		"the namespace of an object": {"", `"metadata": {"name": "a", "namespace": "b", "creationTimestamp": null}`, `"metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}`, "", ""},
 		"a status":                   {"", `"status": {"a": 1}`, ``, "", ""},
 		"texts of a ConfigMap":       {config, `"data": {"a": "1000m"}`, `"data": {"a": "1"}`, "", "data.a"},

@@ -98,6 +98,19 @@ func meansSame(left, right string) bool {
 	return ok && bytes.Equal(x, y)
 }
 
+// texts returns the data of a Secret as stringData has it.
+func texts(data any) map[string]any {
+	texts := map[string]any{}
+	fields, _ := data.(map[string]any)
+	for key, value := range fields {
+		encoded, _ := value.(string)
+		if text, err := base64.StdEncoding.DecodeString(encoded); err == nil {
+			texts[key] = string(text)
+		}
+	}
+	return texts
+}
+
 // both parses two texts, and reports whether both are valid.
 func both[T any](parse func(string) (T, error), left, right string) (x, y T, ok bool) {
 	x, errX := parse(left)

@@ -14,19 +14,24 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Applier carries out plans. It requests that the API server returns only metadata.
+// Applier carries out plans. It requests that the API server returns only metadata, except for what it applies.
 type Applier struct {
 	client metadata.Interface
-	mapper meta.RESTMapper
-	slots  chan struct{}
-	yield  *Yield
+	// objects returns what it applies as the API server stored it.
+	objects dynamic.Interface
+	mapper  meta.RESTMapper
+	slots   chan struct{}
+	yield   *Yield
 
 	mu sync.Mutex
 	// mappings are those that the mapper returned, which looks each up in many lists.
@@ -35,9 +40,11 @@ type Applier struct {
 
 // NewApplier returns an applier that makes at most the given number of writes at the same time, in all namespaces
 // together. Each write waits for yield unless yield is nil.
-func NewApplier(client metadata.Interface, mapper meta.RESTMapper, writes int, yield *Yield) *Applier {
+func NewApplier(
+	client metadata.Interface, objects dynamic.Interface, mapper meta.RESTMapper, writes int, yield *Yield,
+) *Applier {
 	return &Applier{
-		client: client, mapper: mapper, slots: make(chan struct{}, writes), yield: yield,
+		client: client, objects: objects, mapper: mapper, slots: make(chan struct{}, writes), yield: yield,
 		mappings: map[schema.GroupVersionKind]*meta.RESTMapping{},
 	}
 }
@@ -173,7 +180,8 @@ func revokeObstacle(outcomes []Outcome) *Failure {
 func allowedPrunes(prunes []Change, outcomes []Outcome) []Change {
 	failed, failedNotByUser := map[schema.GroupKind]bool{}, map[schema.GroupKind]bool{}
 	for _, outcome := range outcomes {
-		if outcome.Failure != nil && !outcome.Deletes() {
+		// An altered object was applied.
+		if outcome.Failure != nil && outcome.Failure.Reason != ReasonAltered && !outcome.Deletes() {
 			kind := outcome.Kind.GroupKind()
 			failed[kind] = true
 			failedNotByUser[kind] = failedNotByUser[kind] || !outcome.Failure.byUser()
@@ -277,17 +285,39 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 	return outcome
 }
 
+// resource is the client for a kind in a namespace.
+type resource struct {
+	metadata.ResourceInterface
+	objects dynamic.ResourceInterface
+}
+
+// apply makes an apply request. It returns the metadata of the object, and the object as the API server stored it.
+func (r resource) apply(
+	ctx context.Context, name string, body []byte, options metav1.PatchOptions,
+) (*metav1.PartialObjectMetadata, *unstructured.Unstructured, error) {
+	stored, err := r.objects.Patch(ctx, name, types.ApplyPatchType, body, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	written := &metav1.PartialObjectMetadata{}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(
+		map[string]any{"metadata": stored.Object["metadata"]}, written)
+	return written, stored, err
+}
+
 // resource returns the client for a kind in a namespace.
-func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (metadata.ResourceInterface, error) {
+func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (resource, error) {
 	mapping, err := a.mapping(kind)
 	if err != nil {
-		return nil, err
+		return resource{}, err
 	}
 	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
-		return nil, &Failure{Reason: ReasonClusterScoped, err: fmt.Errorf(
+		return resource{}, &Failure{Reason: ReasonClusterScoped, err: fmt.Errorf(
 			"%s is not namespace-scoped: remove it from the template", kind.GroupKind())}
 	}
-	return a.client.Resource(mapping.Resource).Namespace(namespace), nil
+	return resource{
+		a.client.Resource(mapping.Resource).Namespace(namespace), a.objects.Resource(mapping.Resource).Namespace(namespace),
+	}, nil
 }
 
 func (a *Applier) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
@@ -310,13 +340,13 @@ func (a *Applier) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, erro
 // create applies an object that does not exist yet, or adopts one that existed before the namespace had it from a
 // template. Either is one write, so that an object of another client never looks like an object that nstpl created.
 func create(
-	ctx context.Context, objects metadata.ResourceInterface, change Change,
+	ctx context.Context, objects resource, change Change,
 ) (written *metav1.PartialObjectMetadata, created bool, err error) {
 	existing := change.Observed
 	if existing == nil {
 		written, err = patch(ctx, objects, change.Declared, options{})
 		if !apierrors.IsConflict(err) {
-			return written, err == nil, err
+			return written, written != nil, err
 		}
 		conflict := err
 		if existing, err = find(ctx, objects, change.Name); err != nil {
@@ -376,12 +406,13 @@ type options struct {
 
 // patch applies an object. Declared fields that nstpl does not own right after the apply never have an owner. The first
 // write records on the object the fields that are expected to have none. If others turn out to have none, a second
-// write corrects the record. If only the second write fails, patch returns the result of the first one and the error.
+// write corrects the record. If only the second write fails, or the object is not stored as it is declared, patch
+// returns the metadata of what is stored and the error.
 func patch(
-	ctx context.Context, objects metadata.ResourceInterface, object *Object, o options,
+	ctx context.Context, objects resource, object *Object, o options,
 ) (*metav1.PartialObjectMetadata, error) {
 	o.unowned = expectUnowned(object, o.unowned)
-	written, err := send(ctx, objects, object, o)
+	written, stored, err := send(ctx, objects, object, o)
 	if err != nil || o.dryRun || ownEntry(written) == nil {
 		return written, err
 	}
@@ -391,20 +422,20 @@ func patch(
 	}
 	actual := joinFields(unowned)
 	if actual == o.unowned {
-		return written, nil
+		return written, alteredFailure(object, stored)
 	}
 	o.unowned, o.existing = actual, written
-	recorded, err := send(ctx, objects, object, o)
+	recorded, stored, err := send(ctx, objects, object, o)
 	if err != nil {
 		return written, err
 	}
-	return recorded, nil
+	return recorded, alteredFailure(object, stored)
 }
 
 // send makes one apply request.
 func send(
-	ctx context.Context, objects metadata.ResourceInterface, object *Object, o options,
-) (*metav1.PartialObjectMetadata, error) {
+	ctx context.Context, objects resource, object *Object, o options,
+) (written *metav1.PartialObjectMetadata, stored *unstructured.Unstructured, err error) {
 	request := func(p precondition) (*metav1.PartialObjectMetadata, error) {
 		body, err := object.bodyFor(o.record, p)
 		if err != nil {
@@ -414,14 +445,17 @@ func send(
 		if o.dryRun {
 			patchOptions.DryRun = []string{metav1.DryRunAll}
 		}
-		return objects.Patch(ctx, object.GetName(), types.ApplyPatchType, body, patchOptions)
+		written, stored, err = objects.apply(ctx, object.GetName(), body, patchOptions)
+		return written, err
 	}
 	if o.existing == nil {
-		return request(precondition{absent: !o.dryRun})
+		written, err = request(precondition{absent: !o.dryRun})
+		return written, stored, err
 	}
-	return asObserved(ctx, objects, o.existing, func(version string) (*metav1.PartialObjectMetadata, error) {
+	written, err = asObserved(ctx, objects, o.existing, func(version string) (*metav1.PartialObjectMetadata, error) {
 		return request(precondition{uid: o.existing.UID, version: version})
 	})
+	return written, stored, err
 }
 
 // asObserved calls write with the resourceVersion of an object that was observed, so that the API server denies a late

@@ -3,16 +3,23 @@ package populate
 import (
 	"context"
 	"errors"
+	"maps"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 )
 
 // stored returns one object, or none, from List.
@@ -98,11 +105,95 @@ func TestTheFirstWriteRecordsEmptyLists(t *testing.T) {
 		"fields in the record are expected again")
 }
 
-// Patch returns the object as it was stored.
-func (s stored) Patch(
+// answer is the answer of an API server to each apply.
+type answer struct {
+	dynamic.ResourceInterface
+	object *unstructured.Unstructured
+}
+
+func (a answer) Patch(
 	context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string,
-) (*metav1.PartialObjectMetadata, error) {
-	return s.object, nil
+) (*unstructured.Unstructured, error) {
+	return a.object, nil
+}
+
+// answering returns a client for an object that the API server stored as it is declared, but for metadata and changes.
+func answering(
+	t *testing.T, declared *Object, metadata *metav1.PartialObjectMetadata, changes ...func(*unstructured.Unstructured),
+) resource {
+	t.Helper()
+	object := &unstructured.Unstructured{Object: maps.Clone(declared.DeepCopy().Object)}
+	if metadata != nil {
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(metadata)
+		require.NoError(t, err)
+		object.Object["metadata"] = fields["metadata"]
+	}
+	for _, change := range changes {
+		change(object)
+	}
+	return resource{stored{object: metadata}, answer{object: object}}
+}
+
+// An object that the API server stored otherwise than declared was applied, and is applied again until it is as
+// declared. It keeps the namespace from being populated if it restricts users.
+func TestWhatAdmissionAlteredIsAFinding(t *testing.T) {
+	t.Parallel()
+	for source, test := range map[string]struct {
+		field    []string
+		name     string
+		severity Severity
+	}{
+		settings: {[]string{"data", "color"}, "configmap/settings: is not stored as it is declared: data", Warning},
+		"{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: deny}, spec: {podSelector: {}, ingress: [{ports: [{port: 1}]}]}}": {
+			[]string{"spec", "ingress"}, "networkpolicy.networking.k8s.io/deny of template a: is not stored as it is declared: " +
+				"spec.ingress", Error,
+		},
+	} {
+		object := declare(teamA(), templateOf(t, "a", source)).Objects[0]
+		observed := applied(t, object)
+		change := Change{
+			Action: Create, Kind: object.GroupVersionKind(), Name: object.GetName(), Template: "a", Declared: &object,
+		}
+		outcome := Outcome{Change: change}
+		var err error
+		outcome.Written, outcome.Created, err = create(t.Context(), answering(t, &object, observed), change)
+		require.NoError(t, err)
+		outcome.Written, outcome.Created, err = create(t.Context(), answering(t, &object, observed,
+			func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, test.field...) }), change)
+		outcome.Failure = failure(err, "team-a")
+		require.True(t, outcome.Created)
+		require.Equal(t, observed.UID, outcome.Written.UID)
+		result := Result{Outcomes: []Outcome{outcome}}
+		require.Equal(t, []ObjectID{object.ID()}, result.Unconfirmed())
+		findings := Findings(Plan{}, result)
+		require.Len(t, findings, 1)
+		require.Equal(t, test.severity, findings[0].Severity)
+		require.Contains(t, findings[0].String(), test.name)
+		require.Equal(t, FindingAltered, findings[0].Reason)
+		require.Len(t, allowedPrunes([]Change{change}, result.Outcomes), 1, "the object exists")
+		require.NotEmpty(t, ExistingObjects(Plan{Declared: Declared{Namespace: teamA()}}, result))
+
+		ns := teamA()
+		plan := func(ns *corev1.Namespace, unconfirmed ...ObjectID) Change {
+			template := templateOf(t, "a", source)
+			return NewPlan(declare(ns, template), match.NewIndex(template), Observed{
+				Objects: []*metav1.PartialObjectMetadata{observed}, Unconfirmed: unconfirmed,
+			}).Changes[0]
+		}
+		require.Equal(t, Unchanged, plan(ns).Action)
+		require.Equal(t, Configure, plan(ns, object.ID()).Action)
+		for _, other := range []string{"", "; configmap/other: drifted: data.b changed"} {
+			ns.Status.Conditions = []corev1.NamespaceCondition{{
+				Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionTrue,
+				Message: "1 object of a; " + findings[0].String() + other,
+			}}
+			require.Equal(t, Configure, plan(ns).Action, "a new leader reads it in the condition")
+		}
+		ns.Status.Conditions[0].Message = "1 object of a; " + strings.Repeat("x", 9) + "/other: timeout…"
+		require.Equal(t, Configure, plan(ns).Action, "the condition may lack it")
+		ns.Status.Conditions[0].Message = "1 object of a; configmap/other: drifted: data.b changed"
+		require.Equal(t, Unchanged, plan(ns).Action)
+	}
 }
 
 // TestReplacementWhoseAnswerWasLostIsAppliedAgain checks what follows from the object that exists after a deletion, when the
@@ -136,10 +227,10 @@ func TestReplacementWhoseAnswerWasLostIsAppliedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			written, err := afterConflict(t.Context(), stored{object: test.existing}, change, conflict)
+			written, err := afterConflict(t.Context(), answering(t, &object, test.existing), change, conflict)
 			if test.isOurs {
 				require.NoError(t, err)
-				require.Equal(t, test.existing, written)
+				require.Equal(t, test.existing.UID, written.UID)
 				return
 			}
 			require.ErrorContains(t, err, test.message)

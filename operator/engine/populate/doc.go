@@ -77,6 +77,8 @@
 //   - The API server may judge a write into a new namespace by the labels that the namespace had a moment ago, and look
 //     up only after that whether the namespace is held. The labels are written before all objects, and the namespace is
 //     opened after them, so that the API server would have to miss both writes in one request.
+//   - If the process ends after an apply that admission altered, and before it reported that on the namespace, the
+//     finding is missing until the object is applied again. A lost answer or a lost report alone does not lose it.
 //   - A client that writes managedFields under the name of nstpl can hide drift. The operator notices such a write
 //     while it watches (see Observed.Tampered), but not one that was made while no operator ran.
 //
@@ -94,6 +96,8 @@
 //   - ownership.go: which objects nstpl created, and which declared fields lost their owner.
 //   - observe.go: reading metadata without a cache, for the plugin.
 //   - apply.go, replace.go: carrying out a plan; recreating objects that cannot be changed in place.
+//   - altered.go: objects that the API server did not store as they are declared.
+//   - fight.go: corrections of what other clients change again and again.
 //   - record.go, existing.go: the records on objects and on namespaces.
 //   - failure.go, finding.go: the classification of errors, and the findings.
 //   - yield.go: bulk writes wait for urgent ones, and few of them are sent at a time.

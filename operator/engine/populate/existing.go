@@ -21,15 +21,40 @@ import (
 //
 //   - populatedKey has all objects. If another object of the same name exists later, it replaces the template's, and is
 //     not adopted. An object stays in the record as long as the template declares it.
-//   - The template's name has its objects if its driftPolicy is Report. If such an object is missing later, another
-//     client deleted it, which is reported. An object that nstpl itself is about to delete is removed before.
+//   - The template's name has its objects if its driftPolicy is Report, each with the beginning of the hash of its
+//     declaration. If such an object is missing later, another client deleted it, which is reported until its declaration
+//     changes. An object that nstpl itself is about to delete is removed before.
 type existing map[string]map[string]bool
 
 // populatedKey returns the key for all objects of a template.
 func populatedKey(template string) string { return "+" + template }
 
 func (e existing) has(object *Object) bool {
-	return e[object.Template.Name][digestOf(object.ID())]
+	_, isRecorded := e.entry(object)
+	return isRecorded
+}
+
+// entry returns what is recorded of an object of a template with driftPolicy Report.
+func (e existing) entry(object *Object) (recorded string, isRecorded bool) {
+	digest := digestOf(object.ID())
+	for entry := range e[object.Template.Name] {
+		if before, _, _ := strings.Cut(entry, "-"); before == digest {
+			return entry, true
+		}
+	}
+	return "", false
+}
+
+// hasOther reports whether another declaration of the object is recorded. Records of earlier versions have no hashes.
+func (e existing) hasOther(object *Object) bool {
+	recorded, _ := e.entry(object)
+	return strings.Contains(recorded, "-") && recorded != recordEntry(object)
+}
+
+// recordEntry returns what is recorded of an object that was applied.
+func recordEntry(object *Object) string {
+	const enough = 8
+	return digestOf(object.ID()) + "-" + object.Hash[:min(len(object.Hash), enough)]
 }
 
 // populatedBy returns the template from which the namespace had an object, or "". Objects move between templates, so
@@ -94,8 +119,13 @@ func (e existing) add(key, digest string) {
 // remove removes an object and reports whether the record contained it.
 func (e existing) remove(template string, id ObjectID) bool {
 	digest := digestOf(id)
-	contained := e[template][digest]
-	if delete(e[template], digest); len(e[template]) == 0 {
+	before := len(e[template])
+	maps.DeleteFunc(e[template], func(entry string, _ bool) bool {
+		recorded, _, _ := strings.Cut(entry, "-")
+		return recorded == digest
+	})
+	contained := len(e[template]) < before
+	if len(e[template]) == 0 {
 		delete(e, template)
 	}
 	return contained
@@ -103,18 +133,23 @@ func (e existing) remove(template string, id ObjectID) bool {
 
 // ExistingObjects returns the value of a namespace's ExistingAnnotation after a plan was carried out.
 func ExistingObjects(plan Plan, result Result) string {
-	after := existing{}
-	add := func(change Change) {
+	before, after := existingIn(plan), existing{}
+	add := func(change Change, isApplied bool) {
 		// The labels and annotations of the namespace have a record of their own.
 		if change.Declared == nil || change.Metadata != nil {
 			return
 		}
 		after.add(populatedKey(change.Template), populatedDigest(change.ID()))
-		if change.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
-			after.add(change.Template, digestOf(change.ID()))
+		if change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport {
+			return
 		}
+		entry, isRecorded := before.entry(change.Declared)
+		if isApplied || !isRecorded {
+			entry = recordEntry(change.Declared)
+		}
+		after.remove(change.Template, change.ID())
+		after.add(change.Template, entry)
 	}
-	before := existingIn(plan)
 	deleted := map[ObjectID]bool{}
 	for _, outcome := range result.Outcomes {
 		deleted[outcome.ID()] = (outcome.Deleted || outcome.MaybeDeleted) && outcome.Written == nil
@@ -126,12 +161,12 @@ func ExistingObjects(plan Plan, result Result) string {
 		existed := change.Action == Unchanged || change.Action == LeaveAlone || change.Declared != nil &&
 			before.has(change.Declared)
 		if existed && !deleted[change.ID()] { // nstpl creates an object that it deleted itself again
-			add(change)
+			add(change, change.Observed != nil && change.Action != Configure)
 		}
 	}
 	for _, outcome := range result.Outcomes {
-		if outcome.Failure == nil {
-			add(outcome.Change)
+		if outcome.Failure == nil || outcome.Written != nil {
+			add(outcome.Change, true)
 		}
 	}
 	return after.String()

@@ -3,9 +3,13 @@ package populate
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -105,4 +109,57 @@ func TestObjectsThatNstplMayHaveDeletedAreNotRecordedAsExisting(t *testing.T) {
 	require.NotEmpty(t, ExistingObjects(plan, Result{Outcomes: []Outcome{failed}}))
 	failed.MaybeDeleted = true
 	require.Empty(t, ExistingObjects(plan, Result{Outcomes: []Outcome{failed}}), "nstpl creates it again")
+}
+
+// What a person changed or deleted under driftPolicy Report stays as it is until a revision changes that object. The
+// plan then says what is overwritten.
+func TestARevisionOverwritesWhatReportLeftOnlyIfItChangesTheObject(t *testing.T) {
+	before, same, next := templateOf(t, "a", settings), templateOf(t, "a", settings, limits),
+		templateOf(t, "a", strings.ReplaceAll(settings, "blue", "red"))
+	for _, template := range []*v1alpha1.NamespaceTemplate{before, same, next} {
+		template.Spec.DriftPolicy = v1alpha1.DriftReport
+	}
+	first := NewPlan(declare(teamA(), before), match.NewIndex(before), Observed{})
+	created := Result{Outcomes: []Outcome{{Change: first.Changes[0]}}}
+	record := ExistingObjects(first, created)
+	plan := func(template *v1alpha1.NamespaceTemplate, record, reported string, observed ...*metav1.PartialObjectMetadata) Plan {
+		ns := teamA()
+		ns.Annotations[v1alpha1.ExistingAnnotation] = record
+		ns.Status.Conditions = []corev1.NamespaceCondition{{
+			Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionTrue,
+			Message: "1 object of a; configmap/settings: drifted: " + reported,
+		}}
+		return NewPlan(declare(ns, template), match.NewIndex(template), Observed{Objects: observed})
+	}
+	const (
+		deleted = "another client deleted it or removed its label; driftPolicy is Report"
+		changed = "data.color changed by kubectl-edit; driftPolicy is Report"
+	)
+	kept := plan(same, record, deleted)
+	require.Equal(t, LeaveAlone, kept.Changes[0].Action)
+	require.Equal(t, record, ExistingObjects(kept, Result{}), "it stays in the record")
+
+	again := plan(next, record, deleted)
+	require.Equal(t, Create, again.Changes[0].Action)
+	require.False(t, again.Changes[0].Drifted)
+	require.Equal(t, "its declaration changed, so it overwrites what driftPolicy Report left: "+
+		"another client deleted it or removed its label", again.Changes[0].Reason)
+	findings := Findings(again, Result{Outcomes: []Outcome{{Change: again.Changes[0]}}})
+	require.Len(t, findings, 1)
+	require.Equal(t, FindingOverwritten, findings[0].Reason)
+	require.Equal(t, Info, findings[0].Severity)
+
+	failed := Result{Outcomes: []Outcome{{Change: again.Changes[0], Failure: &Failure{err: errors.New("refused")}}}}
+	require.Equal(t, Create, plan(next, ExistingObjects(again, failed), deleted).Changes[0].Action, "it is tried again")
+	done := Result{Outcomes: []Outcome{{Change: again.Changes[0]}}}
+	require.Equal(t, LeaveAlone, plan(next, ExistingObjects(again, done), deleted).Changes[0].Action, "deleted again")
+	old := existing{"a": {digestOf(again.Changes[0].ID()): true}}.String()
+	require.Equal(t, LeaveAlone, plan(next, old, deleted).Changes[0].Action, "an earlier version recorded no hash")
+
+	object := first.Declared.Objects[0]
+	drifted := applied(t, object, fieldpath.MakePathOrDie("data", "color"))
+	require.Equal(t, LeaveAlone, plan(same, record, changed, drifted).Changes[0].Action)
+	overwritten := plan(next, record, changed, drifted).Changes[0]
+	require.Equal(t, Configure, overwritten.Action)
+	require.Equal(t, "data.color changed by kubectl-edit", overwritten.Overwrites)
 }

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // Postpone returns the plan without the corrections of objects that wait. These objects stay as other clients made
@@ -21,11 +23,41 @@ func (p Plan) Postpone(waits func(Change) bool) Plan {
 	}
 	p.Changes = slices.Clone(p.Changes)
 	for i := range p.Changes {
-		if isPostponed(p.Changes[i]) {
-			p.Changes[i].Action, p.Changes[i].Postponed = LeaveAlone, true
+		switch change := &p.Changes[i]; {
+		case !isPostponed(*change):
+		case change.Metadata != nil:
+			*change = change.Metadata.postponed()
+		default:
+			change.Action, change.Postponed = LeaveAlone, true
 		}
 	}
 	return p
+}
+
+// postponed returns the change without the correction of values that other clients set or removed.
+func (m *MetadataChange) postponed() Change {
+	values := slices.Clone(m.Values)
+	for i := range values {
+		if values[i].corrects() {
+			values[i].Action, values[i].Postponed = LeaveAlone, true
+		}
+	}
+	change := (&MetadataChange{Values: values, namespace: m.namespace}).change()
+	change.Postponed = true
+	return change
+}
+
+// PostponedValue returns the first label or annotation of the namespace whose correction is postponed.
+func (c Change) PostponedValue() (key render.MetadataKey, isPostponed bool) {
+	if c.Metadata == nil {
+		return key, false
+	}
+	for _, value := range c.Metadata.Values {
+		if value.Postponed {
+			return value.MetadataKey, true
+		}
+	}
+	return key, false
 }
 
 // protects are the kinds of Kubernetes that grant rights or restrict what users do.
@@ -34,12 +66,18 @@ var protects = []schema.GroupKind{
 	{Kind: "LimitRange"},
 }
 
-// Protects reports whether a change deletes an object, or is of a kind that grants rights or restricts users.
-func (c Change) Protects() bool { return c.Deletes() || slices.Contains(protects, c.Kind.GroupKind()) }
+// Protects reports whether a change deletes an object, or is of a kind that grants rights or restricts users. Labels of
+// the namespace may do that, too.
+func (c Change) Protects() bool {
+	return c.Deletes() || c.Metadata != nil || slices.Contains(protects, c.Kind.GroupKind())
+}
 
 // corrects reports whether a change undoes what another client did to an object.
 func (c Change) corrects() bool {
-	return c.Metadata == nil && c.Differs() && c.Action != LeaveAlone && c.Action != Unknown && c.Action != Unchanged
+	if c.Metadata != nil {
+		return slices.ContainsFunc(c.Metadata.Values, ValueChange.corrects)
+	}
+	return c.Differs() && c.Action != LeaveAlone && c.Action != Unknown && c.Action != Unchanged
 }
 
 // Corrected reports whether a write undid what another client did to an object.

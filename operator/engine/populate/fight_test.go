@@ -8,6 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 func TestOnlyCorrectionsArePostponed(t *testing.T) {
@@ -55,6 +58,35 @@ func TestAFightIsReadBackFromTheCondition(t *testing.T) {
 	require.Equal(t, FindingFought, reported[0].Reason)
 	require.Equal(t, "configmap/settings", reported[0].Object)
 	require.Contains(t, Fought(Change{}, "", time.Minute).Message, "by another client,")
+}
+
+// Labels of the namespace that another client sets again and again are corrected at most once a second. The others are
+// written meanwhile.
+func TestCorrectionsOfLabelsOfTheNamespaceArePostponed(t *testing.T) {
+	key := func(name string) render.MetadataKey { return render.MetadataKey{Field: render.Labels, Key: name} }
+	template := &v1alpha1.NamespaceTemplate{}
+	template.Name = "t"
+	value := func(name string, action Action, isDrifted bool) ValueChange {
+		return ValueChange{MetadataKey: key(name), Action: action, Template: "t", Drifted: isDrifted,
+			Declared: &DeclaredValue{key(name), "v", template}}
+	}
+	ns := teamA()
+	metadata := &MetadataChange{namespace: ns, Values: []ValueChange{
+		value("fought", Configure, true), value("new", Create, false), value("reported", LeaveAlone, true),
+	}}
+	plan := Plan{Declared: Declared{Namespace: ns}, Changes: []Change{metadata.change()}}
+	require.True(t, plan.Changes[0].Protects())
+	postponed := plan.Postpone(func(Change) bool { return true }).Changes[0]
+	require.True(t, postponed.Postponed)
+	found, isPostponed := postponed.PostponedValue()
+	require.True(t, isPostponed)
+	require.Equal(t, key("fought"), found)
+	require.Equal(t, map[string]any{"new": "v"}, postponed.Metadata.patch()[render.Labels])
+	findings := metadataFindings(postponed, nil, true)
+	require.Len(t, findings, 1, "the finding about the fight says what is postponed")
+	require.Contains(t, findings[0].Message, "reported")
+	require.True(t, Outcome{Change: plan.Changes[0]}.Corrected())
+	require.False(t, Outcome{Change: postponed}.Corrected())
 }
 
 // A user must not gain time by a fight over what restricts him, or over a grant.

@@ -43,6 +43,8 @@ const (
 	FindingExempt            = "Exempt"
 	FindingGrantStays        = "GrantStays"
 	FindingFought            = "ChangedAgain"
+	FindingAltered           = "Altered"
+	FindingOverwritten       = "DriftOverwritten"
 )
 
 // Finding is something that a user should know about a namespace or one of its objects.
@@ -74,6 +76,7 @@ const (
 	messageProtected     = "is kept, because it is protected from deletion"
 	messageGrantStays    = "stays, although no template declares it: "
 	messageFought        = "is changed again and again by "
+	messageAltered       = "is not stored as it is declared: "
 )
 
 // String returns the finding as a sentence that names the object, and for an error also the template.
@@ -149,8 +152,11 @@ func outcomeFindings(outcome Outcome) []Finding {
 		finding.Severity, finding.Reason, finding.Message = Warning, FindingFailed, outcome.Failure.Error()
 		finding.Failure, finding.MayPass = outcome.Failure.Reason, outcome.Failure.MayPass()
 		finding.IsLocal = outcome.Failure.IsLocal()
-		if outcome.Failure.Reason == ReasonWaitsForRole {
+		switch outcome.Failure.Reason {
+		case ReasonWaitsForRole:
 			finding.Reason = FindingWaitsForRole
+		case ReasonAltered:
+			finding.Reason = FindingAltered
 		}
 		if isFatal(outcome) {
 			finding.Severity = Error
@@ -159,6 +165,8 @@ func outcomeFindings(outcome Outcome) []Finding {
 		finding.Reason = FindingUndeclaredDeleted
 	case outcome.Drifted:
 		finding.Reason = FindingDriftCorrected
+	case outcome.Overwrites != "":
+		finding.Reason = FindingOverwritten
 	default:
 		return nil
 	}
@@ -187,8 +195,12 @@ func differenceFinding(change Change) (finding Finding, differs bool) {
 }
 
 // isFatal reports whether a failure keeps the namespace from being populated. If an object cannot be pruned, the
-// namespace still has every declared object, so that failure is fatal only if the object may grant rights.
+// namespace still has every declared object, so that failure is fatal only if the object may grant rights. An object
+// that admission altered exists, so that failure is fatal only if the object grants rights or restricts users.
 func isFatal(outcome Outcome) bool {
+	if outcome.Failure.Reason == ReasonAltered && !outcome.Protects() {
+		return false
+	}
 	return outcome.Failure.Reason == ReasonHeldByFinalizer ||
 		outcome.Declared != nil && severity(outcome.Declared.Template) == Error
 }

@@ -36,6 +36,8 @@ type ValueChange struct {
 	Reason   string
 	// Drifted says that another client set or removed the value.
 	Drifted bool
+	// Postponed says that the correction waits, because another client sets the value again and again.
+	Postponed bool
 	// Selects says that a template selects by the label, so no template may set it.
 	Selects bool
 	// hasDeclaredValue says that the namespace has the declared value.
@@ -46,6 +48,9 @@ type ValueChange struct {
 func (c ValueChange) writes() bool {
 	return c.Action == Create || c.Action == Configure || c.Action == Prune
 }
+
+// corrects reports whether the change undoes what another client did.
+func (c ValueChange) corrects() bool { return c.Drifted && c.writes() }
 
 // String returns the reason with the name of the label or annotation.
 func (c ValueChange) String() string { return c.MetadataKey.String() + " " + c.Reason }
@@ -375,6 +380,8 @@ func metadataFindings(change Change, failure *Failure, isWritten bool) []Finding
 				finding.Severity = severity(value.Declared.Template)
 			}
 		case value.writes() && failure != nil:
+			continue
+		case value.Postponed: // see Fought
 			continue
 		case value.Drifted && value.Action == LeaveAlone:
 			finding.Reason, finding.Message = FindingDrifted, messageDrifted+value.String()

@@ -48,6 +48,8 @@ type Observed struct {
 	Lost map[ObjectID]*metav1.PartialObjectMetadata
 	// Unreadable holds, for each kind whose objects are unknown, the reason.
 	Unreadable map[schema.GroupKind]error
+	// Unconfirmed are objects that may be stored otherwise than declared: see Result.Unconfirmed.
+	Unconfirmed []ObjectID
 	// Tampered are the UIDs of objects on which another client wrote the managedFields entry of nstpl since the last
 	// apply.
 	Tampered map[types.UID]bool
@@ -70,6 +72,9 @@ type Change struct {
 	// Occupied says that another client's object of the same name may be deleted, because a template is authoritative
 	// for the kind.
 	Occupied bool
+	// Overwrites is what other clients did to the object, and what driftPolicy Report has left until its declaration
+	// changed.
+	Overwrites string
 	// Declared is the object to apply; nil if it is not declared.
 	Declared *Object
 	// Observed is the object's metadata; nil if it does not exist.
@@ -157,7 +162,8 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	if change, isPlanned := planMetadata(declared, index); isPlanned {
 		plan.Changes = append(plan.Changes, change)
 	}
-	recorded := existingIn(plan)
+	recorded, reported := existingIn(plan), ReportedFindings(PopulatedCondition(declared.Namespace))
+	unconfirmed := unconfirmedIn(reported, observed.Unconfirmed)
 	for i := range declared.Objects {
 		object := &declared.Objects[i]
 		if err := observed.Unreadable[object.ID().GroupKind]; err != nil {
@@ -179,9 +185,13 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		isReplaced := isPopulated && existing != nil && !recordOf(existing).adopted
 		change := compare(object, existing, observed.Lost[object.ID()], recorded.has(object) || isReplaced)
 		change.Populated = isPopulated
+		if change.isLeftDeleted() && recorded.hasOther(object) {
+			change.Action, change.Drifted, change.Reason = Create, false, reasonDeclarationChanged
+		}
 		if existing != nil && observed.Tampered[existing.UID] && change.Action == Unchanged {
 			change = Drift(change, "its managedFields were written by another client under the name of nstpl")
 		}
+		change = unconfirmed.confirm(change).overwriting(reported)
 		change.Occupied = change.Observed != nil && ownEntry(change.Observed) == nil &&
 			deletes(declared, object.ID().GroupKind)
 		plan.Changes = append(plan.Changes, change)
@@ -311,7 +321,7 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, exist
 	owned, err := ownedFields(entry)
 	isHashOwned := err == nil && owned.hasHash()
 	if observed.Annotations[v1alpha1.HashAnnotation] != object.Hash && isHashOwned {
-		change.Action, change.Reason = Configure, "its declaration changed"
+		change.Action, change.Reason = Configure, reasonDeclarationChanged
 		return change
 	}
 	unowned := owned.lostOf(object.Object)
@@ -339,6 +349,29 @@ func compare(object *Object, observed, lost *metav1.PartialObjectMetadata, exist
 	return change
 }
 
+const reasonDeclarationChanged = "its declaration changed"
+
+// isLeftDeleted reports whether the object is missing, and driftPolicy Report leaves it so.
+func (c Change) isLeftDeleted() bool {
+	return c.Action == LeaveAlone && c.Drifted && (c.Observed == nil || ownEntry(c.Observed) == nil && !Ours(c.Observed))
+}
+
+// overwriting returns a change by a new declaration with what it overwrites, as the last report on the namespace has it.
+func (c Change) overwriting(reported []Reported) Change {
+	if c.Drifted || c.Reason != reasonDeclarationChanged {
+		return c
+	}
+	for _, finding := range reported {
+		if finding.Reason == FindingDrifted && finding.Object == c.ID().String() {
+			c.Overwrites = strings.TrimSuffix(finding.Cause(), driftIsReported)
+			c.Reason += ", so it overwrites what driftPolicy Report left: " + c.Overwrites
+		}
+	}
+	return c
+}
+
+const driftIsReported = "; driftPolicy is Report"
+
 // Drift plans a declared object that another client made differ from its declaration, for a reason.
 func Drift(change Change, reason string) Change {
 	change.Drifted = true
@@ -349,7 +382,7 @@ func Drift(change Change, reason string) Change {
 // driftAction returns what nstpl does about drift, which the driftPolicy of the template decides, and the reason.
 func driftAction(template *v1alpha1.NamespaceTemplate, reason string) (Action, string) {
 	if template.Spec.DriftPolicy == v1alpha1.DriftReport {
-		return LeaveAlone, reason + "; driftPolicy is Report"
+		return LeaveAlone, reason + driftIsReported
 	}
 	return Configure, reason
 }

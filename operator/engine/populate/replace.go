@@ -9,7 +9,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/metadata"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -19,7 +18,7 @@ import (
 // under another name whether the API server would store the declared object. If it would not, the declaration itself is
 // invalid, and nothing is deleted.
 func (p *pass) replace(
-	ctx context.Context, objects metadata.ResourceInterface, change Change, refusal error,
+	ctx context.Context, objects resource, change Change, refusal error,
 ) (Outcome, error) {
 	outcome := Outcome{Change: change}
 	if err := try(ctx, objects, change); err != nil {
@@ -45,12 +44,12 @@ func (p *pass) replace(
 	if apierrors.IsConflict(err) && outcome.Written == nil {
 		outcome.Written, err = afterConflict(ctx, objects, change, err)
 	}
-	outcome.Replaced = err == nil
+	outcome.Replaced = outcome.Written != nil
 	return outcome, err
 }
 
 // try has the API server check, by a dry run, whether the declared object is valid where no object is in its way.
-func try(ctx context.Context, objects metadata.ResourceInterface, change Change) error {
+func try(ctx context.Context, objects resource, change Change) error {
 	trial := Object{Unstructured: change.Declared.DeepCopy(), Hash: change.Declared.Hash}
 	trial.SetName("nstpl-trial-" + trial.Hash)
 	_, err := patch(ctx, objects, &trial, options{dryRun: true})
@@ -61,7 +60,7 @@ func try(ctx context.Context, objects metadata.ResourceInterface, change Change)
 // still being deleted. If the object is the replacement, because the answer to its creation was lost, afterConflict
 // applies it again, and returns the result.
 func afterConflict(
-	ctx context.Context, objects metadata.ResourceInterface, change Change, conflict error,
+	ctx context.Context, objects resource, change Change, conflict error,
 ) (*metav1.PartialObjectMetadata, error) {
 	existing, err := find(ctx, objects, change.Name)
 	switch {

@@ -73,6 +73,8 @@ func newReported(condition *corev1.NamespaceCondition, object, template, message
 		reported.Reason = FindingGrantStays
 	case strings.HasPrefix(message, messageFought):
 		reported.Reason = FindingFought
+	case strings.HasPrefix(message, messageAltered):
+		reported.Reason = FindingAltered
 	case strings.HasPrefix(message, messageDeclaredTwice):
 		reported.Reason = FindingDeclaredTwice
 	case object == "":

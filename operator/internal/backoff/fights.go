@@ -1,6 +1,7 @@
 package backoff
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
@@ -47,11 +48,22 @@ func (f *Fights[G, K]) Corrected(group G, object K, by string, now time.Time) {
 		objects = map[K]Fight{}
 		f.groups[group] = objects
 	}
-	rounds := 1
+	fight := Fight{by, 1, now}
 	if known := objects[object]; !known.isOver(now) {
-		rounds += known.Rounds
+		fight.By = cmp.Or(by, known.By)
+		fight.Rounds += known.Rounds
 	}
-	objects[object] = Fight{by, rounds, now}
+	objects[object] = fight
+}
+
+// Name sets the name of the client that changes an object again and again, if it was unknown at the correction.
+func (f *Fights[G, K]) Name(group G, object K, by string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fight, exists := f.groups[group][object]; exists {
+		fight.By = by
+		f.groups[group][object] = fight
+	}
 }
 
 // Wait returns how long the next correction of an object waits, or zero. It is at most longest after the latest one.

@@ -1,6 +1,7 @@
 package leadership
 
 import (
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -16,6 +17,7 @@ type Leader struct {
 	Client    client.Client
 	Clientset kubernetes.Interface
 	Metadata  metadata.Interface
+	Objects   dynamic.Interface
 	// Caches delay the first reconciliation until the cache is as new as the leadership.
 	Caches *Caches
 	// Queues make the controllers' queues.
@@ -50,8 +52,12 @@ func NewLeader(mgr ctrl.Manager, o Options) (*Leader, error) {
 	if err != nil {
 		return nil, err
 	}
+	objects, err := dynamic.NewForConfigAndClient(dynamic.ConfigFor(config), connections)
+	if err != nil {
+		return nil, err
+	}
 	return &Leader{
-		Client: cached, Clientset: clientset, Metadata: metadataClient, Queues: o.Queues,
+		Client: cached, Clientset: clientset, Metadata: metadataClient, Objects: objects, Queues: o.Queues,
 		Caches: NewCaches(cached, mgr.GetAPIReader(), o.Lists...),
 	}, nil
 }

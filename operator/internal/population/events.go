@@ -22,6 +22,7 @@ type eventForm struct {
 // eventForms are by the reasons of findings. A finding with another reason is not recorded.
 var eventForms = map[string]eventForm{
 	populate.FindingFailed:            {corev1.EventTypeWarning, "Apply", "%[1]s of template %[2]s: %[3]s"},
+	populate.FindingAltered:           {corev1.EventTypeWarning, "Apply", "%[1]s of template %[2]s %[3]s"},
 	populate.FindingBrokenTemplate:    {corev1.EventTypeWarning, "Render", "%[3]s"},
 	populate.FindingValueMissing:      {corev1.EventTypeWarning, "Render", "%[3]s"},
 	populate.FindingCreatorUnknown:    {corev1.EventTypeWarning, "Render", "%[1]s of template %[2]s: %[3]s"},
@@ -29,6 +30,7 @@ var eventForms = map[string]eventForm{
 	populate.FindingDeclaredTwice:     {corev1.EventTypeWarning, "Render", "%[1]s: %[3]s"},
 	populate.FindingUndeclared:        {corev1.EventTypeWarning, "Compare", "%[1]s: %[3]s"},
 	populate.FindingDrifted:           {corev1.EventTypeWarning, "Compare", "%[1]s of template %[2]s: %[3]s"},
+	populate.FindingOverwritten:       {corev1.EventTypeWarning, "Apply", "%[1]s of template %[2]s: %[3]s"},
 	populate.FindingGrantStays:        {corev1.EventTypeWarning, "Compare", "%[1]s: %[3]s"},
 	populate.FindingFought:            {corev1.EventTypeWarning, "Apply", "%[1]s of template %[2]s %[3]s"},
 	populate.FindingUndeclaredDeleted: {corev1.EventTypeWarning, "Prune", "%[1]s was deleted: %[3]s"},

@@ -2,10 +2,19 @@ package population
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/inforce"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
@@ -31,7 +40,7 @@ func longestPause(change populate.Change) time.Duration {
 
 // fought records the corrections of a plan, and returns findings about the objects that are fought over. It queues the
 // namespace for the time at which the next correction is due or a fight is over.
-func (r *Namespaces) fought(plan populate.Plan, result populate.Result) []populate.Finding {
+func (r *Namespaces) fought(ctx context.Context, plan populate.Plan, result populate.Result) []populate.Finding {
 	now, namespace := time.Now(), plan.Namespace.Name
 	for _, outcome := range result.Outcomes {
 		if outcome.Corrected() {
@@ -48,6 +57,10 @@ func (r *Namespaces) fought(plan populate.Plan, result populate.Result) []popula
 		fight, isFought := fights[change.ID()]
 		if !isFought {
 			continue
+		}
+		if key, isPostponed := change.PostponedValue(); isPostponed && fight.By == "" {
+			fight.By = r.ownerOf(ctx, namespace, key)
+			r.Fights.Name(namespace, change.ID(), fight.By)
 		}
 		longest := longestPause(change)
 		findings = append(findings, populate.Fought(change, fight.By, longest))
@@ -66,4 +79,17 @@ func (r *Namespaces) fought(plan populate.Plan, result populate.Result) []popula
 	}
 	r.Queue.AddChangedLater(namespace, soonest)
 	return findings
+}
+
+// ownerOf returns the name of the client that set a label or an annotation of a namespace, with that, or "" if it is
+// unknown. The cache of namespaces does not have it.
+func (r *Namespaces) ownerOf(ctx context.Context, namespace string, key render.MetadataKey) string {
+	ns := &corev1.Namespace{}
+	if r.Live.Get(ctx, client.ObjectKey{Name: namespace}, ns) != nil {
+		return ""
+	}
+	object := &unstructured.Unstructured{}
+	object.SetManagedFields(ns.ManagedFields)
+	owner := inforce.ManagerOf(object, inforce.Field{"metadata", key.Field, key.Key}, v1alpha1.NamespaceFieldManager)
+	return fmt.Sprintf("%s (%s)", cmp.Or(owner, "another client"), key)
 }

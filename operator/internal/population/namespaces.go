@@ -209,7 +209,7 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	plan = r.postpone(plan)
 	latest, result := r.apply(ctx, ns, plan)
-	findings := append(populate.Findings(plan, result), r.fought(plan, result)...)
+	findings := append(populate.Findings(plan, result), r.fought(ctx, plan, result)...)
 	r.Metrics.countFailures(findings)
 	if result.NamespaceGone() {
 		return reconcile.Result{}, nil
@@ -305,6 +305,7 @@ func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 	if r.Results.IsNew(declared.Namespace.Name, declared.Namespace.UID) {
 		observed.Objects, observed.Others, observed.Lost = nil, nil, nil
 	}
+	observed.Unconfirmed = r.Results.Unconfirmed(declared.Namespace.Name, declared.Namespace.UID)
 	return observed
 }
 

@@ -40,6 +40,7 @@ func (r *Namespaces) report(
 		templateResults(plan, findings, r.Templates.Index.Ahead(plan.Namespace),
 			r.Templates.Index.OptedOut(plan.Namespace)),
 		report.Status == corev1.ConditionTrue)
+	r.Results.SetUnconfirmed(ns.Name, ns.UID, result.Unconfirmed())
 	r.Results.Written(ns)
 	done, err := r.done(ctx, plan, report)
 	if err != nil {

@@ -86,6 +86,8 @@ type record struct {
 	created time.Time
 	// isReconciled is true after the first reconciliation.
 	isReconciled bool
+	// unconfirmed are the objects that the next plan applies again.
+	unconfirmed []populate.ObjectID
 	// written is the namespace after the operator's last write, until the cache has it.
 	written *corev1.Namespace
 }
@@ -203,6 +205,26 @@ func (r *Results) Written(ns *corev1.Namespace) {
 	if known := r.namespaces[ns.Name]; known != nil && known.uid == ns.UID {
 		known.written = ns
 	}
+}
+
+// SetUnconfirmed records which objects of a namespace may be stored otherwise than declared: the report on it may not be
+// stored before the next plan.
+func (r *Results) SetUnconfirmed(namespace string, uid types.UID, objects []populate.ObjectID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known := r.namespaces[namespace]; known != nil && known.uid == uid {
+		known.unconfirmed = objects
+	}
+}
+
+// Unconfirmed returns what SetUnconfirmed recorded last.
+func (r *Results) Unconfirmed(namespace string, uid types.UID) []populate.ObjectID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known := r.namespaces[namespace]; known != nil && known.uid == uid {
+		return known.unconfirmed
+	}
+	return nil
 }
 
 // Latest returns the namespace of the cache, or the one after the operator's last write if the cache is behind, so that

@@ -40,7 +40,11 @@ func templateResults(
 
 // with returns the result after a finding: the worst state counts.
 func (s TemplateResult) with(finding populate.Finding) TemplateResult {
-	switch finding.Reason {
+	reason := finding.Reason
+	if reason == populate.FindingAltered && finding.Severity == populate.Error {
+		reason = populate.FindingFailed
+	}
+	switch reason {
 	case populate.FindingFailed, populate.FindingBrokenTemplate, populate.FindingValueMissing,
 		populate.FindingSelects:
 		s.State, s.Passes, s.IsLocal = Failed, s.Passes && finding.MayPass, s.IsLocal && finding.IsLocal
@@ -49,7 +53,8 @@ func (s TemplateResult) with(finding populate.Finding) TemplateResult {
 			failure.object = finding.Object.String()
 		}
 		s.Failures = append(s.Failures, failure)
-	case populate.FindingDrifted, populate.FindingUndeclared, populate.FindingFought:
+	case populate.FindingDrifted, populate.FindingUndeclared, populate.FindingFought,
+		populate.FindingAltered:
 		s.HasDrifted = true
 		if s.State != Failed {
 			s.State = Drifted

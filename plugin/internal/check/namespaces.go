@@ -30,8 +30,7 @@ func checkNamespaces(a *after) []Result {
 		heldNamespaces(a.namespaces.value, a.now()), failedNamespaces(a.namespaces.value),
 		driftedNamespaces(a.namespaces.value), deletedNamespaces(a.namespaces.value, a.now()),
 	}
-	results = append(results, remainingGrants(a.namespaces.value)...)
-	return append(results, foughtObjects(a.namespaces.value)...)
+	return append(results, reportedObjects(a.namespaces.value)...)
 }
 
 // heldNamespaces returns the result for namespaces that are being initialized.
@@ -118,47 +117,42 @@ func driftedNamespaces(namespaces []*corev1.Namespace) Result {
 	return r
 }
 
-// objectsWith returns the objects about which namespaces report a finding.
-func objectsWith(namespaces []*corev1.Namespace, reason string) []string {
-	var objects []string
+// reportedObjects returns a result for each of three findings of which namespaces report objects: grants that stay
+// although no template declares them, objects that other clients change again and again, and objects that admission
+// changes while they are stored.
+func reportedObjects(namespaces []*corev1.Namespace) []Result {
+	var remaining, fought, altered []string
 	for _, ns := range namespaces {
 		for _, finding := range populate.ReportedFindings(populate.PopulatedCondition(ns)) {
-			if finding.Reason == reason {
-				objects = append(objects, finding.Object+" in namespace "+ns.Name)
+			switch object := finding.Object + " in namespace " + ns.Name; {
+			case finding.Reason == populate.FindingGrantStays:
+				remaining = append(remaining, object)
+			case finding.Reason == populate.FindingFought:
+				fought = append(fought, object)
+			case finding.IsAltered():
+				altered = append(altered, object)
 			}
 		}
 	}
-	return objects
-}
-
-// remainingGrants returns a result if Roles or RoleBindings stay that no template declares any more.
-func remainingGrants(namespaces []*corev1.Namespace) []Result {
-	remaining := objectsWith(namespaces, populate.FindingGrantStays)
-	if len(remaining) == 0 {
-		return nil
+	var results []Result
+	add := func(name, message, remedy string, objects []string) {
+		if len(objects) > 0 {
+			results = append(results, Result{
+				Check: name, Status: Warning, Remedy: remedy,
+				Message: message + ": " + output.FirstFew(objects),
+			})
+		}
 	}
-	return []Result{{
-		Check: "remaining-grants", Status: Warning,
-		Message: output.Count(len(remaining), "grant") + " that no template declares any more: " +
-			output.FirstFew(remaining),
-		Remedy: "'kubectl nstpl report' lists the Roles and RoleBindings, each with the reason why it stays: " +
-			"delete those whose users should not keep the rights",
-	}}
-}
-
-// foughtObjects returns a result if other clients change populated objects again and again.
-func foughtObjects(namespaces []*corev1.Namespace) []Result {
-	fought := objectsWith(namespaces, populate.FindingFought)
-	if len(fought) == 0 {
-		return nil
-	}
-	return []Result{{
-		Check: "fought-objects", Status: Warning,
-		Message: "other clients change " + output.Count(len(fought), "object") + " again and again: " +
-			output.FirstFew(fought),
-		Remedy: "'kubectl nstpl status -A -o wide' names the clients: stop them, declare what they write, or set " +
-			"driftPolicy: Report",
-	}}
+	add("remaining-grants", output.Count(len(remaining), "grant")+" that no template declares any more",
+		"'kubectl nstpl report' lists the Roles and RoleBindings, each with the reason why it stays: delete those whose "+
+			"users should not keep the rights", remaining)
+	add("fought-objects", "other clients change "+output.Count(len(fought), "object")+" again and again",
+		"'kubectl nstpl status -A -o wide' names the clients: stop them, declare what they write, or set "+
+			"driftPolicy: Report", fought)
+	add("altered-objects", "admission changes "+output.Count(len(altered), "object")+" while they are stored",
+		"'kubectl nstpl status -A -o wide' names the fields: exempt the objects from the webhook or policy, or declare "+
+			"what it writes", altered)
+	return results
 }
 
 // deletedNamespaces returns the result for namespaces whose deletion waits for nstpl.

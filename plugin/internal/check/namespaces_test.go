@@ -140,8 +140,8 @@ func TestRemainingGrants(t *testing.T) {
 	t.Parallel()
 	stays := condition(v1alpha1.NamespacePopulated, corev1.ConditionTrue, populate.ConditionPopulated,
 		"1 object of t; rolebinding.rbac.authorization.k8s.io/x: stays, although no template declares it: existed before")
-	require.Empty(t, remainingGrants([]*corev1.Namespace{namespace("a", 0)}))
-	requireResult(t, remainingGrants([]*corev1.Namespace{namespace("a", 0, stays)}), Warning,
+	require.Empty(t, reportedObjects([]*corev1.Namespace{namespace("a", 0)}))
+	requireResult(t, reportedObjects([]*corev1.Namespace{namespace("a", 0, stays)}), Warning,
 		"1 grant that no template declares any more: rolebinding.rbac.authorization.k8s.io/x in namespace a", "delete those")
 }
 
@@ -149,7 +149,19 @@ func TestFoughtObjects(t *testing.T) {
 	t.Parallel()
 	fought := condition(v1alpha1.NamespacePopulated, corev1.ConditionTrue, populate.ConditionPopulated,
 		"1 object of t; configmap/x: is changed again and again by rival, so it is corrected less and less often")
-	require.Empty(t, foughtObjects([]*corev1.Namespace{namespace("a", 0)}))
-	requireResult(t, foughtObjects([]*corev1.Namespace{namespace("a", 0, fought)}), Warning,
+	require.Empty(t, reportedObjects([]*corev1.Namespace{namespace("a", 0)}))
+	requireResult(t, reportedObjects([]*corev1.Namespace{namespace("a", 0, fought)}), Warning,
 		"other clients change 1 object again and again: configmap/x in namespace a", "stop them")
+}
+
+func TestAlteredObjects(t *testing.T) {
+	t.Parallel()
+	const altered = "is not stored as it is declared: data.a: mutating admission changes it"
+	warning := condition(v1alpha1.NamespacePopulated, corev1.ConditionTrue, populate.ConditionPopulated,
+		"1 object of t; configmap/x: "+altered)
+	failure := condition(v1alpha1.NamespacePopulated, corev1.ConditionFalse, populate.ConditionObjectsFailed,
+		"networkpolicy.networking.k8s.io/y of template t: "+altered)
+	requireResult(t, reportedObjects([]*corev1.Namespace{namespace("a", 0, warning), namespace("b", 0, failure)}), Warning,
+		"admission changes 2 objects while they are stored: configmap/x in namespace a, "+
+			"networkpolicy.networking.k8s.io/y in namespace b", "exempt the objects")
 }

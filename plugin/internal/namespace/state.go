@@ -60,7 +60,9 @@ func (s *namespaceStatus) setReported(ns *corev1.Namespace, condition *corev1.Na
 	}
 }
 
-func isDrift(finding populate.Reported) bool { return finding.Reason == populate.FindingDrifted }
+func isDrift(finding populate.Reported) bool {
+	return finding.Reason == populate.FindingDrifted || finding.Reason == populate.FindingAltered
+}
 
 // waitsFor says which initializers a held namespace waits for.
 func waitsFor(ns *corev1.Namespace) string {

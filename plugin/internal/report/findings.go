@@ -33,7 +33,8 @@ func severityOf(reported populate.Reported) Severity {
 	switch {
 	case reported.Severity == populate.Error:
 		return Failure
-	case reported.Reason == populate.FindingDrifted || reported.Reason == populate.FindingUndeclared:
+	case slices.Contains([]string{populate.FindingDrifted, populate.FindingUndeclared, populate.FindingAltered},
+		reported.Reason):
 		return Drift
 	}
 	return Warning
@@ -67,6 +68,9 @@ func remedy(f Finding) string {
 		return "Declare the object in a template, or delete it."
 	case populate.FindingFought:
 		return "Stop the client that changes the object, declare what it writes, or set driftPolicy: Report: " + diff + "."
+	case populate.FindingAltered:
+		return "Exempt the object from the webhook or policy that changes it, or declare what that writes. The operator " +
+			"then applies it again."
 	case populate.FindingGrantStays:
 		return "Delete the object, unless its users should keep the rights that it grants."
 	case populate.FindingLeftOut, populate.FindingDeclaredTwice:

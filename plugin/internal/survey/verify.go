@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"nstpl.dev/nstpl/operator/engine/inforce"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
@@ -39,9 +40,9 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 	ns.Changes = slices.Clone(ns.Changes)
 	type result struct {
 		same bool
-		// rewritten is a declared field that is not stored as it is declared although the object would not change.
-		rewritten string
-		err       error
+		// altered is a declared field that is not stored as it is declared although the object would not change.
+		altered inforce.Field
+		err     error
 	}
 	var unchanged []int
 	for i, change := range ns.Changes {
@@ -50,8 +51,8 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 		}
 	}
 	results := cluster.Each(unchanged, func(i int) result {
-		same, rewritten, err := sameContent(ctx, v.Cluster, ns.Declared.Namespace.Name, ns.Changes[i])
-		return result{same, rewritten, err}
+		same, altered, err := sameContent(ctx, v.Cluster, ns.Declared.Namespace.Name, ns.Changes[i])
+		return result{same, altered, err}
 	})
 	for n, i := range unchanged {
 		change := &ns.Changes[i]
@@ -63,8 +64,8 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 		case !results[n].same:
 			*change = populate.Drift(*change,
 				"its content differs from the declaration, but its managedFields show no change")
-		case results[n].rewritten != "":
-			*change = populate.Drift(*change, results[n].rewritten+
+		case results[n].altered != nil:
+			*change = populate.Drift(*change, results[n].altered.String()+
 				" is not stored as it is declared: mutating admission changes it whenever the object is applied")
 			change.Action = populate.LeaveAlone
 		}
@@ -73,35 +74,34 @@ func (v *Verifier) verify(ctx context.Context, ns Namespace) Namespace {
 }
 
 // sameContent reports whether applying the declaration would not change the object, and a declared field that is stored
-// otherwise all the same: see rewrittenField. It repeats the dry run if the object changed between the read and the dry
+// otherwise all the same. It repeats the dry run if the object changed between the read and the dry
 // run.
 func sameContent(
 	ctx context.Context, c *cluster.Cluster, namespace string, change populate.Change,
-) (same bool, rewritten string, err error) {
+) (same bool, altered inforce.Field, err error) {
 	const attempts = 5
 	for range attempts {
 		sides, err := DryRun(ctx, c, namespace, change)
 		switch {
 		case err != nil:
-			return false, "", err
+			return false, nil, err
 		case sides.Live == nil || sides.Replaced:
-			return false, "", nil
+			return false, nil, nil
 		case sides.Refusal != nil:
-			same, err := sameWithoutDryRun(change.Declared.Object, sides)
-			return same, "", err
+			same, err := sameWithoutDryRun(change.Declared, sides)
+			return same, nil, err
 		case sides.Live.GetResourceVersion() == sides.Stored.GetResourceVersion():
 			return reflect.DeepEqual(content(sides.Live), content(sides.Stored)),
-				rewrittenField(change.Declared.Unstructured, sides.Live), nil
+				populate.AlteredField(change.Declared, sides.Live), nil
 		}
 	}
-	return false, "", fmt.Errorf("the object changed during each of %d dry runs", attempts)
+	return false, nil, fmt.Errorf("the object changed during each of %d dry runs", attempts)
 }
 
 // sameWithoutDryRun compares a declaration with the live object after the API server rejected the dry run. If they
-// differ, it returns the rejection: only the API server knows whether two values mean the same, such as "1000m" and
-// "1".
-func sameWithoutDryRun(declared map[string]any, sides Sides) (bool, error) {
-	if contains(sides.Live.Object, declared) {
+// differ, it returns the rejection: only the API server knows which values it would store.
+func sameWithoutDryRun(declared *populate.Object, sides Sides) (bool, error) {
+	if populate.AlteredField(declared, sides.Live) == nil {
 		return true, nil
 	}
 	if apierrors.IsInvalid(sides.Refusal) {
@@ -118,30 +118,4 @@ func content(object *unstructured.Unstructured) map[string]any {
 		unstructured.RemoveNestedField(object.Object, "metadata", field)
 	}
 	return object.Object
-}
-
-// contains reports whether a stored value has every declared field. Lists must have the same length.
-func contains(stored, declared any) bool {
-	switch declared := declared.(type) {
-	case map[string]any:
-		fields, isMap := stored.(map[string]any)
-		for key, value := range declared {
-			if !contains(fields[key], value) {
-				return false
-			}
-		}
-		return isMap || len(declared) == 0 && stored == nil
-	case []any:
-		items, _ := stored.([]any)
-		if len(items) != len(declared) {
-			return false
-		}
-		for i, value := range declared {
-			if !contains(items[i], value) {
-				return false
-			}
-		}
-		return true
-	}
-	return reflect.DeepEqual(stored, declared)
 }

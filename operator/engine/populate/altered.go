@@ -1,0 +1,81 @@
+package populate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/engine/inforce"
+)
+
+// ReasonAltered is the reason for an object that the API server stored, but not as it is declared.
+const ReasonAltered metav1.StatusReason = "Altered"
+
+// AlteredField returns the first declared field that is not stored as it is declared, or nil. Metadata does not show
+// that: the API server records the fields that a client applies, even if admission changes or removes them.
+func AlteredField(declared *Object, stored *unstructured.Unstructured) inforce.Field {
+	return inforce.Difference(declared.Unstructured, stored, ownEntry(stored))
+}
+
+// alteredFailure returns the failure of an apply that the API server answered with an object, or nil if the object is
+// stored as it is declared.
+func alteredFailure(declared *Object, stored *unstructured.Unstructured) error {
+	field := AlteredField(declared, stored)
+	if field == nil {
+		return nil
+	}
+	return &Failure{Reason: ReasonAltered, err: fmt.Errorf("%s%s: mutating admission changes it whenever the object is "+
+		"applied: exempt the object from that webhook or policy, or declare what it writes", messageAltered, field)}
+}
+
+// Unconfirmed returns the objects that may be stored otherwise than declared, although they look as declared from now
+// on: the answer to their apply was lost, or admission altered them.
+func (r Result) Unconfirmed() []ObjectID {
+	var ids []ObjectID
+	for _, outcome := range r.Outcomes {
+		if outcome.Failure != nil && outcome.Declared != nil && outcome.Metadata == nil &&
+			(outcome.Failure.Reason == ReasonAltered || outcome.Failure.Unanswered()) {
+			ids = append(ids, outcome.ID())
+		}
+	}
+	return ids
+}
+
+// unconfirmed are the objects of a namespace that may be stored otherwise than declared, although their metadata shows
+// no difference. The last report on the namespace says that their apply failed, or that admission altered them: the API
+// server may have carried out an apply whose answer was lost.
+type unconfirmed struct {
+	objects []string
+	// all says that the report was shortened, so that it may lack objects.
+	all bool
+}
+
+// unconfirmedIn returns the unconfirmed objects of a namespace: those of its last report, and others that are known.
+func unconfirmedIn(reported []Reported, known []ObjectID) unconfirmed {
+	var u unconfirmed
+	for _, id := range known {
+		u.objects = append(u.objects, id.String())
+	}
+	for _, finding := range reported {
+		isFailure := finding.Severity == Error || finding.Reason == FindingFailed || finding.Reason == FindingAltered
+		if isFailure && finding.Object != "" {
+			u.objects = append(u.objects, finding.Object)
+		}
+		u.all = isFailure && strings.HasSuffix(finding.Message, "…")
+	}
+	return u
+}
+
+// IsAltered reports whether the finding is about an object that is not stored as it is declared.
+func (r Reported) IsAltered() bool { return strings.HasPrefix(r.Message, messageAltered) }
+
+// confirm plans that an object which seems to be as declared is applied again if it is unconfirmed.
+func (u unconfirmed) confirm(change Change) Change {
+	if change.Action == Unchanged && (u.all || slices.Contains(u.objects, change.ID().String())) {
+		change.Action, change.Reason = Configure, "may not be stored as it is declared, so it is applied again"
+	}
+	return change
+}
