@@ -554,7 +554,7 @@ func TestReviewSkipsConstraintsThatLackAnAnnotation(t *testing.T) {
 }
 
 // A pod does not wait for user IDs of which the status of the constraint says that there are none.
-func TestReviewSaysThatThereAreNoUserIDs(t *testing.T) {
+func TestAPodDoesNotWaitForUserIDsThatDoNotExist(t *testing.T) {
 	t.Parallel()
 	exhausted := scc.Defaulted(constraint(t, "c", restricted))
 	exhausted.Status.Conditions = []metav1.Condition{{
