@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -66,7 +67,7 @@ func spaceName(tenant string) string {
 // addTenant adds a PolicySpace for a tenant, and a template with what each of its namespaces has.
 func (d *draft) addTenant(ctx context.Context, tenant *unstructured.Unstructured) {
 	name := spaceName(tenant.GetName())
-	s := space{name: name}
+	s := space{item: d.item("tenant/%s", tenant.GetName()), name: name}
 	s.add("Converted from Tenant %s of Capsule.", tenant.GetName())
 	s.add("Namespaces are deleted with their Tenant. After you stopped Capsule, and before you delete the Tenant, remove its " +
 		"ownerReferences from the namespaces.")
@@ -76,48 +77,93 @@ func (d *draft) addTenant(ctx context.Context, tenant *unstructured.Unstructured
 			s.namespaces = append(s.namespaces, namespace)
 		}
 	}
-	t := template{name: name}
+	t := template{item: s.item, name: name}
 	t.add("Converted from Tenant %s of Capsule.", tenant.GetName())
 	t.selectSpace(name)
 	t.prune = true // a namespace that leaves the tenant must not keep the access of its owners
-	d.addTenantLists(&t, &s, tenant)
-	d.addOwners(&t, tenant)
-	d.addTenantBindings(&t, tenant)
-	d.addNamespaceOptions(&t, &s, tenant)
-	d.loseTenantOptions(&s, tenant)
+	t.addTenantLists(&s, tenant)
+	t.addOwners(tenant)
+	t.addTenantBindings(tenant)
+	t.addNamespaceOptions(&s, tenant)
+	t.addServiceOptions(tenant)
+	s.addTenantOptions(&t, tenant)
 	d.addSpace(s)
 	if len(t.objects)+len(t.labels)+len(t.annotations) > 0 {
 		d.addTemplate(ctx, t)
 	}
+	d.addSelectedMetadata(ctx, t, tenant)
 }
 
 // addNamespaceOptions adds the labels and annotations that a tenant gives its namespaces, and the number of namespaces
 // that it may have.
-func (d *draft) addNamespaceOptions(t *template, s *space, tenant *unstructured.Unstructured) {
+func (t *template) addNamespaceOptions(s *space, tenant *unstructured.Unstructured) {
 	options := at[map[string]any](tenant.Object, "spec", "namespaceOptions")
 	if limit := options["quota"]; limit != nil {
 		s.quotas = append(s.quotas, map[string]any{string(quota.Namespaces): limit})
 	}
-	add := func(metadata map[string]any) {
-		for _, field := range []string{"labels", "annotations"} {
-			for key, value := range at[map[string]any](metadata, field) {
-				text, err := substitute(fmt.Sprint(value), capsuleVariable, tenantVariable(tenant.GetName()))
-				if err != nil {
-					d.lose(&t.notes, "namespacetemplate/"+t.name, "namespaceOptions: %s: %s", key, sentence(err))
-					continue
-				}
-				t.addMetadata(field == "labels", key, text)
-			}
+	t.addTenantMetadata(at[map[string]any](options, "additionalMetadata"), tenant)
+	for _, metadata := range each(options, "additionalMetadataList") {
+		if !hasSelector(metadata) {
+			t.addTenantMetadata(metadata, tenant)
 		}
 	}
-	add(at[map[string]any](options, "additionalMetadata"))
-	for _, metadata := range each(options, "additionalMetadataList") {
-		if len(at[map[string]any](metadata, "namespaceSelector")) > 0 {
-			d.lose(&t.notes, "namespacetemplate/"+t.name, "namespaceOptions.additionalMetadataList with a namespaceSelector: "+
-				"write it into namespaceMetadata of an overlay")
+}
+
+func hasSelector(metadata map[string]any) bool {
+	return len(at[map[string]any](metadata, "namespaceSelector")) > 0
+}
+
+// addSelectedMetadata adds a template for the labels and annotations that a tenant gives some of its namespaces.
+func (d *draft) addSelectedMetadata(ctx context.Context, of template, tenant *unstructured.Unstructured) {
+	for i, metadata := range each(tenant.Object, "spec", "namespaceOptions", "additionalMetadataList") {
+		if !hasSelector(metadata) {
 			continue
 		}
-		add(metadata)
+		t := template{item: of.item, name: objectName(of.name, "metadata", fmt.Sprint(i)), prune: true}
+		t.add("Converted from namespaceOptions.additionalMetadataList[%d] of Tenant %s of Capsule.", i, tenant.GetName())
+		t.selectSpace(of.name)
+		required, err := requirements(metadata["namespaceSelector"])
+		if err != nil {
+			t.undecided("namespaceOptions.additionalMetadataList[%d]: the namespaceSelector is invalid", i)
+		}
+		t.require(required...)
+		t.addTenantMetadata(metadata, tenant)
+		d.addTemplate(ctx, t)
+	}
+}
+
+// addTenantMetadata makes a template set labels and annotations with Capsule's variables.
+func (t *template) addTenantMetadata(metadata map[string]any, tenant *unstructured.Unstructured) {
+	for _, field := range []string{"labels", "annotations"} {
+		entries := at[map[string]any](metadata, field)
+		for _, key := range slices.Sorted(maps.Keys(entries)) {
+			text, err := substitute(fmt.Sprint(entries[key]), capsuleVariable, tenantVariable(tenant.GetName()))
+			if err != nil {
+				t.fail(&t.notes, "namespaceOptions: "+key, err)
+				continue
+			}
+			t.addMetadata(field == "labels", key, text)
+		}
+	}
+}
+
+// addServiceOptions adds a ResourceQuota for the types of Services that a tenant may not have.
+func (t *template) addServiceOptions(tenant *unstructured.Unstructured) {
+	hard := map[string]any{}
+	allowed := at[map[string]any](tenant.Object, "spec", "serviceOptions", "allowedServices")
+	for option, resource := range map[string]corev1.ResourceName{
+		"nodePort": corev1.ResourceServicesNodePorts, "loadBalancer": corev1.ResourceServicesLoadBalancers,
+	} {
+		if allowed[option] == false {
+			hard[string(resource)] = "0"
+		}
+	}
+	if len(hard) > 0 {
+		t.addCapsuleObject(newObject("v1", "ResourceQuota", map[string]any{"name": objectName(t.name, "services")}, "spec",
+			map[string]any{"hard": hard}), tenant.GetName())
+	}
+	if allowed["externalName"] == false {
+		t.need(&t.notes, "serviceOptions.allowedServices.externalName: %s", useAdmissionPolicy)
 	}
 }
 
@@ -136,10 +182,10 @@ func tenantVariable(tenant string) func(match []string) (part, error) {
 
 // addTenantLists adds the network policies, limits and quotas of a tenant. A quota for the whole tenant becomes that of
 // the policy space.
-func (d *draft) addTenantLists(t *template, s *space, tenant *unstructured.Unstructured) {
+func (t *template) addTenantLists(s *space, tenant *unstructured.Unstructured) {
 	add := func(apiVersion, kind string, i int, spec map[string]any) {
-		d.addCapsuleObject(t, newObject(apiVersion, kind,
-			map[string]any{"name": fmt.Sprintf("%s-%d", t.name, i)}, "spec", spec), t.name, tenant.GetName())
+		t.addCapsuleObject(newObject(apiVersion, kind,
+			map[string]any{"name": fmt.Sprintf("%s-%d", t.name, i)}, "spec", spec), tenant.GetName())
 	}
 	for i, spec := range each(tenant.Object, "spec", "networkPolicies", "items") {
 		add("networking.k8s.io/v1", "NetworkPolicy", i, spec)
@@ -153,7 +199,7 @@ func (d *draft) addTenantLists(t *template, s *space, tenant *unstructured.Unstr
 		case scope == "Namespace":
 			add("v1", "ResourceQuota", i, spec)
 		case spec["scopes"] != nil || spec["scopeSelector"] != nil:
-			d.lose(&s.notes, "policyspace/"+s.name, "resourceQuotas.items[%d]: quotas of policy spaces have no scopes", i)
+			s.lose(&s.notes, "resourceQuotas.items[%d]: quotas of policy spaces have no scopes", i)
 		default:
 			s.quotas = append(s.quotas, at[map[string]any](spec, "hard"))
 		}
@@ -161,7 +207,7 @@ func (d *draft) addTenantLists(t *template, s *space, tenant *unstructured.Unstr
 }
 
 // addOwners adds a RoleBinding for each ClusterRole that owners of a tenant have.
-func (d *draft) addOwners(t *template, tenant *unstructured.Unstructured) {
+func (t *template) addOwners(tenant *unstructured.Unstructured) {
 	const deleter = "capsule-namespace-deleter"
 	subjects := map[string][]any{}
 	for _, owner := range each(tenant.Object, "spec", "owners") {
@@ -175,11 +221,10 @@ func (d *draft) addOwners(t *template, tenant *unstructured.Unstructured) {
 	}
 	for _, role := range slices.Sorted(maps.Keys(subjects)) {
 		if role == deleter {
-			d.lose(&t.notes, "namespacetemplate/"+t.name, "ClusterRole %s, by which owners delete their namespaces, "+
-				"is removed with Capsule", deleter)
+			t.lose(&t.notes, "owners: ClusterRole %s, by which owners delete their namespaces, is removed with Capsule", deleter)
 			continue
 		}
-		d.addBinding(t, objectName(t.name, "owners", role), role, subjects[role], tenant.GetName())
+		t.addBinding(objectName(t.name, "owners", role), role, subjects[role], tenant.GetName())
 	}
 }
 
@@ -193,31 +238,31 @@ func ownerSubject(owner map[string]any) map[string]any {
 	return map[string]any{"apiGroup": rbacv1.GroupName, "kind": kind, "name": name}
 }
 
-func (d *draft) addTenantBindings(t *template, tenant *unstructured.Unstructured) {
+func (t *template) addTenantBindings(tenant *unstructured.Unstructured) {
 	for i, binding := range each(tenant.Object, "spec", "additionalRoleBindings") {
 		role := at[string](binding, "clusterRoleName")
-		d.addBinding(t, objectName(t.name, fmt.Sprint(i), role), role, at[[]any](binding, "subjects"), tenant.GetName())
+		t.addBinding(objectName(t.name, fmt.Sprint(i), role), role, at[[]any](binding, "subjects"), tenant.GetName())
 	}
 }
 
-func (d *draft) addBinding(t *template, name, role string, subjects []any, tenant string) {
+func (t *template) addBinding(name, role string, subjects []any, tenant string) {
 	object := newObject(rbacv1.SchemeGroupVersion.String(), "RoleBinding", map[string]any{"name": name}, "subjects", subjects)
 	object["roleRef"] = map[string]any{"apiGroup": rbacv1.GroupName, "kind": "ClusterRole", "name": role}
-	d.addCapsuleObject(t, object, t.name, tenant)
+	t.addCapsuleObject(object, tenant)
 }
 
 // capsuleVariable matches the variables of Capsule.
 var capsuleVariable = regexp.MustCompile(`\{\{\s*([^{}]*?)\s*\}\}|\{\{`)
 
 // addCapsuleObject adds an object with Capsule's variables. Tenant is "" if it is not known.
-func (d *draft) addCapsuleObject(t *template, object map[string]any, name, tenant string) {
+func (t *template) addCapsuleObject(object map[string]any, tenant string) {
 	o := clean(&unstructured.Unstructured{Object: object})
 	err := o.replace(capsuleVariable, tenantVariable(tenant))
 	if err == nil && o.object["kind"] == "Secret" {
-		err = fmt.Errorf("the values of Secrets must not get into files")
+		err = errSecret
 	}
 	if err != nil {
-		d.lose(&t.notes, "namespacetemplate/"+name, "%s: %s", nameOf(object), sentence(err))
+		t.fail(&t.notes, nameOf(object), err)
 		return
 	}
 	o.relabel(func(key string, _ bool) string {
@@ -229,25 +274,25 @@ func (d *draft) addCapsuleObject(t *template, object map[string]any, name, tenan
 	t.objects = append(t.objects, o)
 }
 
+const useAdmissionPolicy = "use a ValidatingAdmissionPolicy"
+
+// nodeSelectorAnnotation is read by the admission plugin PodNodeSelector. Capsule sets it, too.
+const nodeSelectorAnnotation = "scheduler.alpha.kubernetes.io/node-selector"
+
 // tenantOptions are options of tenants without a counterpart, with what to use instead.
 var tenantOptions = map[string]string{
-	"additionalMetadata":  "",
-	"containerRegistries": "use a ValidatingAdmissionPolicy",
-	"cordoned":            "",
-	"deviceClasses":       "use a ValidatingAdmissionPolicy",
-	"forceTenantPrefix":   "set spec.selfService.namePattern of the policy space",
-	"gatewayOptions":      "use a ValidatingAdmissionPolicy",
-	"imagePullPolicies":   "use a ValidatingAdmissionPolicy",
-	"ingressOptions":      "use a ValidatingAdmissionPolicy",
-	"nodeSelector":        "use the admission plugin PodNodeSelector",
-	"permissions":         "",
-	"podOptions":          "",
-	"preventDeletion": "a policy space with namespaces cannot be deleted; to protect the namespaces, annotate them with " +
-		v1alpha1.DeletionProtectionAnnotation + "=true",
+	"additionalMetadata":     "",
+	"containerRegistries":    useAdmissionPolicy,
+	"cordoned":               "",
+	"deviceClasses":          useAdmissionPolicy,
+	"gatewayOptions":         useAdmissionPolicy,
+	"imagePullPolicies":      useAdmissionPolicy,
+	"ingressOptions":         useAdmissionPolicy,
+	"permissions":            "",
+	"podOptions":             "",
 	"priorityClasses":        "limit them with a ResourceQuota and its scopeSelector",
 	"rules":                  "",
-	"runtimeClasses":         "use a ValidatingAdmissionPolicy",
-	"serviceOptions":         "a ResourceQuota limits services.nodeports and services.loadbalancers",
+	"runtimeClasses":         useAdmissionPolicy,
 	"storageClasses":         "a ResourceQuota limits NAME.storageclass.storage.k8s.io/requests.storage",
 	"additionalMetadataList": "",
 }
@@ -257,30 +302,60 @@ var namespaceOptions = map[string]string{
 	"forbiddenLabels":      "protect the labels with a ClusterProtectedAttribute",
 	"forbiddenAnnotations": "protect the annotations with a ClusterProtectedAttribute",
 	"managedMetadataOnly":  "protect labels with a ClusterProtectedAttribute",
-	"requiredMetadata":     "set spec.selfService.labels of the policy space",
+	"requiredMetadata":     "add spec.selfService.labels to the policy space",
 }
 
-func (d *draft) loseTenantOptions(s *space, tenant *unstructured.Unstructured) {
+// convertedOptions are the options of tenants that are converted, and those of their namespaces.
+var convertedOptions = []string{
+	"owners", "networkPolicies", "limitRanges", "resourceQuotas", "additionalRoleBindings", "namespaceOptions",
+	"serviceOptions", "nodeSelector", "forceTenantPrefix", "preventDeletion", "namespaceOptions.quota",
+	"namespaceOptions.additionalMetadata", "namespaceOptions.additionalMetadataList",
+}
+
+// addTenantOptions adds the other options of a tenant, and reports those without a counterpart.
+func (s *space) addTenantOptions(t *template, tenant *unstructured.Unstructured) {
+	spec := at[map[string]any](tenant.Object, "spec")
+	if at[bool](spec, "forceTenantPrefix") {
+		s.namePattern = tenant.GetName() + "-*"
+	}
+	if at[bool](spec, "preventDeletion") {
+		s.converted++
+		s.add("preventDeletion: a policy space with namespaces cannot be deleted. To protect the namespaces, annotate them "+
+			"with %s=true.", v1alpha1.DeletionProtectionAnnotation)
+	}
+	if selector := at[map[string]any](spec, "nodeSelector"); len(selector) > 0 {
+		var terms []string
+		for _, key := range slices.Sorted(maps.Keys(selector)) {
+			terms = append(terms, fmt.Sprintf("%s=%v", key, selector[key]))
+		}
+		t.addMetadata(false, nodeSelectorAnnotation, strings.Join(terms, ","))
+		t.need(&t.notes, "nodeSelector: enable the admission plugin PodNodeSelector, which reads the annotation %s",
+			nodeSelectorAnnotation)
+	}
+	for _, field := range slices.Sorted(maps.Keys(at[map[string]any](spec, "serviceOptions"))) {
+		if field != "allowedServices" {
+			s.lose(&s.notes, "serviceOptions.%s: it has no counterpart", field)
+		}
+	}
 	for _, options := range []struct {
 		prefix string
 		fields map[string]any
 		known  map[string]string
 	}{
-		{"", at[map[string]any](tenant.Object, "spec"), tenantOptions},
-		{"namespaceOptions.", at[map[string]any](tenant.Object, "spec", "namespaceOptions"), namespaceOptions},
+		{"", spec, tenantOptions},
+		{"namespaceOptions.", at[map[string]any](spec, "namespaceOptions"), namespaceOptions},
 	} {
 		for _, field := range slices.Sorted(maps.Keys(options.fields)) {
 			instead, isKnown := options.known[field]
 			isSet := options.fields[field] != nil && options.fields[field] != false
-			isConverted := slices.Contains([]string{"owners", "networkPolicies", "limitRanges", "resourceQuotas",
-				"additionalRoleBindings", "namespaceOptions"}, field) ||
-				options.prefix != "" && slices.Contains([]string{"quota", "additionalMetadata", "additionalMetadataList"}, field)
-			if isSet && !isConverted {
-				instead = cmp.Or(instead, "it has no counterpart")
-				if !isKnown {
-					instead = "it is not known to this command"
-				}
-				d.lose(&s.notes, "policyspace/"+s.name, "%s%s: %s", options.prefix, field, instead)
+			switch name := options.prefix + field; {
+			case !isSet || slices.Contains(convertedOptions, name):
+			case !isKnown:
+				s.lose(&s.notes, "%s: it is not known to this command", name)
+			case instead != "":
+				s.need(&s.notes, "%s: %s", name, instead)
+			default:
+				s.lose(&s.notes, "%s: it has no counterpart", name)
 			}
 		}
 	}
@@ -309,61 +384,59 @@ func (d *draft) addTenantResources(
 ) {
 	parts := each(source.Object, "spec", "resources")
 	for i, section := range parts {
-		t := template{name: objectName(source.GetName())}
+		t := template{
+			item: d.item("%s/%s", strings.ToLower(source.GetKind()), source.GetName()), name: objectName(source.GetName()),
+		}
 		if len(parts) > 1 {
 			t.name = objectName(source.GetName(), fmt.Sprint(i))
 		}
-		where := "namespacetemplate/" + t.name
 		t.add("Converted from resources[%d] of %s %s of Capsule.", i, source.GetKind(), source.GetName())
-		tenant := d.selectTenants(&t, tenants)
+		tenant := t.selectTenants(tenants)
 		required, err := requirements(section["namespaceSelector"])
 		if err != nil {
-			t.incomplete = true
-			d.lose(&t.selectorNotes, where, "namespaceSelector: it is invalid")
+			t.undecided("namespaceSelector: it is invalid")
 		}
 		t.require(required...)
 		prune, isSet := at[any](source.Object, "spec", "pruningOnDelete").(bool)
 		t.prune = prune || !isSet
 		for _, field := range []string{"generators", "context"} {
 			if section[field] != nil {
-				d.lose(&t.notes, where, "%s: templates cannot compute objects: write them into the template", field)
+				t.need(&t.notes, "%s: templates cannot compute objects: write them into the template", field)
 			}
 		}
 		for _, item := range each(section, "namespacedItems") {
-			d.addNamespacedItem(&t, item)
+			t.addNamespacedItem(item)
 		}
 		if section["additionalMetadata"] != nil {
-			d.lose(&t.notes, where, "additionalMetadata: write the labels and annotations into the objects")
+			t.need(&t.notes, "additionalMetadata: write the labels and annotations into the objects")
 		}
 		for _, object := range each(section, "rawItems") {
-			d.addCapsuleObject(&t, object, t.name, tenant)
+			t.addCapsuleObject(object, tenant)
 		}
 		d.addTemplate(ctx, t)
 	}
 }
 
 // addNamespacedItem makes a template copy an object of namespacedItems, if the item names it.
-func (d *draft) addNamespacedItem(t *template, item map[string]any) {
+func (t *template) addNamespacedItem(item map[string]any) {
 	kind, namespace := at[string](item, "kind"), at[string](item, "namespace")
 	err := t.addSource(v1alpha1.Source{
 		APIVersion: at[string](item, "apiVersion"), Kind: kind, Namespace: namespace, Name: at[string](item, "name"),
 	})
 	if err != nil {
-		d.lose(&t.notes, "namespacetemplate/"+t.name, "namespacedItems: %s of namespace %s: %s", kind, namespace,
-			sentence(err))
+		t.fail(&t.notes, fmt.Sprintf("namespacedItems: %s of namespace %s", kind, namespace), err)
 	}
 }
 
 // selectTenants makes a template select the namespaces of tenants. It returns the name of the tenant if there is one.
-func (d *draft) selectTenants(t *template, tenants []*unstructured.Unstructured) string {
+func (t *template) selectTenants(tenants []*unstructured.Unstructured) string {
 	var spaces []string
 	for _, tenant := range tenants {
 		spaces = append(spaces, spaceName(tenant.GetName()))
 	}
 	switch len(spaces) {
 	case 0:
-		t.incomplete = true
-		d.lose(&t.selectorNotes, "namespacetemplate/"+t.name, "none of the Tenants that were read belongs to it")
+		t.undecided("none of the Tenants that were read belongs to it")
 		return ""
 	case 1:
 		t.selectSpace(spaces[0])

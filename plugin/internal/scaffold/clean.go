@@ -1,6 +1,7 @@
 package scaffold
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,6 +41,9 @@ var foreignKeys = []string{
 	"projectcapsule.dev/", "objectset.rio.cattle.io/", "kubectl.kubernetes.io/", "openshift.io/",
 }
 
+// errSecret is the reason why a Secret is not copied into a template.
+var errSecret = remedy{errors.New("the values of Secrets must not get into files: copy it by spec.sources of a template")}
+
 // omission returns why an object is not copied into a template, or "". Project reports whether the namespace is a
 // project of OpenShift.
 func omission(object *unstructured.Unstructured, project bool) string {
@@ -47,7 +51,7 @@ func omission(object *unstructured.Unstructured, project bool) string {
 	owners := object.GetOwnerReferences()
 	switch {
 	case object.GetKind() == "Secret":
-		return "the values of Secrets must not get into files"
+		return errSecret.Error()
 	case made[name] != "" && !isChanged(object):
 		return made[name] + " creates it in each namespace"
 	case project && slices.Contains(openShiftAccounts, name):

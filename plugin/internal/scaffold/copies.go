@@ -31,16 +31,16 @@ func (t *template) addSource(s v1alpha1.Source) error {
 	}
 	switch {
 	case s.APIVersion == "" || s.Kind == "" || s.Namespace == "" || s.Name == "":
-		return errors.New("templates copy an object by its apiVersion, kind, namespace and name: list it in spec.sources")
+		return remedy{errors.New("templates copy an object by its apiVersion, kind, namespace and name: list it in spec.sources")}
 	case group.Group == rbacv1.GroupName:
-		return errors.New("templates do not copy objects of RBAC: write the object into the template")
+		return remedy{errors.New("templates do not copy objects of RBAC: write the object into the template")}
 	case !isName(s.Namespace) || len(validation.IsDNS1123Subdomain(s.Name)) > 0 || !kindName.MatchString(s.Kind):
-		return errors.New("the kind, the namespace or the name of the object that is copied is not fixed: list each " +
-			"object in spec.sources")
+		return remedy{errors.New("the kind, the namespace or the name of the object that is copied is not fixed: list each " +
+			"object in spec.sources")}
 	case slices.ContainsFunc(t.sources, isSame):
 		return nil
 	case len(t.sources) == maxSources:
-		return fmt.Errorf("a template copies at most %d objects: write another template", maxSources)
+		return remedy{fmt.Errorf("a template copies at most %d objects: write another template", maxSources)}
 	}
 	if s.As == s.Name {
 		s.As = ""
@@ -107,7 +107,7 @@ func withEntry(entries map[string]string, key, value string) map[string]string {
 }
 
 // keepValidMetadata removes the labels and annotations of namespaces that a template cannot set.
-func (d *draft) keepValidMetadata(ctx context.Context, t *template) {
+func (t *template) keepValidMetadata(ctx context.Context) {
 	for _, entries := range []struct {
 		what   string
 		values map[string]string
@@ -128,8 +128,7 @@ func (d *draft) keepValidMetadata(ctx context.Context, t *template) {
 			if len(problems) == 0 {
 				continue
 			}
-			d.lose(&t.notes, "namespacetemplate/"+t.name, "%s %s of the namespaces: %s", entries.what, key,
-				problems[0].Message)
+			t.lose(&t.notes, "%s %s of the namespaces: %s", entries.what, key, problems[0].Message)
 			delete(entries.values, key)
 		}
 	}

@@ -25,8 +25,9 @@ import (
 // draft is what a conversion results in.
 type draft struct {
 	documents []document
-	// lost has a sentence for everything that could not be converted.
-	lost []string
+	items     []*item
+	// leftOut has what does not belong into a template that was not written.
+	leftOut []string
 }
 
 // document is an object with comments for its readers.
@@ -38,21 +39,21 @@ type document struct {
 // notes are comments about one thing.
 type notes []string
 
-func (n *notes) add(format string, args ...any) { *n = append(*n, fmt.Sprintf(format, args...)) }
+// add adds a comment, and returns it. Nothing is added to nil.
+func (n *notes) add(format string, args ...any) string {
+	text := fmt.Sprintf(format, args...)
+	if n != nil {
+		*n = append(*n, text)
+	}
+	return text
+}
 
 // leftOut begins a note about something that does not belong into a template, so that nothing is lost.
 const leftOut = "left out: "
 
-// lose adds a sentence about something that could not be converted, both to the comments at its place and to the
-// summary. Where is what the summary puts in front of it.
-func (d *draft) lose(at *notes, where, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	at.add("lost: %s", text)
-	d.lost = append(d.lost, where+": "+text)
-}
-
 // template is a NamespaceTemplate in the making.
 type template struct {
+	*item
 	name string
 	notes
 	selector
@@ -88,6 +89,12 @@ type selector struct {
 	selectorNotes notes
 }
 
+// undecided adds a condition that could not be converted.
+func (t *template) undecided(format string, args ...any) {
+	t.incomplete = true
+	t.need(&t.selectorNotes, format, args...)
+}
+
 // never is a selector that selects nothing: every namespace has this label.
 var never = metav1.LabelSelectorRequirement{
 	Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpDoesNotExist,
@@ -95,25 +102,26 @@ var never = metav1.LabelSelectorRequirement{
 
 // addTemplate adds a template. Objects that a template cannot declare are left out.
 func (d *draft) addTemplate(ctx context.Context, t template) {
-	t.objects = d.valid(ctx, &t)
-	d.keepValidMetadata(ctx, &t)
+	t.objects = t.valid(ctx)
+	t.keepValidMetadata(ctx)
 	if len(t.objects)+len(t.sources)+len(t.labels)+len(t.annotations) == 0 {
 		for _, note := range t.notes {
 			if strings.HasPrefix(note, leftOut) {
-				d.lost = append(d.lost, fmt.Sprintf("namespacetemplate/%s: %s", t.name, note))
+				d.leftOut = append(d.leftOut, t.from+": "+note)
 			}
 		}
-		d.lost = append(d.lost, fmt.Sprintf("namespacetemplate/%s: not written, since it would declare no objects", t.name))
+		t.lose(nil, "namespacetemplate/%s is not written, since it would declare no objects", t.name)
 		return
 	}
 	t.name = d.unused(t.name)
 	if _, err := metav1.LabelSelectorAsSelector(&t.LabelSelector); err != nil {
-		t.incomplete, t.LabelSelector = true, metav1.LabelSelector{}
-		d.lose(&t.selectorNotes, "namespacetemplate/"+t.name, "the selector is invalid: %v", err)
+		t.LabelSelector = metav1.LabelSelector{}
+		t.undecided("the selector is invalid: %v", err)
 	}
-	doc := document{comments: output.Comments{"": t.notes}}
-	metadata := map[string]any{"name": t.name}
+	doc := document{comments: output.Comments{}}
+	metadata, name := map[string]any{"name": t.name}, "namespacetemplate/"+t.name
 	if t.incomplete {
+		name += " (disabled)"
 		metadata["annotations"] = map[string]any{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
 		doc.comments.Add(".metadata.annotations",
 			"The template is disabled, so it selects nothing: correct the selector, and remove this annotation.")
@@ -135,6 +143,7 @@ func (d *draft) addTemplate(ctx context.Context, t template) {
 	if sources := t.sourceFields(); len(sources) > 0 {
 		spec["sources"] = sources
 		doc.comments[".spec.sources"] = sourceNotes(t.sources)
+		t.need(nil, "let the operator read %s: comments have the commands", output.Count(len(sources), "source"))
 	}
 	if metadata := t.metadataFields(); len(metadata) > 0 {
 		spec["namespaceMetadata"] = metadata
@@ -145,7 +154,8 @@ func (d *draft) addTemplate(ctx context.Context, t template) {
 	if t.prune {
 		spec["deletionPolicy"] = string(v1alpha1.DeletionDelete)
 	}
-	doc.comments[".spec.namespaces"] = t.selectorNotes
+	doc.comments[""], doc.comments[".spec.namespaces"] = t.notes, t.selectorNotes
+	t.became(name, len(objects)+len(t.sources)+len(t.labels)+len(t.annotations))
 	doc.object = newObject(v1alpha1.GroupVersion.String(), "NamespaceTemplate", metadata, "spec", spec)
 	d.documents = append(d.documents, doc)
 }
@@ -179,7 +189,7 @@ func selectorFields(selector metav1.LabelSelector) map[string]any {
 const maxObjects = 512
 
 // valid returns the objects of a template that "kubectl nstpl vet" accepts, each once.
-func (d *draft) valid(ctx context.Context, t *template) []declared {
+func (t *template) valid(ctx context.Context) []declared {
 	catalog, err := schema.New()
 	if err != nil {
 		catalog = nil // cannot happen: only custom kinds can be invalid
@@ -196,7 +206,7 @@ func (d *draft) valid(ctx context.Context, t *template) []declared {
 			reason = strings.Join(problems, "; ")
 		}
 		if reason != "" {
-			d.lose(&t.notes, "namespacetemplate/"+t.name, "%s: %s", object, reason)
+			t.lose(&t.notes, "%s: %s", object, reason)
 			continue
 		}
 		seen[object.String()] = true
@@ -222,8 +232,8 @@ func vetObject(ctx context.Context, object map[string]any, catalog *schema.Catal
 	return reasons
 }
 
-// print writes the documents, and to notes what could not be converted.
-func (d *draft) print(out io.Writer, note func(string, ...any)) error {
+// print writes the documents to out, and the result to errOut.
+func (d *draft) print(out, errOut io.Writer) error {
 	for i, doc := range d.documents {
 		text, err := output.CommentedYAML(doc.object, doc.comments)
 		if err != nil {
@@ -236,17 +246,13 @@ func (d *draft) print(out io.Writer, note func(string, ...any)) error {
 			return err
 		}
 	}
-	for _, text := range d.lost {
-		if strings.Contains(text, ": "+leftOut) {
-			note("%s", text)
-			continue
-		}
-		note("lost: %s", text)
+	if err := d.printResult(errOut); err != nil {
+		return err
 	}
 	if len(d.documents) == 0 {
 		return errors.New("nothing was written")
 	}
-	note("%s written: read the comments before you apply them", output.Count(len(d.documents), "object"))
+	output.Note(errOut, "%s written: read the comments before you apply them", output.Count(len(d.documents), "object"))
 	return nil
 }
 

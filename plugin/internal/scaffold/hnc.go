@@ -2,7 +2,6 @@ package scaffold
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -111,7 +110,7 @@ func fromHNC(ctx context.Context, objects []*unstructured.Unstructured) *draft {
 	}
 	h.loseCascading(configurations, anchors)
 	if len(objectsOf(objects, hncConfiguration)) == 0 {
-		h.lost = append(h.lost, "hncconfiguration: it is not among the objects, so only Roles and RoleBindings were converted")
+		h.item("hncconfiguration").need(nil, "it is not among the objects, so only Roles and RoleBindings were converted")
 	}
 	h.addPropagated(ctx, objects)
 	h.addMetadata(ctx, configurations, anchors)
@@ -125,7 +124,7 @@ func (h *hnc) setParent(name, parent string) {
 	}
 	for above, depth := parent, 0; above != "" && depth <= len(h.parents); above, depth = h.parents[above], depth+1 {
 		if above == name {
-			h.lost = append(h.lost, fmt.Sprintf("namespace/%s: its parent %s is below it", name, parent))
+			h.item("namespace/%s", name).need(nil, "its parent %s is below it", parent)
 			return
 		}
 	}
@@ -136,7 +135,7 @@ func (h *hnc) setParent(name, parent string) {
 func (h *hnc) addSpaces(quotas []*unstructured.Unstructured) {
 	get := func(name string) *space {
 		if h.spaces[name] == nil {
-			h.spaces[name] = &space{name: name}
+			h.spaces[name] = &space{item: h.item("namespace/%s", name), name: name}
 			h.spaces[name].add("Converted from namespace %s and its descendants in HNC.", name)
 			h.spaces[name].add("To let users create namespaces in it, grant them the verb use on policyspaces/%s.", name)
 		}
@@ -174,9 +173,9 @@ func subjectOf(object *unstructured.Unstructured) string {
 func (h *hnc) loseCascading(configurations, anchors []*unstructured.Unstructured) {
 	for _, object := range slices.Concat(configurations, anchors) {
 		if at[bool](object.Object, "spec", "allowCascadingDeletion") {
-			h.lost = append(h.lost, fmt.Sprintf("namespace/%s: allowCascadingDeletion: namespaces are not deleted with their "+
-				"policy space, only by nstpl-sync, if a tree no longer declares them, or at the end of their selfService.maxAge",
-				subjectOf(object)))
+			h.item("namespace/%s", subjectOf(object)).lose(nil, "allowCascadingDeletion: namespaces are not deleted with "+
+				"their policy space, only by nstpl-sync, if a tree no longer declares them, or at the end of their "+
+				"selfService.maxAge")
 		}
 	}
 }
@@ -193,7 +192,7 @@ func (h *hnc) addMetadata(ctx context.Context, configurations, anchors []*unstru
 			for _, pair := range each(object.Object, "spec", field) {
 				t := templates[name]
 				if t == nil {
-					t = &template{name: objectName(name, "metadata"), prune: true}
+					t = &template{item: h.item("namespace/%s", name), name: objectName(name, "metadata"), prune: true}
 					t.add("The labels and annotations that HNC sets on namespace %s and its descendants.", name)
 					if h.spaces[name] != nil {
 						t.selectSpace(name)
@@ -204,7 +203,7 @@ func (h *hnc) addMetadata(ctx context.Context, configurations, anchors []*unstru
 				}
 				value, err := joinParts(part{text: at[string](pair, "value")})
 				if err != nil {
-					h.lose(&t.notes, "namespacetemplate/"+t.name, "%s: %s", at[string](pair, "key"), sentence(err))
+					t.fail(&t.notes, at[string](pair, "key"), err)
 					continue
 				}
 				t.addMetadata(field == "labels", at[string](pair, "key"), value)
@@ -238,18 +237,18 @@ func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruc
 		}
 		t := templates[from]
 		if t == nil {
-			t = &template{name: objectName(from), prune: true}
+			t = &template{item: h.item("namespace/%s", from), name: objectName(from), prune: true}
 			t.add("What HNC propagates from namespace %s to its descendants. It is also declared for %[1]s itself.", from)
 			t.selectSpace(from)
 			templates[from] = t
 		}
 		if reason := omission(object, false); reason != "" {
-			h.lose(&t.notes, "namespacetemplate/"+t.name, "%s: %s", nameOf(object.Object), reason)
+			t.lose(&t.notes, "%s: %s", nameOf(object.Object), reason)
 			continue
 		}
 		o := clean(object)
 		if err := o.replace(nothing, nil); err != nil {
-			h.lose(&t.notes, "namespacetemplate/"+t.name, "%s: %s", nameOf(object.Object), sentence(err))
+			t.fail(&t.notes, nameOf(object.Object), err)
 			continue
 		}
 		h.relabel(t, &o)
@@ -274,8 +273,7 @@ func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruc
 		return object.GetKind() == "Secret"
 	})
 	if _, has := resources[schema.GroupResource{Resource: "secrets"}]; has && !hasSecrets {
-		h.lost = append(h.lost, "secrets: HNC propagates them, and this command does not read them: "+
-			"list each in spec.sources")
+		h.item("secrets").need(nil, "HNC propagates them, and this command does not read them: list each in spec.sources")
 	}
 }
 
@@ -285,20 +283,20 @@ func (h *hnc) addSecret(templates map[string]*template, secret *unstructured.Uns
 	from := secret.GetNamespace()
 	t := templates[from]
 	if t == nil {
-		t = &template{name: objectName(from, "secrets"), prune: true}
+		t = &template{item: h.item("namespace/%s", from), name: objectName(from, "secrets"), prune: true}
 		t.add("The Secrets that HNC propagates from namespace %s to its descendants.", from)
 		t.selectSpace(from)
 		templates[from] = t
 	}
 	if _, has := exceptionOf(secret); has {
-		h.lose(&t.notes, "namespacetemplate/"+t.name, "secret/%s: it is propagated to some descendants only: copy it by "+
-			"spec.sources of a template that selects them", secret.GetName())
+		t.need(&t.notes, "secret/%s: it is propagated to some descendants only: copy it by spec.sources of a template that "+
+			"selects them", secret.GetName())
 		return
 	}
 	if err := t.addSource(v1alpha1.Source{
 		APIVersion: "v1", Kind: "Secret", Namespace: secret.GetNamespace(), Name: secret.GetName(),
 	}); err != nil {
-		h.lose(&t.notes, "namespacetemplate/"+t.name, "secret/%s: %s", secret.GetName(), sentence(err))
+		t.fail(&t.notes, "secret/"+secret.GetName(), err)
 	}
 }
 
@@ -317,7 +315,7 @@ func (h *hnc) relabel(t *template, o *declared) {
 		return ""
 	})
 	for _, key := range slices.Compact(slices.Sorted(slices.Values(kept))) {
-		h.lose(&t.notes, "namespacetemplate/"+t.name, "%s: it still selects namespaces by HNC's label %s", o, key)
+		t.need(&t.notes, "%s: it still selects namespaces by HNC's label %s", o, key)
 	}
 }
 
@@ -346,21 +344,19 @@ func exceptionOf(object *unstructured.Unstructured) (selector string, has bool) 
 
 // exception returns the template for an object that is propagated to some descendants only.
 func (h *hnc) exception(of template, o declared, selects string) template {
-	t := template{name: objectName(of.name, at[string](o.object, "metadata", "name")), prune: true}
+	t := template{item: of.item, name: objectName(of.name, at[string](o.object, "metadata", "name")), prune: true}
 	t.add("%s is propagated from namespace %s to some of its descendants: %s", o, of.name, selects)
 	t.selectSpace(of.name)
 	t.objects = []declared{o}
 	parsed, err := labels.ParseToRequirements(selects)
 	if err != nil {
-		t.incomplete = true
-		h.lose(&t.selectorNotes, "namespacetemplate/"+t.name, "the selector of the annotation is invalid")
+		t.undecided("%s: the selector of the annotation is invalid", o)
 		return t
 	}
 	for _, r := range parsed {
 		required, ok := h.requirement(r)
 		if !ok {
-			t.incomplete = true
-			h.lose(&t.selectorNotes, "namespacetemplate/"+t.name, "%s has no counterpart", r.String())
+			t.undecided("%s: %s has no counterpart", o, r.String())
 			continue
 		}
 		t.require(required)

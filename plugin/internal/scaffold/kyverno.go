@@ -26,7 +26,7 @@ func readKyverno(ctx context.Context, r reader) ([]*unstructured.Unstructured, e
 	return r.all(ctx, kyvernoPolicy, kyvernoGenerating)
 }
 
-// fromKyverno converts the generate rules of ClusterPolicies: each rule becomes a template.
+// fromKyverno converts the generate rules of ClusterPolicies, and GeneratingPolicies: each rule becomes a template.
 func fromKyverno(ctx context.Context, objects []*unstructured.Unstructured) *draft {
 	d := &draft{}
 	rules := 0
@@ -36,17 +36,21 @@ func fromKyverno(ctx context.Context, objects []*unstructured.Unstructured) *dra
 		})
 		for _, rule := range generates {
 			rules++
-			name := objectName(policy.GetName())
-			if len(generates) > 1 {
-				name = objectName(policy.GetName(), at[string](rule, "name"))
+			name := at[string](rule, "name")
+			r := kyvernoRule{
+				item: d.item("clusterpolicy/%s rule %s", policy.GetName(), name), name: objectName(policy.GetName()),
+				title: fmt.Sprintf("rule %s of ClusterPolicy %s", name, policy.GetName()), fields: rule,
+				generatesExisting: at[bool](policy.Object, "spec", "generateExisting"),
 			}
-			d.addKyvernoRule(ctx, name, policy, rule)
+			if len(generates) > 1 {
+				r.name = objectName(policy.GetName(), name)
+			}
+			d.addKyvernoRule(ctx, r)
 		}
 	}
 	for _, policy := range objectsOf(objects, kyvernoGenerating) {
 		rules++
-		d.lost = append(d.lost, fmt.Sprintf("generatingpolicy/%s: its objects are CEL expressions: "+
-			"write them into a template, or keep it", policy.GetName()))
+		d.addGeneratingPolicy(ctx, policy)
 	}
 	if rules == 0 {
 		return nil
@@ -54,29 +58,37 @@ func fromKyverno(ctx context.Context, objects []*unstructured.Unstructured) *dra
 	return d
 }
 
-func (d *draft) addKyvernoRule(
-	ctx context.Context, name string, policy *unstructured.Unstructured, rule map[string]any,
-) {
-	where, generate := "namespacetemplate/"+name, at[map[string]any](rule, "generate")
+// kyvernoRule is a rule that generates an object.
+type kyvernoRule struct {
+	*item
+	// name is that of its template, and title what comments call it.
+	name, title string
+	fields      map[string]any
+	// generatesExisting is true if all rules of the policy generate objects in namespaces that exist.
+	generatesExisting bool
+}
+
+func (d *draft) addKyvernoRule(ctx context.Context, r kyvernoRule) {
+	rule := r.fields
+	generate := at[map[string]any](rule, "generate")
 	isSynchronized := at[bool](generate, "synchronize")
 	t := template{
-		name: name, report: !isSynchronized,
+		item: r.item, name: r.name, report: !isSynchronized,
 		prune: isSynchronized && !at[bool](generate, "orphanDownstreamOnPolicyDelete"),
 	}
 	if err := t.addGenerated(rule, generate); err != nil {
-		d.lost = append(d.lost, fmt.Sprintf("clusterpolicy/%s: rule %s: %s", policy.GetName(), at[string](rule, "name"),
-			sentence(err)))
+		t.fail(nil, "it is not converted", err)
 		return
 	}
-	t.add("Converted from rule %s of ClusterPolicy %s.", at[string](rule, "name"), policy.GetName())
+	t.add("Converted from %s.", r.title)
 	t.add("synchronize was %t, so %s.", isSynchronized, map[bool]string{
 		true:  "changes are corrected",
 		false: "changes are reported and not corrected, until the template or the source changes",
 	}[isSynchronized])
-	d.selectAsKyverno(&t, rule)
-	if !at[bool](generate, "generateExisting") && !at[bool](policy.Object, "spec", "generateExisting") && !t.incomplete {
-		d.lose(&t.selectorNotes, where, "Kyverno generated the object in new namespaces only: "+
-			"this template also populates namespaces that exist")
+	t.selectAsKyverno(rule)
+	if !at[bool](generate, "generateExisting") && !r.generatesExisting && !t.incomplete {
+		t.selectorNotes.add("Kyverno generated the object in new namespaces only: this template also populates namespaces " +
+			"that exist.")
 	}
 	d.addTemplate(ctx, t)
 }
@@ -88,10 +100,10 @@ func (t *template) addGenerated(rule, generate map[string]any) error {
 	case !isTriggeredByNamespaces(rule):
 		return errors.New("it is not triggered by namespaces alone")
 	case generate["cloneList"] != nil:
-		return errors.New("cloneList selects objects by their labels, and templates copy objects by their names: " +
-			"list each in spec.sources of a template")
+		return remedy{errors.New("cloneList selects objects by their labels, and templates copy objects by their names: " +
+			"list each in spec.sources of a template")}
 	case generate["foreach"] != nil:
-		return errors.New("foreach has no counterpart: write each object into the template")
+		return remedy{errors.New("foreach has no counterpart: write each object into the template")}
 	case namespace == nil && generate["clone"] != nil, namespace == nil && generate["data"] != nil,
 		namespace != nil && (namespace[0] != at[string](generate, "namespace") || !isNamespaceVariable(namespace[2])):
 		return errors.New("it does not create the object in the namespace that triggers it")
@@ -120,8 +132,7 @@ func kyvernoObject(generate map[string]any) (declared, error) {
 	data := at[map[string]any](generate, "data")
 	switch {
 	case at[string](generate, "kind") == "Secret":
-		return declared{}, errors.New("the values of Secrets must not get into files: store it once, and copy it by " +
-			"spec.sources of a template")
+		return declared{}, errSecret
 	case data == nil:
 		return declared{}, errors.New("it has no data")
 	}
@@ -184,60 +195,57 @@ func isTriggeredByNamespaces(rule map[string]any) bool {
 	return len(filters) > 0
 }
 
-// selectAsKyverno makes a template select the namespaces that trigger a rule. The template is incomplete if a
-// condition cannot be converted.
-func (d *draft) selectAsKyverno(t *template, rule map[string]any) {
-	lose := func(format string, args ...any) {
-		t.incomplete = true
-		d.lose(&t.selectorNotes, "namespacetemplate/"+t.name, format, args...)
-	}
+// selectAsKyverno makes a template select the namespaces that trigger a rule.
+func (t *template) selectAsKyverno(rule map[string]any) {
 	filters, all := filtersOf(at[map[string]any](rule, "match"))
 	if !all && len(filters) > 1 {
-		lose("a label selector cannot select by one of %d filters", len(filters))
+		t.undecided("a label selector cannot select by one of %d filters", len(filters))
 		filters = nil
 	}
 	for _, filter := range filters {
 		required, problems := kyvernoRequirements(filter)
 		t.require(required...)
 		for _, problem := range problems {
-			lose("match: %s", problem)
+			t.undecided("match: %s", problem)
 		}
 	}
 	exclude := at[map[string]any](rule, "exclude")
 	excluded, all := filtersOf(exclude)
 	if len(exclude) > 0 && len(excluded) == 0 {
-		lose("exclude: it cannot be read")
+		t.undecided("exclude: it cannot be read")
 	}
 	for _, filter := range excluded {
-		if d.isWithoutSystem(t, filter) {
+		if t.isWithoutSystem(filter) {
 			continue
 		}
 		required, problems := kyvernoRequirements(filter)
 		isSingle := len(required) == 1 && (!all || len(excluded) == 1)
 		if len(problems) > 0 || !isSingle || opposites[required[0].Operator] == "" {
-			lose("exclude: only names, or one label, can be excluded")
+			t.undecided("exclude: only names, or one label, can be excluded")
 			continue
 		}
 		required[0].Operator = opposites[required[0].Operator]
 		t.require(required...)
 	}
-	for _, field := range []string{"preconditions", "celPreconditions"} {
+	for _, field := range []string{
+		"preconditions", "celPreconditions", "matchConditions", "excludeResourceRules", "several resourceRules",
+	} {
 		if rule[field] != nil {
-			lose("%s have no counterpart", field)
+			t.undecided("%s have no counterpart", field)
 		}
 	}
 }
 
 // isWithoutSystem reports whether a filter excludes nothing but the namespaces kube-*. Templates never populate those
 // of Kubernetes. It notes that others with such a name are not excluded.
-func (d *draft) isWithoutSystem(t *template, filter map[string]any) bool {
+func (t *template) isWithoutSystem(filter map[string]any) bool {
 	resources := at[map[string]any](filter, "resources")
 	named := slices.Concat(texts(resources, "names"), texts(resources, "namespaces"))
 	if len(filter) != 1 || !slices.Equal(named, []string{"kube-*"}) || len(resources) > 2 ||
 		len(resources) == 2 && resources["kinds"] == nil {
 		return false
 	}
-	d.lose(&t.selectorNotes, "namespacetemplate/"+t.name, "exclude: kube-*: the namespaces of Kubernetes are never "+
+	t.need(&t.selectorNotes, "exclude: kube-*: the namespaces of Kubernetes are never "+
 		"populated, but others whose names begin with kube- are not excluded")
 	return true
 }

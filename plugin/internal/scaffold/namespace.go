@@ -22,7 +22,8 @@ func fromNamespace(
 	ctx context.Context, ns *corev1.Namespace, objects []*unstructured.Unstructured, name string,
 	selects *metav1.LabelSelector,
 ) *draft {
-	t := template{name: name}
+	d := &draft{}
+	t := template{item: d.item("namespace/%s", ns.Name), name: name}
 	t.add("A template from the objects of namespace %s. Read each comment before you let it select other namespaces.",
 		ns.Name)
 	t.add(leftOut + "Secrets, workloads, Services and all other kinds that were not named on the command line")
@@ -35,7 +36,6 @@ func fromNamespace(
 	if tokens.creator == "" {
 		t.add("The creator of %s is not recorded, so no name became %s.", ns.Name, render.CreatorToken)
 	}
-	d := &draft{}
 	for _, object := range objects {
 		if reason := omission(object, project); reason != "" {
 			t.add(leftOut+"%s: %s", nameOf(object.Object), reason)
@@ -43,7 +43,7 @@ func fromNamespace(
 		}
 		cleaned := clean(object)
 		if err := tokens.apply(&cleaned); err != nil {
-			d.lose(&t.notes, "namespacetemplate/"+name, "%s: %s", cleaned, sentence(err))
+			t.fail(&t.notes, cleaned.String(), err)
 			continue
 		}
 		t.objects = append(t.objects, cleaned)

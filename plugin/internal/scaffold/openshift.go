@@ -69,19 +69,18 @@ func fromProjectTemplate(
 	}
 	d := &draft{}
 	for _, source := range found {
-		t := template{name: objectName(source.GetName())}
+		t := template{item: d.item("template/%s", source.GetName()), name: objectName(source.GetName())}
 		t.add("Converted from the OpenShift template %s.", source.GetName())
 		t.selectorNotes.add("OpenShift applied its template to new projects only. This template also populates namespaces that " +
 			"exist.")
 		if selects != nil {
 			t.LabelSelector = *selects
 		} else {
-			t.incomplete = true
-			t.selectorNotes.add("Choose which: {} selects every namespace.")
+			t.undecided("choose the namespaces: {} selects every namespace")
 		}
 		parameters := parametersOf(source)
 		for _, object := range each(source.Object, "objects") {
-			d.addProjectObject(&t, object, at[map[string]any](source.Object, "labels"), parameters)
+			t.addProjectObject(object, at[map[string]any](source.Object, "labels"), parameters)
 		}
 		d.addTemplate(ctx, t)
 	}
@@ -89,18 +88,18 @@ func fromProjectTemplate(
 }
 
 // addProjectObject adds an object of OpenShift's template to a template.
-func (d *draft) addProjectObject(t *template, object, labels map[string]any, parameters map[string]parameter) {
-	where, name := "namespacetemplate/"+t.name, nameOf(object)
+func (t *template) addProjectObject(object, labels map[string]any, parameters map[string]parameter) {
+	name := nameOf(object)
 	o := &unstructured.Unstructured{Object: object}
 	switch kind := o.GetKind(); {
 	case kind == "Project" || kind == "Namespace":
-		d.addProjectMetadata(t, o, parameters)
+		t.addProjectMetadata(o, parameters)
 		return
 	case kind == "Secret":
-		d.lose(&t.notes, where, "%s: the values of Secrets must not get into files", name)
+		t.fail(&t.notes, name, errSecret)
 		return
 	case !slices.Contains([]string{"", "${PROJECT_NAME}"}, o.GetNamespace()):
-		d.lose(&t.notes, where, "%s: it is created in namespace %s, and a template declares objects of the namespace that it "+
+		t.lose(&t.notes, "%s: it is created in namespace %s, and a template declares objects of the namespace that it "+
 			"populates", name, o.GetNamespace())
 		return
 	}
@@ -121,7 +120,7 @@ func (d *draft) addProjectObject(t *template, object, labels map[string]any, par
 	if err := cleaned.replace(parameterPattern, func(match []string) (part, error) {
 		return parameterValue(parameters, match)
 	}); err != nil {
-		d.lose(&t.notes, where, "%s: %s", name, sentence(err))
+		t.fail(&t.notes, name, err)
 		return
 	}
 	t.objects = append(t.objects, cleaned)
@@ -129,7 +128,7 @@ func (d *draft) addProjectObject(t *template, object, labels map[string]any, par
 
 // addProjectMetadata makes a template set the labels and annotations of the project. Those without a value are left
 // out.
-func (d *draft) addProjectMetadata(t *template, project *unstructured.Unstructured, parameters map[string]parameter) {
+func (t *template) addProjectMetadata(project *unstructured.Unstructured, parameters map[string]parameter) {
 	for _, isLabel := range []bool{true, false} {
 		entries := project.GetAnnotations()
 		if isLabel {
@@ -141,7 +140,7 @@ func (d *draft) addProjectMetadata(t *template, project *unstructured.Unstructur
 			})
 			switch {
 			case err != nil:
-				d.lose(&t.notes, "namespacetemplate/"+t.name, "%s of the project: %s", key, sentence(err))
+				t.fail(&t.notes, key+" of the project", err)
 			case value == "" && !isLabel:
 				t.add(leftOut+"%s of the project, which has no value", key)
 			default:

@@ -53,8 +53,9 @@ func New(s cli.Session) *cobra.Command {
 			selects this namespace alone, unless you specify --namespace-selector.
 
 			With --from-hnc, --from-openshift-project-template, --from-kyverno-generate or --from-capsule, the command
-			converts the objects of that tool, from files or from the cluster. What cannot be converted is listed on
-			standard error and in comments that begin with "lost:". A template is disabled if a condition by which the
+			converts the objects of that tool, from files or from the cluster. Standard error has a table with
+			what each object or rule became. What you have to decide or to do, and what cannot be converted, is listed
+			above it, and in comments that begin with "needs you:" or "lost:". A template is disabled if a condition by which the
 			tool selects namespaces could not be converted.`),
 		Example: templates.Examples(`
 			# Write a template from what a namespace has
@@ -83,7 +84,7 @@ func New(s cli.Session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return d.print(x.Out, x.Note)
+			return d.print(x.Out, x.ErrOut)
 		},
 	}
 	flags := cmd.Flags()

@@ -64,10 +64,13 @@ func (s *selector) selectSpace(name string) { s.require(exists(name + v1alpha1.D
 
 // space is a PolicySpace in the making.
 type space struct {
+	*item
 	name, parent string
 	notes
 	// quotas are the limits of the space; the smallest of each resource applies.
 	quotas []map[string]any
+	// namePattern is that of the names of namespaces that users create, or "".
+	namePattern string
 	// namespaces are the names of the namespaces in the space.
 	namespaces []string
 }
@@ -85,12 +88,18 @@ func (d *draft) addSpace(s space) {
 			s.add("quota: the smallest of the limits of %d quotas", len(s.quotas))
 		}
 	}
+	if s.namePattern != "" {
+		spec["selfService"] = map[string]any{"namePattern": s.namePattern}
+		s.converted++
+	}
 	if len(s.namespaces) > 0 {
+		s.need(nil, "put %s into policyspace/%s: comments have the commands", output.Count(len(s.namespaces), "namespace"), s.name)
 		s.add("After you applied this, put the namespaces into the policy space:")
 		for names := range slices.Chunk(slices.Sorted(slices.Values(s.namespaces)), 5) {
 			s.add("  kubectl label namespace %s %s=%s", strings.Join(names, " "), v1alpha1.PolicySpaceLabel, s.name)
 		}
 	}
+	s.became("policyspace/"+s.name, 1+len(s.quotas))
 	doc.comments[""] = s.notes
 	doc.object = newObject(v1alpha1.GroupVersion.String(), "PolicySpace", map[string]any{"name": s.name}, "spec", spec)
 	d.documents = append(d.documents, doc)

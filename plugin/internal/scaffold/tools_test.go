@@ -2,10 +2,11 @@ package scaffold
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -77,7 +78,7 @@ func readObjects(t *testing.T, path string) []*unstructured.Unstructured {
 func printed(t *testing.T, d *draft) string {
 	t.Helper()
 	var out, notes bytes.Buffer
-	require.NoError(t, d.print(&out, func(format string, args ...any) { fmt.Fprintf(&notes, format+"\n", args...) }))
+	require.NoError(t, d.print(&out, &notes))
 	return out.String() + "--- standard error\n" + notes.String()
 }
 
@@ -169,6 +170,79 @@ func TestKyvernoNeverSelectsMore(t *testing.T) {
 	}
 }
 
+// A GeneratingPolicy whose constraints or expressions are not understood selects nothing, or generates nothing.
+func TestGeneratingPolicyNeverSelectsMore(t *testing.T) {
+	t.Parallel()
+	const (
+		namespaces = `{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["namespaces"]`
+		configMap  = `{"expression": "generator.Apply(object.metadata.name, [{'apiVersion': 'v1', 'kind': 'ConfigMap', ` +
+			`'metadata': {'name': 'c'}, 'data': {'a': 'b'}}])"}`
+	)
+	for name, test := range map[string]struct {
+		spec, generate string
+		incomplete     bool
+		selector       string
+		needs          int
+	}{
+		"all":           {spec: `"matchConstraints": {"resourceRules": [` + namespaces + `}]}`},
+		"resourceNames": {spec: `"matchConstraints": {"resourceRules": [` + namespaces + `, "resourceNames": ["a"]}]}`, selector: `kubernetes.io/metadata.name=a`},
+		"two rules": {
+			spec:       `"matchConstraints": {"resourceRules": [` + namespaces + `, "resourceNames": ["a"]}, ` + namespaces + `}]}`,
+			incomplete: true, needs: 1,
+		},
+		"a condition": {
+			spec:       `"matchConstraints": {"resourceRules": [` + namespaces + `}]}, "matchConditions": [{"expression": "object.metadata.name.startsWith('a')"}]`,
+			incomplete: true, needs: 1,
+		},
+		"a condition on a name": {
+			spec:     `"matchConstraints": {"resourceRules": [` + namespaces + `}]}, "matchConditions": [{"expression": "object.metadata.name != 'a'"}]`,
+			selector: `kubernetes.io/metadata.name notin (a)`,
+		},
+		"an exclusion": {
+			spec:       `"matchConstraints": {"resourceRules": [` + namespaces + `}], "excludeResourceRules": [` + namespaces + `, "resourceNames": ["b"]}]}`,
+			incomplete: true, needs: 1,
+		},
+		"another namespace": {
+			spec:     `"matchConstraints": {"resourceRules": [` + namespaces + `}]}`,
+			generate: `{"expression": "generator.Apply('default', [{'kind': 'ConfigMap', 'metadata': {'name': 'c'}}])"}`, needs: -1,
+		},
+		"a variable of a ClusterPolicy in a literal": {
+			spec: `"matchConstraints": {"resourceRules": [` + namespaces + `}]}`, needs: -1,
+			generate: `{"expression": "generator.Apply(object.metadata.name, [{'kind': 'ConfigMap', 'metadata': {'name': '{{request.name}}'}}])"}`,
+		},
+		"such a variable in a template": {
+			spec: `"matchConstraints": {"resourceRules": [` + namespaces + `}]}`, needs: -1,
+			generate: `{"template": {"value": "{kind: ConfigMap, metadata: {name: '{{request.name}}', namespace: (( object.metadata.name ))}}"}}`,
+		},
+		"variables in a circle": {
+			spec:     `"variables": [{"name": "a", "expression": "variables.a"}], "matchConstraints": {"resourceRules": [` + namespaces + `}]}`,
+			generate: `{"expression": "generator.Apply(object.metadata.name, variables.a)"}`, needs: -1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			policy := &unstructured.Unstructured{}
+			generate := cmp.Or(test.generate, configMap)
+			require.NoError(t, policy.UnmarshalJSON([]byte(`{"apiVersion": "policies.kyverno.io/v1", "kind": "GeneratingPolicy",
+				"metadata": {"name": "p"}, "spec": {"evaluation": {"generateExisting": {"enabled": true}}, `+test.spec+`,
+				"generate": [`+generate+`]}}`)))
+			d := fromKyverno(t.Context(), []*unstructured.Unstructured{policy})
+			converted := decode(t, d)
+			if test.needs < 0 {
+				require.Empty(t, converted)
+				require.Len(t, slices.Concat(d.items[0].needs, d.items[0].lost), 1)
+				return
+			}
+			require.Len(t, converted, 1)
+			require.Len(t, d.items[0].needs, test.needs)
+			require.Equal(t, test.incomplete, isDisabled(converted[0]))
+			if !test.incomplete {
+				require.Equal(t, test.selector, selectorOf(t, converted[0]))
+			}
+		})
+	}
+}
+
 // A namespace that would become its own ancestor has no parent, so the policy spaces form a hierarchy.
 func TestHNCWithCycle(t *testing.T) {
 	t.Parallel()
@@ -180,7 +254,7 @@ func TestHNCWithCycle(t *testing.T) {
 		}})
 	}
 	d := fromHNC(t.Context(), objects)
-	require.Contains(t, d.lost, "namespace/d: its parent d is below it")
+	require.Contains(t, d.item("namespace/d").needs, "needs you: its parent d is below it")
 	parents := map[string]string{}
 	for _, doc := range d.documents {
 		parents[at[string](doc.object, "metadata", "name")] = at[string](doc.object, "spec", "parent")
