@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/freshness"
 )
 
 // Namespaces is the limit on the number of namespaces in and below a policy space. No ResourceQuota counts it, because
@@ -209,7 +210,7 @@ func WithReservation(
 	reservations []v1alpha1.NamespaceReservation, added v1alpha1.NamespaceReservation,
 ) []v1alpha1.NamespaceReservation {
 	others := slices.DeleteFunc(slices.Clone(reservations), func(r v1alpha1.NamespaceReservation) bool {
-		return r.UID == added.UID && (r.Since == added.Since || isOlder(r.Since, added.Since))
+		return r.UID == added.UID && freshness.AtLeast(added.Since, r.Since)
 	})
 	return append(others, added)
 }

@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/freshness"
 )
 
 // Reserve returns the status of a policy space with a reservation for a change. The reservation of a namespace is the
@@ -37,10 +37,8 @@ func Reserve(space *v1alpha1.PolicySpace, change Change) v1alpha1.PolicySpaceSta
 		status.Reservations = append(status.Reservations,
 			v1alpha1.QuotaReservation{Namespace: change.Namespace, Used: corev1.ResourceList{}})
 	}
-	if isOlder(status.Reservations[at].Since, change.Since) {
-		// A write that is based on an earlier state fails, so only the latest state matters.
-		status.Reservations[at].Since = change.Since
-	}
+	// A write that is based on an earlier state fails, so only the latest state matters.
+	status.Reservations[at].Since = freshness.Newest(status.Reservations[at].Since, change.Since)
 	maps.Copy(status.Reservations[at].Used, reserved)
 	status.Quota = summary(status.Used, hard)
 	return status
@@ -62,7 +60,7 @@ func ExceedsUsage(reservation v1alpha1.QuotaReservation, used corev1.ResourceLis
 func Confirm(space *v1alpha1.PolicySpace, namespace string, stored Usage) v1alpha1.PolicySpaceStatus {
 	status := *space.Status.DeepCopy()
 	at := reservationOf(status, namespace)
-	if at < 0 || stored.ResourceVersion != "" && !isOlder(status.Reservations[at].Since, stored.ResourceVersion) {
+	if at < 0 || stored.ResourceVersion != "" && !freshness.Newer(stored.ResourceVersion, status.Reservations[at].Since) {
 		return status
 	}
 	for name, reserved := range status.Reservations[at].Used {
@@ -90,9 +88,7 @@ func Inherit(space *v1alpha1.PolicySpace, reservations []v1alpha1.QuotaReservati
 		for name, reserved := range other.Used {
 			own.Used[name] = larger(own.Used[name], reserved)
 		}
-		if isOlder(own.Since, other.Since) {
-			own.Since = other.Since
-		}
+		own.Since = freshness.Newest(own.Since, other.Since)
 	}
 	return status
 }
@@ -100,10 +96,4 @@ func Inherit(space *v1alpha1.PolicySpace, reservations []v1alpha1.QuotaReservati
 // reservationOf returns the index of a namespace's reservation, or -1 if it has none.
 func reservationOf(status v1alpha1.PolicySpaceStatus, namespace string) int {
 	return slices.IndexFunc(status.Reservations, func(r v1alpha1.QuotaReservation) bool { return r.Namespace == namespace })
-}
-
-// isOlder reports whether a resourceVersion is older than another one. It is true if they cannot be compared.
-func isOlder(version, than string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err != nil || order < 0
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/freshness"
 )
 
 // maxUncounted is how many namespaces with unknown usage status.uncounted names.
@@ -86,8 +87,7 @@ func Settle(
 // mayBeStored reports whether the API server may still store the usage of a reservation. Once the ResourceQuota has a
 // later version than the one that the reservation is based on, the usage has been stored, or the write failed.
 func mayBeStored(reservation v1alpha1.QuotaReservation, stored Usage) bool {
-	return reservation.Namespace != "" &&
-		(stored.ResourceVersion == "" || !isOlder(reservation.Since, stored.ResourceVersion))
+	return reservation.Namespace != "" && !freshness.Newer(stored.ResourceVersion, reservation.Since)
 }
 
 func nilIfEmpty(list corev1.ResourceList) corev1.ResourceList {

@@ -14,11 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
@@ -41,7 +41,7 @@ type Statuses struct {
 	// Queues creates the queue of the controller.
 	Queues *backoff.Queues
 
-	written watch.Written[*v1alpha1.SecurityContextConstraints]
+	written freshness.Store[string, *v1alpha1.SecurityContextConstraints]
 }
 
 // SetupWithManager adds a controller that reconciles a constraint when it changes, and all constraints when a webhook
@@ -49,7 +49,7 @@ type Statuses struct {
 func (r *Statuses) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("sccstatus").
 		For(&v1alpha1.SecurityContextConstraints{},
-			builder.WithPredicates(predicate.Funcs{UpdateFunc: r.written.MoreThanStatus})).
+			builder.WithPredicates(watch.MoreThanOwnStatus(&r.written))).
 		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, handler.EnqueueRequestsFromMapFunc(
 			func(ctx context.Context, _ client.Object) []reconcile.Request { return r.all(ctx) })).
 		WatchesRawSource(r.Stored.Source(v1alpha1.ConstraintWebhookName, r.all)).
@@ -81,10 +81,9 @@ func (r *Statuses) all(ctx context.Context) []reconcile.Request {
 func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	constraint := &v1alpha1.SecurityContextConstraints{}
 	if err := r.Client.Get(ctx, request.NamespacedName, constraint); err != nil {
-		r.written.Forget(request.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	constraint = r.written.Latest(constraint)
+	constraint = r.written.Latest(request.Name, constraint)
 	state, err := r.configured(ctx)
 	if err != nil || state == webhooksMissing {
 		return reconcile.Result{}, err // the operator is about to write them, and the watch reports that
@@ -104,7 +103,7 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 		return reconcile.Result{},
 			fmt.Errorf("write the status of SecurityContextConstraints %s: %w", constraint.Name, err)
 	case err == nil:
-		r.written.Add(changed)
+		r.written.Written(changed.Name, changed)
 	}
 	return reconcile.Result{}, nil
 }

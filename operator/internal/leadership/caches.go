@@ -12,10 +12,11 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nstpl.dev/nstpl/operator/freshness"
 )
 
 // The caches of a standby may be stale when it becomes the leader. They are checked after firstPoll, and then at
@@ -187,12 +188,12 @@ func (s Stored) Missing(ctx context.Context, cached client.Reader, list client.O
 func (s Stored) missing(known map[client.ObjectKey]string) []string {
 	var missing []string
 	for key, version := range s.versions {
-		if !isAtLeast(known[key], version) {
+		if !freshness.AtLeast(known[key], version) {
 			missing = append(missing, key.String())
 		}
 	}
 	for key, version := range known {
-		if _, stored := s.versions[key]; !stored && isAtLeast(s.asOf, version) {
+		if _, stored := s.versions[key]; !stored && freshness.AtLeast(s.asOf, version) {
 			missing = append(missing, key.String())
 		}
 	}
@@ -206,10 +207,4 @@ func (s Stored) forgetDeleted(now Stored) {
 		_, exists := now.versions[key]
 		return !exists
 	})
-}
-
-// isAtLeast reports whether a resourceVersion is equal to another one or newer. It is false for an empty version.
-func isAtLeast(version, other string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, other)
-	return err == nil && order >= 0
 }

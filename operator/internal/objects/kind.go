@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/freshness"
 )
 
 // kind watches the objects of one kind that a label selector selects: those with a template's label, or those without.
@@ -40,11 +41,11 @@ type kind struct {
 	lastError error
 	// outage runs from the first refusal of a list or a watch until one succeeds, and is nil meanwhile.
 	outage *outage
-	// items are the objects that the watch has delivered, up to the resource version upTo.
+	// items are the objects that the watch has delivered.
 	items items
-	upTo  string
-	// recent holds, by namespace and name, objects that this process wrote. The watch may not have delivered them yet.
-	recent map[types.NamespacedName]*metav1.PartialObjectMetadata
+	// written has the objects that this process applied. An event up to the last apply is an echo of it, or is not
+	// relevant anymore.
+	written freshness.Store[types.NamespacedName, *metav1.PartialObjectMetadata]
 	// ownDeletions holds objects that this process deleted and that the watch still shows.
 	ownDeletions map[types.UID]struct{}
 	// deletable holds objects that a running plan may delete, so that their deletion is not attributed to another
@@ -57,9 +58,6 @@ type kind struct {
 	// rewritten holds, by UID, the latest state in which the managedFields entry of nstpl was written by a request that
 	// may not be an apply of this process. Metadata does not show which fields such a request changed.
 	rewritten map[types.UID]rewrite
-	// written holds, by UID, the resource version of the latest apply of this process, until the event handlers below
-	// receive it. They run after items were updated.
-	written map[types.UID]string
 	// unansweredApplies holds, by namespace and name, objects that this process applied without receiving the answer.
 	unansweredApplies map[types.NamespacedName]struct{}
 	// lost holds, by namespace and name, the last known metadata of objects that another client deleted, or whose label
@@ -94,12 +92,10 @@ func newKind(mapping *meta.RESTMapping, o options) *kind {
 		arrived:             make(chan struct{}),
 		silent:              make(chan struct{}),
 		items:               newItems(),
-		recent:              map[types.NamespacedName]*metav1.PartialObjectMetadata{},
 		ownDeletions:        map[types.UID]struct{}{},
 		deletable:           map[types.UID]bool{},
 		unansweredDeletions: map[types.UID]struct{}{},
 		rewritten:           map[types.UID]rewrite{},
-		written:             map[types.UID]string{},
 		unansweredApplies:   map[types.NamespacedName]struct{}{},
 		lost:                map[string]map[string]*metav1.PartialObjectMetadata{},
 		former:              map[types.UID]struct{}{},
@@ -189,19 +185,29 @@ func (k *kind) wait(ctx context.Context) error {
 	return nil
 }
 
-func (k *kind) added(object *metav1.PartialObjectMetadata) {
-	if !k.isOwnWrite(object, populate.Rewritten(&metav1.PartialObjectMetadata{}, object)) {
-		k.changed(object.Namespace)
+// delivered handles an item that the watch delivers in place of an old one, which may be nil, and reports whether
+// another client may have caused a drift. A change of a field that no template declares, such as a status, does not
+// change the managedFields entry of nstpl. The caller holds the lock.
+func (k *kind) delivered(old, reduced *populate.Reduced) bool {
+	object, before := reduced.Metadata(k.served.Load().typeMeta), &metav1.PartialObjectMetadata{}
+	if old != nil {
+		before = old.Metadata(k.served.Load().typeMeta)
 	}
-}
-
-// updated queues the namespace if the change can be drift. A change of a field that no template declares, such as a
-// status, does not change the managedFields entry of nstpl.
-func (k *kind) updated(old, object *metav1.PartialObjectMetadata) {
-	isSame := sameRecord(old, object)
-	if !k.isOwnWrite(object, !isSame && populate.Rewritten(old, object)) && !isSame {
-		k.changed(object.Namespace)
+	written, isPending := k.written.Observed(keyOf(object), object.ResourceVersion)
+	switch {
+	case isPending && !freshness.Newer(object.ResourceVersion, written.ResourceVersion):
+		return false
+	case isPending && written.UID == object.UID:
+		old, before = reduced, written // a list may have the own apply together with a later change
 	}
+	if old != nil && sameRecord(before, object) {
+		return false
+	}
+	if _, isUnanswered := k.unansweredApplies[keyOf(object)]; !isUnanswered && populate.Rewritten(before, object) {
+		// If this process wrote this state and the answer has not arrived yet, wrote removes the record.
+		k.rewritten[object.UID] = rewrite{keyOf(object), object.ResourceVersion}
+	}
+	return true
 }
 
 // tampered reports whether another client wrote the managedFields entry of nstpl on an object since the last apply.
@@ -216,8 +222,10 @@ func keyOf(object *metav1.PartialObjectMetadata) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
 }
 
-func (k *kind) removed(object *metav1.PartialObjectMetadata) {
-	k.mu.Lock()
+// removed handles the deletion of an object, and reports whether its namespace is to be reconciled. The caller holds
+// the lock.
+func (k *kind) removed(reduced *populate.Reduced) bool {
+	object := reduced.Metadata(k.served.Load().typeMeta)
 	_, isOwn := k.ownDeletions[object.UID]
 	_, isDeletable := k.deletable[object.UID]
 	_, isUnanswered := k.unansweredDeletions[object.UID]
@@ -229,44 +237,15 @@ func (k *kind) removed(object *metav1.PartialObjectMetadata) {
 	delete(k.unansweredDeletions, object.UID)
 	delete(k.former, object.UID)
 	delete(k.rewritten, object.UID)
-	delete(k.written, object.UID)
 	// The object may be the predecessor of one that this process has created since by the same name.
-	if written := k.recent[keyOf(object)]; written != nil && written.UID == object.UID &&
-		atLeast(object.ResourceVersion, written.ResourceVersion) {
-		delete(k.recent, keyOf(object))
-	}
+	k.written.Observed(keyOf(object), object.ResourceVersion)
 	if !isOwn && !isDeletable && !isUnanswered && !isFormer && populate.Ours(object) {
 		if k.lost[object.Namespace] == nil {
 			k.lost[object.Namespace] = map[string]*metav1.PartialObjectMetadata{}
 		}
 		k.lost[object.Namespace][object.Name] = object
 	}
-	k.mu.Unlock()
-	if !isOwn {
-		k.changed(object.Namespace)
-	}
-}
-
-// isOwnWrite reports whether a state that the watch delivers is from a write of this process. If it is not, and the
-// managedFields entry of nstpl was rewritten, the state is recorded as that of another client. If this process wrote it
-// and the answer has not arrived yet, wrote removes the record later. Both are one step: the answer may arrive at any
-// time.
-func (k *kind) isOwnWrite(object *metav1.PartialObjectMetadata, rewritten bool) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if version, written := k.written[object.UID]; written {
-		if !atLeast(object.ResourceVersion, version) {
-			return true // a state before the latest apply is not relevant anymore
-		}
-		delete(k.written, object.UID)
-		if object.ResourceVersion == version {
-			return true
-		}
-	}
-	if _, isUnanswered := k.unansweredApplies[keyOf(object)]; rewritten && !isUnanswered {
-		k.rewritten[object.UID] = rewrite{keyOf(object), object.ResourceVersion}
-	}
-	return false
+	return !isOwn
 }
 
 // wrote records an object that this process applied. The watch may have delivered it already.
@@ -275,15 +254,11 @@ func (k *kind) wrote(namespace string, object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key := types.NamespacedName{Namespace: namespace, Name: object.Name}
-	k.recent[key] = reduced
+	k.written.Written(key, reduced)
 	delete(k.unansweredApplies, key)
 	delete(k.lost[namespace], object.Name)
 	delete(k.unansweredDeletions, object.UID)
-	delivered, ok := k.rewritten[object.UID]
-	if !ok || delivered.version != object.ResourceVersion {
-		k.written[object.UID] = object.ResourceVersion
-	}
-	if atLeast(object.ResourceVersion, delivered.version) {
+	if delivered := k.rewritten[object.UID]; freshness.AtLeast(object.ResourceVersion, delivered.version) {
 		delete(k.rewritten, object.UID)
 	}
 }
@@ -337,10 +312,10 @@ func (k *kind) namespaceEnded(namespace string) {
 	defer k.mu.Unlock()
 	delete(k.lost, namespace)
 	for _, item := range k.items.byNamespace[namespace] {
-		written := k.recent[types.NamespacedName{Namespace: namespace, Name: item.Name}]
-		if written == nil || written.UID != item.UID {
-			k.former[item.UID] = struct{}{}
-		}
+		k.former[item.UID] = struct{}{}
+	}
+	for _, written := range k.written.Unobserved() {
+		delete(k.former, written.UID)
 	}
 }
 
@@ -355,9 +330,6 @@ func (k *kind) lostIn(namespace string) map[string]*metav1.PartialObjectMetadata
 func (k *kind) deleted(object *metav1.PartialObjectMetadata) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if written := k.recent[keyOf(object)]; written != nil && written.UID == object.UID {
-		delete(k.recent, keyOf(object))
-	}
 	if !k.deletable[object.UID] {
 		k.ownDeletions[object.UID] = struct{}{}
 	}
@@ -376,26 +348,20 @@ func (k *kind) objectsIn(namespace string) []*metav1.PartialObjectMetadata {
 	defer k.mu.Unlock()
 	var objects []*metav1.PartialObjectMetadata
 	for _, item := range k.items.byNamespace[namespace] {
-		object := item.Metadata(k.served.Load().typeMeta)
-		if k.isDeleted(object) {
-			continue
-		}
-		key := types.NamespacedName{Namespace: namespace, Name: object.Name}
-		if written := k.recent[key]; written != nil && !atLeast(object.ResourceVersion, written.ResourceVersion) {
-			object = written
-		}
-		objects = append(objects, object)
+		objects = append(objects, item.Metadata(k.served.Load().typeMeta))
 	}
-	for key, written := range k.recent {
-		if atLeast(k.upTo, written.ResourceVersion) {
-			delete(k.recent, key)
+	for key, written := range k.written.Unobserved() {
+		if key.Namespace != namespace {
 			continue
 		}
-		if key.Namespace == namespace && !contains(objects, key.Name) {
+		isSame := func(object *metav1.PartialObjectMetadata) bool { return object.Name == key.Name }
+		if at := slices.IndexFunc(objects, isSame); at >= 0 {
+			objects[at] = written
+		} else {
 			objects = append(objects, written)
 		}
 	}
-	return objects
+	return slices.DeleteFunc(objects, k.isDeleted)
 }
 
 // objectsOf returns the objects that have a template's label.
@@ -409,19 +375,4 @@ func (k *kind) objectsOf(template string) []*metav1.PartialObjectMetadata {
 		}
 	}
 	return objects
-}
-
-func contains(objects []*metav1.PartialObjectMetadata, name string) bool {
-	for _, object := range objects {
-		if object.Name == name {
-			return true
-		}
-	}
-	return false
-}
-
-// atLeast reports whether a resource version is at least as new as another. An invalid one is not.
-func atLeast(version, than string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err == nil && order >= 0
 }

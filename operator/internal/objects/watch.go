@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
@@ -85,37 +84,13 @@ func (k *kind) Add(object any) error { return k.Update(object) }
 func (k *kind) Update(object any) error {
 	reduced := k.reduced(object)
 	k.mu.Lock()
-	old := k.before(k.items.put(reduced), reduced)
-	k.upTo = reduced.ResourceVersion
+	isChanged := k.delivered(k.items.put(reduced), reduced)
+	k.written.UpTo(reduced.ResourceVersion)
 	k.mu.Unlock()
-	k.stored(old, reduced)
+	if isChanged {
+		k.changed(reduced.Namespace)
+	}
 	return nil
-}
-
-// before returns the state of an object before the one that the watch delivers: the item that was stored, or what this
-// process wrote since, which a list may have together with a later change. The caller holds the lock.
-func (k *kind) before(old, delivered *populate.Reduced) *metav1.PartialObjectMetadata {
-	written := k.recent[types.NamespacedName{Namespace: delivered.Namespace, Name: delivered.Name}]
-	isNewer := written != nil && written.UID == delivered.UID &&
-		atLeast(delivered.ResourceVersion, written.ResourceVersion) &&
-		(old == nil || !atLeast(old.ResourceVersion, written.ResourceVersion))
-	switch {
-	case isNewer:
-		return written
-	case old == nil:
-		return nil
-	}
-	return old.Metadata(k.served.Load().typeMeta)
-}
-
-// stored handles an item that was stored, in place of an old state unless that is nil.
-func (k *kind) stored(old *metav1.PartialObjectMetadata, reduced *populate.Reduced) {
-	object := reduced.Metadata(k.served.Load().typeMeta)
-	if old == nil {
-		k.added(object)
-	} else {
-		k.updated(old, object)
-	}
 }
 
 // Delete removes an object that was deleted, or that the label selector no longer selects.
@@ -123,9 +98,12 @@ func (k *kind) Delete(object any) error {
 	reduced := k.reduced(object)
 	k.mu.Lock()
 	k.items.remove(reduced.Namespace, reduced.Name)
-	k.upTo = reduced.ResourceVersion
+	isChanged := k.removed(reduced)
+	k.written.UpTo(reduced.ResourceVersion)
 	k.mu.Unlock()
-	k.removed(reduced.Metadata(k.served.Load().typeMeta))
+	if isChanged {
+		k.changed(reduced.Namespace)
+	}
 	return nil
 }
 
@@ -137,38 +115,40 @@ func (k *kind) Replace(list []any, version string) error {
 		listed = append(listed, k.reduced(object))
 	}
 	isFirst := !k.hasArrived()
-	replaced := make([]*metav1.PartialObjectMetadata, len(listed))
-	k.mu.Lock()
-	gone := k.items.except(listed)
-	for _, i := range gone {
-		k.items.remove(i.Namespace, i.Name)
-	}
-	for at, i := range listed {
-		replaced[at] = k.before(k.items.put(i), i)
-	}
-	k.upTo = version
-	k.mu.Unlock()
+	changed := k.replace(listed, version, isFirst)
 	k.answered()
 	if isFirst {
 		close(k.arrived)
-		return nil
 	}
-	for _, i := range gone {
-		k.removed(i.Metadata(k.served.Load().typeMeta))
-	}
-	for at, i := range listed {
-		if old := replaced[at]; old == nil || old.ResourceVersion != i.ResourceVersion {
-			k.stored(old, i)
-		}
+	for _, namespace := range changed {
+		k.changed(namespace)
 	}
 	return nil
 }
 
-// Bookmark records that the watch has delivered everything up to a resource version.
-func (k *kind) Bookmark(version string) error {
+// replace replaces the items, and returns the namespaces that are to be reconciled: none for the first list.
+func (k *kind) replace(listed []*populate.Reduced, version string, isFirst bool) (changed []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.upTo = version
+	for _, i := range k.items.except(listed) {
+		k.items.remove(i.Namespace, i.Name)
+		if k.removed(i) {
+			changed = append(changed, i.Namespace)
+		}
+	}
+	for _, i := range listed {
+		old := k.items.put(i)
+		if !isFirst && (old == nil || old.ResourceVersion != i.ResourceVersion) && k.delivered(old, i) {
+			changed = append(changed, i.Namespace)
+		}
+	}
+	k.written.UpTo(version)
+	return changed
+}
+
+// Bookmark records that the watch has delivered everything up to a resource version.
+func (k *kind) Bookmark(version string) error {
+	k.written.UpTo(version)
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -274,7 +275,7 @@ func (c *census) wait(ctx context.Context, version string, timeout time.Duration
 	defer timer.Stop()
 	for {
 		c.mu.Lock()
-		isNew, changed := c.upTo != "" && compareVersions(c.upTo, version) >= 0, c.changed
+		isNew, changed := c.upTo != "" && freshness.AtLeast(c.upTo, version), c.changed
 		c.mu.Unlock()
 		if isNew {
 			return true
@@ -365,7 +366,7 @@ func (c *census) remaining(
 		if !c.hasEnded(r) {
 			remaining = append(remaining, r)
 		} else if ns, isPlaced := c.placed[r.Name]; isPlaced && ns.uid == r.UID {
-			asOf = newerVersion(asOf, ns.version)
+			asOf = freshness.Newest(asOf, ns.version)
 		}
 	}
 	return remaining, asOf
@@ -375,8 +376,8 @@ func (c *census) remaining(
 // reservation goes on. Then the reserved write has been stored, or cannot be stored any more. The caller holds mu.
 func (c *census) hasEnded(r v1alpha1.NamespaceReservation) bool {
 	if ns, isPlaced := c.placed[r.Name]; isPlaced && ns.uid == r.UID {
-		return compareVersions(ns.version, r.Since) > 0
+		return freshness.Newer(ns.version, r.Since)
 	}
 	left, hasLeft := c.departed[r.UID]
-	return hasLeft && compareVersions(left.version, r.Since) > 0
+	return hasLeft && freshness.Newer(left.version, r.Since)
 }

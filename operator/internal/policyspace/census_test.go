@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -245,7 +246,7 @@ func (s *simulation) request(r *simulatedReplica, about v1alpha1.NamespaceReserv
 	}
 	remaining, asOf := r.census.remaining(s.space.Status.NamespaceReservations)
 	s.space.Status.NamespaceReservations = quota.WithReservation(remaining, about)
-	s.space.Status.NamespacesAsOf = newerVersion(s.space.Status.NamespacesAsOf, asOf)
+	s.space.Status.NamespacesAsOf = freshness.Newest(s.space.Status.NamespacesAsOf, asOf)
 	s.allowed = append(s.allowed, about)
 }
 
@@ -316,5 +317,5 @@ func (s *simulation) settle(r *simulatedReplica) {
 	}
 	remaining, asOf := r.census.remaining(s.space.Status.NamespaceReservations)
 	s.space.Status.NamespaceReservations = remaining
-	s.space.Status.NamespacesAsOf = newerVersion(s.space.Status.NamespacesAsOf, asOf)
+	s.space.Status.NamespacesAsOf = freshness.Newest(s.space.Status.NamespacesAsOf, asOf)
 }

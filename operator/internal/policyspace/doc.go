@@ -125,6 +125,5 @@
 //     server asks.
 //   - sequencer.go and sequence.go release requests one by one; uncounted.go makes them wait until a namespace is
 //     counted.
-//   - denials.go reports denials and requests recounts; metrics.go exports usage and limits; versions.go compares
-//     resourceVersions.
+//   - denials.go reports denials and requests recounts; metrics.go exports usage and limits.
 package policyspace

@@ -20,6 +20,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
@@ -54,16 +55,10 @@ type NamespaceQuota struct {
 	changes      *webhook.Changes
 
 	mu sync.Mutex
-	// writers write the reservations of policy spaces, by name.
-	writers map[string]*namespaceWriter
-}
-
-// namespaceWriter writes the reservations for namespaces in a policy space.
-type namespaceWriter struct {
-	// writing holds a value while one request writes.
-	writing chan struct{}
-	// last is the policy space after the last write. Only the holder of writing uses it.
-	last *v1alpha1.PolicySpace
+	// writing has, by policy space, a channel that holds a value while one request writes a reservation.
+	writing map[string]chan struct{}
+	// written has the policy spaces with the reservations that were written, by name.
+	written freshness.Store[string, *v1alpha1.PolicySpace]
 }
 
 // placing is a namespace that a request puts into policy spaces.
@@ -259,13 +254,13 @@ func (q *NamespaceQuota) check(ctx context.Context, space *v1alpha1.PolicySpace,
 	return quota.CheckNamespaces(space, p.creator, use)
 }
 
-func (q *NamespaceQuota) writerOf(space string) *namespaceWriter {
+func (q *NamespaceQuota) writingTo(space string) chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.writers[space] == nil {
-		q.writers[space] = &namespaceWriter{writing: make(chan struct{}, 1)}
+	if q.writing[space] == nil {
+		q.writing[space] = make(chan struct{}, 1)
 	}
-	return q.writers[space]
+	return q.writing[space]
 }
 
 // reserve reserves room for a namespace in a policy space. known is the policy space as it was read.
@@ -287,7 +282,7 @@ func (q *NamespaceQuota) reserve(ctx context.Context, known *v1alpha1.PolicySpac
 				maxOfName, p.reservation.Name), webhook.RetryAfter)
 		}
 		status.NamespaceReservations = quota.WithReservation(remaining, p.reservation)
-		status.NamespacesAsOf = newerVersion(status.NamespacesAsOf, asOf)
+		status.NamespacesAsOf = freshness.Newest(status.NamespacesAsOf, asOf)
 		use, err := q.totals.use(ctx, space, p.reservation)
 		if err != nil {
 			return nil, err
@@ -338,14 +333,14 @@ func (q *NamespaceQuota) write(
 	ctx context.Context, known *v1alpha1.PolicySpace,
 	change func(*v1alpha1.PolicySpace) (*v1alpha1.PolicySpaceStatus, error),
 ) error {
-	w := q.writerOf(known.Name)
+	writing := q.writingTo(known.Name)
 	select {
-	case w.writing <- struct{}{}:
-		defer func() { <-w.writing }()
+	case writing <- struct{}{}:
+		defer func() { <-writing }()
 	case <-ctx.Done():
 		return fmt.Errorf("reserve a namespace in policyspace %s: %w", known.Name, ctx.Err())
 	}
-	space := newerSpace(w.last, known)
+	space := q.written.Latest(known.Name, known)
 	for {
 		status, err := change(space)
 		if status == nil || err != nil {
@@ -355,7 +350,7 @@ func (q *NamespaceQuota) write(
 		changed.Status = *status
 		err = q.client.Status().Update(ctx, changed)
 		if err == nil {
-			w.last = changed
+			q.written.Written(known.Name, changed)
 			return nil
 		}
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {

@@ -13,6 +13,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
@@ -162,7 +163,7 @@ func (c *namespaceTotals) settle(
 	if remaining, wait, err = c.unexpired(ctx, space.Name, remaining); err != nil {
 		return status, "", 0, err
 	}
-	status.NamespaceReservations, status.NamespacesAsOf = remaining, newerVersion(status.NamespacesAsOf, asOf)
+	status.NamespaceReservations, status.NamespacesAsOf = remaining, freshness.Newest(status.NamespacesAsOf, asOf)
 	below, err := c.below(ctx, space.Name)
 	if err != nil {
 		return status, "", 0, err
@@ -192,7 +193,7 @@ func (c *namespaceTotals) unexpired(
 			return nil, 0, fmt.Errorf("read namespace %s: %w", r.Name, err)
 		}
 		if !apierrors.IsNotFound(err) && ns.UID == r.UID && ns.Labels[v1alpha1.PolicySpaceLabel] != "" &&
-			compareVersions(ns.ResourceVersion, r.Since) > 0 {
+			freshness.Newer(ns.ResourceVersion, r.Since) {
 			remaining, wait = append(remaining, r), sooner(wait, freshnessPoll) // the census will contain it
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/freshness"
 )
 
 // placement holds the hierarchy of policy spaces that namespaces are placed in.
@@ -44,7 +45,7 @@ func (r *Spaces) Placed(ctx context.Context, ns *corev1.Namespace) (*corev1.Name
 func (r *Spaces) AsOf(ns *corev1.Namespace) string {
 	r.placement.mu.Lock()
 	defer r.placement.mu.Unlock()
-	return newerVersion(ns.ResourceVersion, r.placement.version)
+	return freshness.Newest(ns.ResourceVersion, r.placement.version)
 }
 
 // readForest returns the hierarchy of all cached policy spaces, and the newest of their resourceVersions.
@@ -56,7 +57,7 @@ func (r *Spaces) readForest(ctx context.Context) (forest hierarchy.Forest, versi
 	spaces := make([]*v1alpha1.PolicySpace, 0, len(list.Items))
 	for i := range list.Items {
 		spaces = append(spaces, &list.Items[i])
-		version = newerVersion(list.Items[i].ResourceVersion, version)
+		version = freshness.Newest(list.Items[i].ResourceVersion, version)
 	}
 	return hierarchy.NewForest(spaces), version, nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
@@ -43,6 +44,8 @@ type QuotaAdmission struct {
 	writers map[string]*reservationWriter
 	// reservations are the reservations in the cache, by policy space and namespace.
 	reservations map[string]map[string]cachedReservation
+	// written has the policy spaces with the reservations that were written, by name.
+	written freshness.Store[string, *v1alpha1.PolicySpace]
 }
 
 // cachedReservation is a reservation in the cache.

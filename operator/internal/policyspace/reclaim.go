@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -108,9 +109,9 @@ func (q *QuotaAdmission) endReservation(
 	defer w.reclaiming.Unlock()
 	timeout := q.remainingWriteTime(space, namespace, since)
 	usageQuota, err := q.waitUsageQuota(ctx, namespace, timeout, func(version string) bool {
-		return compareVersions(version, since) > 0
+		return freshness.Newer(version, since)
 	})
-	if err != nil || compareVersions(usageQuota.ResourceVersion, since) > 0 {
+	if err != nil || freshness.Newer(usageQuota.ResourceVersion, since) {
 		return usageQuota, false, err
 	}
 	renewed, err := renewUsageQuota(ctx, q.client, namespace)
@@ -122,7 +123,7 @@ func (q *QuotaAdmission) endReservation(
 	}
 	// The next request that holds the lock must find the new version in the cache.
 	_, err = q.waitUsageQuota(ctx, namespace, cacheTimeout, func(version string) bool {
-		return compareVersions(version, renewed.ResourceVersion) >= 0
+		return freshness.AtLeast(version, renewed.ResourceVersion)
 	})
 	return renewed, true, err
 }

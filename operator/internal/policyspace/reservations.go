@@ -12,6 +12,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
@@ -81,7 +82,9 @@ func (q *QuotaAdmission) writerOf(space string) *reservationWriter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.writers[space] == nil {
-		q.writers[space] = &reservationWriter{space: space, cached: q.cached, live: q.live, client: q.client}
+		q.writers[space] = &reservationWriter{
+			space: space, cached: q.cached, live: q.live, client: q.client, written: &q.written,
+		}
 	}
 	return q.writers[space]
 }
@@ -92,14 +95,11 @@ type reservationWriter struct {
 	space        string
 	cached, live client.Reader
 	client       client.Client
+	written      *freshness.Store[string, *v1alpha1.PolicySpace]
 
 	mu        sync.Mutex
 	isRunning bool
 	waiting   []*reservation
-	// last is the policy space after the last write, which the cache may not contain yet. Only the goroutine of run
-	// uses it.
-	last *v1alpha1.PolicySpace
-
 	// reclaiming is held while a request waits for the end of reservations.
 	reclaiming sync.Mutex
 }
@@ -164,11 +164,13 @@ func (w *reservationWriter) run(ctx context.Context) {
 // others. The policy space as it is known is tried first. It is read from the API server if nothing could be reserved,
 // or another replica has written it since.
 func (w *reservationWriter) write(ctx context.Context, batch []*reservation) ([]error, error) {
-	cached, err := getSpace(ctx, w.cached, w.space)
+	space, err := getSpace(ctx, w.cached, w.space)
 	if err != nil {
 		return nil, err
 	}
-	space := newerSpace(w.last, cached)
+	if space != nil {
+		space = w.written.Latest(w.space, space)
+	}
 	for isLive := false; ; isLive = true {
 		if isLive || space == nil {
 			if space, err = getSpace(ctx, w.live, w.space); err != nil {
@@ -186,7 +188,7 @@ func (w *reservationWriter) write(ctx context.Context, batch []*reservation) ([]
 		reserved.Status = *status
 		switch err := w.client.Status().Update(ctx, reserved); {
 		case err == nil:
-			w.last = reserved
+			w.written.Written(w.space, reserved)
 			for _, one := range batch {
 				one.shares = reserved.Status.SharedWith
 			}

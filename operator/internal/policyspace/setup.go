@@ -93,7 +93,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	placement := &PlacementAdmission{missing: missing}
 	namespaceQuota := &NamespaceQuota{
 		cached: mgr.GetCache(), live: mgr.GetAPIReader(), client: mgr.GetClient(), totals: totals, denials: denials,
-		changes: &quota.changes, writers: map[string]*namespaceWriter{},
+		changes: &quota.changes, writing: map[string]chan struct{}{},
 	}
 	return &Feature{
 		Spaces: spaces, UsageQuotas: usageQuotas,

@@ -57,7 +57,7 @@ type Spaces struct {
 
 	requests    workqueue.TypedRateLimitingInterface[reconcile.Request]
 	placement   placement
-	freshness   freshness
+	freshness   usageFreshness
 	firstCounts firstCounts
 	unwritten   unwritten
 	// totals counts namespaces, and enforcement reports whether limits on their number are enforced.
@@ -65,8 +65,8 @@ type Spaces struct {
 	enforcement *enforcement
 }
 
-// freshness is whether the cache is known to contain all usage that an earlier leader may have seen.
-type freshness struct {
+// usageFreshness is whether the cache is known to contain all usage that an earlier leader may have seen.
+type usageFreshness struct {
 	mu      sync.Mutex
 	isFresh bool
 }

@@ -12,6 +12,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
@@ -27,9 +28,9 @@ const (
 // write, and the sender of such a review may not be the API server, so no usage is reserved for it.
 func (q *QuotaAdmission) checkStored(ctx context.Context, change quota.Change) error {
 	stored, err := q.waitUsageQuota(ctx, change.Namespace, cacheTimeout, func(version string) bool {
-		return compareVersions(version, change.Since) >= 0
+		return freshness.AtLeast(version, change.Since)
 	})
-	if err == nil && compareVersions(stored.ResourceVersion, change.Since) < 0 {
+	if err == nil && !freshness.AtLeast(stored.ResourceVersion, change.Since) {
 		err = q.live.Get(ctx, client.ObjectKeyFromObject(stored), stored)
 	}
 	if client.IgnoreNotFound(err) != nil {

@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -18,6 +17,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/freshness"
 )
 
 // NewStored returns an index of the templates as a manager's cache has them. They may be newer than those that the
@@ -133,8 +133,7 @@ func (r *Templates) latestUnaccepted(asOf string, called time.Time) (names []str
 	if latest.begun.After(called) {
 		return names, true, latest.err
 	}
-	order, err := resourceversion.CompareResourceVersion(asOf, latest.asOf)
-	isListed := asOf != "" && err == nil && order <= 0
+	isListed := asOf != "" && freshness.AtLeast(latest.asOf, asOf)
 	return names, isListed && (len(names) == 0 || time.Since(latest.begun) < requeueSoon), nil
 }
 

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -27,6 +26,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/constraint"
 	"nstpl.dev/nstpl/operator/internal/leadership"
@@ -63,6 +63,9 @@ type Namespaces struct {
 	Caches *leadership.Caches
 	// Exclude names namespaces that are never populated, besides those that match.UnpopulatedReason names.
 	Exclude []string
+
+	// written has the namespaces that this process wrote, by name.
+	written freshness.Store[string, *corev1.Namespace]
 }
 
 // workers is how many namespaces are reconciled at once. The objects of each are written in parallel.
@@ -117,16 +120,19 @@ func inOrderOfCreation(a, b *corev1.Namespace) int {
 	if order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); order != 0 {
 		return order
 	}
-	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
-	if err != nil {
-		return strings.Compare(a.Name, b.Name)
+	switch {
+	case freshness.Newer(a.ResourceVersion, b.ResourceVersion):
+		return 1
+	case freshness.Newer(b.ResourceVersion, a.ResourceVersion):
+		return -1
 	}
-	return order
+	return strings.Compare(a.Name, b.Name)
 }
 
 func (r *Namespaces) handler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, _ backoff.Queue) {
+			r.written.Observed(e.Object.GetName(), e.Object.GetResourceVersion())
 			if e.IsInInitialList {
 				r.exists(e.Object)
 			} else {
@@ -134,6 +140,7 @@ func (r *Namespaces) handler() handler.EventHandler {
 			}
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ backoff.Queue) {
+			r.written.Observed(e.ObjectNew.GetName(), e.ObjectNew.GetResourceVersion())
 			switch {
 			case e.ObjectOld.GetUID() != e.ObjectNew.GetUID():
 				r.created(e.ObjectNew)
@@ -144,10 +151,12 @@ func (r *Namespaces) handler() handler.EventHandler {
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ backoff.Queue) {
-			r.Results.Forget(e.Object.GetName())
-			r.Reports.Forget(e.Object.GetName())
-			r.Fights.Forget(e.Object.GetName())
-			r.Objects.NamespaceEnded(e.Object.GetName())
+			r.written.Deleted(e.Object.GetName(), e.Object.GetUID())
+			if r.Results.Deleted(e.Object.GetName(), e.Object.GetUID()) {
+				r.Reports.Forget(e.Object.GetName())
+				r.Fights.Forget(e.Object.GetName())
+				r.Objects.NamespaceEnded(e.Object.GetName())
+			}
 		},
 	}
 }
@@ -234,7 +243,7 @@ func (r *Namespaces) read(ctx context.Context, name string) (*corev1.Namespace, 
 	if err != nil {
 		return nil, err
 	}
-	return r.Results.Latest(ns), nil
+	return r.written.Latest(name, ns), nil
 }
 
 // selectTemplates returns the templates that select a namespace, or nil if the namespace has to wait. Then it has been
@@ -340,7 +349,7 @@ func (r *Namespaces) apply(
 	metadata := applier.ApplyMetadata(ctx, plan)
 	if metadata != nil && metadata.Written != nil {
 		ns = withMetadata(ns, metadata.Written)
-		r.Results.Written(ns)
+		r.written.Written(ns.Name, ns)
 	}
 	r.Objects.Expect(plan)
 	result := applier.Apply(ctx, plan, func(ctx context.Context, existing string) (err error) {
@@ -379,5 +388,6 @@ func (r *Namespaces) writeExisting(
 		return ns, err
 	}
 	written.ManagedFields = nil
+	r.written.Written(written.Name, written)
 	return written, nil
 }

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -22,6 +21,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/constraint"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
@@ -41,7 +41,6 @@ func (r *Namespaces) report(
 			r.Templates.Index.OptedOut(plan.Namespace)),
 		report.Status == corev1.ConditionTrue)
 	r.Results.SetUnconfirmed(ns.Name, ns.UID, result.Unconfirmed())
-	r.Results.Written(ns)
 	done, err := r.done(ctx, plan, report)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -162,7 +161,7 @@ func (r *Namespaces) write(
 		return false, fmt.Errorf("report on namespace %s: %w", ns.Name, err)
 	}
 	written.ManagedFields = nil
-	r.Results.Written(written)
+	r.written.Written(written.Name, written)
 	return !report.hasSameFindings(before), nil
 }
 
@@ -187,9 +186,9 @@ func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(ns), now, client.UnsafeDisableDeepCopy); err != nil {
 		return ns // it is gone, which the report will find
 	}
-	now = r.Results.Latest(now)
-	order, err := resourceversion.CompareResourceVersion(now.ResourceVersion, ns.ResourceVersion)
-	if err != nil || order <= 0 || now.UID != ns.UID || !now.DeletionTimestamp.Equal(ns.DeletionTimestamp) ||
+	now = r.written.Latest(now.Name, now)
+	if !freshness.Newer(now.ResourceVersion, ns.ResourceVersion) || now.UID != ns.UID ||
+		!now.DeletionTimestamp.Equal(ns.DeletionTimestamp) ||
 		!maps.Equal(now.Labels, ns.Labels) ||
 		!maps.Equal(withoutAllocation(now.Annotations), withoutAllocation(ns.Annotations)) {
 		return ns

@@ -6,9 +6,7 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
@@ -88,8 +86,6 @@ type record struct {
 	isReconciled bool
 	// unconfirmed are the objects that the next plan applies again.
 	unconfirmed []populate.ObjectID
-	// written is the namespace after the operator's last write, until the cache has it.
-	written *corev1.Namespace
 }
 
 // NewResults returns empty results. They call changed for each template whose result changed in a namespace. isSettled
@@ -198,13 +194,14 @@ func (r *Results) Record(
 	return created
 }
 
-// Written records a namespace as the API server returned it after a write of the operator.
-func (r *Results) Written(ns *corev1.Namespace) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if known := r.namespaces[ns.Name]; known != nil && known.uid == ns.UID {
-		known.written = ns
+// Deleted forgets a deleted namespace. It reports false if a new one of the same name was reconciled already: the cache
+// has it a moment before the events of both arrive.
+func (r *Results) Deleted(namespace string, uid types.UID) bool {
+	if r.IsSuccessor(namespace, uid) {
+		return false
 	}
+	r.Forget(namespace)
+	return true
 }
 
 // SetUnconfirmed records which objects of a namespace may be stored otherwise than declared: the report on it may not be
@@ -225,23 +222,6 @@ func (r *Results) Unconfirmed(namespace string, uid types.UID) []populate.Object
 		return known.unconfirmed
 	}
 	return nil
-}
-
-// Latest returns the namespace of the cache, or the one after the operator's last write if the cache is behind, so that
-// nothing is written twice. The caller must not change it.
-func (r *Results) Latest(cached *corev1.Namespace) *corev1.Namespace {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	known := r.namespaces[cached.Name]
-	if known == nil || known.uid != cached.UID || known.written == nil {
-		return cached
-	}
-	if order, err := resourceversion.CompareResourceVersion(cached.ResourceVersion,
-		known.written.ResourceVersion); err == nil && order < 0 {
-		return known.written
-	}
-	known.written = nil
-	return cached
 }
 
 // Forget removes a deleted namespace, unless a new one of the same name was created since.

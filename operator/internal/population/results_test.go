@@ -7,9 +7,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -124,32 +121,15 @@ func TestResultsOfEarlierGenerationsAreIgnored(t *testing.T) {
 	require.Equal(t, 1, results.Summary("t", 1).Pending, "another template of this name was created")
 }
 
-func TestLatestReturnsTheLastWriteUntilTheCacheHasIt(t *testing.T) {
-	version := func(uid, resourceVersion string) *corev1.Namespace {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: "a", UID: types.UID(uid), ResourceVersion: resourceVersion,
-		}}
-	}
+// The cache has a new namespace before the events of it and of its predecessor arrive.
+func TestTheLateDeletionOfAPredecessorForgetsNothing(t *testing.T) {
 	results := NewResults(func(string, bool) {})
-	cached, written := version("1", "9"), version("1", "10")
-	results.Written(written)
-	require.Same(t, cached, results.Latest(cached), "it was not reconciled yet, or does not exist")
-
-	results.Record("a", "1", nil, true)
-	require.Same(t, cached, results.Latest(cached), "nothing was written")
-	results.Written(written)
-	require.Same(t, written, results.Latest(cached))
-	require.Same(t, written, results.Latest(cached), "each time")
-	other := version("2", "8")
-	require.Same(t, other, results.Latest(other), "it is another namespace")
-	results.Written(version("2", "11"))
-	require.Same(t, written, results.Latest(cached), "that was about another namespace")
-
-	caughtUp := version("1", "10")
-	require.Same(t, caughtUp, results.Latest(caughtUp))
-	require.Same(t, cached, results.Latest(cached), "the written namespace is forgotten")
-
-	results.Written(written)
-	results.Record("a", "2", nil, true)
-	require.Same(t, cached, results.Latest(cached), "another namespace has the name")
+	populated := map[string]TemplateResult{"t": {State: Populated}}
+	results.Record("a", "1", populated, true)
+	results.Record("a", "2", populated, true)
+	require.False(t, results.Deleted("a", "1"))
+	require.EqualValues(t, 1, results.Summary("t", 0).Counts.Populated)
+	require.True(t, results.Deleted("a", "2"))
+	require.Zero(t, results.Summary("t", 0).Counts.Populated)
+	require.True(t, results.Deleted("a", "2"), "it is unknown already")
 }

@@ -24,13 +24,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/engine/rollout"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
@@ -102,7 +102,7 @@ type Templates struct {
 	// rolled are the states of templates that were rolled out last.
 	rolled map[string]state
 	// written has the templates whose status was written.
-	written watch.Written[*v1alpha1.NamespaceTemplate]
+	written freshness.Store[string, *v1alpha1.NamespaceTemplate]
 	// failedBefore has, by template, the namespaces that failed before its newest revision reached them. It is guarded
 	// by failures.
 	failures     sync.Mutex
@@ -127,7 +127,7 @@ type listed struct {
 func (r *Templates) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("namespacetemplate").
 		For(&v1alpha1.NamespaceTemplate{},
-			builder.WithPredicates(predicate.Funcs{UpdateFunc: r.written.MoreThanStatus})).
+			builder.WithPredicates(watch.MoreThanOwnStatus(&r.written))).
 		WatchesMetadata(definitionOf(""), handler.EnqueueRequestsFromMapFunc(r.withKindsOf), builder.OnlyMetadata).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: templateWorkers,
@@ -216,7 +216,7 @@ func (r *Templates) read(ctx context.Context, name string) (*v1alpha1.NamespaceT
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, template, client.UnsafeDisableDeepCopy); err != nil {
 		return template, err
 	}
-	return r.written.Latest(r.shared(template)), nil
+	return r.written.Latest(name, r.shared(template)), nil
 }
 
 // shared returns the cache's own template in place of a copy of it, so that the index keeps no second one. Nothing
@@ -548,7 +548,6 @@ func (r *Templates) drop(name string) {
 	r.Sources.Set(name, nil)
 	r.Metrics.forget(name)
 	r.forgetFailedBefore(name)
-	r.written.Forget(name)
 	r.mu.Lock()
 	delete(r.rolled, name)
 	delete(r.unlisted, name)

@@ -167,7 +167,7 @@ func (r *Templates) writeStatus(
 		return nil, fmt.Errorf("write the status of template %s: %w", template.Name, err)
 	}
 	if err == nil {
-		r.written.Add(changed)
+		r.written.Written(changed.Name, changed)
 		_, err = r.read(ctx, template.Name) // forgets it if the cache has it already
 	}
 	return changed, client.IgnoreNotFound(err)

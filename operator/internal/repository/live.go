@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/freshness"
 )
 
 // fieldManager is the name under which the objects of trees are applied.
@@ -49,8 +49,8 @@ type Cluster struct {
 	mu sync.Mutex
 	// clients are the clients for the objects, by the ServiceAccount that they impersonate.
 	clients map[string]dynamic.Interface
-	// written are the objects that were written and that the cache may not have yet.
-	written map[inventory.ID]*unstructured.Unstructured
+	// written has the objects that were written.
+	written freshness.Store[inventory.ID, *unstructured.Unstructured]
 }
 
 // live returns all objects of the kinds that trees declare. They must not be changed.
@@ -64,44 +64,25 @@ func (c *Cluster) live(ctx context.Context) (map[inventory.ID]*unstructured.Unst
 		}
 		for i := range list.Items {
 			object := &list.Items[i]
-			all[inventory.ID{GroupKind: kind.GroupKind(), Name: object.GetName()}] = object
+			id := inventory.ID{GroupKind: kind.GroupKind(), Name: object.GetName()}
+			all[id] = c.written.Latest(id, object)
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for id, written := range c.written {
-		if cached := all[id]; cached == nil || isNewer(written, cached) {
-			all[id] = written
-		} else {
-			delete(c.written, id)
+	for id, written := range c.written.Unobserved() {
+		if all[id] == nil {
+			all[id] = written // the cache does not have it yet
 		}
 	}
 	return all, nil
 }
 
-// isNewer reports whether a is a later version than b, or cannot be compared with it.
-func isNewer(a, b *unstructured.Unstructured) bool {
-	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
-	return err != nil || order > 0
-}
-
-// Deleted tells the cluster that an object was deleted.
-func (c *Cluster) Deleted(id inventory.ID, uid types.UID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if written := c.written[id]; written != nil && written.GetUID() == uid {
-		delete(c.written, id)
-	}
+func (c *Cluster) observed(kind schema.GroupVersionKind, object client.Object) {
+	c.written.Observed(inventory.ID{GroupKind: kind.GroupKind(), Name: object.GetName()}, object.GetResourceVersion())
 }
 
 func (c *Cluster) wrote(object *unstructured.Unstructured) {
 	object.SetManagedFields(nil)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.written == nil {
-		c.written = map[inventory.ID]*unstructured.Unstructured{}
-	}
-	c.written[inventory.IDOf(object)] = object
+	c.written.Written(inventory.IDOf(object), object)
 }
 
 // createdBySync returns the UID of an object that nstpl-sync created for one of some trees, as its managedFields say,

@@ -79,15 +79,19 @@ func (r *Repositories) SetupWithManager(mgr ctrl.Manager) error {
 		WatchesRawSource(source.Channel(r.answered, &handler.EnqueueRequestForObject{}))
 	for kind := range resources {
 		b = b.Watches(newObject(kind), handler.Funcs{
-			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { r.changed(q, nil, e.Object) },
+			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+				r.Cluster.observed(kind, e.Object)
+				r.changed(q, nil, e.Object)
+			},
 			UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+				r.Cluster.observed(kind, e.ObjectNew)
 				if concernsTree(kind, e.ObjectOld, e.ObjectNew) {
 					r.changed(q, e.ObjectOld, e.ObjectNew)
 				}
 			},
 			DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
-				id := inventory.ID{GroupKind: kind.GroupKind(), Name: e.Object.GetName()}
-				r.Cluster.Deleted(id, e.Object.GetUID())
+				r.Cluster.written.Deleted(
+					inventory.ID{GroupKind: kind.GroupKind(), Name: e.Object.GetName()}, e.Object.GetUID())
 				r.changed(q, e.Object, nil)
 			},
 		})

@@ -9,10 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/selectors"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -122,14 +122,7 @@ func (r record) data() (map[string]string, error) {
 // stored reports whether an object was stored since the addition, by the addition's request or by a later one. If a
 // later request was, the API server has admission decide again about the earlier one.
 func (a addition) stored(object metav1.Object) bool {
-	if object == nil || string(object.GetUID()) != a.UID {
-		return false
-	}
-	if a.After == "" {
-		return true
-	}
-	order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), a.After)
-	return err == nil && order > 0
+	return object != nil && string(object.GetUID()) == a.UID && freshness.Newer(object.GetResourceVersion(), a.After)
 }
 
 // expired reports whether the request of the addition has ended.

@@ -1,11 +1,14 @@
-// Package watch contains what several controllers share to follow objects whose status they write: a predicate, and the
-// objects that they wrote.
+// Package watch contains what several controllers share to follow objects whose status they write.
 package watch
 
 import (
 	"maps"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"nstpl.dev/nstpl/operator/freshness"
 )
 
 // MoreThanStatus reports whether an update changed more than an object's status, which the controllers write
@@ -14,4 +17,19 @@ func MoreThanStatus(e event.UpdateEvent) bool {
 	return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
 		e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
 		!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
+}
+
+// MoreThanOwnStatus is the predicate with MoreThanStatus, for a controller that keeps what it writes in a store, by
+// name. It tells the store what the cache has.
+func MoreThanOwnStatus[T client.Object](written *freshness.Store[string, T]) predicate.Funcs {
+	return predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			written.Observed(e.ObjectNew.GetName(), e.ObjectNew.GetResourceVersion())
+			return MoreThanStatus(e)
+		},
+		DeleteFunc: func(e event.DeleteEvent) bool {
+			written.Deleted(e.Object.GetName(), e.Object.GetUID())
+			return true
+		},
+	}
 }

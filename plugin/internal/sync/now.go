@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -128,8 +128,7 @@ func requestPatch(repository *unstructured.Unstructured, request string) (map[st
 // isServed reports whether nstpl-sync has served the request in the annotation of requested, or one that replaced it.
 // An informer may first return the repository as it was before the request.
 func isServed(repository *v1alpha1.PolicyRepository, requested *unstructured.Unstructured) bool {
-	age, err := resourceversion.CompareResourceVersion(repository.ResourceVersion, requested.GetResourceVersion())
-	if err != nil || age < 0 {
+	if !freshness.AtLeast(repository.ResourceVersion, requested.GetResourceVersion()) {
 		return false
 	}
 	served := repository.Status.RequestedAt
