@@ -42,6 +42,7 @@ generate: ## Generate CRDs, their JSON schemas, deepcopy functions, admission po
 	go run ./plugin/reference >docs/commands.md
 	go run ./cmd/kubectl-nstpl schema >manifests/schemas/nstpl.json
 	$(SUITE) marks -update
+	go run ./test/house -update
 
 # Runs the tests of a run, such as quick: test/suite explains them. Tests run programs that go test does not track as
 # inputs, so only unit tests are cached.
@@ -71,6 +72,7 @@ language: ## Report phrases and names to avoid
 .PHONY: verify
 verify: ## Check that generated files, go.mod and go.sum are up to date, without changing them
 	$(SUITE) marks
+	go run ./test/house
 	go mod tidy -diff
 	cd test/helm && go mod tidy -diff
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && mkdir "$$tmp/admission" && \
