@@ -32,12 +32,12 @@ func TestTheLastWriteIsLatestUntilTheCacheHasIt(t *testing.T) {
 	require.Same(t, before, store.Latest("a", before), "it is forgotten once the cache has had it")
 }
 
-func TestWhatTheCacheHasSeenIsForgotten(t *testing.T) {
+func TestWritesThatTheCacheHasAreForgotten(t *testing.T) {
 	t.Parallel()
 	written := &object{"1", "10"}
 	for name, test := range map[string]struct {
-		seen func(*Store[string, *object])
-		kept bool
+		event func(*Store[string, *object])
+		kept  bool
 	}{
 		"the write":                      {func(s *Store[string, *object]) { s.Observed("a", "10") }, false},
 		"a later state":                  {func(s *Store[string, *object]) { s.Observed("a", "11") }, false},
@@ -54,7 +54,7 @@ func TestWhatTheCacheHasSeenIsForgotten(t *testing.T) {
 			t.Parallel()
 			var store Store[string, *object]
 			store.Written("a", written)
-			test.seen(&store)
+			test.event(&store)
 			want := map[string]*object{}
 			if test.kept {
 				want["a"] = written
@@ -137,8 +137,8 @@ func (c *cluster) delete(key string) {
 	c.events = append(c.events, event{key, strconv.Itoa(c.version), nil})
 }
 
-// take has the cache take in a state of an object.
-func (c *cluster) take(key, version string, state *object) {
+// receive has the cache accept a state of an object.
+func (c *cluster) receive(key, version string, state *object) {
 	old := c.cache[key]
 	if old != nil && (state == nil || old.uid != state.uid) {
 		c.store.Deleted(key, old.uid)
@@ -151,12 +151,12 @@ func (c *cluster) take(key, version string, state *object) {
 	c.store.Observed(key, version)
 }
 
-// deliver has the cache take in the next event, or the next object of a list.
+// deliver has the cache accept the next event, or the next object of a list.
 func (c *cluster) deliver() {
 	if len(c.listed) > 0 {
 		next := c.listed[0]
 		c.listed = c.listed[1:]
-		c.take(next.key, next.version, next.object)
+		c.receive(next.key, next.version, next.object)
 		return
 	}
 	if len(c.events) == 0 {
@@ -164,7 +164,7 @@ func (c *cluster) deliver() {
 	}
 	next := c.events[0]
 	c.events = c.events[1:]
-	c.take(next.key, next.version, next.object)
+	c.receive(next.key, next.version, next.object)
 	if c.isComplete {
 		c.store.UpTo(next.version)
 	}

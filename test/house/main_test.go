@@ -86,7 +86,7 @@ func TestPackagesImportOnlyWhatIsBelowThem(t *testing.T) {
 	require.Empty(t, violations(packages))
 }
 
-func TestViolationsAreFound(t *testing.T) {
+func TestViolationsAreReported(t *testing.T) {
 	t.Parallel()
 	importing := func(imports ...string) *goPackage {
 		p := &goPackage{imports: map[string]bool{}}
