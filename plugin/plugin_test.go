@@ -152,8 +152,9 @@ func TestExamplesAreValidCommandLines(t *testing.T) {
 			if !ok {
 				continue
 			}
-			commandLine, _, _ = strings.Cut(commandLine, " | ")
-			commandLine, _, _ = strings.Cut(commandLine, " && ")
+			for _, end := range []string{" | ", " && ", " >"} {
+				commandLine, _, _ = strings.Cut(commandLine, end)
+			}
 			example, args, err := plugin.NewCommand(streams).Find(strings.Fields(commandLine))
 			require.NoError(t, err, line)
 			require.NoError(t, example.ParseFlags(args), line)
