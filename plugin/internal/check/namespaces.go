@@ -15,6 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 // patience is the age from which a namespace that is being initialized or deleted is reported. Most are ready within a
@@ -72,14 +73,16 @@ func failedNamespaces(namespaces []*corev1.Namespace) Result {
 	var failed, retried []string
 	populated := 0
 	for _, ns := range namespaces {
-		switch condition := populate.PopulatedCondition(ns); {
-		case condition == nil || ns.DeletionTimestamp != nil:
-		case populate.HasFailed(condition):
+		switch survey.StateOf(ns) {
+		case survey.Failed:
 			failed = append(failed, ns.Name)
-		case condition.Status == corev1.ConditionFalse:
+		case survey.Retrying:
 			retried = append(retried, ns.Name)
-		default:
-			populated++
+		case survey.Held, survey.Drifted, survey.InOrder:
+			if populate.PopulatedCondition(ns) != nil {
+				populated++
+			}
+		case survey.NotReported, survey.OptedOut, survey.Excluded:
 		}
 	}
 	switch {
@@ -103,9 +106,8 @@ func driftedNamespaces(namespaces []*corev1.Namespace) Result {
 	r := Result{Check: "drifted-namespaces", Status: OK, Message: "no namespace has uncorrected drift"}
 	var drifted []string
 	for _, ns := range namespaces {
-		isDrift := func(reported populate.Reported) bool { return reported.Reason == populate.FindingDrifted }
-		if ns.DeletionTimestamp == nil && match.UnpopulatedReason(ns) == "" &&
-			slices.ContainsFunc(populate.ReportedFindings(populate.PopulatedCondition(ns)), isDrift) {
+		if match.UnpopulatedReason(ns) == "" &&
+			slices.ContainsFunc(populate.ReportedFindings(populate.PopulatedCondition(ns)), survey.IsDrift) {
 			drifted = append(drifted, ns.Name)
 		}
 	}

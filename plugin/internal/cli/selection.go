@@ -66,6 +66,32 @@ func (x *Selection) Read(
 	return namespaces, nil, err
 }
 
+// SelectExplicit selects the namespace of the flag --namespace, unless the command line selects others.
+func (x *Selection) SelectExplicit(s Session) error {
+	name, isExplicit, err := s.Namespace()
+	if isExplicit && x.IsEmpty() {
+		x.Names = []string{name}
+	}
+	return err
+}
+
+// ReadOrCurrent reads the selected namespaces, as Read does. If none is selected and the user may not list namespaces,
+// it selects and reads the one of the flag --namespace or of the kubeconfig.
+func (x *Selection) ReadOrCurrent(
+	ctx context.Context, s Session, c *cluster.Cluster,
+) (namespaces []*corev1.Namespace, forbidden []error, err error) {
+	namespaces, forbidden, err = x.Read(ctx, c)
+	if !apierrors.IsForbidden(err) || !x.IsEmpty() {
+		return namespaces, forbidden, err
+	}
+	name, _, err := s.Namespace()
+	if err != nil {
+		return nil, nil, err
+	}
+	x.Names = []string{name}
+	return x.Read(ctx, c)
+}
+
 // Watched returns what to watch so as to see the selected namespaces: each namespace by its name, or all whose labels
 // match.
 func (x *Selection) Watched() []metav1.ListOptions {

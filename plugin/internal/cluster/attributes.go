@@ -35,12 +35,15 @@ func (c *Cluster) ClusterAttributeRules(ctx context.Context) ([]v1alpha1.Cluster
 	return read[v1alpha1.ClusterProtectedAttribute](ctx, c, v1alpha1.ClusterProtectedAttributes, "")
 }
 
-// read lists the objects of a resource in a namespace, or in all namespaces if namespace is empty.
+// own lists the objects of one of nstpl's kinds in a namespace, or in all namespaces if namespace is empty.
+func own[T any](ctx context.Context, c *Cluster, resource schema.GroupVersionResource, namespace string) ([]*T, error) {
+	objects, err := List[T](ctx, c, resource, namespace, metav1.ListOptions{})
+	return objects, c.installed(ctx, err)
+}
+
+// read lists objects as own does, and returns their values.
 func read[T any](ctx context.Context, c *Cluster, resource schema.GroupVersionResource, namespace string) ([]T, error) {
-	objects, err := list(ctx, c, resource, namespace, metav1.ListOptions{}, withoutManagedFields[T])
-	if resource.Group == v1alpha1.GroupVersion.Group {
-		err = c.installed(ctx, err)
-	}
+	objects, err := own[T](ctx, c, resource, namespace)
 	items := make([]T, len(objects))
 	for i := range objects {
 		items[i] = *objects[i]

@@ -32,14 +32,13 @@ func (c *Cluster) CallerAndTime(ctx context.Context) (attributes.Requester, time
 
 // MayUse reports whether the caller has the verb use on a NamespaceTemplate.
 func (c *Cluster) MayUse(ctx context.Context, template string) (bool, error) {
-	review, err := c.Authorization.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version,
-			Resource: v1alpha1.NamespaceTemplates.Resource, Name: template, Verb: v1alpha1.VerbUse,
-		}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return false, err
+	return c.Allowed(ctx, useOf(v1alpha1.NamespaceTemplates.Resource, template, ""))
+}
+
+// useOf returns the attributes of the verb use on an object of nstpl, for a namespace unless that is empty.
+func useOf(resource, name, namespace string) authorizationv1.ResourceAttributes {
+	return authorizationv1.ResourceAttributes{
+		Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: resource, Name: name,
+		Namespace: namespace, Verb: v1alpha1.VerbUse,
 	}
-	return review.Status.Allowed, nil
 }

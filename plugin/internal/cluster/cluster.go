@@ -9,6 +9,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -67,51 +69,40 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	http, err := rest.HTTPClientFor(config)
+	shared, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
 	}
-	core, err := corev1client.NewForConfigAndClient(config, http)
-	if err != nil {
-		return nil, err
+	via := &connection{config: config, http: shared}
+	core := clientOf(via, corev1client.NewForConfigAndClient)
+	c := &Cluster{
+		ResourceQuotas: core, Leases: clientOf(via, coordinationv1client.NewForConfigAndClient),
+		Apps:           clientOf(via, appsv1client.NewForConfigAndClient),
+		Authentication: clientOf(via, authenticationv1client.NewForConfigAndClient),
+		Authorization:  clientOf(via, authorizationv1client.NewForConfigAndClient),
+		RBAC:           clientOf(via, rbacv1client.NewForConfigAndClient),
+		Dynamic:        clientOf(via, dynamic.NewForConfigAndClient),
+		Metadata:       clientOf(via, metadata.NewForConfigAndClient), Mapper: mapper, Discovery: kinds, rest: clientOf(via, newRESTClient),
 	}
-	coordination, err := coordinationv1client.NewForConfigAndClient(config, http)
-	if err != nil {
-		return nil, err
+	if via.err != nil {
+		return nil, via.err
 	}
-	apps, err := appsv1client.NewForConfigAndClient(config, http)
-	if err != nil {
-		return nil, err
-	}
-	authentication, err := authenticationv1client.NewForConfigAndClient(config, http)
-	if err != nil {
-		return nil, err
-	}
-	authorization, err := authorizationv1client.NewForConfigAndClient(config, http)
-	if err != nil {
-		return nil, err
-	}
-	rbac, err := rbacv1client.NewForConfigAndClient(config, http)
-	if err != nil {
-		return nil, err
-	}
-	objects, err := dynamic.NewForConfigAndClient(config, http)
-	if err != nil {
-		return nil, err
-	}
-	metadatas, err := metadata.NewForConfigAndClient(config, http)
-	if err != nil {
-		return nil, err
-	}
-	paths, err := newRESTClient(config, http)
-	if err != nil {
-		return nil, err
-	}
-	return &Cluster{
-		Namespaces: core.Namespaces(), ResourceQuotas: core, Leases: coordination, Apps: apps,
-		Authentication: authentication, Authorization: authorization, RBAC: rbac,
-		Dynamic: objects, Metadata: metadatas, Mapper: mapper, Discovery: kinds, rest: paths,
-	}, nil
+	c.Namespaces = core.Namespaces()
+	return c, nil
+}
+
+// connection is what clients share. Its error is the first of their creation.
+type connection struct {
+	config *rest.Config
+	http   *http.Client
+	err    error
+}
+
+// clientOf returns a client for some APIs.
+func clientOf[T any](via *connection, create func(*rest.Config, *http.Client) (T, error)) T {
+	client, err := create(via.config, via.http)
+	via.err = cmp.Or(via.err, err)
+	return client
 }
 
 // NotInstalledError is the error for a cluster that has no CustomResourceDefinitions of nstpl.
@@ -150,13 +141,13 @@ func (c *Cluster) installed(ctx context.Context, err error) error {
 	return err
 }
 
-// DecodeTemplate returns a NamespaceTemplate that was read as an unstructured object.
-func DecodeTemplate(object *unstructured.Unstructured) (*v1alpha1.NamespaceTemplate, error) {
-	template := &v1alpha1.NamespaceTemplate{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, template); err != nil {
-		return nil, fmt.Errorf("decode template %s: %w", object.GetName(), err)
+// Decode returns an object of one of nstpl's kinds that was read as an unstructured object.
+func Decode[T any](object *unstructured.Unstructured) (*T, error) {
+	decoded := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, decoded); err != nil {
+		return nil, fmt.Errorf("decode %s %s: %w", strings.ToLower(object.GetKind()), object.GetName(), err)
 	}
-	return template, nil
+	return decoded, nil
 }
 
 // Objects returns a client for the objects of a kind in a namespace. The version of the kind may be empty.

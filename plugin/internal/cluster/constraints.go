@@ -14,12 +14,7 @@ import (
 
 // Constraints returns all SecurityContextConstraints. The error may be a NotInstalledError.
 func (c *Cluster) Constraints(ctx context.Context) ([]*v1alpha1.SecurityContextConstraints, error) {
-	items, err := read[v1alpha1.SecurityContextConstraints](ctx, c, v1alpha1.SecurityContextConstraintses, "")
-	constraints := make([]*v1alpha1.SecurityContextConstraints, len(items))
-	for i := range items {
-		constraints[i] = &items[i]
-	}
-	return constraints, err
+	return own[v1alpha1.SecurityContextConstraints](ctx, c, v1alpha1.SecurityContextConstraintses, "")
 }
 
 // Namespace returns a namespace.
@@ -29,23 +24,15 @@ func (c *Cluster) Namespace(ctx context.Context, name string) (*corev1.Namespace
 
 // MayUseConstraint reports whether the caller has the verb use on SecurityContextConstraints in a namespace.
 func (c *Cluster) MayUseConstraint(ctx context.Context, constraint, namespace string) (bool, error) {
-	review, err := c.Authorization.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: useOf(constraint, namespace)},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return false, err
-	}
-	return review.Status.Allowed, nil
+	return c.Allowed(ctx, useOf(v1alpha1.SecurityContextConstraintses.Resource, constraint, namespace))
 }
 
 // MayCreatePods reports whether the caller may create pods in a namespace. It is true if that is unknown.
 func (c *Cluster) MayCreatePods(ctx context.Context, namespace string) bool {
-	review, err := c.Authorization.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Version: corev1.SchemeGroupVersion.Version, Resource: "pods", Namespace: namespace, Verb: "create",
-		}},
-	}, metav1.CreateOptions{})
-	return err != nil || review.Status.Allowed
+	allowed, err := c.Allowed(ctx, authorizationv1.ResourceAttributes{
+		Version: corev1.SchemeGroupVersion.Version, Resource: "pods", Namespace: namespace, Verb: "create",
+	})
+	return err != nil || allowed
 }
 
 // LacksServiceAccount reports whether a service account does not exist. It is false if the user may not ask.
@@ -71,21 +58,12 @@ func (c *Cluster) ServiceAccountAnnotations(
 func (c *Cluster) UserMayUseConstraint(
 	ctx context.Context, constraint, namespace string, who attributes.Requester,
 ) (bool, error) {
+	use := useOf(v1alpha1.SecurityContextConstraintses.Resource, constraint, namespace)
 	review, err := c.Authorization.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
-		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: who.Name, Groups: who.Groups, ResourceAttributes: useOf(constraint, namespace),
-		},
+		Spec: authorizationv1.SubjectAccessReviewSpec{User: who.Name, Groups: who.Groups, ResourceAttributes: &use},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return false, err
 	}
 	return review.Status.Allowed, nil
-}
-
-func useOf(constraint, namespace string) *authorizationv1.ResourceAttributes {
-	return &authorizationv1.ResourceAttributes{
-		Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version,
-		Resource: v1alpha1.SecurityContextConstraintses.Resource, Name: constraint, Namespace: namespace,
-		Verb: v1alpha1.VerbUse,
-	}
 }

@@ -8,8 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -76,15 +74,6 @@ func WatchedExemptions(names []string) []string {
 		return []string{metav1.NamespaceAll}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(names)))
-}
-
-// DecodeExemption returns a TemplateExemption that was read as an unstructured object.
-func DecodeExemption(object *unstructured.Unstructured) (*v1alpha1.TemplateExemption, error) {
-	exemption := &v1alpha1.TemplateExemption{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, exemption); err != nil {
-		return nil, fmt.Errorf("decode templateexemption %s/%s: %w", object.GetNamespace(), object.GetName(), err)
-	}
-	return exemption, nil
 }
 
 // addExemptions adds the exemptions of namespaces that are in force to an index.

@@ -30,18 +30,6 @@ func (c *Cluster) NamespaceInformer(only metav1.ListOptions) cache.SharedIndexIn
 	}, &corev1.Namespace{}, 0, nil)
 }
 
-// TemplateInformer returns an informer for the NamespaceTemplates that the field and label selectors of only select.
-// Its objects are unstructured.
-func (c *Cluster) TemplateInformer(only metav1.ListOptions) cache.SharedIndexInformer {
-	return c.informer(v1alpha1.NamespaceTemplates, only)
-}
-
-// PolicyRepositoryInformer returns an informer for the PolicyRepositories that the field and label selectors of only
-// select. Its objects are unstructured.
-func (c *Cluster) PolicyRepositoryInformer(only metav1.ListOptions) cache.SharedIndexInformer {
-	return c.informer(v1alpha1.PolicyRepositories, only)
-}
-
 // ExemptionInformer returns an informer for the TemplateExemptions of a namespace, or of all namespaces if it is empty.
 // Its objects are unstructured, and indexed by cache.NamespaceIndex.
 func (c *Cluster) ExemptionInformer(namespace string) cache.SharedIndexInformer {
@@ -49,9 +37,9 @@ func (c *Cluster) ExemptionInformer(namespace string) cache.SharedIndexInformer 
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 }
 
-func (c *Cluster) informer(
-	resource schema.GroupVersionResource, only metav1.ListOptions,
-) cache.SharedIndexInformer {
+// Informer returns an informer for the objects of a cluster-scoped resource that the field and label selectors of only
+// select. Its objects are unstructured.
+func (c *Cluster) Informer(resource schema.GroupVersionResource, only metav1.ListOptions) cache.SharedIndexInformer {
 	return informerOf(c.Dynamic.Resource(resource), only, nil)
 }
 

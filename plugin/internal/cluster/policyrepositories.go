@@ -2,10 +2,8 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -26,14 +24,5 @@ func (c *Cluster) PolicyRepository(ctx context.Context, name string) (*v1alpha1.
 	if err != nil {
 		return nil, err
 	}
-	return DecodePolicyRepository(object)
-}
-
-// DecodePolicyRepository returns a PolicyRepository that was read as an unstructured object.
-func DecodePolicyRepository(object *unstructured.Unstructured) (*v1alpha1.PolicyRepository, error) {
-	repository := &v1alpha1.PolicyRepository{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, repository); err != nil {
-		return nil, fmt.Errorf("decode policyrepository %s: %w", object.GetName(), err)
-	}
-	return repository, nil
+	return Decode[v1alpha1.PolicyRepository](object)
 }

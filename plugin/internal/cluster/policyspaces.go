@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/schema"
@@ -15,12 +14,7 @@ import (
 
 // PolicySpaces returns all PolicySpaces. The error may be a NotInstalledError.
 func (c *Cluster) PolicySpaces(ctx context.Context) ([]*v1alpha1.PolicySpace, error) {
-	items, err := read[v1alpha1.PolicySpace](ctx, c, v1alpha1.PolicySpaces, "")
-	spaces := make([]*v1alpha1.PolicySpace, len(items))
-	for i := range items {
-		spaces[i] = &items[i]
-	}
-	return spaces, err
+	return own[v1alpha1.PolicySpace](ctx, c, v1alpha1.PolicySpaces, "")
 }
 
 // PolicySpace returns a PolicySpace, or a NotInstalledError.
@@ -29,11 +23,7 @@ func (c *Cluster) PolicySpace(ctx context.Context, name string) (*v1alpha1.Polic
 	if err != nil {
 		return nil, err
 	}
-	space := &v1alpha1.PolicySpace{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, space); err != nil {
-		return nil, fmt.Errorf("decode policyspace %s: %w", name, err)
-	}
-	return space, nil
+	return Decode[v1alpha1.PolicySpace](object)
 }
 
 // CheckPolicySpace returns an error if a PolicySpace does not exist. It returns nil if the caller may not read it: then

@@ -20,18 +20,18 @@ type Workload struct {
 
 // Workloads returns the workloads of all namespaces.
 func (c *Cluster) Workloads(ctx context.Context) ([]Workload, error) {
-	daemonSets, err := read[appsv1.DaemonSet](ctx, c, appsv1.SchemeGroupVersion.WithResource("daemonsets"),
-		metav1.NamespaceAll)
+	daemonSets, err := List[appsv1.DaemonSet](ctx, c, appsv1.SchemeGroupVersion.WithResource("daemonsets"),
+		metav1.NamespaceAll, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	deployments, err := read[appsv1.Deployment](ctx, c, appsv1.SchemeGroupVersion.WithResource("deployments"),
-		metav1.NamespaceAll)
+	deployments, err := List[appsv1.Deployment](ctx, c, appsv1.SchemeGroupVersion.WithResource("deployments"),
+		metav1.NamespaceAll, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	statefulSets, err := read[appsv1.StatefulSet](ctx, c, appsv1.SchemeGroupVersion.WithResource("statefulsets"),
-		metav1.NamespaceAll)
+	statefulSets, err := List[appsv1.StatefulSet](ctx, c, appsv1.SchemeGroupVersion.WithResource("statefulsets"),
+		metav1.NamespaceAll, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}

@@ -345,7 +345,6 @@ func (d *diff) noteRollouts(index *match.Index, namespaces []*corev1.Namespace) 
 // noteExemptions prints which namespaces are exempt from whole templates. If they are many, it prints how many. Exempt
 // objects are among those that are left alone.
 func (d *diff) noteExemptions(index *match.Index, namespaces []*corev1.Namespace) {
-	const most = 10
 	var notes []string
 	for _, ns := range namespaces {
 		for _, exemption := range index.Exemptions(ns.Name) {
@@ -355,11 +354,9 @@ func (d *diff) noteExemptions(index *match.Index, namespaces []*corev1.Namespace
 			}
 		}
 	}
-	for _, note := range notes[:min(len(notes), most)] {
+	const more = "%d more exemptions: 'kubectl get templateexemptions -A' lists them"
+	for _, note := range output.FirstNotes(notes, 10, more) {
 		d.Note("%s", note)
-	}
-	if more := len(notes) - most; more > 0 {
-		d.Note("%d more exemptions: 'kubectl get templateexemptions -A' lists them", more)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/engine/initialize"
-	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 // state says how urgently a namespace needs a person.
@@ -45,23 +45,19 @@ func (s *namespaceStatus) needsAttention() bool { return s.State != settled }
 func (s *namespaceStatus) setReported(ns *corev1.Namespace, condition *corev1.NamespaceCondition) {
 	s.Populated, s.Reason, s.Message = string(condition.Status), condition.Reason, condition.Message
 	s.Since, s.State = &condition.LastTransitionTime.Time, settled
-	isHeld := initialize.Initializing(ns)
-	switch {
-	case populate.HasFailed(condition):
+	switch survey.StateOf(ns) {
+	case survey.Failed:
 		s.State = failing
-	case condition.Status != corev1.ConditionTrue:
+	case survey.Retrying:
 		s.State = pending
-	case isHeld:
+	case survey.Held:
 		s.State, s.Reason, s.Since = held, "Waiting", &ns.CreationTimestamp.Time
 		s.Message = waitsFor(ns) + "; " + condition.Message
-	case slices.ContainsFunc(populate.ReportedFindings(condition), isDrift):
+	case survey.Drifted:
 		// The condition has the time at which the namespace was populated, and not that of the drift.
 		s.State, s.Reason, s.Since = drifted, "Drifted", nil
+	case survey.NotReported, survey.OptedOut, survey.InOrder, survey.Excluded:
 	}
-}
-
-func isDrift(finding populate.Reported) bool {
-	return finding.Reason == populate.FindingDrifted || finding.Reason == populate.FindingAltered
 }
 
 // waitsFor says which initializers a held namespace waits for.
@@ -69,25 +65,16 @@ func waitsFor(ns *corev1.Namespace) string {
 	return "held: writes wait for " + cmp.Or(strings.Join(initialize.Pending(ns), ", "), "the operator")
 }
 
-// mostCauses is the most namespaces of which the cause is printed under the table.
-const mostCauses = 20
-
-// noteCauses prints why namespaces need attention, each once. The wide table has the messages already.
+// noteCauses prints why namespaces need attention. The wide table has the messages already.
 func (o *status) noteCauses(statuses []namespaceStatus) {
 	if o.output.Format != "" {
 		return
 	}
-	count := 0
+	var causes []string
 	for i := range statuses {
-		s := &statuses[i]
-		if !s.needsAttention() || s.Message == "" {
-			continue
-		}
-		if count++; count <= mostCauses {
-			o.noteOnce(fmt.Sprintf("namespace/%s: %s", s.Namespace, s.Message))
+		if s := &statuses[i]; s.needsAttention() && s.Message != "" {
+			causes = append(causes, fmt.Sprintf("namespace/%s: %s", s.Namespace, s.Message))
 		}
 	}
-	if count > mostCauses {
-		o.noteOnce(fmt.Sprintf("%d more namespaces need attention: -o wide shows why", count-mostCauses))
-	}
+	o.noteFirst(causes, "%d more namespaces need attention: -o wide shows why")
 }

@@ -22,6 +22,8 @@ func TestStateOfANamespace(t *testing.T) {
 			Type: v1alpha1.NamespacePopulated, Status: status, Reason: reason, Message: message, LastTransitionTime: changed,
 		}}
 	}
+	const undeclared = "no template declares it, and template base is authoritative for its kind; " +
+		"authoritativePolicy is Report"
 	populated := condition(corev1.ConditionTrue, populate.ConditionPopulated, "")
 	for name, test := range map[string]struct {
 		pending    string
@@ -56,6 +58,10 @@ func TestStateOfANamespace(t *testing.T) {
 		"drifted: the condition does not say since when": {
 			conditions: condition(corev1.ConditionTrue, "Populated", "quota/x: drifted: spec.hard.pods changed by editor"),
 			state:      drifted, reason: "Drifted", message: "quota/x: drifted: spec.hard.pods changed by editor",
+		},
+		"an object that another client added": {
+			conditions: condition(corev1.ConditionTrue, "Populated", "role.rbac.authorization.k8s.io/c: "+undeclared),
+			state:      drifted, reason: "Drifted", message: "role.rbac.authorization.k8s.io/c: " + undeclared,
 		},
 		"another warning": {
 			conditions: condition(corev1.ConditionTrue, "Populated", "quota/x: declared by templates a, b"), state: settled,

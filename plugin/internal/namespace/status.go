@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -150,7 +149,7 @@ const (
 )
 
 func (o *status) run(ctx context.Context) error {
-	if err := o.setScope(); err != nil {
+	if err := o.namespaces.SelectExplicit(o.Session); err != nil {
 		return err
 	}
 	c, err := o.Connect()
@@ -180,18 +179,6 @@ func (o *status) run(ctx context.Context) error {
 	return nil
 }
 
-// setScope selects the namespace of the flag --namespace, unless the command line selects others.
-func (o *status) setScope() error {
-	if !o.namespaces.IsEmpty() {
-		return nil
-	}
-	name, explicit, err := o.Namespace()
-	if err == nil && explicit {
-		o.namespaces.Names = []string{name}
-	}
-	return err
-}
-
 // read returns the selected namespaces and the templates. With an error, the board is nil or has the namespaces that
 // could be read.
 func (o *status) read(ctx context.Context, c *cluster.Cluster) (shown *board, forbidden []error, err error) {
@@ -200,13 +187,14 @@ func (o *status) read(ctx context.Context, c *cluster.Cluster) (shown *board, fo
 	var unlisted error
 	var listing sync.WaitGroup
 	listing.Go(func() { templates, unlisted = c.Templates(ctx) })
-	namespaces, forbidden, err := o.namespaces.Read(ctx, c)
+	isEmpty := o.namespaces.IsEmpty()
+	namespaces, forbidden, err := o.namespaces.ReadOrCurrent(ctx, o.Session, c)
 	listing.Wait()
 	if unlisted != nil && !apierrors.IsForbidden(unlisted) {
 		return nil, nil, unlisted
 	}
-	if apierrors.IsForbidden(err) && o.namespaces.IsEmpty() {
-		namespaces, forbidden, err = o.readCurrent(ctx, c)
+	if isEmpty && o.namespaces.HasNames() {
+		o.Note("you may not list namespaces, so only the current one is shown: name others, or select one with -n")
 	}
 	if err != nil && len(namespaces) == 0 {
 		return nil, nil, err
@@ -223,20 +211,6 @@ func (o *status) read(ctx context.Context, c *cluster.Cluster) (shown *board, fo
 		o.noteUnread(err)
 	}
 	return newBoard(index, namespaces, !o.namespaces.IsEmpty()), forbidden, err
-}
-
-// readCurrent returns the namespace of the flag --namespace or of the kubeconfig, for a user who may not list
-// namespaces.
-func (o *status) readCurrent(
-	ctx context.Context, c *cluster.Cluster,
-) (namespaces []*corev1.Namespace, forbidden []error, err error) {
-	name, _, err := o.Namespace()
-	if err != nil {
-		return nil, nil, err
-	}
-	o.Note("you may not list namespaces, so only the current one is shown: name others, or select one with -n")
-	o.namespaces.Names = []string{name}
-	return o.namespaces.Read(ctx, c)
 }
 
 // noteUnread prints an UnreadRevisionsError or an UnreadExemptionsError once.
@@ -331,48 +305,33 @@ func (o *status) write(statuses []namespaceStatus, now time.Time) error {
 		Table: func(statuses []namespaceStatus) output.Table { return statusTable(statuses, now) },
 	})
 	o.noteCauses(statuses)
-	o.noteExemptions(statuses)
-	o.noteExpired(statuses)
+	o.noteMore(statuses)
 	return err
 }
 
-// mostExemptions is the most exemptions that are printed one by one.
-const mostExemptions = 20
+// mostNotes is the most causes, exemptions and times of expiry that are printed one by one.
+const mostNotes = 20
 
-// mostExpired is the most namespaces of which it is printed that they expire soon or have expired.
-const mostExpired = 20
-
-// noteExpired prints which namespaces expire soon or have expired, each once.
-func (o *status) noteExpired(statuses []namespaceStatus) {
-	count := 0
-	for _, shown := range statuses {
-		if shown.expired == "" {
-			continue
-		}
-		if count++; count <= mostExpired {
-			o.noteOnce("namespace/" + shown.Namespace + " " + shown.expired)
-		}
-	}
-	if count > mostExpired {
-		o.noteOnce(fmt.Sprintf("%d more namespaces expire soon or have expired: -o wide shows when",
-			count-mostExpired))
+// noteFirst prints the first of some notes, each once, and the number of the others.
+func (o *status) noteFirst(notes []string, others string) {
+	for _, note := range output.FirstNotes(notes, mostNotes, others) {
+		o.noteOnce(note)
 	}
 }
 
-// noteExemptions prints the exemptions of namespaces, each once.
-func (o *status) noteExemptions(statuses []namespaceStatus) {
-	count := 0
+// noteMore prints the exemptions of namespaces, and which namespaces expire soon or have expired.
+func (o *status) noteMore(statuses []namespaceStatus) {
+	var exempt, expired []string
 	for _, shown := range statuses {
 		for _, exemption := range shown.Exemptions {
-			if count++; count <= mostExemptions {
-				o.noteOnce("namespace/" + shown.Namespace + " " + exemption.String())
-			}
+			exempt = append(exempt, "namespace/"+shown.Namespace+" "+exemption.String())
+		}
+		if shown.expired != "" {
+			expired = append(expired, "namespace/"+shown.Namespace+" "+shown.expired)
 		}
 	}
-	if count > mostExemptions {
-		o.noteOnce(fmt.Sprintf("%d more exemptions: 'kubectl get templateexemptions -A' lists them",
-			count-mostExemptions))
-	}
+	o.noteFirst(exempt, "%d more exemptions: 'kubectl get templateexemptions -A' lists them")
+	o.noteFirst(expired, "%d more namespaces expire soon or have expired: -o wide shows when")
 }
 
 // String describes an exemption after the name of its namespace.

@@ -64,7 +64,7 @@ func (o *status) updates(ctx context.Context, c *cluster.Cluster, withTemplates 
 	}
 	fail := func(err error) { send(func(*board) error { return err }) }
 	if withTemplates {
-		cluster.Follow(ctx, c.TemplateInformer(metav1.ListOptions{}), func(item any) {
+		cluster.Follow(ctx, c.Informer(v1alpha1.NamespaceTemplates, metav1.ListOptions{}), func(item any) {
 			send(o.setTemplate(ctx, c, item))
 		}, func(item any) {
 			send(func(b *board) error {
@@ -144,7 +144,7 @@ func (o *status) setExemptions(informer cache.SharedIndexInformer, namespace str
 			if !ok {
 				continue
 			}
-			exemption, err := cluster.DecodeExemption(object)
+			exemption, err := cluster.Decode[v1alpha1.TemplateExemption](object)
 			if err != nil {
 				return err
 			}
@@ -161,7 +161,7 @@ func (o *status) setTemplate(ctx context.Context, c *cluster.Cluster, item any) 
 	if !ok {
 		return func(*board) error { return nil }
 	}
-	template, err := cluster.DecodeTemplate(object)
+	template, err := cluster.Decode[v1alpha1.NamespaceTemplate](object)
 	if err != nil {
 		return func(*board) error { return err }
 	}

@@ -3,6 +3,7 @@ package output
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -20,6 +21,14 @@ func Sentences(w io.Writer, escaped string) {
 	for line := range strings.Lines(escaped) {
 		writeSentence(w, strings.TrimSuffix(line, "\n"), width(w), allowsColor(w))
 	}
+}
+
+// FirstNotes returns the first notes and, if there are more than most, one with the number of the others in place of %d.
+func FirstNotes(notes []string, most int, others string) []string {
+	if len(notes) <= most {
+		return notes
+	}
+	return append(slices.Clone(notes[:most]), fmt.Sprintf(others, len(notes)-most))
 }
 
 func writeSentence(w io.Writer, escaped string, width int, hasColor bool) {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 // findingsOf returns the findings in the Populated condition of a namespace.
@@ -33,8 +34,7 @@ func severityOf(reported populate.Reported) Severity {
 	switch {
 	case reported.Severity == populate.Error:
 		return Failure
-	case slices.Contains([]string{populate.FindingDrifted, populate.FindingUndeclared, populate.FindingAltered},
-		reported.Reason):
+	case survey.IsDrift(reported):
 		return Drift
 	}
 	return Warning

@@ -20,7 +20,6 @@ func merge(reports []Report) Report {
 		for _, note := range r.Notes {
 			all.Notes = append(all.Notes, r.Cluster+": "+note)
 		}
-		all.Summary.addAll(r.Summary)
 		in := inCluster{r.Cluster}
 		all.Findings = appendIn(all.Findings, r.Findings, func(f *Finding) { f.inCluster = in })
 		all.Namespaces = appendIn(all.Namespaces, r.Namespaces, func(ns *Namespace) { ns.inCluster = in })
@@ -34,6 +33,9 @@ func merge(reports []Report) Report {
 	}
 	all.Cluster, all.User = strings.Join(clusters, ", "), distinct(users)
 	all.Versions.Operator, all.Versions.Kubernetes = distinct(operators), distinct(kubernetes)
+	for _, ns := range all.Namespaces {
+		all.Summary.add(ns.State)
+	}
 	slices.SortStableFunc(all.Findings, bySeverity)
 	slices.SortStableFunc(all.Namespaces, byUrgency)
 	return all
@@ -57,15 +59,4 @@ func distinct(values []string) string {
 		}
 	}
 	return strings.Join(found, ", ")
-}
-
-// addAll adds the counts of another cluster.
-func (s *Summary) addAll(other Summary) {
-	s.Namespaces += other.Namespaces
-	s.Populated += other.Populated
-	s.Failed += other.Failed
-	s.Drifted += other.Drifted
-	s.Pending += other.Pending
-	s.OptedOut += other.OptedOut
-	s.Unselected += other.Unselected
 }

@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 // Kind is the kind of a Report in JSON.
@@ -63,24 +64,23 @@ type Summary struct {
 }
 
 // State is the state of a namespace, or of a template in a namespace.
-type State string
+type State = survey.State
 
-// The states, from the worst to the best. Those of namespaces come from the Populated condition.
+// The states, from the worst to the best.
 const (
-	Failed   State = "Failed"
-	Drifted  State = "Drifted"
-	Retrying State = "Retrying"
-	// Held is for a namespace that still waits for initializers.
-	Held State = "Held"
+	Failed   = survey.Failed
+	Drifted  = survey.Drifted
+	Retrying = survey.Retrying
+	Held     = survey.Held
 	// NotReported is for a namespace that templates select and that has no condition yet.
-	NotReported State = "NotReported"
-	OptedOut    State = "OptedOut"
+	NotReported = survey.NotReported
+	OptedOut    = survey.OptedOut
 	// NotReached is for a template whose rollout has not reached the namespace.
 	NotReached State = "NotReached"
-	Populated  State = "Populated"
-	// NoTemplate and Excluded are for namespaces that no template selects, or that are never populated.
+	Populated        = survey.InOrder
+	// NoTemplate is for a namespace that no template selects.
 	NoTemplate State = "NoTemplate"
-	Excluded   State = "Excluded"
+	Excluded         = survey.Excluded
 )
 
 // states are all states of namespaces in the order of the report.

@@ -24,21 +24,20 @@ func namespace(index *match.Index, cache *render.Cache, ns *corev1.Namespace) (N
 		row.Templates = cells(index, ns)
 	}
 	condition, skipped := populate.PopulatedCondition(ns), match.UnpopulatedReason(ns)
+	row.State = survey.StateOf(ns)
 	if initialize.Initializing(ns) {
 		row.PendingInitializers = initializers(ns)
 	}
 	switch {
-	case match.OptedOut(ns):
-		row.State, row.Reason, row.Message = OptedOut, "OptedOut", skipped
 	case skipped != "":
-		row.State, row.Reason, row.Message = Excluded, "Excluded", skipped
+		row.Reason, row.Message = string(row.State), skipped
 	case condition != nil:
 		return reported(index, cache, ns, row, condition)
-	case row.PendingInitializers != nil:
-		row.State, row.Reason = Held, "Initializing"
+	case row.State == Held:
+		row.Reason = "Initializing"
 		row.Message = "waits for initializers: " + strings.Join(row.PendingInitializers, ", ")
 	case slices.ContainsFunc(row.Templates, Cell.populates):
-		row.State, row.Reason = NotReported, "NotReported"
+		row.Reason = string(NotReported)
 		row.Message = "the operator has not reported on the namespace yet"
 	default:
 		row.State, row.Reason, row.Message = NoTemplate, "NoTemplate", "no template selects the namespace"
@@ -56,19 +55,6 @@ func reported(
 	lacksTemplate := func(f Finding) bool { return f.Template == "" && f.Object != "" }
 	if index != nil && slices.ContainsFunc(findings, lacksTemplate) {
 		addTemplates(findings, survey.Declare(cache, nil, index, ns))
-	}
-	isDrift := func(f Finding) bool { return f.Severity == Drift }
-	switch {
-	case populate.HasFailed(condition):
-		row.State = Failed
-	case condition.Status != corev1.ConditionTrue:
-		row.State = Retrying
-	case row.PendingInitializers != nil:
-		row.State = Held
-	case slices.ContainsFunc(findings, isDrift):
-		row.State = Drifted
-	default:
-		row.State = Populated
 	}
 	row.setCells(findings)
 	return row, findings

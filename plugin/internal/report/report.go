@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/version"
@@ -97,12 +96,8 @@ func New(s cli.Session) *cobra.Command {
 
 // choose checks the selected namespaces. The flag --namespace selects one, as an argument does.
 func (o *command) choose(cmd *cobra.Command) error {
-	name, isExplicit, err := o.Namespace()
-	if err != nil {
+	if err := o.namespaces.SelectExplicit(o.Session); err != nil {
 		return err
-	}
-	if isExplicit && o.namespaces.IsEmpty() {
-		o.namespaces.Names = []string{name}
 	}
 	if err := o.namespaces.Check(cmd); err != nil {
 		return err
@@ -188,8 +183,12 @@ func (o *command) read(ctx context.Context, c *cluster.Cluster) (x contents, for
 	if err := o.readCluster(&x); err != nil {
 		return x, nil, err
 	}
-	if forbidden, err = o.readNamespaces(ctx, c, &x); err != nil {
+	isEmpty := o.namespaces.IsEmpty()
+	if x.namespaces, forbidden, err = o.namespaces.ReadOrCurrent(ctx, o.Session, c); err != nil {
 		return x, nil, err
+	}
+	if isEmpty && o.namespaces.HasNames() {
+		x.notes = append(x.notes, x.user+" may not list namespaces: the report is only on "+o.namespaces.Names[0])
 	}
 	in := ""
 	if len(o.namespaces.Names) == 1 {
@@ -222,21 +221,4 @@ func (o *command) readCluster(x *contents) error {
 	}
 	x.versions.Kubernetes = server.GitVersion
 	return nil
-}
-
-// readNamespaces reads the selected namespaces. For a user who may not list namespaces, it reads the namespace of the
-// kubeconfig.
-func (o *command) readNamespaces(ctx context.Context, c *cluster.Cluster, x *contents) (forbidden []error, err error) {
-	x.namespaces, forbidden, err = o.namespaces.Read(ctx, c)
-	if !apierrors.IsForbidden(err) || !o.namespaces.IsEmpty() {
-		return forbidden, err
-	}
-	name, _, err := o.Namespace()
-	if err != nil {
-		return nil, err
-	}
-	x.notes = append(x.notes, x.user+" may not list namespaces: the report is only on "+name)
-	o.namespaces.Names = []string{name}
-	x.namespaces, forbidden, err = o.namespaces.Read(ctx, c)
-	return forbidden, err
 }

@@ -83,7 +83,7 @@ func (o *history) run(ctx context.Context, name string) error {
 		}
 		return o.output.PrintObject(o.Out, asTemplate(revision, name))
 	}
-	template, err := cluster.DecodeTemplate(object)
+	template, err := cluster.Decode[v1alpha1.NamespaceTemplate](object)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func resumePatch(template *unstructured.Unstructured) (map[string]any, error) {
 }
 
 func notPausedError(object *unstructured.Unstructured) error {
-	template, err := cluster.DecodeTemplate(object)
+	template, err := cluster.Decode[v1alpha1.NamespaceTemplate](object)
 	if err != nil {
 		return err
 	}

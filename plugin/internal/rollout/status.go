@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/kubectl/pkg/util/templates"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -146,7 +147,7 @@ func (o *status) follow(ctx context.Context, c *cluster.Cluster) <-chan change {
 		}
 	}
 	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, o.name).String()}
-	cluster.Follow(ctx, c.TemplateInformer(only), func(item any) {
+	cluster.Follow(ctx, c.Informer(v1alpha1.NamespaceTemplates, only), func(item any) {
 		if template, ok := item.(*unstructured.Unstructured); ok {
 			send(change{template: template})
 		}
@@ -160,7 +161,7 @@ func (o *status) follow(ctx context.Context, c *cluster.Cluster) <-chan change {
 
 // show prints the progress of the rollout if it changed. It reports whether the rollout is complete.
 func (o *status) show(object *unstructured.Unstructured) (done bool, err error) {
-	template, err := cluster.DecodeTemplate(object)
+	template, err := cluster.Decode[v1alpha1.NamespaceTemplate](object)
 	if err != nil {
 		return false, err
 	}

@@ -106,7 +106,7 @@ func (o *undo) target(
 	if o.toRevision > 0 {
 		return find(revisions, object.GetName(), o.toRevision)
 	}
-	template, err := cluster.DecodeTemplate(object)
+	template, err := cluster.Decode[v1alpha1.NamespaceTemplate](object)
 	if err != nil {
 		return cluster.Revision{}, err
 	}

@@ -192,7 +192,7 @@ func (o *confirm) writeAll(
 // patch prints the namespaces that will be deleted, and returns the fields that confirm it. If the repository changes
 // before the API server has stored the fields, patch is called again, and fails if the namespaces are others.
 func (o *confirmation) patch(object *unstructured.Unstructured) (map[string]any, error) {
-	repository, err := cluster.DecodePolicyRepository(object)
+	repository, err := cluster.Decode[v1alpha1.PolicyRepository](object)
 	if err != nil {
 		return nil, err
 	}

@@ -155,12 +155,12 @@ func (o *now) waitFor(
 		case <-following.Done():
 		}
 	}
-	cluster.Follow(following, requested.Cluster.PolicyRepositoryInformer(named(o.name)), func(item any) {
+	cluster.Follow(following, requested.Cluster.Informer(v1alpha1.PolicyRepositories, named(o.name)), func(item any) {
 		object, ok := item.(*unstructured.Unstructured)
 		if !ok {
 			return
 		}
-		repository, err := cluster.DecodePolicyRepository(object)
+		repository, err := cluster.Decode[v1alpha1.PolicyRepository](object)
 		if err != nil || isServed(repository, requested.Value) {
 			send(result{repository, err})
 		}

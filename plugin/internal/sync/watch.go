@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
@@ -99,12 +100,12 @@ func named(name string) metav1.ListOptions {
 // followIn sends the changes of repositories in a cluster until ctx ends.
 func followIn(ctx context.Context, s cli.Source, only metav1.ListOptions, send func(change)) {
 	fail := func(err error) { send(change{view: view{Context: s.Context}, err: err}) }
-	cluster.Follow(ctx, s.Cluster.PolicyRepositoryInformer(only), func(item any) {
+	cluster.Follow(ctx, s.Cluster.Informer(v1alpha1.PolicyRepositories, only), func(item any) {
 		object, ok := item.(*unstructured.Unstructured)
 		if !ok {
 			return
 		}
-		repository, err := cluster.DecodePolicyRepository(object)
+		repository, err := cluster.Decode[v1alpha1.PolicyRepository](object)
 		if err != nil {
 			fail(err)
 			return

@@ -1,0 +1,63 @@
+package survey
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// State is the state of a namespace, or of a template in a namespace. All commands say the same about a namespace.
+type State string
+
+// The states that StateOf returns.
+const (
+	// Failed is for a namespace that is not populated until a person acts.
+	Failed State = "Failed"
+	// Drifted is for a namespace with objects that other clients changed, deleted or added, and that the operator leaves.
+	Drifted State = "Drifted"
+	// Retrying is for a namespace that is not populated, and that the operator tries again.
+	Retrying State = "Retrying"
+	// Held is for a namespace that has not failed, and that waits for initializers.
+	Held State = "Held"
+	// NotReported is for a namespace that has no Populated condition. Maybe no template selects it.
+	NotReported State = "NotReported"
+	OptedOut    State = "OptedOut"
+	// InOrder is for a namespace that is populated, of which nothing worse is known.
+	InOrder State = "Populated"
+	// Excluded is for a namespace that is never populated, or that is being deleted.
+	Excluded State = "Excluded"
+)
+
+// StateOf returns the state of a namespace, by its Populated condition and its initializers.
+func StateOf(ns *corev1.Namespace) State {
+	condition := populate.PopulatedCondition(ns)
+	switch {
+	case match.OptedOut(ns):
+		return OptedOut
+	case match.UnpopulatedReason(ns) != "":
+		return Excluded
+	case condition != nil && populate.HasFailed(condition):
+		return Failed
+	case condition != nil && condition.Status != corev1.ConditionTrue:
+		return Retrying
+	case initialize.Initializing(ns):
+		return Held
+	case condition == nil:
+		return NotReported
+	case slices.ContainsFunc(populate.ReportedFindings(condition), IsDrift):
+		return Drifted
+	}
+	return InOrder
+}
+
+// IsDrift reports whether a finding is about an object that another client changed, deleted or added, or that admission
+// alters, and that the operator leaves so.
+func IsDrift(reported populate.Reported) bool {
+	return reported.Severity != populate.Error && slices.Contains([]string{
+		populate.FindingDrifted, populate.FindingUndeclared, populate.FindingAltered,
+	}, reported.Reason)
+}
