@@ -212,6 +212,7 @@ func (c *cluster) answer(key string, at int) {
 // check checks what the store says about an object: never less than the cache or an answer, and no object that the
 // process did not write.
 func (c *cluster) check(t *testing.T, key string) {
+	t.Helper()
 	cached := c.cache[key]
 	if cached == nil {
 		return
@@ -264,6 +265,7 @@ func FuzzTheLatestStateIsNeverOlderThanWhatIsKnown(f *testing.F) {
 
 // settle has everything arrive. The store then says what is stored, and keeps nothing if the cache is complete.
 func (c *cluster) settle(t *testing.T) {
+	t.Helper()
 	for len(c.events)+len(c.listed) > 0 {
 		c.deliver()
 	}

@@ -209,7 +209,8 @@ func Check(space *v1alpha1.PolicySpace, change Change) error {
 // because stored usage increases with reservations only.
 func includedUsage(status v1alpha1.PolicySpaceStatus, change Change, name corev1.ResourceName) resource.Quantity {
 	for i := range status.Reservations {
-		if reserved, ok := status.Reservations[i].Used[name]; ok && status.Reservations[i].Namespace == change.Namespace {
+		reservation := status.Reservations[i]
+		if reserved, ok := reservation.Used[name]; ok && reservation.Namespace == change.Namespace {
 			return reserved
 		}
 	}

@@ -60,7 +60,8 @@ func ExceedsUsage(reservation v1alpha1.QuotaReservation, used corev1.ResourceLis
 func Confirm(space *v1alpha1.PolicySpace, namespace string, stored Usage) v1alpha1.PolicySpaceStatus {
 	status := *space.Status.DeepCopy()
 	at := reservationOf(status, namespace)
-	if at < 0 || stored.ResourceVersion != "" && !freshness.Newer(stored.ResourceVersion, status.Reservations[at].Since) {
+	if at < 0 || stored.ResourceVersion != "" &&
+		!freshness.Newer(stored.ResourceVersion, status.Reservations[at].Since) {
 		return status
 	}
 	for name, reserved := range status.Reservations[at].Used {
@@ -95,5 +96,7 @@ func Inherit(space *v1alpha1.PolicySpace, reservations []v1alpha1.QuotaReservati
 
 // reservationOf returns the index of a namespace's reservation, or -1 if it has none.
 func reservationOf(status v1alpha1.PolicySpaceStatus, namespace string) int {
-	return slices.IndexFunc(status.Reservations, func(r v1alpha1.QuotaReservation) bool { return r.Namespace == namespace })
+	return slices.IndexFunc(status.Reservations, func(r v1alpha1.QuotaReservation) bool {
+		return r.Namespace == namespace
+	})
 }

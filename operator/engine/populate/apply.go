@@ -316,7 +316,8 @@ func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (reso
 			"%s is not namespace-scoped: remove it from the template", kind.GroupKind())}
 	}
 	return resource{
-		a.client.Resource(mapping.Resource).Namespace(namespace), a.objects.Resource(mapping.Resource).Namespace(namespace),
+		a.client.Resource(mapping.Resource).Namespace(namespace),
+		a.objects.Resource(mapping.Resource).Namespace(namespace),
 	}, nil
 }
 

@@ -22,8 +22,8 @@ import (
 //   - populatedKey has all objects. If another object of the same name exists later, it replaces the template's, and is
 //     not adopted. An object stays in the record as long as the template declares it.
 //   - The template's name has its objects if its driftPolicy is Report, each with the beginning of the hash of its
-//     declaration. If such an object is missing later, another client deleted it, which is reported until its declaration
-//     changes. An object that nstpl itself is about to delete is removed before.
+//     declaration. If such an object is missing later, another client deleted it, which is reported until its
+//     declaration changes. An object that nstpl itself is about to delete is removed before.
 type existing map[string]map[string]bool
 
 // populatedKey returns the key for all objects of a template.

@@ -353,10 +353,12 @@ const reasonDeclarationChanged = "its declaration changed"
 
 // isLeftDeleted reports whether the object is missing, and driftPolicy Report leaves it so.
 func (c Change) isLeftDeleted() bool {
-	return c.Action == LeaveAlone && c.Drifted && (c.Observed == nil || ownEntry(c.Observed) == nil && !Ours(c.Observed))
+	return c.Action == LeaveAlone && c.Drifted &&
+		(c.Observed == nil || ownEntry(c.Observed) == nil && !Ours(c.Observed))
 }
 
-// overwriting returns a change by a new declaration with what it overwrites, as the last report on the namespace has it.
+// overwriting returns a change by a new declaration with what it overwrites, as the last report on the namespace has
+// it.
 func (c Change) overwriting(reported []Reported) Change {
 	if c.Drifted || c.Reason != reasonDeclarationChanged {
 		return c

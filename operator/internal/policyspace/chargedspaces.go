@@ -100,8 +100,8 @@ func (q *QuotaAdmission) checkMoves(ctx context.Context, ns *corev1.Namespace) e
 }
 
 // passing returns a webhook.Deferred instead of an error that a limit is exceeded, if it is only as long as a namespace
-// moves: the limit is that of a policy space which the namespace of the request leaves, or which shares usage. Any other
-// error is returned as it is.
+// moves: the limit is that of a policy space which the namespace of the request leaves, or which shares usage. Any
+// other error is returned as it is.
 func (q *QuotaAdmission) passing(ctx context.Context, namespace string, err error) error {
 	exceeded, isExceeded := errors.AsType[*quota.ExceededError](err)
 	if !isExceeded {

@@ -27,7 +27,7 @@ import (
 const (
 	// shareTime is how long two policy spaces share usage after a namespace moved between them.
 	shareTime = 30 * time.Second
-	// shareRetry is the longest time after which a request that was deferred is repeated: one side may be empty by then.
+	// shareRetry is the longest time after which a deferred request is repeated: one side may be empty by then.
 	shareRetry = 3 * time.Second
 	// replacementAge is how long after its creation a policy space that has namespaces may still replace another one.
 	replacementAge = 2 * time.Minute
@@ -191,8 +191,8 @@ func (r *Spaces) isEmpty(space string) bool {
 	return len(r.Members.inside(space)) == 0 && len(r.entering(space)) == 0
 }
 
-// deferredByShare returns the deferral of a request that exceeds a limit of a policy space which shares usage, and nil if
-// it shares none. When the share ends, the request is allowed or denied by the usage in the policy space alone.
+// deferredByShare returns the deferral of a request that exceeds a limit of a policy space which shares usage, and nil
+// if it shares none. When the share ends, the request is allowed or denied by the usage in the policy space alone.
 func deferredByShare(exceeded *quota.ExceededError) *webhook.Deferred {
 	for _, share := range exceeded.SharedWith {
 		if left := time.Until(share.Until.Time); left > 0 {

@@ -204,8 +204,8 @@ func (r *Results) Deleted(namespace string, uid types.UID) bool {
 	return true
 }
 
-// SetUnconfirmed records which objects of a namespace may be stored otherwise than declared: the report on it may not be
-// stored before the next plan.
+// SetUnconfirmed records which objects of a namespace may be stored otherwise than declared: the report on it may not
+// be stored before the next plan.
 func (r *Results) SetUnconfirmed(namespace string, uid types.UID, objects []populate.ObjectID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

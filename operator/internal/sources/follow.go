@@ -187,9 +187,9 @@ func (f *follower) deny(ctx context.Context, mapping *meta.RESTMapping) {
 	f.set(f.source, populate.SourceForbidden(f.ref, mapping.Resource.GroupResource(), isConfirmed))
 }
 
-// fail records why the source could not be read, unless it is known to be lost. A source that is known from before stays
-// known for unreadTime: after that, its copies stay as they are, and are unknown. Otherwise fail waits for an answer of
-// the API server for answerTime.
+// fail records why the source could not be read, unless it is known to be lost. A source that is known from before
+// stays known for unreadTime: after that, its copies stay as they are, and are unknown. Otherwise fail waits for an
+// answer of the API server for answerTime.
 func (f *follower) fail(err error) {
 	if f.failing.IsZero() {
 		f.failing = time.Now()

@@ -1,5 +1,7 @@
 package cli
 
+import "errors"
+
 // ExitFailed is the exit code of diff and vet if the command failed. As with diff(1), exit code 1 means that the
 // command succeeded and found something: differences or violations.
 const ExitFailed = 2
@@ -20,7 +22,7 @@ func (e *Exit) Error() string {
 
 // Failed returns an Exit with the code ExitFailed, which prints err. An Exit without a message keeps none.
 func Failed(err error) error {
-	if exit, is := err.(*Exit); is && exit.Err == nil {
+	if exit, is := errors.AsType[*Exit](err); is && exit.Err == nil {
 		return &Exit{Code: ExitFailed}
 	}
 	return &Exit{Code: ExitFailed, Err: err}

@@ -9,8 +9,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
-// ObjectID returns the ID of the object that an argument names as TYPE/NAME. The type may be one that the API server does
-// not serve, if templates declare the object.
+// ObjectID returns the ID of the object that an argument names as TYPE/NAME. The type may be one that the API server
+// does not serve, if templates declare the object.
 func (c *Cluster) ObjectID(argument string, declared []populate.ObjectID) (populate.ObjectID, error) {
 	resource, name, found := strings.Cut(argument, "/")
 	if !found || resource == "" || name == "" {

@@ -61,7 +61,8 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 	addVerbosity(root)
 	addGroup(root, "Namespaces:",
 		namespace.NewCreate(s), namespace.NewPreview(s), namespace.NewStatus(s), why.New(s), diff.New(s), report.New(s),
-		namespace.NewOptOut(s), namespace.NewExempt(s), namespace.NewTransfer(s), drift.NewRestore(s), drift.NewAccept(s))
+		namespace.NewOptOut(s), namespace.NewExempt(s), namespace.NewTransfer(s), drift.NewRestore(s),
+		drift.NewAccept(s))
 	addGroup(root, "Templates and trees of policies:",
 		scaffold.New(s), vet.New(s), rollout.New(s), tree.New(s), top.New(s), tree.NewHydrate(s), sync.New(s))
 	addGroup(root, "Permissions:", attribute.New(s), constraint.New(s))

@@ -209,7 +209,8 @@ type rightRow struct {
 
 func newRightRow(right Right) rightRow {
 	row := rightRow{
-		inCluster: right.inCluster, What: right.What, Only: cmp.Or(strings.Join(right.Names, ", "), "all"), Role: right.Role,
+		inCluster: right.inCluster, What: right.What, Only: cmp.Or(strings.Join(right.Names, ", "), "all"),
+		Role: right.Role,
 	}
 	for i, holder := range right.Subjects {
 		if i == maxSubjects {

@@ -385,7 +385,8 @@ func (d *draft) addTenantResources(
 	parts := each(source.Object, "spec", "resources")
 	for i, section := range parts {
 		t := template{
-			item: d.item("%s/%s", strings.ToLower(source.GetKind()), source.GetName()), name: objectName(source.GetName()),
+			item: d.item("%s/%s", strings.ToLower(source.GetKind()), source.GetName()),
+			name: objectName(source.GetName()),
 		}
 		if len(parts) > 1 {
 			t.name = objectName(source.GetName(), fmt.Sprint(i))

@@ -19,8 +19,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// addGeneratingPolicy converts a GeneratingPolicy. Each object that it generates becomes a rule of a ClusterPolicy, which
-// is converted. CEL expressions are not evaluated: only literals, the name of the namespace and its creator are known.
+// addGeneratingPolicy converts a GeneratingPolicy. Each object that it generates becomes a rule of a ClusterPolicy, and
+// that is converted. CEL expressions are not evaluated: only literals, the name of the namespace and its creator are
+// known.
 func (d *draft) addGeneratingPolicy(ctx context.Context, policy *unstructured.Unstructured) {
 	i := d.item("generatingpolicy/%s", policy.GetName())
 	expressions := celExpressions{}
@@ -64,7 +65,8 @@ func triggerOf(policy *unstructured.Unstructured) map[string]any {
 	}
 	filter := map[string]any{"kinds": kinds, "operations": operations}
 	filters := []any{map[string]any{"resources": filter}}
-	for _, field := range []string{"objectSelector", "namespaceSelector"} { // of a Namespace, both are about its own labels
+	// Both selectors are about the labels of the Namespace itself.
+	for _, field := range []string{"objectSelector", "namespaceSelector"} {
 		if selector := constraints[field]; selector != nil {
 			filters = append(filters, map[string]any{"resources": map[string]any{"kinds": kinds, "selector": selector}})
 		}
@@ -292,6 +294,7 @@ func pathOfCEL(e ast.Expr) string {
 		if selected := e.AsSelect(); !selected.IsTestOnly() {
 			return pathOfCEL(selected.Operand()) + "." + selected.FieldName()
 		}
+	default:
 	}
 	return ""
 }
@@ -318,6 +321,7 @@ func (x celExpressions) value(e ast.Expr, depth int) (any, error) {
 		return x.fields(e.AsMap(), depth)
 	case ast.CallKind:
 		return x.call(e.AsCall(), depth)
+	default:
 	}
 	if variable, ok := x.variable(e); ok {
 		parsed, err := parseCEL(variable)

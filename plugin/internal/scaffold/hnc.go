@@ -141,7 +141,7 @@ func (h *hnc) addSpaces(quotas []*unstructured.Unstructured) {
 		}
 		return h.spaces[name]
 	}
-	for _, parent := range h.parents {
+	for _, parent := range slices.Sorted(maps.Values(h.parents)) {
 		get(parent)
 	}
 	for _, quota := range quotas {
@@ -154,8 +154,8 @@ func (h *hnc) addSpaces(quotas []*unstructured.Unstructured) {
 		s.parent = h.parents[name]
 		s.namespaces = append(s.namespaces, name)
 	}
-	for name, parent := range h.parents {
-		if h.spaces[name] == nil {
+	for _, name := range slices.Sorted(maps.Keys(h.parents)) {
+		if parent := h.parents[name]; h.spaces[name] == nil {
 			h.spaces[parent].namespaces = append(h.spaces[parent].namespaces, name)
 		}
 	}

@@ -16,8 +16,8 @@ type item struct {
 	// from is the item, and to are the objects that it became.
 	from string
 	to   []string
-	// converted is the number of parts that were converted. Needs and lost have a sentence about each other part: what a
-	// person has to decide or to do, and what nstpl cannot do.
+	// converted is the number of parts that were converted. Needs and lost have a sentence about each other part: what
+	// a person has to decide or to do, and what nstpl cannot do.
 	converted   int
 	needs, lost []string
 }

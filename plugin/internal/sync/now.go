@@ -96,13 +96,14 @@ func (o *now) run(ctx context.Context) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, errTimeout)
 		defer cancel()
 	}
-	served, late := cli.Split(o.Session, cluster.Each(requested, func(r cli.Reply[*unstructured.Unstructured]) cli.Reply[view] {
+	wait := func(r cli.Reply[*unstructured.Unstructured]) cli.Reply[view] {
 		repository, err := o.waitFor(ctx, r)
 		if err != nil {
 			return cli.Reply[view]{Source: r.Source, Err: err}
 		}
 		return cli.Reply[view]{Source: r.Source, Value: newView(r.Context, repository)}
-	}))
+	}
+	served, late := cli.Split(o.Session, cluster.Each(requested, wait))
 	var views []view
 	for _, r := range served {
 		views = append(views, r.Value)

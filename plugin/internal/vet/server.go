@@ -74,14 +74,18 @@ func (c *checker) dryRun(ctx context.Context, object source.Object) error {
 	return err
 }
 
+// lacks reports whether the cluster has no policy space of a name.
+func (c *checker) lacks(ctx context.Context, space string) bool {
+	_, err := c.cluster.PolicySpace(ctx, space)
+	return apierrors.IsNotFound(err)
+}
+
 // sent returns the text of an object for a dry run. A policy space whose parent is in the files, and is not stored yet,
 // is sent without the parent, for which the API server would deny it. The hierarchy in the files is checked without it.
 func (c *checker) sent(ctx context.Context, object source.Object) ([]byte, error) {
 	space := &v1alpha1.PolicySpace{}
-	if !isPolicySpace(object) || json.Unmarshal(object.Data, space) != nil || !c.spaces[space.Spec.Parent] {
-		return object.Data, nil
-	}
-	if _, err := c.cluster.PolicySpace(ctx, space.Spec.Parent); !apierrors.IsNotFound(err) {
+	if !isPolicySpace(object) || json.Unmarshal(object.Data, space) != nil || !c.spaces[space.Spec.Parent] ||
+		!c.lacks(ctx, space.Spec.Parent) {
 		return object.Data, nil
 	}
 	alone := &unstructured.Unstructured{}
