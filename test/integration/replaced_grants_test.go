@@ -121,3 +121,50 @@ func TestGrantsThatStayAreReported(t *testing.T) {
 	require.NoError(t, s.client.Delete(t.Context(), theirs))
 	s.eventually(func(c *assert.CollectT) { assert.Empty(c, reported()) })
 }
+
+// Whatever keeps a grant that no template declares for the namespace, it is reported as long as it stays.
+func TestGrantsThatStayForAnyReasonAreReported(t *testing.T) {
+	t.Parallel()
+	binding := bindingToRole(replacedName, replacedName, "jane")
+	for name, leave := range map[string]func(s *testScope, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace){
+		"the template is deleted": func(s *testScope, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
+			s.delete(template)
+		},
+		"the template is disabled": func(s *testScope, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
+			s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+				template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+			})
+		},
+		"the selector is narrower": func(s *testScope, template *v1alpha1.NamespaceTemplate, _ *corev1.Namespace) {
+			s.updateTemplate(template, s.selectsClass("class", "gold"))
+		},
+		"the namespace is labeled": func(s *testScope, _ *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) {
+			s.patchNamespace(ns, `{"metadata": {"labels": {"`+testLabel+`": null}}}`)
+		},
+		"the namespace is opted out of the template": func(
+			s *testScope, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace,
+		) {
+			s.patchNamespace(ns, `{"metadata": {"annotations": {"`+v1alpha1.OptOutAnnotation+`": "`+template.Name+`"}}}`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScope(t, sharedCluster)
+			template := s.createTemplate("grants", documents(grants, configMap("kept", "v")))
+			ns := s.createPopulatedNamespace("a")
+			leave(s, template, ns)
+			s.waitEvent(ns, corev1.EventTypeWarning, populate.FindingGrantStays, "no template declares it")
+			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+				var objects []string
+				for _, finding := range populate.ReportedFindings(&condition) {
+					if finding.Reason == populate.FindingGrantStays {
+						objects = append(objects, finding.Object)
+					}
+				}
+				assert.ElementsMatch(c, []string{"role.rbac.authorization.k8s.io/" + replacedName,
+					"rolebinding.rbac.authorization.k8s.io/" + replacedName}, objects)
+			})
+			require.NotEmpty(t, s.mustGet(ns, parseYAML(t, binding)[0]))
+		})
+	}
+}

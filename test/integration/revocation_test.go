@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -144,6 +145,25 @@ func TestAFailureOfATenantStopsNoRollout(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A template that names the creator is not rendered completely in a namespace without one. What it no longer declares
+// ends there all the same.
+func TestANamespaceWithoutCreatorKeepsNoRevokedGrant(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	ns := &corev1.Namespace{} // Kubernetes itself created it
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: "default"}, ns))
+	require.NotContains(t, ns.Annotations, v1alpha1.CreatorAnnotation)
+	name := s.name("owner")
+	template := s.createTemplate("grants", grantTo(name, "owner"), deletesObjects,
+		func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Namespaces = selectLabel(corev1.LabelMetadataName, ns.Name)
+		})
+	s.eventually(func(c *assert.CollectT) { assert.Equal(c, []string{"owner"}, s.subjectsOf(ns, name)) })
+	s.updateTemplate(template, withObjects(t, grantTo(s.name("creator"), "$(CREATOR)")))
+	s.eventually(func(c *assert.CollectT) { assert.Empty(c, s.subjectsOf(ns, name)) })
+	s.delete(template)
 }
 
 // A narrower selector takes grants away as well, while WithRollout keeps them until the rollout arrives.

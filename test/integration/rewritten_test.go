@@ -67,7 +67,7 @@ spec: {policyName: %[1]s}
 	s.waitPopulated(adds)
 	out, code := verify(s, removes)
 	require.Equal(t, 1, code, out)
-	require.Contains(t, out, "spec.ingress is not stored as it is declared: mutating admission changes it")
+	require.Contains(t, out, "is not stored as it is declared: spec.ingress: mutating admission changes it")
 	out, code = verify(s, adds)
 	require.Zero(t, code, out)
 }

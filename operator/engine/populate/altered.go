@@ -1,8 +1,8 @@
 package populate
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,25 +44,32 @@ func (r Result) Unconfirmed() []ObjectID {
 	return ids
 }
 
+// reasonUnconfirmed is why an object that seems to be as declared is applied again.
+const reasonUnconfirmed = "may not be stored as it is declared, so it is applied again"
+
 // unconfirmed are the objects of a namespace that may be stored otherwise than declared, although their metadata shows
 // no difference. The last report on the namespace says that their apply failed, or that admission altered them: the API
 // server may have carried out an apply whose answer was lost.
 type unconfirmed struct {
-	objects []string
+	// objects has the reason why each of the objects is applied again.
+	objects map[string]string
 	// all says that the report was shortened, so that it may lack objects.
 	all bool
 }
 
 // unconfirmedIn returns the unconfirmed objects of a namespace: those of its last report, and others that are known.
 func unconfirmedIn(reported []Reported, known []ObjectID) unconfirmed {
-	var u unconfirmed
+	u := unconfirmed{objects: map[string]string{}}
 	for _, id := range known {
-		u.objects = append(u.objects, id.String())
+		u.objects[id.String()] = reasonUnconfirmed
 	}
 	for _, finding := range reported {
 		isFailure := finding.Severity == Error || finding.Reason == FindingFailed || finding.Reason == FindingAltered
-		if isFailure && finding.Object != "" {
-			u.objects = append(u.objects, finding.Object)
+		switch {
+		case isFailure && finding.IsAltered():
+			u.objects[finding.Object] = finding.Message
+		case isFailure && finding.Object != "":
+			u.objects[finding.Object] = reasonUnconfirmed
 		}
 		u.all = isFailure && strings.HasSuffix(finding.Message, "…")
 	}
@@ -74,8 +81,9 @@ func (r Reported) IsAltered() bool { return strings.HasPrefix(r.Message, message
 
 // confirm plans that an object which seems to be as declared is applied again if it is unconfirmed.
 func (u unconfirmed) confirm(change Change) Change {
-	if change.Action == Unchanged && (u.all || slices.Contains(u.objects, change.ID().String())) {
-		change.Action, change.Reason = Configure, "may not be stored as it is declared, so it is applied again"
+	reason, isUnconfirmed := u.objects[change.ID().String()]
+	if change.Action == Unchanged && (u.all || isUnconfirmed) {
+		change.Action, change.Reason = Configure, cmp.Or(reason, reasonUnconfirmed)
 	}
 	return change
 }
