@@ -51,7 +51,8 @@ type set map[string]set
 // it has all. Fields that others added make no difference, nor do values that only are written in another way.
 //
 // The entry is that of managedFields with which the object was applied. It shows which lists are replaced as a whole,
-// so that an added item is a difference, and which ones are merged. Without an entry, all lists are replaced as a whole.
+// so that an added item is a difference, and which ones are merged. Without an entry, all lists are replaced as a
+// whole.
 func Difference(declared, stored *unstructured.Unstructured, entry *metav1.ManagedFieldsEntry) Field {
 	kind := declared.GroupVersionKind().GroupKind()
 	var owned *set

@@ -82,7 +82,8 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 		Authorization:  clientOf(via, authorizationv1client.NewForConfigAndClient),
 		RBAC:           clientOf(via, rbacv1client.NewForConfigAndClient),
 		Dynamic:        clientOf(via, dynamic.NewForConfigAndClient),
-		Metadata:       clientOf(via, metadata.NewForConfigAndClient), Mapper: mapper, Discovery: kinds, rest: clientOf(via, newRESTClient),
+		Metadata:       clientOf(via, metadata.NewForConfigAndClient),
+		Mapper:         mapper, Discovery: kinds, rest: clientOf(via, newRESTClient),
 	}
 	if via.err != nil {
 		return nil, via.err

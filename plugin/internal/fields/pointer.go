@@ -6,8 +6,8 @@ import (
 )
 
 // Pointer returns the path as a JSON pointer (RFC 6901) into an object that has the same structure, and the value
-// there. The last step need not exist in the object: the value is then nil, and an item of a list has the pointer behind
-// the last item. Pointer reports false if another step does not exist.
+// there. The last step need not exist in the object: the value is then nil, and an item of a list has the pointer
+// behind the last item. Pointer reports false if another step does not exist.
 func (p Path) Pointer(object map[string]any) (pointer string, value any, ok bool) {
 	value = object
 	for i, step := range p {

@@ -23,7 +23,8 @@ func Sentences(w io.Writer, escaped string) {
 	}
 }
 
-// FirstNotes returns the first notes and, if there are more than most, one with the number of the others in place of %d.
+// FirstNotes returns the first notes and, if there are more than most, one with the number of the others instead of
+// %d.
 func FirstNotes(notes []string, most int, others string) []string {
 	if len(notes) <= most {
 		return notes

@@ -2,7 +2,6 @@ package vet
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"regexp"
 	"strconv"
@@ -83,14 +82,16 @@ func (c *checker) lacks(ctx context.Context, space string) bool {
 // sent returns the text of an object for a dry run. A policy space whose parent is in the files, and is not stored yet,
 // is sent without the parent, for which the API server would deny it. The hierarchy in the files is checked without it.
 func (c *checker) sent(ctx context.Context, object source.Object) ([]byte, error) {
-	space := &v1alpha1.PolicySpace{}
-	if !isPolicySpace(object) || json.Unmarshal(object.Data, space) != nil || !c.spaces[space.Spec.Parent] ||
-		!c.lacks(ctx, space.Spec.Parent) {
+	if !isPolicySpace(object) {
 		return object.Data, nil
 	}
 	alone := &unstructured.Unstructured{}
 	if err := alone.UnmarshalJSON(object.Data); err != nil {
 		return nil, err
+	}
+	parent, _, _ := unstructured.NestedString(alone.Object, "spec", "parent") // "" if it is not a string
+	if !c.spaces[parent] || !c.lacks(ctx, parent) {
+		return object.Data, nil
 	}
 	unstructured.RemoveNestedField(alone.Object, "spec", "parent")
 	return alone.MarshalJSON()
