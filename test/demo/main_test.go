@@ -185,9 +185,10 @@ func playPage(t *testing.T, sh shell, path string, operator *demoOperator) {
 		require.NoError(t, sh.run(t.Context(), "kubectl apply -f "+file, t.Output()))
 	}
 	// A disabled template is not populated.
-	require.NoError(t, sh.run(t.Context(), `kubectl get namespacetemplates -o jsonpath='{range .items[*]}{.metadata.name}=`+
-		`{.metadata.annotations.policy/namespace-template-apply}{"\n"}{end}' | grep -v '=disable$' | cut -d= -f1 | `+
-		`xargs -r kubectl wait --for=condition=Populated namespacetemplates`, t.Output()))
+	wait := `kubectl get namespacetemplates -o jsonpath='{range .items[*]}{.metadata.name}=` +
+		`{.metadata.annotations.policy/namespace-template-apply}{"\n"}{end}' | grep -v '=disable$' | cut -d= -f1 | ` +
+		`xargs -r kubectl wait --for=condition=Populated namespacetemplates`
+	require.NoError(t, sh.run(t.Context(), wait, t.Output()))
 }
 
 // Every code block of a page is a console block, which TestTour or TestManuals plays, or does not contain commands to verify.
