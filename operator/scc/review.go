@@ -163,7 +163,7 @@ func tryConstraint(request Request, constraint *v1alpha1.SecurityContextConstrai
 	return pod, nil, nil
 }
 
-// isPoolExhausted reports whether there are no IDs for some namespaces, by the status of a constraint.
+// isPoolExhausted reports whether the status of a constraint says that user IDs for some namespaces are missing.
 func isPoolExhausted(constraint *v1alpha1.SecurityContextConstraints) bool {
 	ready := apimeta.FindStatusCondition(constraint.Status.Conditions, v1alpha1.ConditionReady)
 	return ready != nil && ready.Reason == ReasonPoolExhausted

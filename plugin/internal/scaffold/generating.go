@@ -180,8 +180,8 @@ func blockOf(object map[string]any, namespace string) (map[string]any, error) {
 	return block, nil
 }
 
-// placeholder matches an expression in a template.
-var placeholder = regexp.MustCompile(`\(\((.*?)\)\)`)
+// embedded matches an expression in a string of a template in YAML.
+var embedded = regexp.MustCompile(`\(\((.*?)\)\)`)
 
 // template returns the object of a template in YAML whose strings have expressions.
 func (x celExpressions) template(generate map[string]any) (map[string]any, error) {
@@ -194,8 +194,8 @@ func (x celExpressions) template(generate map[string]any) (map[string]any, error
 			return "", errUnknownCEL
 		}
 		var errs []error
-		replaced := placeholder.ReplaceAllStringFunc(text, func(match string) string {
-			parsed, err := parseCEL(placeholder.FindStringSubmatch(match)[1])
+		replaced := embedded.ReplaceAllStringFunc(text, func(match string) string {
+			parsed, err := parseCEL(embedded.FindStringSubmatch(match)[1])
 			if err != nil {
 				errs = append(errs, err)
 				return ""
