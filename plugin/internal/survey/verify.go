@@ -91,7 +91,7 @@ func sameContent(
 			same, err := sameWithoutDryRun(change.Declared, sides)
 			return same, nil, err
 		case sides.Live.GetResourceVersion() == sides.Stored.GetResourceVersion():
-			return reflect.DeepEqual(content(sides.Live), content(sides.Stored)),
+			return reflect.DeepEqual(settable(sides.Live), settable(sides.Stored)),
 				populate.AlteredField(change.Declared, sides.Live), nil
 		}
 	}
@@ -110,8 +110,8 @@ func sameWithoutDryRun(declared *populate.Object, sides Sides) (bool, error) {
 	return false, sides.Refusal
 }
 
-// content returns the fields of an object that a declaration can set.
-func content(object *unstructured.Unstructured) map[string]any {
+// settable returns the fields of an object that an apply can change, also the records of the operator.
+func settable(object *unstructured.Unstructured) map[string]any {
 	object = object.DeepCopy()
 	delete(object.Object, "status")
 	for _, field := range []string{"managedFields", "generation", "resourceVersion"} {
