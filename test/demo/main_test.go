@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/test/controlplane"
 	"nstpl.dev/nstpl/test/marks"
@@ -93,7 +94,12 @@ func playPages(t *testing.T, root, bin string, paths []string) {
 	t.Cleanup(func() { operator.stop(t) })
 
 	for _, path := range paths {
-		if filepath.Base(path) == "sync.md" {
+		switch filepath.Base(path) {
+		case "sync.md":
+			// as if Flux were installed
+			require.NoError(t, sh.run(t.Context(), "kubectl create namespace flux-system", t.Output()))
+			sh = withSync(t, sh)
+		case "runbook.md":
 			sh = withSync(t, sh)
 		}
 		playPage(t, sh, path, operator)
@@ -109,7 +115,7 @@ type demoOperator struct {
 func (o *demoOperator) start(t *testing.T, sh shell) {
 	t.Helper()
 	var err error
-	o.process, err = startOperator(t.Context(), sh, o.log)
+	o.process, err = startOperator(t.Context(), sh, o.log, o.flags(t, sh)...)
 	require.NoError(t, err)
 }
 
@@ -122,25 +128,39 @@ func (o *demoOperator) stop(t *testing.T) {
 	}
 }
 
-// follow does after a command that scales the operator's Deployment what a kubelet would do.
+// flags returns the flags of the operator's Deployment that pages change: those about constraints. The addresses in the
+// others are those of a pod.
+func (o *demoOperator) flags(t *testing.T, sh shell) []string {
+	t.Helper()
+	var out bytes.Buffer
+	get := "kubectl get deployment/nstpl-operator -n nstpl-system -o jsonpath='{.spec.template.spec.containers[0].args}'"
+	require.NoError(t, sh.run(t.Context(), get, &out))
+	var all []string
+	require.NoError(t, yaml.Unmarshal(out.Bytes(), &all))
+	return slices.DeleteFunc(all, func(flag string) bool { return !strings.HasPrefix(flag, "--scc-") })
+}
+
+// follow does after a command that scales or changes the operator's Deployment what a kubelet would do.
 func (o *demoOperator) follow(t *testing.T, sh shell, command string) {
 	t.Helper()
 	const scale = "kubectl scale deployment/nstpl-operator -n nstpl-system --replicas="
-	switch command {
-	case scale + "0":
+	changes := regexp.MustCompile(`^kubectl (patch|get) deployment/nstpl-operator `)
+	switch {
+	case command == scale+"0":
 		o.stop(t)
-	case scale + "2":
+	case command == scale+"2":
+		o.start(t, sh)
+	case changes.MatchString(command):
+		o.stop(t)
 		o.start(t, sh)
 	}
 }
 
-// withSync starts nstpl-sync and a Git server, and returns the shell with what the page docs/sync.md presupposes.
+// withSync starts nstpl-sync and a Git server, and returns the shell with what pages presuppose that follow a repository.
 func withSync(t *testing.T, sh shell) shell {
 	t.Helper()
 	home := t.TempDir()
 	sh = sh.withGit(home)
-	// as if Flux were installed
-	require.NoError(t, sh.run(t.Context(), "kubectl create namespace flux-system", t.Output()))
 	sync, err := startSync(t.Context(), sh, home, filepath.Join(t.TempDir(), "sync.log"), func(proxy string) error {
 		ctx, stop := context.WithCancel(context.Background())
 		served := make(chan error, 1)
@@ -159,6 +179,9 @@ func withSync(t *testing.T, sh shell) shell {
 	return sh
 }
 
+// watchEnded matches what kubectl wait sometimes logs when it has what it waited for, and cancels its own watch.
+var watchEnded = regexp.MustCompile(`(?m)^I\d{4} .*"Warning: watch ended with error".*context canceled.*\n`)
+
 // playPage runs the commands of a page, compares what they print, and applies the page's examples.
 func playPage(t *testing.T, sh shell, path string, operator *demoOperator) {
 	t.Helper()
@@ -170,9 +193,10 @@ func playPage(t *testing.T, sh shell, path string, operator *demoOperator) {
 		err := sh.run(t.Context(), step.Command, &out)
 		require.NoError(t, err, "%s\nthe operator's log:\n%s", &out, read(t, operator.log))
 		operator.follow(t, sh, step.Command)
-		outputs = append(outputs, out.String())
+		output := watchEnded.ReplaceAllString(out.String(), "")
+		outputs = append(outputs, output)
 		if !*update {
-			require.Equal(t, page.Normalize(step.Output), page.Normalize(out.String()), "$ %s", step.Command)
+			require.Equal(t, page.Normalize(step.Output), page.Normalize(output), "$ %s", step.Command)
 		}
 	}
 	if *update {
@@ -208,6 +232,7 @@ func TestBlocks(t *testing.T) {
 			if !fence {
 				continue
 			}
+			language, _, _ = strings.Cut(language, " ") // a name may follow
 			if inside = !inside; inside {
 				require.Contains(t, []string{"console", "yaml", "text", "mermaid"}, language, "%s", path)
 			}

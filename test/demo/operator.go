@@ -21,9 +21,10 @@ import (
 	"nstpl.dev/nstpl/test/process"
 )
 
-// startOperator starts the operator with the rights of its ServiceAccount and no others, and returns when it is ready
-// and new namespaces are stamped. It outlives this process, and ends with the cluster: it can't keep its lease then.
-func startOperator(ctx context.Context, sh shell, log string) (*exec.Cmd, error) {
+// startOperator starts the operator with the rights of its ServiceAccount and no others, and with more flags. It returns
+// when the operator is ready and new namespaces are stamped. The operator outlives this process, and ends with the
+// cluster: it can't keep its lease then.
+func startOperator(ctx context.Context, sh shell, log string, more ...string) (*exec.Cmd, error) {
 	kubeconfig := filepath.Join(filepath.Dir(log), "operator.kubeconfig")
 	if err := writeOperatorKubeconfig(ctx, sh, kubeconfig); err != nil {
 		return nil, err
@@ -42,9 +43,9 @@ func startOperator(ctx context.Context, sh shell, log string) (*exec.Cmd, error)
 	if err != nil {
 		return nil, err
 	}
-	operator := exec.Command(filepath.Join(sh.bin, "nstpl-operator"), append(flags, "--leader-elect",
-		"--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address="+probes,
-		"--webhook-bind-address="+webhooks, "--webhook-url=https://"+webhooks)...)
+	flags = append(flags, "--leader-elect", "--metrics-bind-address=127.0.0.1:0",
+		"--health-probe-bind-address="+probes, "--webhook-bind-address="+webhooks, "--webhook-url=https://"+webhooks)
+	operator := exec.Command(filepath.Join(sh.bin, "nstpl-operator"), append(flags, more...)...)
 	operator.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	operator.Stdout = file
 	operator.Stderr = file
