@@ -10,8 +10,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin"
 	"nstpl.dev/nstpl/test/marks"
 )
@@ -61,7 +63,10 @@ spec: {policyName: %[1]s}
 	}
 	removes := mutated("removes", "JSONPatch{op: 'remove', path: '/spec/ingress/1'}")
 	adds := mutated("adds", "JSONPatch{op: 'add', path: '/metadata/labels/team', value: 'a'}")
-	s.createTemplate("defaults", documents(declared, podQuota("q")))
+	s.createTemplate("defaults", documents(declared, podQuota("q")), func(template *v1alpha1.NamespaceTemplate) {
+		// Otherwise the rollout may stop at the first namespace, which is never populated, before it reaches the other.
+		template.Spec.Rollout = &v1alpha1.Rollout{MaxUnavailable: new(intstr.FromString("100%"))}
+	})
 	s.waitNotPopulated(removes, "networkpolicy.networking.k8s.io/p of template "+s.name("defaults")+
 		": is not stored as it is declared: spec.ingress")
 	s.waitPopulated(adds)
