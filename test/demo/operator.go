@@ -21,9 +21,9 @@ import (
 	"nstpl.dev/nstpl/test/process"
 )
 
-// startOperator starts the operator with the rights of its ServiceAccount and no others, and with more flags. It returns
-// when the operator is ready and new namespaces are stamped. The operator outlives this process, and ends with the
-// cluster: it can't keep its lease then.
+// startOperator starts the operator with the rights of its ServiceAccount and no others, and with more flags. It
+// returns when the operator is ready and new namespaces are stamped. The operator outlives this process, and ends with
+// the cluster: it can't keep its lease then.
 func startOperator(ctx context.Context, sh shell, log string, more ...string) (*exec.Cmd, error) {
 	kubeconfig := filepath.Join(filepath.Dir(log), "operator.kubeconfig")
 	if err := writeOperatorKubeconfig(ctx, sh, kubeconfig); err != nil {

@@ -17,8 +17,8 @@ type State string
 const (
 	// Failed is for a namespace that is not populated until a person acts.
 	Failed State = "Failed"
-	// Drifted is for a namespace with objects that other clients changed, deleted or added, and that the operator leaves
-	// so.
+	// Drifted is for a namespace with objects that other clients changed, deleted or added, and that the operator does
+	// not correct.
 	Drifted State = "Drifted"
 	// Retrying is for a namespace that is not populated, and that the operator tries again.
 	Retrying State = "Retrying"
