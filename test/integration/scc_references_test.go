@@ -147,7 +147,9 @@ func expectAccountCreatedAgainWithoutOperatorHasNoAccess(t *testing.T, r referen
 	r.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, r.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b}}))
 	})
-	require.NoError(t, r.client.Create(t.Context(), newServiceAccount(b, "x")))
+	r.eventually(func(c *assert.CollectT) { // the API server may deny it until its cache has the new namespace
+		assert.NoError(c, r.client.Create(t.Context(), newServiceAccount(b, "x")))
+	})
 	require.NoError(t, r.startOperator(t.Context()))
 	r.waitReferences("jane", accountUser(a, "later"), accountUser("nowhere", "x"), "devs",
 		"system:serviceaccounts:nowhere")
