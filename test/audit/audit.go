@@ -152,20 +152,36 @@ func (a *Log) CheckDeletionsOf(user string, point int, expected func(Request) bo
 	type object struct{ group, resource, namespace, name string }
 	creators := map[object]string{}
 	former := map[object]string{} // a deletion may be repeated while the object is being deleted
+	// unanswered counts a user's creations without a logged answer, which alone would name the object.
+	unanswered := map[object]int{}
 	var errs []error
 	for _, r := range requests[min(point, len(requests)):] {
 		if r.ObjectRef.Subresource != "" || r.storesNothing() {
 			continue
 		}
 		about := object{r.ObjectRef.APIGroup, r.ObjectRef.Resource, r.ObjectRef.Namespace, r.ObjectRef.Name}
-		switch done := r.Stage == "ResponseComplete"; {
+		kind := about
+		kind.name = ""
+		done := r.Stage == "ResponseComplete"
+		switch {
+		case r.Verb != "create" || r.User.Username != user:
+		case done:
+			unanswered[kind]--
+		case r.Stage == "RequestReceived":
+			unanswered[kind]++
+		}
+		switch {
 		case !done && r.isForcedApply() && creators[about] == "":
 			creators[about] = r.User.Username // the answer is not logged if the client is killed meanwhile
 		case done && r.ResponseStatus.Code == 201:
 			creators[about] = r.User.Username
 		case done && r.Verb == "delete" && r.ResponseStatus.Code == 200:
-			if r.User.Username == user && cmp.Or(creators[about], former[about]) != user &&
-				!expected(r) {
+			creator := cmp.Or(creators[about], former[about])
+			if creator == "" && unanswered[kind] > 0 {
+				creator = user
+				unanswered[kind]--
+			}
+			if r.User.Username == user && creator != user && !expected(r) {
 				errs = append(errs, fmt.Errorf("%s deleted %+v, which %q had created", user, about, creators[about]))
 			}
 			former[about] = cmp.Or(creators[about], former[about])

@@ -32,6 +32,17 @@ func TestCheckDeletions(t *testing.T) {
 		"an apply whose answer is not logged": {[]Request{
 			request(received, "patch", "me", "?fieldManager=nstpl&force=true", 0), request(complete, "delete", "me", "", 200),
 		}, false},
+		"a creation whose answer is not logged": {[]Request{
+			request(received, "create", "me", "", 0), request(complete, "delete", "me", "", 200),
+		}, false},
+		"one of two creations whose answers are not logged": {[]Request{
+			request(received, "create", "me", "", 0), request(received, "create", "me", "", 0),
+			request(complete, "create", "me", "", 409), request(complete, "delete", "me", "", 200),
+		}, false},
+		"a creation that failed": {[]Request{
+			request(received, "create", "me", "", 0), request(complete, "create", "me", "", 409),
+			request(complete, "delete", "me", "", 200),
+		}, true},
 		"repeated, after another removed a finalizer": {[]Request{
 			request(complete, "create", "me", "", 201), request(complete, "delete", "me", "", 200),
 			request(received, "patch", "other", "", 0), request(complete, "patch", "other", "", 200),

@@ -140,22 +140,24 @@ func requireOccupiedBindingReplaced(s *testScope, ns *corev1.Namespace, declared
 	}
 }
 
-// requireKeptWhileATemplateIsBroken checks that undeclared objects stay until all templates can be rendered: a broken
-// one may declare them.
+// requireKeptWhileATemplateIsBroken checks that undeclared objects that a broken template may declare stay until it can
+// be rendered. Roles that it certainly does not declare are deleted.
 func requireKeptWhileATemplateIsBroken(s *testScope, ns *corev1.Namespace) {
 	require.NoError(s.t, s.operator.Kill())
 	s.disableVetting()
-	broken := s.newTemplate("broken", configMap("c", "v"), func(template *v1alpha1.NamespaceTemplate) {
+	declared := documents(configMap("c", "v"), readerRole("undeclared-$(NAMESPACE)", "configmaps"))
+	broken := s.newTemplate("broken", declared, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Overlays = []v1alpha1.Overlay{{
 			Name: "broken", Namespaces: template.Spec.Namespaces, Patches: []v1alpha1.Patch{{Patch: "]"}},
 		}}
 	})
 	require.NoError(s.t, s.client.Create(s.t.Context(), broken))
-	s.createObjects(ns.Name, readerRole("undeclared-kept", "configmaps"))
+	s.createObjects(ns.Name, documents(readerRole("undeclared-kept", "configmaps"), readerRole("undeclared", "configmaps")))
 	require.NoError(s.t, s.startOperator(s.t.Context()))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, "TemplateNotAccepted", condition.Reason)
 	})
+	s.waitAbsent(ns, readerRole("undeclared", "configmaps"))
 	s.waitPresent(ns, readerRole("undeclared-kept", "configmaps"))
 	s.updateTemplate(broken, func(template *v1alpha1.NamespaceTemplate) { template.Spec.Overlays = nil })
 	s.waitAbsent(ns, readerRole("undeclared-kept", "configmaps"))
