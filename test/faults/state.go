@@ -117,6 +117,9 @@ var uidOfTemplate = regexp.MustCompile(`"uid":"[^"]*",?`)
 // run's id.
 var digestOfGrant = regexp.MustCompile(`R[0-9a-z]+`)
 
+// hashOfDeclaration is what it has of a declaration, which may contain the run's id, too.
+var hashOfDeclaration = regexp.MustCompile(`-[0-9a-f]{8}\b`)
+
 // normalize removes content that differs between runs with the same result.
 func normalize(content map[string]any) {
 	metadata := content["metadata"].(map[string]any)
@@ -142,7 +145,8 @@ func normalize(content map[string]any) {
 			delete(metadata, "annotations")
 		}
 		if record, ok := annotations[v1alpha1.ExistingAnnotation].(string); ok {
-			annotations[v1alpha1.ExistingAnnotation] = digestOfGrant.ReplaceAllString(record, "R")
+			record = digestOfGrant.ReplaceAllString(record, "R")
+			annotations[v1alpha1.ExistingAnnotation] = hashOfDeclaration.ReplaceAllString(record, "-HASH")
 		}
 		if record, ok := annotations[v1alpha1.NamespaceMetadataAnnotation].(string); ok {
 			annotations[v1alpha1.NamespaceMetadataAnnotation] = uidOfTemplate.ReplaceAllString(record, "")

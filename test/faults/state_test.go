@@ -21,3 +21,19 @@ func TestStatesDoNotDependOnTheConstraintsOfOtherRuns(t *testing.T) {
 	normalize(with)
 	assert.Equal(t, without, with)
 }
+
+// TestRecordsDoNotDependOnTheNameOfTheRun expects that what a namespace records of objects whose names or contents have
+// the run's id is the same in each run.
+func TestRecordsDoNotDependOnTheNameOfTheRun(t *testing.T) {
+	t.Parallel()
+	recorded := func(record string) map[string]any {
+		content := map[string]any{"metadata": map[string]any{"name": "n", "annotations": map[string]any{
+			v1alpha1.ExistingAnnotation: record,
+		}}}
+		normalize(content)
+		return content
+	}
+	one := recorded("+RUN-t=esaet7.R4k2,RUN-t=esaet7-7e0eaec5.R4k2-38c58c61")
+	assert.Equal(t, one, recorded("+RUN-t=esaet7.R9z1,RUN-t=esaet7-9d5c683e.R9z1-9d8f54a8"))
+	assert.NotEqual(t, one, recorded("+RUN-t=esaet7.R4k2,RUN-t=esaet7-7e0eaec5"))
+}
