@@ -105,8 +105,9 @@ func (d denied) try(t *testing.T, cluster *controlplane.Cluster) {
 		out, err := shell.CombinedOutput()
 		return string(out), err
 	}
-	out, err := run(`kubectl create namespace "$ns" --dry-run=client -o yaml |
-		kubectl label --local -f - "${label:-none=}" -o yaml | kubectl create -f -
+	out, err := run(`label="${label:-none=}"
+		printf '{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "%s", "labels": {"%s": "%s"}}}' \
+			"$ns" "${label%%=*}" "${label#*=}" | kubectl create -f -
 		admin wait --for=create serviceaccount/default
 		` + d.Given)
 	require.NoError(t, err, out)
