@@ -156,7 +156,7 @@ func (o *demoOperator) follow(t *testing.T, sh shell, command string) {
 	}
 }
 
-// withSync starts nstpl-sync and a Git server, and returns the shell with what pages presuppose that follow a repository.
+// withSync starts nstpl-sync and a Git server, and returns the shell with what pages need that follow a repository.
 func withSync(t *testing.T, sh shell) shell {
 	t.Helper()
 	home := t.TempDir()

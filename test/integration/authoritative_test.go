@@ -152,7 +152,8 @@ func requireKeptWhileATemplateIsBroken(s *testScope, ns *corev1.Namespace) {
 		}}
 	})
 	require.NoError(s.t, s.client.Create(s.t.Context(), broken))
-	s.createObjects(ns.Name, documents(readerRole("undeclared-kept", "configmaps"), readerRole("undeclared", "configmaps")))
+	s.createObjects(ns.Name, readerRole("undeclared-kept", "configmaps"))
+	s.createObjects(ns.Name, readerRole("undeclared", "configmaps"))
 	require.NoError(s.t, s.startOperator(s.t.Context()))
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, "TemplateNotAccepted", condition.Reason)
