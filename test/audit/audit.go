@@ -177,7 +177,7 @@ func (a *Log) CheckDeletionsOf(user string, point int, expected func(Request) bo
 			creators[about] = r.User.Username
 		case done && r.Verb == "delete" && r.ResponseStatus.Code == 200:
 			creator := cmp.Or(creators[about], former[about])
-			if creator == "" && unanswered[kind] > 0 {
+			if r.User.Username == user && creator == "" && unanswered[kind] > 0 {
 				creator = user
 				unanswered[kind]--
 			}
