@@ -54,7 +54,7 @@ UNIT := $$(go list ./... | grep -v -e /test/cli -e /test/demo -e /test/integrati
 
 .PHONY: test
 test: ## Run what finds most mistakes soonest, with one version of Kubernetes; needs neither root nor a node
-	@$(SUITE) stages build vet language verify unit cli+demo+integration
+	@$(SUITE) stages build vet language verify unit cli+demo+integration cluster-down
 
 .PHONY: test-all
 test-all: ## Run everything that make test leaves out: lint, race, versions, sync, helm, thorough tests, browser, e2e

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 type denied struct {
 	Name, Label, Given, Request, Remedy, Again string
 	Explained                                  []string
+	Alone                                      bool
 }
 
 // denialShell has the functions of the commands in requests.yaml. The fields of pod are those of its container, of its
@@ -77,9 +77,16 @@ func TestDenials(t *testing.T) {
 	kubectl(t, cluster, "wait", "--for=condition=Enforced", "clusterprotectedattribute", "--all")
 	kubectl(t, cluster, "wait", "--for=condition=Ready", "policyspace,scc,namespaceinitializationconfiguration",
 		"--all")
-	for _, d := range requests {
-		t.Run(d.Name, func(t *testing.T) { d.try(t, cluster) })
-	}
+	t.Run("requests", func(t *testing.T) {
+		for _, d := range requests {
+			t.Run(d.Name, func(t *testing.T) {
+				if !d.Alone {
+					t.Parallel()
+				}
+				d.try(t, cluster)
+			})
+		}
+	})
 
 	require.NoError(t, stop())
 	denied{
@@ -97,7 +104,7 @@ func (d denied) try(t *testing.T, cluster *controlplane.Cluster) {
 	t.Helper()
 	environment := []string{
 		"HOME=" + t.TempDir(), "KUBECONFIG=" + cluster.Kubeconfig, "ns=denials-" + d.Name, "label=" + d.Label,
-		"PATH=" + strings.Join([]string{binDir, filepath.Dir(cluster.Kubectl), os.Getenv("PATH")}, ":"),
+		"KUBECTL_DIR=" + filepath.Dir(cluster.Kubectl), "PATH=" + binDir + ":" + os.Getenv("PATH"),
 	}
 	run := func(command string) (string, error) {
 		shell := exec.CommandContext(t.Context(), "sh", "-c", denialShell+command)

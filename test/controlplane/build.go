@@ -78,21 +78,30 @@ func build(ctx context.Context, version string, p program, progress io.Writer) (
 	return assets, nil
 }
 
-// program is a package of the nested module, which is several programs in one.
+// program is what is compiled together, and a folder of the cache.
 type program struct {
-	pkg, main string
-	// folder is its folder in the cache, and names are the names of its programs.
-	folder string
-	names  []string
+	folder   string
+	binaries []binary
+}
+
+// binary is a folder of the nested module with a main package, which has its name.
+type binary struct {
+	name string
+	// links are the names of the programs that it is, if it is several.
+	links []string
 }
 
 var (
 	controlPlane = program{
-		pkg: ".", main: "main.go", folder: "controlplane",
-		names: []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"},
+		folder: "controlplane",
+		binaries: []binary{
+			{name: "controlplane", links: []string{"etcd", "kube-apiserver", "kube-controller-manager"}},
+			{name: "kubectl"},
+		},
 	}
 	node = program{
-		pkg: "./node", main: "node/main.go", folder: "node", names: []string{"kube-scheduler", "kubelet", "kube-proxy"},
+		folder:   "node",
+		binaries: []binary{{name: "node", links: []string{"kube-scheduler", "kubelet", "kube-proxy"}}},
 	}
 )
 
@@ -137,7 +146,11 @@ func findSource(ctx context.Context, version string) (source, error) {
 
 func (s source) hash() (string, error) {
 	sum := sha256.New()
-	for _, name := range []string{s.main, s.modfile, strings.TrimSuffix(s.modfile, ".mod") + ".sum"} {
+	files := []string{s.modfile, strings.TrimSuffix(s.modfile, ".mod") + ".sum"}
+	for _, b := range s.binaries {
+		files = append(files, filepath.Join(b.name, "main.go"))
+	}
+	for _, name := range files {
 		content, err := os.ReadFile(filepath.Join(s.dir, name))
 		if err != nil {
 			return "", err
@@ -156,21 +169,25 @@ func (s source) build(ctx context.Context, assets string, progress io.Writer) er
 	if err := os.Mkdir(tmp, 0o755); err != nil {
 		return err
 	}
-	binary := s.folder
-	if err := s.compile(ctx, filepath.Join(tmp, binary), progress); err != nil {
+	if err := s.compile(ctx, tmp, progress); err != nil {
 		return fmt.Errorf("compile kubernetes %s: %w", s.version, err)
 	}
-	for _, name := range s.names {
-		if err := os.Symlink(binary, filepath.Join(tmp, name)); err != nil {
-			return err
+	for _, b := range s.binaries {
+		for _, link := range b.links {
+			if err := os.Symlink(b.name, filepath.Join(tmp, link)); err != nil {
+				return err
+			}
 		}
 	}
 	return os.Rename(tmp, assets)
 }
 
-func (s source) compile(ctx context.Context, binary string, progress io.Writer) error {
+func (s source) compile(ctx context.Context, folder string, progress io.Writer) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-buildvcs=false", "-trimpath", "-modfile="+s.modfile,
-		"-ldflags="+s.ldflags(), "-o", binary, s.pkg)
+		"-ldflags="+s.ldflags(), "-o", folder)
+	for _, b := range s.binaries {
+		cmd.Args = append(cmd.Args, "./"+b.name)
+	}
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 	var log buildLog

@@ -43,19 +43,23 @@ func TestLockLetsOneBuildAndTheOthersWait(t *testing.T) {
 }
 
 func TestBuildShowsWhyItFailsAndCanBeRepeated(t *testing.T) {
-	src := source{program: controlPlane, dir: t.TempDir(), version: "1.2.3", modfile: "go.mod"}
+	programs := program{binaries: []binary{{name: "several", links: []string{"one", "two"}}, {name: "single"}}}
+	src := source{program: programs, dir: t.TempDir(), version: "1.2.3", modfile: "go.mod"}
 	assets := filepath.Join(t.TempDir(), "assets")
 	write := func(name, content string) {
-		require.NoError(t, os.WriteFile(filepath.Join(src.dir, name), []byte(content), 0o644))
+		path := filepath.Join(src.dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
 	}
 	write("go.mod", "module example.org/controlplane\n\ngo 1.26.0\n")
-	write("main.go", "package main\n\nfunc main() { run() }\n")
+	write("single/main.go", "package main\n\nfunc main() { println(\"hello\") }\n")
+	write("several/main.go", "package main\n\nfunc main() { run() }\n")
 	require.ErrorContains(t, src.build(t.Context(), assets, io.Discard), "undefined: run")
 	require.NoDirExists(t, assets)
 
-	write("main.go", "package main\n\nfunc main() { println(\"hello\") }\n")
+	write("several/main.go", "package main\n\nfunc main() { println(\"hello\") }\n")
 	require.NoError(t, src.build(t.Context(), assets, io.Discard))
-	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"} {
+	for _, name := range []string{"one", "two", "single"} {
 		out, err := exec.Command(filepath.Join(assets, name)).CombinedOutput()
 		require.NoError(t, err)
 		require.Equal(t, "hello\n", string(out))

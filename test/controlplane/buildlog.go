@@ -67,9 +67,7 @@ func (l *buildLog) report(w io.Writer, what string) (stop func(error)) {
 	tell := func(state string) {
 		fmt.Fprintf(w, "%scompiling %s: %s, %s%s", before, what, state, time.Since(start).Round(time.Second), after)
 	}
-	fmt.Fprintf(w,
-		"compiling %s (etcd, kube-apiserver, kube-controller-manager, kubectl): the first time this takes minutes\n",
-		what)
+	fmt.Fprintf(w, "compiling %s: the first time this takes minutes\n", what)
 
 	done, stopped := make(chan struct{}), make(chan struct{})
 	go func() {

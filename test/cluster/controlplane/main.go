@@ -1,5 +1,5 @@
-// Command cluster is etcd, kube-apiserver, kube-controller-manager and kubectl in one binary, so that a control plane
-// can be compiled wherever Go runs. It is the program it is called as: link it under their names.
+// Command controlplane is etcd, kube-apiserver and kube-controller-manager in one binary, so that a control plane can be
+// compiled wherever Go runs. It is the program it is called as: link it under their names.
 package main
 
 import (
@@ -8,12 +8,9 @@ import (
 	"path/filepath"
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubectl's cloud logins
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client metrics, which the components serve
 	_ "k8s.io/component-base/metrics/prometheus/version"
-	kubectl "k8s.io/kubectl/pkg/cmd"
-	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 )
@@ -26,10 +23,8 @@ func main() {
 		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
 	case "kube-controller-manager":
 		os.Exit(cli.Run(controllermanager.NewControllerManagerCommand()))
-	case "kubectl":
-		kubectlutil.CheckErr(cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()))
 	default:
-		fmt.Fprintf(os.Stderr, "%s: call this as etcd, kube-apiserver, kube-controller-manager or kubectl\n", name)
+		fmt.Fprintf(os.Stderr, "%s: call this as etcd, kube-apiserver or kube-controller-manager\n", name)
 		os.Exit(2)
 	}
 }
