@@ -123,7 +123,7 @@ func TestBindingIsDeletedWhenItsRoleCannotBeCorrected(t *testing.T) {
 	}}, "rules"))
 	require.NoError(t, s.client.Update(t.Context(), wider))
 	s.waitAbsent(ns, binding)
-	s.waitNotPopulated(ns, "deleted until its Role can be applied")
+	s.waitNotPopulated(ns, "not applied, because role.rbac.authorization.k8s.io")
 	s.eventually(func(c *assert.CollectT) { assert.False(c, s.isAllowed(s.id, ns.Name, "get", "secrets")) })
 	allow()
 	s.waitPopulated(ns)

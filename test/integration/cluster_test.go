@@ -192,22 +192,28 @@ var installed = sync.OnceValues(func() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
+	text, err := kustomize(filepath.Join("../..", folder))
+	if err != nil {
+		return nil, err
+	}
+	return decodeYAML(strings.Join([]string{text, additionalKindsRole, rejectingPolicy}, "\n---\n"))
+})
+
+// kustomize returns what kubectl kustomize prints.
+func kustomize(folder string) (string, error) {
 	options := krusty.MakeDefaultOptions()
 	options.Reorder = krusty.ReorderOptionLegacy // namespaces first, as kubectl does
-	built, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), filepath.Join("../..", folder))
+	built, err := krusty.MakeKustomizer(options).Run(filesys.MakeFsOnDisk(), folder)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	text, err := built.AsYaml()
-	if err != nil {
-		return nil, err
-	}
-	return decodeYAML(strings.Join([]string{string(text), additionalKindsRole, rejectingPolicy}, "\n---\n"))
-})
+	return string(text), err
+}
 
 // waitServed waits until the API server serves the kinds of nstpl.
 func (cluster *testCluster) waitServed(ctx context.Context) error {
-	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
+	return wait.PollUntilContextTimeout(ctx, pollInterval, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			definitions := &unstructured.UnstructuredList{}
 			definitions.SetGroupVersionKind(definitionKind.GroupVersion().WithKind("CustomResourceDefinitionList"))
@@ -238,7 +244,7 @@ func isEstablished(definition *unstructured.Unstructured) bool {
 // waitAdmissionPolicies waits until the API server enforces the admission policies, which replace or deny a forged
 // creator. Until it knows their parameters, it denies all namespaces.
 func (cluster *testCluster) waitAdmissionPolicies(ctx context.Context) error {
-	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			bad := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "bad", Namespace: preexistingName(0)}}
 			err := cluster.client.Create(ctx, bad, client.DryRunAll)
@@ -262,7 +268,7 @@ func hasStampedCreator(probe *corev1.Namespace) bool {
 func (cluster *testCluster) waitDryRunNamespace(
 	ctx context.Context, expected func(*corev1.Namespace, error) bool,
 ) error {
-	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
+	return wait.PollUntilContextTimeout(ctx, pollInterval, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			probe := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 				Name: "probe", Annotations: map[string]string{v1alpha1.CreatorAnnotation: ""},
@@ -274,7 +280,7 @@ func (cluster *testCluster) waitDryRunNamespace(
 
 // waitAggregatedRules waits until the operator's aggregated ClusterRole has the rules of all its parts.
 func (cluster *testCluster) waitAggregatedRules(ctx context.Context) error {
-	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
+	return wait.PollUntilContextTimeout(ctx, pollInterval, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			parts, aggregated := &rbacv1.ClusterRoleList{}, &rbacv1.ClusterRole{}
 			if err := cluster.client.List(ctx, parts,

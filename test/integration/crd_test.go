@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -59,11 +60,23 @@ func TestInvalidTemplatesAreRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := sharedCluster.kubectl(t.Context(), test.yaml, "create", "--dry-run=server", "--validate=false",
-				"--filename", "-")
-			require.ErrorContains(t, err, test.refusal)
+			require.ErrorContains(t, tryToCreate(t, test.yaml), test.refusal)
 		})
 	}
+}
+
+// tryToCreate creates an object with a dry run, in the namespace default if it has one.
+func tryToCreate(t *testing.T, text string) error {
+	t.Helper()
+	objects, err := decodeYAML(text)
+	require.NoError(t, err)
+	require.Len(t, objects, 1)
+	isNamespaced, err := sharedCluster.client.IsObjectNamespaced(objects[0])
+	require.NoError(t, err)
+	if isNamespaced {
+		objects[0].SetNamespace(metav1.NamespaceDefault)
+	}
+	return sharedCluster.client.Create(t.Context(), objects[0], client.DryRunAll)
 }
 
 func TestInvalidAttributeRulesAreRejected(t *testing.T) {
@@ -104,9 +117,7 @@ func TestInvalidAttributeRulesAreRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := sharedCluster.kubectl(t.Context(), test.yaml, "create", "--dry-run=server", "--validate=false",
-				"--filename", "-")
-			require.ErrorContains(t, err, test.refusal)
+			require.ErrorContains(t, tryToCreate(t, test.yaml), test.refusal)
 		})
 	}
 }
@@ -166,9 +177,7 @@ func TestInvalidConstraintsAreRejected(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := sharedCluster.kubectl(t.Context(), test.yaml, "create", "--dry-run=server", "--validate=false",
-				"--filename", "-")
-			require.ErrorContains(t, err, test.refusal)
+			require.ErrorContains(t, tryToCreate(t, test.yaml), test.refusal)
 		})
 	}
 }

@@ -72,7 +72,7 @@ func (s *settler) writeTemplate(ctx context.Context, value string) error {
 }
 
 func (s *settler) waitForValue(ctx context.Context, namespace, value string) error {
-	return wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true,
+	return wait.PollUntilContextTimeout(ctx, pollInterval, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			found := &corev1.ConfigMap{}
 			err := s.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: settledName}, found)

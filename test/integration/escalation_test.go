@@ -106,7 +106,7 @@ func newFuzzer(t *testing.T) *fuzzer {
 	require.NoError(t, f.client.Create(t.Context(), probe))
 	operator := f.impersonate(t, operatorUser)
 	require.NoError(t,
-		wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true,
+		wait.PollUntilContextTimeout(t.Context(), pollInterval, time.Minute, true,
 			func(ctx context.Context) (bool, error) {
 				_, err := operator.RbacV1().Roles(probe.Name).Create(ctx,
 					&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},
@@ -275,7 +275,7 @@ func (r *roundRunner) createAuthor(ctx context.Context) error {
 		return err
 	}
 	r.users[author.Name] = user
-	return wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true,
+	return wait.PollUntilContextTimeout(ctx, pollInterval, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			probe := &v1alpha1.NamespaceTemplate{
 				ObjectMeta: metav1.ObjectMeta{Name: r.round.Name + "-probe"},

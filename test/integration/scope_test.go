@@ -99,6 +99,10 @@ func (s *scope) name(short string) string {
 	return s.id + "-" + short
 }
 
+// pollInterval is the time between two checks of a condition. With 10 ms, tests that waited took as much CPU time as
+// those that did something.
+const pollInterval = 50 * time.Millisecond
+
 // eventually repeats a check until it passes, and fails the test after a minute.
 func (s *scope) eventually(check func(c *assert.CollectT)) {
 	s.t.Helper()
@@ -107,7 +111,7 @@ func (s *scope) eventually(check func(c *assert.CollectT)) {
 
 func (s *scope) eventuallyWithin(limit time.Duration, check func(c *assert.CollectT)) {
 	s.t.Helper()
-	require.EventuallyWithT(s.t, check, limit, 10*time.Millisecond)
+	require.EventuallyWithT(s.t, check, limit, pollInterval)
 }
 
 // concurrently calls a function n times at the same time, and returns when all calls have returned.

@@ -253,7 +253,7 @@ func populateIfAccepted(s *testScope, i int, object map[string]any) (bool, error
 	if err := s.client.Create(ctx, ns); err != nil {
 		return true, err
 	}
-	err = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true,
+	err = wait.PollUntilContextTimeout(ctx, pollInterval, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			if err := s.client.Get(ctx, client.ObjectKeyFromObject(ns), ns); err != nil {
 				return false, err

@@ -130,7 +130,7 @@ func (p *Process) startGuard() error {
 // AwaitReady returns when the operator is ready, or an error with its log if it has ended or is not ready within a
 // minute.
 func (p *Process) AwaitReady(ctx context.Context) error {
-	err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, time.Minute, true,
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
 			select {
 			case <-p.Exited:

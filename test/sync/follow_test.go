@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -100,5 +99,5 @@ func (x *tree) waitEvent(reason, text string) {
 
 func (x *tree) eventually(check func(c *assert.CollectT)) {
 	x.Helper()
-	require.EventuallyWithT(x, check, timeout, 20*time.Millisecond)
+	require.EventuallyWithT(x, check, timeout, pollInterval)
 }

@@ -35,6 +35,9 @@ type tree struct {
 // timeout is how long a test waits for what must happen.
 const timeout = 30 * time.Second
 
+// pollInterval is the time between two checks of a condition.
+const pollInterval = 50 * time.Millisecond
+
 // newTree creates an empty Git repository.
 func newTree(t testing.TB, name string) *tree {
 	t.Helper()
@@ -136,7 +139,7 @@ func (x *tree) waitStatus(check func(c *assert.CollectT, status v1alpha1.PolicyR
 			return
 		}
 		check(c, repository.Status)
-	}, timeout, 20*time.Millisecond)
+	}, timeout, pollInterval)
 }
 
 // waitReason waits until the Ready condition has a reason, and returns its message.
@@ -180,7 +183,7 @@ func (x *tree) waitExists(object client.Object) {
 	x.Helper()
 	require.EventuallyWithT(x, func(c *assert.CollectT) {
 		assert.NoError(c, cluster.client.Get(x.Context(), client.ObjectKeyFromObject(object), object))
-	}, timeout, 20*time.Millisecond)
+	}, timeout, pollInterval)
 }
 
 // waitGone waits until an object does not exist or is being deleted.
@@ -189,7 +192,7 @@ func (x *tree) waitGone(object client.Object) {
 	require.EventuallyWithT(x, func(c *assert.CollectT) {
 		err := cluster.client.Get(x.Context(), client.ObjectKeyFromObject(object), object)
 		assert.True(c, apierrors.IsNotFound(err) || err == nil && object.GetDeletionTimestamp() != nil, "%v", err)
-	}, timeout, 20*time.Millisecond)
+	}, timeout, pollInterval)
 }
 
 // mustExist fails if an object does not exist, or is being deleted.

@@ -52,7 +52,7 @@ func New(s cli.Session) *cobra.Command {
 			  -schema-location "$HOME/.local/share/nstpl/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json" policies`),
 		DisableFlagsInUseLine: true,
 		Args:                  cli.AtMostOneArg("KIND"),
-		ValidArgs:             kinds(),
+		ValidArgsFunction:     completeKind,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.format.Check(cmd); err != nil {
 				return err
@@ -151,6 +151,16 @@ func isNamed(definition *apiextensionsv1.CustomResourceDefinition, argument stri
 	names := definition.Spec.Names
 	all := append([]string{names.Kind, names.Plural, names.Singular, definition.Name}, names.ShortNames...)
 	return slices.ContainsFunc(all, func(name string) bool { return strings.EqualFold(name, argument) })
+}
+
+// completeKind completes the name of a kind. It is not a list of ValidArgs, since each start of the plugin would read all
+// definitions for it.
+func completeKind(_ *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	isOther := func(kind string) bool { return !strings.HasPrefix(kind, toComplete) }
+	return slices.DeleteFunc(kinds(), isOther), cobra.ShellCompDirectiveNoFileComp
 }
 
 // kinds returns the names of nstpl's kinds.
