@@ -1,8 +1,12 @@
+//go:build linux
+
 package cli_test
 
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"nstpl.dev/nstpl/plugin"
@@ -93,7 +98,8 @@ func withOutput(cmd *cobra.Command, do func(path string, cmd *cobra.Command)) {
 }
 
 // Each command prints each format that it lists, with items and without, for an administrator and for the owner of a
-// namespace. A command may say what a user may not read, but no format may be the cause of an error.
+// namespace. A command may say what a user may not read, but no format may be the cause of an error. On a terminal of 80
+// columns, sentences are wrapped.
 func TestFormats(t *testing.T) {
 	marks.Thorough(t)
 	cluster := controlplane.New(t)
@@ -113,6 +119,7 @@ func TestFormats(t *testing.T) {
 			require.NotEmpty(t, tried, "the test tries every command with --output: add it")
 			for _, arguments := range tried {
 				arguments = strings.ReplaceAll(arguments, "REPOSITORY", repository)
+				tryTerminal(t, cluster, dir, append(strings.Fields(path), strings.Fields(arguments)...))
 				for _, format := range formatsOf(t, cmd) {
 					for _, as := range [][]string{nil, {"--as", "formats-owner"}} {
 						args := slices.Concat(strings.Fields(path), strings.Fields(arguments), []string{"-o", format}, as)
@@ -130,11 +137,18 @@ var refused = regexp.MustCompile(`(?m)^(Error from server|error: no differences 
 	`no SecurityContextConstraints found|has no violation|does not wait|not waiting|cannot be confirmed|nothing to confirm|` +
 	`is not suspended|is already|was already restarted|no namespaces wait|nstpl-sync has not seen))`)
 
-func tryFormat(t *testing.T, cluster *controlplane.Cluster, dir string, args []string, isAdministrator bool) {
+// formatsCommand returns a command of the plugin.
+func formatsCommand(t *testing.T, cluster *controlplane.Cluster, dir string, args []string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(binDir, "kubectl-nstpl"), args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig, "HOME="+dir, "COLUMNS=80")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig, "HOME="+dir)
+	return cmd
+}
+
+func tryFormat(t *testing.T, cluster *controlplane.Cluster, dir string, args []string, isAdministrator bool) {
+	t.Helper()
+	cmd := formatsCommand(t, cluster, dir, args)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()
@@ -152,6 +166,55 @@ func tryFormat(t *testing.T, cluster *controlplane.Cluster, dir string, args []s
 	if isAdministrator && !hasFailed && strings.Contains(command, "-o json") && !strings.Contains(command, "jsonpath") {
 		assert.Contains(t, out.String(), `{`, command)
 	}
+}
+
+// sequences match what moves the cursor, clears a line or sets a color.
+var sequences = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
+
+// tryTerminal runs a command on a terminal with 80 columns. Each line for a person fits, unless it is one long word, or
+// indented by more than two spaces, as are commands to copy.
+func tryTerminal(t *testing.T, cluster *controlplane.Cluster, dir string, args []string) {
+	t.Helper()
+	command := "kubectl nstpl " + strings.Join(args, " ")
+	cmd := formatsCommand(t, cluster, dir, args)
+	ours, theirs := openTerminal(t, 80)
+	var out, printed bytes.Buffer
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(&printed, ours)
+		ended <- err
+	}()
+	cmd.Stdout, cmd.Stderr = &out, theirs
+	err := cmd.Run()
+	require.NoError(t, theirs.Close())
+	require.ErrorIs(t, <-ended, unix.EIO) // how Linux reports that no program is left on a terminal
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		assert.NoError(t, err, command)
+		return
+	}
+	assert.NotContains(t, out.String(), "\x1b", command)
+	for line := range strings.Lines(printed.String()) {
+		line = sequences.ReplaceAllString(line, "")
+		line = strings.TrimRight(line[strings.LastIndex(strings.TrimRight(line, "\r\n"), "\r")+1:], "\r\n") // after progress
+		text := strings.TrimLeft(line, " ")
+		isLong := len([]rune(line)) > 80 && strings.Contains(text[:min(len(text), 79)], " ")
+		assert.False(t, isLong && len(line)-len(text) <= 2, "%s\n%q", command, line)
+	}
+}
+
+// openTerminal returns both ends of a pseudo-terminal.
+func openTerminal(t *testing.T, columns uint16) (ours, theirs *os.File) {
+	t.Helper()
+	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = ours.Close() })
+	require.NoError(t, unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetWinsize(int(theirs.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns}))
+	return ours, theirs
 }
 
 // formatsDir returns a folder with the files that the invocations name.

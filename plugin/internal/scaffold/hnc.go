@@ -81,18 +81,12 @@ func propagated(objects []*unstructured.Unstructured) map[schema.GroupResource]b
 	return resources
 }
 
-// hnc is the hierarchy while it is converted.
-type hnc struct {
-	*draft
-	// parents has the parent of each namespace, and spaces the policy spaces: one for each namespace with children, or
-	// with a quota for its subtree.
-	parents map[string]string
-	spaces  map[string]*space
-}
+// hnc is the hierarchy of HNC while it is converted.
+type hnc struct{ *hierarchy }
 
 // fromHNC converts a hierarchy of namespaces to PolicySpaces, and what each namespace propagates to a template.
 func fromHNC(ctx context.Context, objects []*unstructured.Unstructured) *draft {
-	h := &hnc{draft: &draft{}, parents: map[string]string{}, spaces: map[string]*space{}}
+	h := hnc{newHierarchy("HNC")}
 	configurations, anchors := objectsOf(objects, hncHierarchy), objectsOf(objects, hncAnchor)
 	quotas := objectsOf(objects, hncQuota)
 	for _, configuration := range configurations {
@@ -105,9 +99,6 @@ func fromHNC(ctx context.Context, objects []*unstructured.Unstructured) *draft {
 		return nil
 	}
 	h.addSpaces(quotas)
-	for _, name := range slices.Sorted(maps.Keys(h.spaces)) {
-		h.addSpace(*h.spaces[name])
-	}
 	h.loseCascading(configurations, anchors)
 	if len(objectsOf(objects, hncConfiguration)) == 0 {
 		h.item("hncconfiguration").need(nil, "it is not among the objects, so only Roles and RoleBindings were converted")
@@ -115,50 +106,6 @@ func fromHNC(ctx context.Context, objects []*unstructured.Unstructured) *draft {
 	h.addPropagated(ctx, objects)
 	h.addMetadata(ctx, configurations, anchors)
 	return h.draft
-}
-
-// setParent records the parent of a namespace, unless the namespace would become its own ancestor.
-func (h *hnc) setParent(name, parent string) {
-	if !isName(name) || !isName(parent) {
-		return
-	}
-	for above, depth := parent, 0; above != "" && depth <= len(h.parents); above, depth = h.parents[above], depth+1 {
-		if above == name {
-			h.item("namespace/%s", name).need(nil, "its parent %s is below it", parent)
-			return
-		}
-	}
-	h.parents[name] = parent
-}
-
-// addSpaces makes the policy spaces. A namespace with children is in the space of its own name.
-func (h *hnc) addSpaces(quotas []*unstructured.Unstructured) {
-	get := func(name string) *space {
-		if h.spaces[name] == nil {
-			h.spaces[name] = &space{item: h.item("namespace/%s", name), name: name}
-			h.spaces[name].add("Converted from namespace %s and its descendants in HNC.", name)
-			h.spaces[name].add("To let users create namespaces in it, grant them the verb use on policyspaces/%s.", name)
-		}
-		return h.spaces[name]
-	}
-	for _, parent := range slices.Sorted(maps.Values(h.parents)) {
-		get(parent)
-	}
-	for _, quota := range quotas {
-		if isName(quota.GetNamespace()) {
-			s := get(quota.GetNamespace())
-			s.quotas = append(s.quotas, at[map[string]any](quota.Object, "spec", "hard"))
-		}
-	}
-	for name, s := range h.spaces {
-		s.parent = h.parents[name]
-		s.namespaces = append(s.namespaces, name)
-	}
-	for _, name := range slices.Sorted(maps.Keys(h.parents)) {
-		if parent := h.parents[name]; h.spaces[name] == nil {
-			h.spaces[parent].namespaces = append(h.spaces[parent].namespaces, name)
-		}
-	}
 }
 
 // subjectOf returns the namespace that a HierarchyConfiguration or an anchor is about.
@@ -170,7 +117,7 @@ func subjectOf(object *unstructured.Unstructured) string {
 }
 
 // loseCascading lists the namespaces that HNC deletes with their parents.
-func (h *hnc) loseCascading(configurations, anchors []*unstructured.Unstructured) {
+func (h hnc) loseCascading(configurations, anchors []*unstructured.Unstructured) {
 	for _, object := range slices.Concat(configurations, anchors) {
 		if at[bool](object.Object, "spec", "allowCascadingDeletion") {
 			h.item("namespace/%s", subjectOf(object)).lose(nil, "allowCascadingDeletion: namespaces are not deleted with "+
@@ -181,7 +128,7 @@ func (h *hnc) loseCascading(configurations, anchors []*unstructured.Unstructured
 }
 
 // addMetadata adds a template for the labels and annotations that HNC sets on a namespace and its descendants.
-func (h *hnc) addMetadata(ctx context.Context, configurations, anchors []*unstructured.Unstructured) {
+func (h hnc) addMetadata(ctx context.Context, configurations, anchors []*unstructured.Unstructured) {
 	templates := map[string]*template{}
 	for _, object := range slices.Concat(configurations, anchors) {
 		name := subjectOf(object)
@@ -216,7 +163,7 @@ func (h *hnc) addMetadata(ctx context.Context, configurations, anchors []*unstru
 }
 
 // addPropagated adds a template for what each namespace propagates, and one for each object with an exception.
-func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstructured) {
+func (h hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstructured) {
 	resources := propagated(objects)
 	templates, copies := map[string]*template{}, map[string]*template{}
 	var exceptions []template
@@ -242,13 +189,8 @@ func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruc
 			t.selectSpace(from)
 			templates[from] = t
 		}
-		if reason := omission(object, false); reason != "" {
-			t.lose(&t.notes, "%s: %s", nameOf(object.Object), reason)
-			continue
-		}
-		o := clean(object)
-		if err := o.replace(nothing, nil); err != nil {
-			t.fail(&t.notes, nameOf(object.Object), err)
+		o, ok := t.toDeclare(object)
+		if !ok {
 			continue
 		}
 		h.relabel(t, &o)
@@ -279,7 +221,7 @@ func (h *hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruc
 
 // addSecret makes a template copy a Secret that HNC propagates. Its values do not get into the template. It is not the
 // template with the other objects, which needs no right of the operator to read the Secret.
-func (h *hnc) addSecret(templates map[string]*template, secret *unstructured.Unstructured) {
+func (h hnc) addSecret(templates map[string]*template, secret *unstructured.Unstructured) {
 	from := secret.GetNamespace()
 	t := templates[from]
 	if t == nil {
@@ -293,16 +235,12 @@ func (h *hnc) addSecret(templates map[string]*template, secret *unstructured.Uns
 			"selects them", secret.GetName())
 		return
 	}
-	if err := t.addSource(v1alpha1.Source{
-		APIVersion: "v1", Kind: "Secret", Namespace: secret.GetNamespace(), Name: secret.GetName(),
-	}); err != nil {
-		t.fail(&t.notes, "secret/"+secret.GetName(), err)
-	}
+	t.copySecret(secret)
 }
 
 // relabel makes an object select namespaces by the labels of nstpl instead of HNC's. A value is not converted, since it
 // has another meaning: a namespace is in the space of its own name, with the distance 1 instead of 0.
-func (h *hnc) relabel(t *template, o *declared) {
+func (h hnc) relabel(t *template, o *declared) {
 	var kept []string
 	o.relabel(func(key string, hasValue bool) string {
 		tree, isDepth := strings.CutSuffix(key, hncDepthSuffix)
@@ -343,7 +281,7 @@ func exceptionOf(object *unstructured.Unstructured) (selector string, has bool) 
 }
 
 // exception returns the template for an object that is propagated to some descendants only.
-func (h *hnc) exception(of template, o declared, selects string) template {
+func (h hnc) exception(of template, o declared, selects string) template {
 	t := template{item: of.item, name: objectName(of.name, at[string](o.object, "metadata", "name")), prune: true}
 	t.add("%s is propagated from namespace %s to some of its descendants: %s", o, of.name, selects)
 	t.selectSpace(of.name)
@@ -366,7 +304,7 @@ func (h *hnc) exception(of template, o declared, selects string) template {
 
 // requirement converts a requirement. Labels of trees become those of policy spaces. A namespace without children has
 // no such label, so it is selected by its name.
-func (h *hnc) requirement(r labels.Requirement) (converted metav1.LabelSelectorRequirement, ok bool) {
+func (h hnc) requirement(r labels.Requirement) (converted metav1.LabelSelectorRequirement, ok bool) {
 	operator := metav1.LabelSelectorOperator(map[string]string{
 		"in": "In", "=": "In", "==": "In", "notin": "NotIn", "!=": "NotIn", "exists": "Exists", "!": "DoesNotExist",
 	}[string(r.Operator())])

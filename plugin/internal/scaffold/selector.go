@@ -52,6 +52,10 @@ func exists(key string) metav1.LabelSelectorRequirement {
 	return metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpExists}
 }
 
+func absent(key string) metav1.LabelSelectorRequirement {
+	return metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpDoesNotExist}
+}
+
 // opposites are the operators of requirements that are true exactly if another one is false.
 var opposites = map[metav1.LabelSelectorOperator]metav1.LabelSelectorOperator{
 	metav1.LabelSelectorOpIn: metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpNotIn: metav1.LabelSelectorOpIn,

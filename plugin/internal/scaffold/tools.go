@@ -32,6 +32,11 @@ func newTools() []*tool {
 			read:  readHNC, convert: fromHNC,
 		},
 		{
+			name: "Accurate", flag: "from-accurate", kinds: "SubNamespaces, or Namespaces with its labels",
+			usage: "Convert the roots, sub-namespaces and template namespaces of Accurate, and what it propagates.",
+			read:  readAccurate, convert: fromAccurate,
+		},
+		{
 			name: "OpenShift", flag: "from-openshift-project-template", kinds: "a Template",
 			usage: "Convert the template by which OpenShift creates projects.",
 			read:  readProjectTemplate, convert: projectTemplateFor(nil), selecting: projectTemplateFor,

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "update the expected conversions in test
 // exports are the files in testdata with exports of other tools, and the flags of these tools.
 var exports = map[string]string{
 	"hnc": "from-hnc", "project-request": "from-openshift-project-template", "kyverno": "from-kyverno-generate",
-	"capsule": "from-capsule",
+	"capsule": "from-capsule", "accurate": "from-accurate",
 }
 
 // Exports of other tools become the templates in testdata/*.golden, with what is lost at the end.
