@@ -48,7 +48,7 @@ func Main(m *testing.M, cluster **Cluster) int {
 func forTests(ctx context.Context) (*Cluster, error) {
 	kubeconfig := os.Getenv("NSTPL_TEST_KUBECONFIG")
 	if kubeconfig == "" {
-		return Start(ctx, Options{})
+		return Start(ctx, Options{OneCPU: true})
 	}
 	kubectl, err := exec.LookPath("kubectl")
 	if err != nil {

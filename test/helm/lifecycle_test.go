@@ -112,7 +112,7 @@ func newInstallation(t *testing.T) *installation {
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../..", "-o", i.binary,
 		"nstpl.dev/nstpl/cmd/nstpl-operator").CombinedOutput()
 	require.NoError(t, err, string(out))
-	i.cluster, err = controlplane.Start(t.Context(), controlplane.Options{})
+	i.cluster, err = controlplane.Start(t.Context(), controlplane.Options{OneCPU: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, i.cluster.Stop()) })
 	folder, _, err := controlplane.Manifests(controlplane.Version())

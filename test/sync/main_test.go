@@ -65,7 +65,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := build(dir); err != nil {
 		return 1, err
 	}
-	if cluster.Cluster, err = controlplane.Start(ctx, controlplane.Options{}); err != nil {
+	if cluster.Cluster, err = controlplane.Start(ctx, controlplane.Options{OneCPU: true}); err != nil {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
