@@ -18,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/command"
+	// Keeps kubectl from loading its translations.
 	_ "nstpl.dev/nstpl/plugin/internal/english"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )

@@ -98,8 +98,8 @@ func withOutput(cmd *cobra.Command, do func(path string, cmd *cobra.Command)) {
 }
 
 // Each command prints each format that it lists, with items and without, for an administrator and for the owner of a
-// namespace. A command may say what a user may not read, but no format may be the cause of an error. On a terminal of 80
-// columns, sentences are wrapped.
+// namespace. A command may say what a user may not read, but no format may be the cause of an error. On a terminal of
+// 80 columns, sentences are wrapped.
 func TestFormats(t *testing.T) {
 	marks.Thorough(t)
 	cluster := controlplane.New(t)
@@ -195,7 +195,8 @@ func tryTerminal(t *testing.T, cluster *controlplane.Cluster, dir string, args [
 	assert.NotContains(t, out.String(), "\x1b", command)
 	for line := range strings.Lines(printed.String()) {
 		line = sequences.ReplaceAllString(line, "")
-		line = strings.TrimRight(line[strings.LastIndex(strings.TrimRight(line, "\r\n"), "\r")+1:], "\r\n") // after progress
+		line = strings.TrimRight(line, "\r\n")
+		line = line[strings.LastIndex(line, "\r")+1:] // after progress
 		text := strings.TrimLeft(line, " ")
 		isLong := len([]rune(line)) > 80 && strings.Contains(text[:min(len(text), 79)], " ")
 		assert.False(t, isLong && len(line)-len(text) <= 2, "%s\n%q", command, line)

@@ -33,8 +33,8 @@ type Options struct {
 	// APIServerArgs are added to kube-apiserver's command line and override its defaults, and so do
 	// ControllerManagerArgs.
 	APIServerArgs, ControllerManagerArgs []string
-	// OneCPU has each program use one CPU. It then needs a fifth less CPU time, which counts where other programs keep the
-	// other CPUs busy.
+	// OneCPU has each program use one CPU. It then needs a fifth less CPU time, which counts where other programs keep
+	// the other CPUs busy.
 	OneCPU bool
 	// Progress receives messages about the build, if one is necessary; nil means standard error.
 	Progress io.Writer

@@ -54,9 +54,9 @@ func New(s cli.Session) *cobra.Command {
 
 			With --from-hnc, --from-accurate, --from-openshift-project-template, --from-kyverno-generate or
 			--from-capsule, the command converts the objects of that tool, from files or from the cluster. Standard
-			error has a table with what each object or rule became. What you have to decide or to do, and what cannot be converted, is listed
-			above it, and in comments that begin with "needs you:" or "lost:". A template is disabled if a condition
-			by which the tool selects namespaces could not be converted.`),
+			error has a table with what each object or rule became. What you have to decide or to do, and what cannot
+			be converted, is listed above it, and in comments that begin with "needs you:" or "lost:". A template is
+			disabled if a condition by which the tool selects namespaces could not be converted.`),
 		Example: templates.Examples(`
 			# Write a template from what a namespace has
 			kubectl nstpl init --from team-a >template.yaml

@@ -153,8 +153,8 @@ func isNamed(definition *apiextensionsv1.CustomResourceDefinition, argument stri
 	return slices.ContainsFunc(all, func(name string) bool { return strings.EqualFold(name, argument) })
 }
 
-// completeKind completes the name of a kind. It is not a list of ValidArgs, since each start of the plugin would read all
-// definitions for it.
+// completeKind completes the name of a kind. It is not a list of ValidArgs, since each start of the plugin would read
+// all definitions for it.
 func completeKind(_ *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
