@@ -34,7 +34,7 @@ type Options struct {
 	// ControllerManagerArgs.
 	APIServerArgs, ControllerManagerArgs []string
 	// OneCPU has each program use one CPU. It then needs a fifth less CPU time, which counts where other programs keep
-	// the other CPUs busy.
+	// the other CPUs busy. It is not for tests with hundreds of requests at the same time.
 	OneCPU bool
 	// Progress receives messages about the build, if one is necessary; nil means standard error.
 	Progress io.Writer

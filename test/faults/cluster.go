@@ -102,7 +102,7 @@ func (c *testCluster) startControlPlane() error {
 	}
 	c.audit = &audit.Log{Path: filepath.Join(c.dir, "audit.log")}
 	var err error
-	c.cluster, err = controlplane.Start(c.ctx, controlplane.Options{OneCPU: true, APIServerArgs: []string{
+	c.cluster, err = controlplane.Start(c.ctx, controlplane.Options{APIServerArgs: []string{
 		"--audit-policy-file=" + policy, "--audit-log-path=" + c.audit.Path, "--audit-log-mode=blocking",
 		"--audit-log-maxsize=100000",
 	}})

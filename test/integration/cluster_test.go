@@ -104,7 +104,7 @@ func startTestCluster(ctx context.Context, apiServerArgs ...string) (_ *testClus
 	}
 	cluster.webhookAddress = addresses[0]
 	cluster.audit = &audit.Log{Path: filepath.Join(cluster.dir, "audit.log")}
-	cluster.controlPlane, err = controlplane.Start(ctx, controlplane.Options{OneCPU: true, APIServerArgs: append([]string{
+	cluster.controlPlane, err = controlplane.Start(ctx, controlplane.Options{APIServerArgs: append([]string{
 		"--audit-policy-file=" + policy, "--audit-log-path=" + cluster.audit.Path, "--audit-log-mode=blocking",
 		"--audit-log-maxsize=100000",
 	}, apiServerArgs...)})
