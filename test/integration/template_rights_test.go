@@ -414,6 +414,6 @@ func TestAdmissionOfTemplatesLimitsSelectorCost(t *testing.T) {
 	require.NoError(t, s.client.Create(t.Context(), initialization))
 	with := create(30)
 	t.Logf("the fastest creation took %s, and %s with the most expensive template and initializers", without, with)
-	// Without limits on selectors it was 13 s. On an idle machine it is about 4 ms, and on a busy one 0.3 s.
-	require.Less(t, with-without, time.Second)
+	// Without limits on selectors it was 13 s. On an idle machine it is about 4 ms.
+	require.Less(t, with-without, 200*time.Millisecond)
 }

@@ -178,7 +178,7 @@ func (h hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruct
 		case !isPropagated || h.spaces[from] == nil || isNotPropagated(object, optIn):
 			continue
 		}
-		if object.GetKind() == "Secret" && kind.Group == "" {
+		if isSecret(object) {
 			h.addSecret(copies, object)
 			continue
 		}
