@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
@@ -107,6 +109,25 @@ func MissesGrants(declared Declared, observed Observed) bool {
 		delete(missing, populatedDigest(idOf(object)))
 	}
 	return len(missing) > 0
+}
+
+// LacksObjects reports whether a namespace had objects of templates that are not among those that exist.
+func LacksObjects(ns *corev1.Namespace, exist []ObjectID) bool {
+	existing := map[string]bool{}
+	for _, id := range exist {
+		existing[populatedDigest(id)] = true
+	}
+	for key, digests := range parseExisting(ns.Annotations[v1alpha1.ExistingAnnotation]) {
+		if !strings.HasPrefix(key, populatedKey("")) {
+			continue
+		}
+		for digest := range digests {
+			if !existing[digest] {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (e existing) add(key, digest string) {

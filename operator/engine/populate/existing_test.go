@@ -3,6 +3,7 @@ package populate
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,4 +163,26 @@ func TestARevisionOverwritesWhatReportLeftOnlyIfItChangesTheObject(t *testing.T)
 	overwritten := plan(next, record, changed, drifted).Changes[0]
 	require.Equal(t, Configure, overwritten.Action)
 	require.Equal(t, "data.color changed by kubectl-edit", overwritten.Overwrites)
+}
+
+func TestLacksObjects(t *testing.T) {
+	declared := declare(teamA(), templateOf(t, "basics", settings, limits), templateOf(t, "grants", creator))
+	plan := NewPlan(declared, match.NewIndex(), Observed{})
+	var result Result
+	var all []ObjectID
+	for _, change := range pending(plan) {
+		result.Outcomes = append(result.Outcomes, Outcome{Change: change})
+		all = append(all, change.ID())
+	}
+	require.Len(t, all, 3)
+	ns := teamA()
+	require.False(t, LacksObjects(ns, nil), "nothing is recorded")
+	ns.Annotations[v1alpha1.ExistingAnnotation] = ExistingObjects(plan, result)
+	require.False(t, LacksObjects(ns, all))
+	require.True(t, LacksObjects(ns, nil))
+	for i := range all {
+		require.True(t, LacksObjects(ns, slices.Delete(slices.Clone(all), i, i+1)), "without %s", all[i])
+	}
+	ns.Annotations[v1alpha1.ExistingAnnotation] = "basics=gone-1a2b"
+	require.False(t, LacksObjects(ns, nil), "a deletion that is only reported is not urgent")
 }

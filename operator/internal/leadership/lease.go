@@ -18,17 +18,22 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// The intervals of leader election. Another replica may lead Duration after the last renewal. A leader that cannot
-// renew its lease for RenewDeadline after it was due, which is RetryPeriod after the last renewal, ends itself.
+// The intervals of leader election. Another replica may lead Duration after it saw the last renewal, and it looks every
+// RetryPeriod. A leader renews its lease every renewInterval, and ends itself when that has failed for RenewDeadline.
+//
+// A replica that ends itself needlessly costs a restart, and one that is dead costs Duration. An API server that is
+// healthy answers a write within a second (the SLO of Kubernetes), so five seconds are several attempts, and an API
+// server that takes longer to come back is not helped by a leader that waits for it.
 const (
-	Duration      = 15 * time.Second
-	RenewDeadline = 10 * time.Second
-	RetryPeriod   = 2 * time.Second
+	Duration      = 10 * time.Second
+	RenewDeadline = 5 * time.Second
+	RetryPeriod   = 500 * time.Millisecond
+	renewInterval = 1500 * time.Millisecond
 )
 
 // patience is how long after the last renewal a replica may write as the leader. The process ends by then, unless it
 // was suspended. Requests that it sent before have the rest of Duration to arrive.
-const patience = RetryPeriod + RenewDeadline
+const patience = renewInterval + RetryPeriod + RenewDeadline
 
 // Lease is the lock of leader election. It records when it was last renewed.
 type Lease struct {
@@ -94,9 +99,20 @@ func (l *Lease) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 	return l.write(record, func() error { return l.Interface.Create(ctx, record) })
 }
 
-// Update implements resourcelock.Interface. It acquires, renews or releases the lease.
+// Update implements resourcelock.Interface. It acquires, renews or releases the lease. A renewal that is not due yet does
+// nothing: the elector looks as often as it would renew, and a standby must look often to lead soon.
 func (l *Lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity == l.Identity() && !l.isDue() {
+		return nil
+	}
 	return l.write(record, func() error { return l.Interface.Update(ctx, record) })
+}
+
+// isDue reports whether the lease is to be acquired or renewed.
+func (l *Lease) isDue() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.renewed == nil || l.now().since(*l.renewed) >= renewInterval
 }
 
 func (l *Lease) write(record resourcelock.LeaderElectionRecord, write func() error) error {

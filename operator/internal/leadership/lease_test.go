@@ -55,11 +55,15 @@ func TestHeld(t *testing.T) {
 		"renewed": {
 			acquired, after(patience, true), {holder: "this", held: true}, after(patience, true),
 		},
+		"renewed before it is due": {
+			acquired, after(renewInterval-time.Millisecond, true), {holder: "this", held: true},
+			after(patience-renewInterval+time.Millisecond, true), after(time.Millisecond, false),
+		},
 		"not renewed": {
 			acquired, after(patience, true), {holder: "this", fails: true, held: true}, after(time.Millisecond, false),
 		},
 		"the answer was late": {
-			{holder: "this", delay: 5 * time.Second, held: true}, after(patience-5*time.Second, true),
+			{holder: "this", delay: 2 * time.Second, held: true}, after(patience-2*time.Second, true),
 			after(time.Millisecond, false),
 		},
 		"released":                        {acquired, {holder: "none"}},
@@ -111,6 +115,27 @@ func TestNewLeaseKeepsTheConfigurationAsItIs(t *testing.T) {
 	require.ErrorContains(t, lease.Held(), "this replica is not the leader")
 }
 
+// The elector renews every RetryPeriod. Each renewal that is not due is one write less.
+func TestRenewalsThatAreNotDueAreNotSent(t *testing.T) {
+	sent := 0
+	var now instant
+	lease := &Lease{now: func() instant { return now }, Interface: fakeLock{answer: func() error { sent++; return nil }}}
+	renew := func() {
+		require.NoError(t, lease.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "this"}))
+	}
+	for range 60 * time.Second / RetryPeriod {
+		renew()
+		require.NoError(t, lease.Held())
+		now.monotonic += RetryPeriod
+	}
+	require.Equal(t, 40, sent)
+	require.NoError(t, lease.Update(t.Context(), resourcelock.LeaderElectionRecord{}))
+	require.Equal(t, 41, sent, "a release is always sent")
+	require.Error(t, lease.Held())
+	renew()
+	require.Equal(t, 42, sent, "and so is what acquires it again")
+}
+
 // A lease that is being released is not held any more when the request is under way.
 func TestALeaseIsNotHeldWhileItIsReleased(t *testing.T) {
 	lease := &Lease{now: clock(), Interface: fakeLock{answer: func() error { return nil }}}
@@ -147,10 +172,10 @@ func TestClientRefusesWritesOfALeaseThatRanOut(t *testing.T) {
 		require.NoError(t, send(method))
 	}
 	require.Equal(t, writes, asked)
-	now.monotonic = 13 * time.Second
+	now.monotonic = 8 * time.Second
 	for _, method := range writes {
 		require.ErrorContains(t, send(method),
-			"write rejected: the lease of this replica was last renewed 13 s ago, so another replica may be the leader")
+			"write rejected: the lease of this replica was last renewed 8 s ago, so another replica may be the leader")
 	}
 	require.Equal(t, writes, asked, "nothing was sent")
 	require.NoError(t, send(http.MethodGet))

@@ -342,6 +342,17 @@ func (k *kind) isDeleted(object *metav1.PartialObjectMetadata) bool {
 	return isOwn && object.DeletionTimestamp == nil
 }
 
+// namesIn returns the names of the objects in a namespace that the watch has delivered.
+func (k *kind) namesIn(namespace string) []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var names []string
+	for _, item := range k.items.byNamespace[namespace] {
+		names = append(names, item.Name)
+	}
+	return names
+}
+
 // objectsIn returns the objects in a namespace, including the latest writes of this process.
 func (k *kind) objectsIn(namespace string) []*metav1.PartialObjectMetadata {
 	k.mu.Lock()

@@ -318,6 +318,17 @@ func (s *Store) Populated(template string) map[string][]*metav1.PartialObjectMet
 	return byNamespace
 }
 
+// Names returns the objects in a namespace that have a template's label.
+func (s *Store) Names(namespace string) []populate.ObjectID {
+	var names []populate.ObjectID
+	for groupKind, kind := range s.watched(s.kinds) {
+		for _, name := range kind.namesIn(namespace) {
+			names = append(names, populate.ObjectID{GroupKind: groupKind, Name: name})
+		}
+	}
+	return names
+}
+
 // verbs are the verbs that the operator needs for a kind: to watch, apply and prune its objects. The API server
 // requires both create and patch for an apply that creates an object.
 var verbs = []string{"list", "watch", "create", "patch", "delete"}

@@ -171,6 +171,16 @@ func (r *Namespaces) exists(object client.Object) {
 	}
 }
 
+// queueLacking queues the namespaces that lack objects before those that only have to be checked, which are many: no
+// event tells of objects that were deleted while no replica led. names returns the objects in a namespace.
+func queueLacking(q *queue.Queue, namespaces []*corev1.Namespace, names func(namespace string) []populate.ObjectID) {
+	for _, ns := range namespaces {
+		if populate.LacksObjects(ns, names(ns.Name)) {
+			q.AddChanged(ns.Name)
+		}
+	}
+}
+
 func (r *Namespaces) created(ns client.Object) {
 	if r.Results.Created(ns.GetName(), ns.GetUID(), time.Now()) {
 		r.Objects.NamespaceEnded(ns.GetName()) // the objects of an earlier one may still be in the caches

@@ -6,10 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/queue"
 )
@@ -39,4 +41,35 @@ func TestEveryNamespaceIsQueuedAtTheStart(t *testing.T) {
 		r.Queue.Done(item)
 	}
 	require.Equal(t, []string{"b", "a", "missed", "done"}, order, "those that wait are in the order of their creation")
+}
+
+// After a start, thousands of namespaces are checked. A user of one that lacks a RoleBinding does not wait for them.
+func TestNamespacesThatLackObjectsAreQueuedFirst(t *testing.T) {
+	r := &Namespaces{Queue: queue.New(&backoff.Queues{})}
+	defer r.Queue.ShutDown()
+	grant := populate.Change{
+		Kind: rbacv1.SchemeGroupVersion.WithKind("RoleBinding"), Name: "creator", Template: "owners", Populated: true,
+	}
+	record := populate.ExistingObjects(populate.Plan{
+		Declared: populate.Declared{Namespace: &corev1.Namespace{}}, Changes: []populate.Change{grant},
+	}, populate.Result{})
+	var all []*corev1.Namespace
+	for _, name := range []string{"whole", "another", "lacking", "last"} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
+			v1alpha1.ExistingAnnotation: record,
+		}}, Status: corev1.NamespaceStatus{Conditions: []corev1.NamespaceCondition{{
+			Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionTrue,
+		}}}}
+		r.handler().Create(t.Context(), event.CreateEvent{Object: ns, IsInInitialList: true}, nil)
+		all = append(all, ns)
+	}
+	queueLacking(r.Queue, all, func(namespace string) []populate.ObjectID {
+		if namespace == "lacking" {
+			return nil
+		}
+		return []populate.ObjectID{grant.ID()}
+	})
+	require.Eventually(t, func() bool { return r.Queue.Len() == 4 }, time.Minute, time.Millisecond)
+	item, _ := r.Queue.Get()
+	require.Equal(t, "lacking", item.Name)
 }

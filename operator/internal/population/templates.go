@@ -277,6 +277,7 @@ func (r *Templates) Load(ctx context.Context) error {
 			r.rolled[template.Name] = stateOf(template)
 		}
 	}
+	queueLacking(r.Queue, namespaces, r.Objects.Names)
 	r.loaded = true
 	return nil
 }
