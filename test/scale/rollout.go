@@ -67,7 +67,12 @@ type change struct {
 	make     func(context.Context) error
 	// handle handles an event and reports whether the change is over.
 	handle func(watch.Event) bool
+	// alone means that no namespace is created meanwhile, nor shortly before.
+	alone bool
 }
+
+// quietTime is longer than the operator remembers that somebody waited for it.
+const quietTime = 15 * time.Second
 
 // carriedOut is what a change has cost.
 type carriedOut struct {
@@ -77,14 +82,23 @@ type carriedOut struct {
 	writes float64
 }
 
-// carryOut makes a change and creates namespaces meanwhile.
-func (b *bench) carryOut(ctx context.Context, c change) (carriedOut, error) {
+// before creates namespaces before a change, or waits if there are to be none.
+func (b *bench) before(ctx context.Context, c change) (carriedOut, error) {
+	if c.alone {
+		b.progress.part("nothing before the "+c.name, 0)
+		return carriedOut{}, measure.Pause(ctx, quietTime)
+	}
 	b.progress.part("some namespaces before the "+c.name, 0)
 	idle, err := b.probes(ctx, "before-"+c.name, func(count int) bool { return count == b.options.probes })
+	return carriedOut{idle: idle.latencies}, err
+}
+
+// carryOut makes a change and creates namespaces meanwhile, unless it is to be alone.
+func (b *bench) carryOut(ctx context.Context, c change) (carriedOut, error) {
+	result, err := b.before(ctx, c)
 	if err != nil {
-		return carriedOut{}, err
+		return result, err
 	}
-	result := carriedOut{idle: idle.latencies}
 	events, err := measure.Watch(ctx, b.client, c.selector, b.metadata.Resource(c.resource).Watch)
 	if err != nil {
 		return result, err
@@ -107,7 +121,9 @@ func (b *bench) carryOut(ctx context.Context, c change) (carriedOut, error) {
 		}()
 		isOver := func() bool { return len(over) > 0 || len(ended) > 0 }
 		var failed error
-		result.probes, failed = b.probes(ctx, c.name, func(count int) bool { return count > 0 && isOver() })
+		if !c.alone {
+			result.probes, failed = b.probes(ctx, c.name, func(count int) bool { return count > 0 && isOver() })
+		}
 		select {
 		case at := <-over:
 			result.took = at.Sub(start)
@@ -129,19 +145,30 @@ func (b *bench) addChange(name string, result carriedOut, floor time.Duration, w
 	b.compare(measurement{Name: name + ": time", Unit: "s", Growth: linear}, result.took.Seconds(), floor.Seconds())
 	expected := float64(writes) + float64(len(result.probes.latencies))*b.writesPerNamespace
 	b.compare(measurement{Name: name + ": writes, to changes", Growth: linear, Goal: ratio(1)}, result.writes, expected)
+	if len(result.probes.latencies) == 0 {
+		return
+	}
 	b.compare(measurement{Name: name + ": a new namespace meanwhile, to one before: p95", Unit: "ms", Goal: ratio(1.5)},
 		measure.Milliseconds(measure.Percentile(result.probes.latencies, 95)),
 		measure.Milliseconds(measure.Percentile(result.idle, 95)))
 }
 
-// measureRollout changes the template that selects all namespaces.
+// measureRollout changes the template that selects all namespaces: first while nothing else happens, and then while
+// namespaces are created.
 func (b *bench) measureRollout(ctx context.Context) error {
+	if err := b.rollOut(ctx, "rollout to all namespaces, alone", true); err != nil {
+		return err
+	}
+	return b.rollOut(ctx, "rollout to all namespaces", false)
+}
+
+func (b *bench) rollOut(ctx context.Context, name string, alone bool) error {
 	b.stage++
 	stage := fmt.Sprintf("stage-%d", b.stage)
 	resource := measure.ResourceOf(baselineObjects()[0])
 	left, count := map[string]bool{}, 0
 	result, err := b.carryOut(ctx, change{
-		name: "rollout", resource: resource, selector: stageLabel,
+		name: "rollout", resource: resource, selector: stageLabel, alone: alone,
 		make: func(ctx context.Context) error {
 			// Listed here, since other namespaces were created before.
 			list, err := b.metadata.Resource(resource).List(ctx, metav1.ListOptions{LabelSelector: stageLabel})
@@ -167,7 +194,7 @@ func (b *bench) measureRollout(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.addChange("rollout to all namespaces", result, b.bare.rollout*time.Duration(count), count)
+	b.addChange(name, result, b.bare.rollout*time.Duration(count), count)
 	return nil
 }
 

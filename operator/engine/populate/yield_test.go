@@ -41,6 +41,7 @@ func TestBulkWritesWaitForUrgentWork(t *testing.T) {
 func TestFewBulkWritesAreSentAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		yield := NewYield()
+		yield.Urgent()()
 		begin, sent := time.Now(), make(chan time.Duration, maxQuick+2)
 		answers := make([]func(), 0, maxQuick)
 		for range maxQuick {
@@ -67,5 +68,25 @@ func TestFewBulkWritesAreSentAtATime(t *testing.T) {
 			defer yield.Bulk(t.Context())()
 		}
 		require.Equal(t, quick+quick, time.Since(begin), "after both of the second pair, which have no answer")
+	})
+}
+
+// A rollout that no user waits behind may use an API server with more processors.
+func TestMoreBulkWritesAreSentLongAfterUrgentWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		yield := NewYield()
+		sent := func() (n int) {
+			ctx, cancel := context.WithTimeout(t.Context(), quick/2)
+			defer cancel()
+			for ; ctx.Err() == nil; n++ {
+				defer yield.Bulk(ctx)()
+			}
+			return n - 1 // the last one was not sent
+		}
+		require.Equal(t, maxCalm, sent())
+		yield.Urgent()()
+		require.Equal(t, maxQuick, sent())
+		time.Sleep(calm)
+		require.Equal(t, maxCalm, sent())
 	})
 }
