@@ -103,8 +103,8 @@ unit: control-plane ## Run the unit tests
 	$(SUITE) test quick -timeout=10m $(UNIT)
 
 .PHONY: race
-race: control-plane ## Run the unit tests with the race detector, where there is a C compiler
-	$(if $(RACE),$(WITH_RACE) $(SUITE) test quick $(RACE) -timeout=20m $(UNIT),@echo 'skipped: no C compiler')
+race: control-plane ## Run the unit tests of concurrent packages with the race detector, where there is a C compiler
+	$(if $(RACE),$(WITH_RACE) $(SUITE) test race $(RACE) -timeout=20m $(UNIT),@echo 'skipped: no C compiler')
 
 .PHONY: cli
 cli: control-plane ## Run the tests of kubectl nstpl

@@ -115,11 +115,11 @@ func (m Mark) String() string {
 	return strings.Join(all, " ")
 }
 
-// Selects reports whether a test with the mark belongs to a run: "quick", "thorough", "node", "browser", or a
-// version of Kubernetes.
+// Selects reports whether a test with the mark belongs to a run: "quick", "race", "thorough", "node", "browser",
+// or a version of Kubernetes.
 func (m Mark) Selects(run string) (bool, error) {
 	switch run {
-	case "quick":
+	case "quick", "race":
 		return !m.Thorough && !m.Node && !m.InBrowser, nil
 	case "thorough":
 		return m.Thorough && !m.Node && !m.InBrowser, nil
@@ -129,7 +129,7 @@ func (m Mark) Selects(run string) (bool, error) {
 		return m.InBrowser, nil
 	}
 	if major, _, _ := strings.Cut(run, "."); number(major) == 0 {
-		return false, fmt.Errorf("%q is not a run: use quick, thorough, node, browser, or a version of Kubernetes", run)
+		return false, fmt.Errorf("%q is not a run: use quick, race, thorough, node, browser, or a version of Kubernetes", run)
 	}
 	return m.Since != "" && AtLeast(run, m.Since), nil
 }

@@ -24,14 +24,14 @@ func TestSelects(t *testing.T) {
 		mark Mark
 		want map[string]bool
 	}{
-		{Mark{}, map[string]bool{"quick": true}},
-		{Mark{Since: "0"}, map[string]bool{"quick": true, "1.35.4": true, "1.37.2": true}},
-		{Mark{Since: "1.36"}, map[string]bool{"quick": true, "1.37.2": true}},
+		{Mark{}, map[string]bool{"quick": true, "race": true}},
+		{Mark{Since: "0"}, map[string]bool{"quick": true, "race": true, "1.35.4": true, "1.37.2": true}},
+		{Mark{Since: "1.36"}, map[string]bool{"quick": true, "race": true, "1.37.2": true}},
 		{Mark{Thorough: true}, map[string]bool{"thorough": true}},
 		{Mark{Node: true}, map[string]bool{"node": true}},
 		{Mark{InBrowser: true, Thorough: true}, map[string]bool{"browser": true}},
 	} {
-		for _, run := range []string{"quick", "thorough", "node", "browser", "1.35.4", "1.37.2"} {
+		for _, run := range []string{"quick", "race", "thorough", "node", "browser", "1.35.4", "1.37.2"} {
 			selected, err := test.mark.Selects(run)
 			require.NoError(t, err)
 			require.Equal(t, test.want[run], selected, "%v %s", test.mark, run)

@@ -36,7 +36,7 @@ type group struct {
 
 // testRun is a run of tests of the suite.
 type testRun struct {
-	// name is quick, thorough, node, browser, or a version of Kubernetes.
+	// name is quick, race, thorough, node, browser, or a version of Kubernetes.
 	name string
 	// dir is the folder in which go test runs; empty means the current one.
 	dir             string
@@ -87,11 +87,19 @@ func runTests(ctx context.Context, r testRun) error {
 }
 
 // selectTests returns the calls of go test for a run. Packages without a selected test are left out, unless the run is
-// quick, in which go test compiles them.
+// quick, in which go test compiles them. The run race has the quick tests of packages in which there can be a race.
 func selectTests(packages []testPackage, run string) ([]group, error) {
 	groups := map[string]*group{}
 	selects := 0
 	for _, p := range packages {
+		if run == "race" {
+			if can, err := p.isConcurrent(); err != nil || !can {
+				if err != nil {
+					return nil, err
+				}
+				continue
+			}
+		}
 		tests, err := scan([]testPackage{p})
 		if err != nil {
 			return nil, err

@@ -2,8 +2,9 @@
 //
 //	suite stages TARGET[+TARGET]...  runs make for one target after the other, and for those with a plus sign between
 //	                               them at the same time; prints a summary
-//	suite test RUN [FLAG|PACKAGE]  runs go test for the tests of a run: quick, thorough, node, browser, or a version
-//	                               of Kubernetes; a test of the run that is skipped, or does not run, is a failure
+//	suite test RUN [FLAG|PACKAGE]  runs go test for the tests of a run: quick, race, thorough, node, browser, or a
+//	                               version of Kubernetes; a test of the run that is skipped, or does not run, is a
+//	                               failure; race has the quick tests of packages in which there can be a race
 //	suite marks [-update]          checks that marks.txt lists the marked tests, or writes it
 package main
 

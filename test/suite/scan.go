@@ -28,13 +28,13 @@ func (t test) String() string { return t.pkg + " " + t.name }
 
 // testPackage is a package as go list prints it.
 type testPackage struct {
-	ImportPath, Dir           string
-	TestGoFiles, XTestGoFiles []string
+	ImportPath, Dir                    string
+	GoFiles, TestGoFiles, XTestGoFiles []string
 }
 
 // listPackages returns the packages that patterns name in a folder, as go test would.
 func listPackages(ctx context.Context, dir string, patterns ...string) ([]testPackage, error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"},
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles"},
 		patterns...)...)
 	cmd.Dir = dir
 	cmd.Stderr = os.Stderr
@@ -52,6 +52,32 @@ func listPackages(ctx context.Context, dir string, patterns ...string) ([]testPa
 		}
 		all = append(all, p)
 	}
+}
+
+// concurrency are the packages whose importers run something concurrently, or are called concurrently.
+var concurrency = []string{"sync", "sync/atomic", "testing/synctest", "k8s.io/client-go/util/workqueue"}
+
+// isConcurrent reports whether the race detector may find something in a package: it or its tests start goroutines, or
+// import a package of concurrency.
+func (p testPackage) isConcurrent() (bool, error) {
+	for _, file := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
+		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return false, err
+		}
+		found := slices.ContainsFunc(parsed.Imports, func(i *ast.ImportSpec) bool {
+			return slices.Contains(concurrency, strings.Trim(i.Path.Value, `"`))
+		})
+		ast.Inspect(parsed, func(node ast.Node) bool {
+			_, starts := node.(*ast.GoStmt)
+			found = found || starts
+			return !found
+		})
+		if found {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // scan returns the test functions of packages with their marks.

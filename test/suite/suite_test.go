@@ -45,6 +45,8 @@ func TestLong(t *testing.T) { marks.Thorough(t) }
 `
 	for name, test := range map[string]struct{ run, module, want, problem string }{
 		"quick":             {run: "quick", module: module, want: "run quick: 3 of 3 tests passed"},
+		"race":              {run: "race", module: module, problem: "no test belongs to the run race"},
+		"race, concurrent":  {run: "race", module: module + "\nfunc begin() { go func() {}() }", want: "run race: 3 of 3 tests passed"},
 		"thorough":          {run: "thorough", module: module, want: "run thorough: 1 of 1 tests passed"},
 		"an older version":  {run: "1.35.4", module: module, want: "run 1.35.4: 1 of 1 tests passed"},
 		"a newer version":   {run: "1.37.2", module: module, want: "run 1.37.2: 2 of 2 tests passed"},
