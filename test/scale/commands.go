@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"nstpl.dev/nstpl/test/measure"
 )
 
 const mebibyte = 1 << 20
@@ -28,13 +30,21 @@ func (b *bench) measureCommands(ctx context.Context) error {
 	} {
 		name := strings.Replace(strings.Join(command.args, " "), b.tree, "DIR", 1)
 		b.progress.part("kubectl nstpl "+name, 0)
-		took, peak, err := b.runPlugin(ctx, command.args)
-		if ctx.Err() != nil {
-			return fmt.Errorf("kubectl nstpl %s: %w", name, context.Cause(ctx))
+		var took time.Duration
+		var peak float64
+		var err error
+		work, measured := measure.During(ctx, b.client, func() error {
+			took, peak, err = b.runPlugin(ctx, command.args)
+			return nil
+		})
+		if ctx.Err() != nil || measured != nil {
+			return fmt.Errorf("kubectl nstpl %s: %w", name, errors.Join(context.Cause(ctx), measured))
 		}
+		b.printRequests(name, work)
 		b.add(measurement{Name: name + ": time", Unit: "s", Growth: linear, Goal: atMost(command.seconds)},
 			took.Seconds())
 		b.add(measurement{Name: name + ": peak memory", Unit: "MiB", Growth: linear, Goal: atMost(300)}, peak/mebibyte)
+		b.add(measurement{Name: name + ": the API server's CPU time", Unit: "s", Growth: linear}, work.CPU.Seconds())
 		if err != nil {
 			failed = append(failed, fmt.Sprintf("kubectl nstpl %s: %s", name, err))
 		}
