@@ -71,7 +71,7 @@ type change struct {
 	alone bool
 }
 
-// quietTime is longer than the operator remembers that somebody waited for it.
+// quietTime is longer than the operator remembers that a user waited for it.
 const quietTime = 15 * time.Second
 
 // carriedOut is what a change has cost.
