@@ -27,6 +27,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/constraint"
 	"nstpl.dev/nstpl/operator/internal/leadership"
+	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/version"
 )
@@ -53,7 +54,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(config, options, lease)
+	mgr, err := newManager(ctx, config, options, lease)
 	if err != nil {
 		return err
 	}
@@ -128,14 +129,14 @@ func extend(ctx context.Context, by time.Duration) context.Context {
 }
 
 // cacheOptions restricts the cache to the objects and fields that the operator needs.
-func cacheOptions() cache.Options {
+func cacheOptions(namespaces, templates *watch.Kept) cache.Options {
 	own := cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.WebhookName)}
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			constraint.ServiceAccount():   {Transform: constraint.IdentityOnly},
-			&corev1.Namespace{}:           {Transform: reduce.Namespace},
-			&v1alpha1.NamespaceTemplate{}: {Transform: reduce.Template},
+			&corev1.Namespace{}:           {Transform: namespaces.Transform},
+			&v1alpha1.NamespaceTemplate{}: {Transform: templates.Transform},
 			&corev1.ResourceQuota{}: {
 				Field: fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.QuotaName),
 			},
@@ -148,15 +149,18 @@ func cacheOptions() cache.Options {
 	}
 }
 
-func newManager(config *rest.Config, options Options, lease *leadership.Lease) (ctrl.Manager, error) {
+func newManager(
+	ctx context.Context, config *rest.Config, options Options, lease *leadership.Lease,
+) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	add := runtime.NewSchemeBuilder(corev1.AddToScheme, admissionregistrationv1.AddToScheme, v1alpha1.AddToScheme)
 	if err := add.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
+	namespaces, templates := &watch.Kept{Reduce: reduce.Namespace}, &watch.Kept{Reduce: reduce.Template}
 	managerOptions := ctrl.Options{
 		Scheme:                        scheme,
-		Cache:                         cacheOptions(),
+		Cache:                         cacheOptions(namespaces, templates),
 		Metrics:                       metricsserver.Options{BindAddress: options.MetricsAddress},
 		HealthProbeBindAddress:        options.ProbeAddress,
 		LeaderElection:                options.LeaderElect,
@@ -171,6 +175,10 @@ func newManager(config *rest.Config, options Options, lease *leadership.Lease) (
 	}
 	mgr, err := ctrl.NewManager(config, managerOptions)
 	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(namespaces.Follow(ctx, mgr.GetCache(), &corev1.Namespace{}),
+		templates.Follow(ctx, mgr.GetCache(), &v1alpha1.NamespaceTemplate{})); err != nil {
 		return nil, err
 	}
 	if lease != nil {

@@ -61,12 +61,33 @@ func request[T any](k *kind, send func(metadata.Getter) (T, error)) (T, error) {
 	return answer, err
 }
 
-// Transformer returns the function that reduces the objects of a list before all of it has arrived.
+// Transformer returns the function that reduces the objects of a list before all of it has arrived. It returns the item
+// of an object that has not changed, so that a list of everything, after a restart of the API server, takes no memory.
 func (k *kind) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) {
 		k.extendDeadline()
+		if full, ok := object.(*metav1.PartialObjectMetadata); ok {
+			if known := k.unchanged(full); known != nil {
+				return known, nil
+			}
+		}
 		return k.reduced(object), nil
 	}
+}
+
+// unchanged returns the item of an object if it has the version that arrived, or nil.
+func (k *kind) unchanged(full *metav1.PartialObjectMetadata) *populate.Reduced {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at, exists := k.items.find(full.Namespace, full.Name)
+	if !exists {
+		return nil
+	}
+	known := k.items.byNamespace[full.Namespace][at]
+	if known.UID != full.UID || known.ResourceVersion != full.ResourceVersion {
+		return nil
+	}
+	return known
 }
 
 // reduced returns the item of an object, which may have been reduced before.

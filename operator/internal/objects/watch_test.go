@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
 // newConfigMaps returns a kind whose watch does not run, and the namespaces that changed.
@@ -49,6 +51,31 @@ func TestALaterListIsHandledAsChanges(t *testing.T) {
 	require.Empty(t, k.objectsIn("deleted"))
 	require.Equal(t, "8", k.objectsIn("created")[0].ResourceVersion)
 	require.True(t, k.tampered(edited), "another client wrote the fields of nstpl")
+}
+
+// A list after a restart of the API server has everything again. It must not be in memory twice.
+func TestObjectsThatAreListedAgainUnchangedAreKept(t *testing.T) {
+	k, changed := newConfigMaps()
+	require.NoError(t, k.Replace([]any{in("same", "1"), in("edited", "2"), in("replaced", "3")}, "5"))
+	item := func(namespace string) *populate.Reduced { return k.items.byNamespace[namespace][0] }
+	same, edited := item("same"), item("edited")
+	replaced := in("replaced", "3")
+	replaced.UID = "another"
+	var listed []any
+	for _, object := range []*metav1.PartialObjectMetadata{in("same", "1"), in("edited", "7"), replaced, in("new", "8")} {
+		transformed, err := k.Transformer()(object)
+		require.NoError(t, err)
+		listed = append(listed, transformed)
+	}
+	require.Same(t, same, listed[0])
+	require.NotSame(t, edited, listed[1])
+	require.EqualValues(t, "another", listed[2].(*populate.Reduced).UID)
+	require.NoError(t, k.Replace(listed, "9"))
+	require.Same(t, same, item("same"))
+	require.Equal(t, "7", item("edited").ResourceVersion)
+	require.NotContains(t, *changed, "same")
+	require.Contains(t, *changed, "new")
+	require.Len(t, k.objectsOf("defaults"), 4)
 }
 
 func TestEventsChangeTheObjectsOfANamespace(t *testing.T) {
