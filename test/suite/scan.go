@@ -61,7 +61,8 @@ var concurrency = []string{"sync", "sync/atomic", "testing/synctest", "k8s.io/cl
 // import a package of concurrency.
 func (p testPackage) isConcurrent() (bool, error) {
 	for _, file := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
-		parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
+		path := filepath.Join(p.Dir, file)
+		parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 		if err != nil {
 			return false, err
 		}

@@ -99,8 +99,8 @@ func (l *Lease) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 	return l.write(record, func() error { return l.Interface.Create(ctx, record) })
 }
 
-// Update implements resourcelock.Interface. It acquires, renews or releases the lease. A renewal that is not due yet does
-// nothing: the elector looks as often as it would renew, and a standby must look often to lead soon.
+// Update implements resourcelock.Interface. It acquires, renews or releases the lease. A renewal that is not due yet
+// does nothing: the elector looks as often as it would renew, and a standby must look often to lead soon.
 func (l *Lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if record.HolderIdentity == l.Identity() && !l.isDue() {
 		return nil

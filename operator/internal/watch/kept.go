@@ -12,8 +12,8 @@ import (
 )
 
 // Kept is the transform of a cache that keeps the object it has if the API server sends it again unchanged. After a
-// restart of the API server, everything is listed again: otherwise each object would be in memory twice, in all replicas
-// at the same time. Before Follow, it is Reduce.
+// restart of the API server, everything is listed again: otherwise each object would be in memory twice, in all
+// replicas at the same time. Before Follow, it is Reduce.
 type Kept struct {
 	// Reduce is the transform of objects that the cache does not have.
 	Reduce toolscache.TransformFunc
