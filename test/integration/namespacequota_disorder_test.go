@@ -131,12 +131,17 @@ func TestNamespaceQuotaIsExactInDisorder(t *testing.T) {
 	require.NoError(t, <-work)
 
 	s.eventually(func(c *assert.CollectT) { // namespaces that are being deleted count until they are gone
-		for i := range inRoot + 1 {
-			_ = s.createInSpace(s.client, fmt.Sprint("last", i), "b")
+		list := &corev1.NamespaceList{}
+		assert.NoError(c, s.client.List(t.Context(), list, client.MatchingLabels{testLabel: s.id}))
+		for i := range list.Items {
+			assert.Nil(c, list.Items[i].DeletionTimestamp, list.Items[i].Name)
 		}
-		total, _ := s.countByCreator("root", "a", "b")
-		assert.Equal(c, inRoot, total)
 	})
+	for i := range inRoot + 1 {
+		_ = s.createInSpace(s.client, fmt.Sprint("last", i), "b")
+	}
+	total, _ := s.countByCreator("root", "a", "b")
+	require.Equal(t, inRoot, total)
 	s.createNamespace(lastNamespace)
 	require.Empty(t, <-exceeded)
 }

@@ -93,10 +93,11 @@ func selectTests(packages []testPackage, run string) ([]group, error) {
 	selects := 0
 	for _, p := range packages {
 		if run == "race" {
-			if can, err := p.isConcurrent(); err != nil || !can {
-				if err != nil {
-					return nil, err
-				}
+			canRace, err := p.isConcurrent()
+			if err != nil {
+				return nil, err
+			}
+			if !canRace {
 				continue
 			}
 		}

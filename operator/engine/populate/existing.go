@@ -113,16 +113,16 @@ func MissesGrants(declared Declared, observed Observed) bool {
 
 // LacksObjects reports whether a namespace had objects of templates that are not among those that exist.
 func LacksObjects(ns *corev1.Namespace, exist []ObjectID) bool {
-	existing := map[string]bool{}
+	present := map[string]bool{}
 	for _, id := range exist {
-		existing[populatedDigest(id)] = true
+		present[populatedDigest(id)] = true
 	}
 	for key, digests := range parseExisting(ns.Annotations[v1alpha1.ExistingAnnotation]) {
 		if !strings.HasPrefix(key, populatedKey("")) {
 			continue
 		}
 		for digest := range digests {
-			if !existing[digest] {
+			if !present[digest] {
 				return true
 			}
 		}

@@ -63,7 +63,7 @@ func TestHeld(t *testing.T) {
 			acquired, after(patience, true), {holder: "this", fails: true, held: true}, after(time.Millisecond, false),
 		},
 		"the answer was late": {
-			{holder: "this", delay: 2 * time.Second, held: true}, after(patience-2*time.Second, true),
+			{holder: "this", delay: 5 * time.Second, held: true}, after(patience-5*time.Second, true),
 			after(time.Millisecond, false),
 		},
 		"released":                        {acquired, {holder: "none"}},

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,9 +49,5 @@ func isSame(a, b any) bool {
 		return false
 	}
 	second, err := apimeta.Accessor(b)
-	return err == nil && isSameVersion(first, second)
-}
-
-func isSameVersion(a, b metav1.Object) bool {
-	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion() && a.GetResourceVersion() != ""
+	return err == nil && first.GetUID() == second.GetUID() && first.GetResourceVersion() == second.GetResourceVersion()
 }
