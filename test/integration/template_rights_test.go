@@ -363,7 +363,7 @@ func TestAdmissionOfTemplatesRejectsLargeSelectors(t *testing.T) {
 	}
 }
 
-// The most expensive selectors that are accepted add a few milliseconds to the creation of a namespace.
+// The most expensive selectors that are accepted make the creation of a namespace a few times as long, not thousands.
 func TestAdmissionOfTemplatesLimitsSelectorCost(t *testing.T) {
 	marks.OnEveryVersion(t)
 	marks.Thorough(t)
@@ -414,6 +414,7 @@ func TestAdmissionOfTemplatesLimitsSelectorCost(t *testing.T) {
 	require.NoError(t, s.client.Create(t.Context(), initialization))
 	with := create(30)
 	t.Logf("the fastest creation took %s, and %s with the most expensive template and initializers", without, with)
-	// Without limits on selectors it was 13 s. On an idle machine it is about 4 ms.
-	require.Less(t, with-without, 200*time.Millisecond)
+	// Without limits on selectors it was 13 s, a thousand times as long. It is about twice as long on an idle machine,
+	// and 17 times on a busy one, with the race detector in the webhook that judges selectors before 1.36.
+	require.Less(t, with, 100*without)
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -25,16 +26,28 @@ import (
 
 // cachedNamespace is a cache of one namespace, which may be nil.
 type cachedNamespace struct {
-	client.Reader
+	informertest.FakeInformers
 
 	mu        sync.Mutex
 	namespace *corev1.Namespace
 }
 
-func (c *cachedNamespace) set(ns *corev1.Namespace) {
+// change replaces the namespace by another one, or deletes it, and tells the handlers of the informer.
+func (c *cachedNamespace) change(t *testing.T, to *corev1.Namespace) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.namespace = ns
+	from := c.namespace
+	c.namespace = to
+	c.mu.Unlock()
+	informer, err := c.FakeInformerFor(t.Context(), &corev1.Namespace{})
+	require.NoError(t, err)
+	switch {
+	case from == nil:
+		informer.Add(to)
+	case to == nil:
+		informer.Delete(from)
+	default:
+		informer.Update(from, to)
+	}
 }
 
 func (c *cachedNamespace) Get(
@@ -66,7 +79,7 @@ func (r accessReviews) Create(
 
 func TestHold(t *testing.T) {
 	t.Parallel()
-	open := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	open := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}
 	closed := initializing("a,namespace-template")
 	withCondition := func(status corev1.ConditionStatus, reason, message string) *corev1.Namespace {
 		ns := closed.DeepCopy()
@@ -77,7 +90,7 @@ func TestHold(t *testing.T) {
 	}
 	labeled := open.DeepCopy()
 	labeled.Annotations = map[string]string{v1alpha1.NamespaceMetadataAnnotation: "{}"}
-	const repeat = "namespace n got labels or annotations from templates while it was initialized: try again"
+	const repeat = "namespace team-a got labels or annotations from templates while it was initialized: try again"
 	failed := withCondition(corev1.ConditionFalse, "ObjectsFailed", "x: no")
 	retrying := withCondition(corev1.ConditionFalse, "Retrying", "x: not yet")
 	onlyOthersPending := failed.DeepCopy()
@@ -117,7 +130,7 @@ func TestHold(t *testing.T) {
 		},
 		"a namespace that stays closed": {
 			namespace: closed, wait: patience,
-			message: "namespace n is being initialized: it waits for a, namespace-template",
+			message: "namespace team-a is being initialized: it waits for a, namespace-template",
 		},
 		"a namespace whose population failed": {
 			namespace: failed,
@@ -152,18 +165,18 @@ func TestHold(t *testing.T) {
 		},
 		"a namespace whose failure may pass": {
 			namespace: retrying, wait: patience,
-			message: "namespace n is being initialized: it waits for a, namespace-template (Retrying: x: not yet)",
+			message: "namespace team-a is being initialized: it waits for a, namespace-template (Retrying: x: not yet)",
 		},
 		"a namespace whose failure passes": {namespace: retrying, later: open, wait: time.Second},
 		"a populated namespace that waits for another initializer": {
 			namespace: withCondition(corev1.ConditionTrue, "Populated", "1 object"), wait: patience,
-			message: "namespace n is being initialized: it waits for a, namespace-template",
+			message: "namespace team-a is being initialized: it waits for a, namespace-template",
 		},
 		"a failure that does not close the namespace": {
 			namespace: onlyOthersPending, wait: patience,
-			message: "namespace n is being initialized: it waits for a (ObjectsFailed: x: no)",
+			message: "namespace team-a is being initialized: it waits for a (ObjectsFailed: x: no)",
 		},
-		"a namespace that remains unknown": {wait: patience, message: "namespace n is being initialized"},
+		"a namespace that remains unknown": {wait: patience, message: "namespace team-a is being initialized"},
 		"a user who cannot be asked about": {
 			namespace: closed, reviews: accessReviews{isInitializer: true, err: errors.New("no")}, later: open,
 			wait: time.Second,
@@ -173,19 +186,15 @@ func TestHold(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				cache := &cachedNamespace{namespace: test.namespace}
-				hold := &Hold{
-					namespaces: cache, reviews: test.reviews, patience: patience, changed: map[string]chan struct{}{},
-				}
+				hold, err := NewHold(t.Context(), cache, test.reviews)
+				require.NoError(t, err)
 				if test.later != nil || test.isGone {
-					time.AfterFunc(time.Second, func() {
-						cache.set(test.later)
-						hold.wake(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
-					})
+					time.AfterFunc(time.Second, func() { cache.change(t, test.later) })
 				}
 				request := &webhook.Request{Request: ctrladmission.Request{}}
-				request.Namespace, request.Resource.Resource = "n", test.resource
+				request.Namespace, request.Resource.Resource = "team-a", test.resource
 				start := time.Now()
-				err := hold.Validate(t.Context(), request)
+				err = hold.Validate(t.Context(), request)
 				require.Equal(t, test.wait, time.Since(start))
 				switch {
 				case test.denial != "":
