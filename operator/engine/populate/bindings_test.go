@@ -90,6 +90,23 @@ func TestBindingsOfAnOverriddenRoleAreWithheld(t *testing.T) {
 	}
 }
 
+func TestAWithheldBindingOfBeforeIsDeletedWithTheReason(t *testing.T) {
+	rbac := []schema.GroupKind{workerID.GroupKind, workersID.GroupKind}
+	a := withKinds(templateOf(t, "a", worker, workers, viewers), rbac...)
+	b := withKinds(templateOf(t, "b", reader), rbac...)
+	observed := Observed{Objects: []*metav1.PartialObjectMetadata{observedAs(t, "a", workers)}}
+	plan := planExempt(nil, observed, a, b)
+	require.Len(t, plan.Withheld, 1)
+	change := changeOf(t, plan, workersID)
+	require.Equal(t, Prune, change.Action)
+	require.Equal(t, plan.Withheld[0].Reason(), change.Reason)
+
+	gone := templateOf(t, "a", worker, viewers)
+	change = changeOf(t, planExempt(nil, observed, withKinds(gone, rbac...), b), workersID)
+	require.Equal(t, Prune, change.Action)
+	require.Equal(t, "template a no longer declares it", change.Reason)
+}
+
 // observedAs returns the metadata of an object that a template declares and nstpl applied. Other clients changed the
 // given paths since.
 func observedAs(t *testing.T, template, object string, changed ...fieldpath.Path) *metav1.PartialObjectMetadata {
