@@ -66,6 +66,7 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 		return join(
 			trialsOf(t, adopt(), correct, 5, "500 after writes", "500 instead of writes", "reset after writes",
 				"killed after write 2", "API server crashes"),
+			trialsOf(t, adopt(), report, 3, "429 after writes"),
 			trialsOf(t, redeclare(), report, 2, "answers to deletions late", "503 after writes"),
 			trialsOf(t, redeclare(), correct, 2, "answers to deletions late"),
 			trialsOf(t, edit(), report, 10, "reset after writes", "500 after writes"),

@@ -437,7 +437,7 @@ func patch(
 func send(
 	ctx context.Context, objects resource, object *Object, o options,
 ) (written *metav1.PartialObjectMetadata, stored *unstructured.Unstructured, err error) {
-	request := func(p precondition) (*metav1.PartialObjectMetadata, error) {
+	request := func(ctx context.Context, p precondition) (*metav1.PartialObjectMetadata, error) {
 		body, err := object.bodyFor(o.record, p)
 		if err != nil {
 			return nil, err
@@ -450,35 +450,14 @@ func send(
 		return written, err
 	}
 	if o.existing == nil {
-		written, err = request(precondition{absent: !o.dryRun})
+		written, err = request(ctx, precondition{absent: !o.dryRun})
 		return written, stored, err
 	}
-	written, err = asObserved(ctx, objects, o.existing, func(version string) (*metav1.PartialObjectMetadata, error) {
-		return request(precondition{uid: o.existing.UID, version: version})
-	})
+	written, err = asObserved(ctx, objects, o.existing,
+		func(ctx context.Context, version string) (*metav1.PartialObjectMetadata, error) {
+			return request(ctx, precondition{uid: o.existing.UID, version: version})
+		})
 	return written, stored, err
-}
-
-// asObserved calls write with the resourceVersion of an object that was observed, so that the API server denies a late
-// write of a former leader after the next leader changed the object. If the object changed in a way that does not
-// change the decision, asObserved calls write again without a resourceVersion. Otherwise a client that writes the
-// object all the time could keep nstpl from changing it.
-func asObserved[T any](
-	ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata,
-	write func(version string) (T, error),
-) (T, error) {
-	written, err := write(observed.ResourceVersion)
-	if !apierrors.IsConflict(err) {
-		return written, err
-	}
-	current, lookupErr := find(ctx, objects, observed.Name)
-	switch {
-	case lookupErr != nil:
-		return written, lookupErr
-	case current == nil || !SameRecord(observed, current) || !slices.Equal(observed.Finalizers, current.Finalizers):
-		return written, err
-	}
-	return write("")
 }
 
 // pruneAll deletes objects. RBAC objects that have finalizers are emptied too, which counts as a failure as long as
@@ -551,7 +530,7 @@ func patchObserved(
 	ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata,
 	fields map[string]any,
 ) (*metav1.PartialObjectMetadata, error) {
-	return asObserved(ctx, objects, observed, func(version string) (*metav1.PartialObjectMetadata, error) {
+	write := func(ctx context.Context, version string) (*metav1.PartialObjectMetadata, error) {
 		metadata := map[string]any{"uid": observed.UID}
 		if version != "" {
 			metadata["resourceVersion"] = version
@@ -567,7 +546,8 @@ func patchObserved(
 		}
 		return objects.Patch(ctx, observed.Name, types.MergePatchType, data,
 			metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
-	})
+	}
+	return asObserved(ctx, objects, observed, write)
 }
 
 func finalizerFailure(change Change) *Failure {
@@ -585,7 +565,7 @@ func remove(ctx context.Context, objects metadata.ResourceInterface, observed *m
 		return err
 	}
 	background := metav1.DeletePropagationBackground
-	_, err = asObserved(ctx, objects, observed, func(version string) (struct{}, error) {
+	_, err = asObserved(ctx, objects, observed, func(ctx context.Context, version string) (struct{}, error) {
 		preconditions := &metav1.Preconditions{UID: &observed.UID}
 		if version != "" {
 			preconditions.ResourceVersion = &version

@@ -77,7 +77,7 @@ func TestWritesRequireTheObservedResourceVersion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var versions []string
 			_, err := asObserved(t.Context(), stored{object: c.current}, observed,
-				func(version string) (struct{}, error) {
+				func(_ context.Context, version string) (struct{}, error) {
 					if versions = append(versions, version); version == "" {
 						return struct{}{}, nil
 					}

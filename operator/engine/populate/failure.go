@@ -43,6 +43,9 @@ type Failure struct {
 	// InTheWay says that the declared object is valid, and that the one in the namespace, which another client wrote
 	// to, is in its way.
 	InTheWay bool
+	// Repeated says that the client sent the write more than once. After a conflict it is unknown whether an earlier
+	// attempt is what changed the object.
+	Repeated bool
 	err      error
 }
 
@@ -72,6 +75,9 @@ func (f *Failure) MayPass() bool {
 
 // Unanswered reports whether the API server may have carried out the write although it failed.
 func (f *Failure) Unanswered() bool {
+	if f.Repeated {
+		return true
+	}
 	switch f.Reason {
 	case metav1.StatusReasonConflict, ReasonWaitsForRole, ReasonNotRevoked, ReasonSourceUnread:
 		return false

@@ -1,0 +1,46 @@
+package populate
+
+import (
+	"context"
+	"net/http/httptrace"
+	"slices"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/metadata"
+)
+
+// asObserved calls write with the resourceVersion of an object that was observed, so that the API server denies a late
+// write of a former leader after the next leader changed the object. If the object changed in a way that does not
+// change the decision, asObserved calls write again without a resourceVersion. Otherwise a client that writes the
+// object all the time could keep nstpl from changing it.
+func asObserved[T any](
+	ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata,
+	write func(ctx context.Context, version string) (T, error),
+) (T, error) {
+	counted, sent := countRequests(ctx)
+	written, err := write(counted, observed.ResourceVersion)
+	if !apierrors.IsConflict(err) {
+		return written, err
+	}
+	current, lookupErr := find(ctx, objects, observed.Name)
+	switch {
+	case lookupErr != nil:
+		return written, lookupErr
+	case current == nil || !SameRecord(observed, current) || !slices.Equal(observed.Finalizers, current.Finalizers):
+		if sent() > 1 {
+			err = &Failure{Reason: metav1.StatusReasonConflict, Repeated: true, err: err}
+		}
+		return written, err
+	}
+	return write(ctx, "")
+}
+
+// countRequests returns a context, and a function that returns how many requests were sent with it. client-go repeats a
+// request by itself if the API server, or a proxy, asks for that with status 429 or 5xx.
+func countRequests(ctx context.Context) (counted context.Context, sent func() int32) {
+	count := &atomic.Int32{}
+	trace := &httptrace.ClientTrace{WroteHeaders: func() { count.Add(1) }}
+	return httptrace.WithClientTrace(ctx, trace), count.Load
+}
