@@ -88,7 +88,7 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 			trialsOf(t, syncScenario(t, "sync rename"), correct, 3, "killed after write 4", "NamespaceTemplates not applied"),
 			trialsOf(t, syncScenario(t, "sync first"), correct, 2, "killed after write 3"),
 			trialsOf(t, syncScenario(t, "sync edit"), correct, 2, "500 after writes"),
-			trialsOf(t, syncScenario(t, "sync labels"), correct, 2, "killed after write 3"),
+			trialsOf(t, syncScenario(t, "sync labels"), correct, 2, "killed after write 3", "500 after writes"),
 			trialsOf(t, counting(), correct, 3, "down"),
 			trialsOf(t, exemption(), report, 2, "reset after writes"),
 			trialsOf(t, expiry(), correct, 2, "500 after writes"),

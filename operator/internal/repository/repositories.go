@@ -30,6 +30,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/repository/artifact"
 	"nstpl.dev/nstpl/operator/internal/watch"
@@ -58,6 +59,8 @@ type Repositories struct {
 const (
 	// retryFailed is how soon objects that could not be written are tried again.
 	retryFailed = 5 * time.Second
+	// retryStale is how soon a PolicyRepository is reconciled again whose latest version the cache did not have.
+	retryStale = 100 * time.Millisecond
 	// minRetry and maxRetry are how soon a comparison that failed is repeated: the former after the first failure, and
 	// twice as late after each further one.
 	minRetry, maxRetry = 5 * time.Millisecond, 30 * time.Second
@@ -122,6 +125,14 @@ func (r *Repositories) changed(q queue, before, after client.Object) {
 
 // Reconcile asks for new commits of a PolicyRepository, brings the newest valid one into force, and reports.
 func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	result, err := r.reconcile(ctx, req)
+	if patch.IsStale(err) {
+		return reconcile.Result{RequeueAfter: retryStale}, nil
+	}
+	return result, err
+}
+
+func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	repository := &v1alpha1.PolicyRepository{}
 	err := r.Client.Get(ctx, req.NamespacedName, repository)
 	if apierrors.IsNotFound(err) {
@@ -227,8 +238,8 @@ func (r *Repositories) removeConfirmations(
 		return nil
 	}
 	// A later confirmation must not be removed, so this patch is for the version that was read.
-	patch := client.MergeFromWithOptions(repository, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, changed, patch); client.IgnoreNotFound(err) != nil {
+	err := r.Client.Patch(ctx, changed, patch.WhileUnchanged(repository))
+	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("remove a confirmation from PolicyRepository %s: %w", repository.Name, err)
 	}
 	return nil
@@ -280,7 +291,8 @@ func (r *Repositories) forgetDeleted(ctx context.Context) error {
 	return nil
 }
 
-// writeStatus stores a status that differs.
+// writeStatus stores a status that differs. The cache may be behind a status whose write had no answer: what that one
+// has and the cache has not would stay, so this patch, too, is for the version that was read.
 func (r *Repositories) writeStatus(
 	ctx context.Context, repository *v1alpha1.PolicyRepository, status *v1alpha1.PolicyRepositoryStatus,
 ) error {
@@ -289,7 +301,7 @@ func (r *Repositories) writeStatus(
 	}
 	changed := repository.DeepCopy()
 	changed.Status = *status
-	return client.IgnoreNotFound(r.Client.Status().Patch(ctx, changed, client.MergeFrom(repository)))
+	return client.IgnoreNotFound(r.Client.Status().Patch(ctx, changed, patch.WhileUnchanged(repository)))
 }
 
 // record records Events for changes that people wait for.
