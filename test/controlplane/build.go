@@ -113,14 +113,22 @@ type source struct {
 	modfile string // relative to dir
 }
 
-func findSource(ctx context.Context, version string) (source, error) {
+// Root returns the project's folder. The working directory must be inside of it.
+func Root(ctx context.Context) (string, error) {
 	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "nstpl.dev/nstpl").Output()
 	if err != nil {
-		return source{},
-			fmt.Errorf("the control plane is compiled from nstpl's checkout and must be asked for inside it: %w", err)
+		return "", fmt.Errorf("this must run inside of nstpl's checkout: %w", err)
+	}
+	return strings.TrimSpace(string(root)), nil
+}
+
+func findSource(ctx context.Context, version string) (source, error) {
+	root, err := Root(ctx)
+	if err != nil {
+		return source{}, err
 	}
 	src := source{
-		dir:     filepath.Join(strings.TrimSpace(string(root)), "test", "cluster"),
+		dir:     filepath.Join(root, "test", "cluster"),
 		version: version,
 		modfile: "go.mod",
 	}

@@ -4,6 +4,7 @@
 package controlplane
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,8 +12,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -88,6 +91,12 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 		return nil, errors.Join(fmt.Errorf("start the control plane: %w", err), c.Stop())
 	}
 	return c, nil
+}
+
+// Existing returns a cluster that runs already, which Stop does not stop. No certificates can be made for it.
+func Existing(kubeconfig, kubectl string) (*Cluster, error) {
+	c := &Cluster{Kubeconfig: kubeconfig, Kubectl: kubectl}
+	return c, c.loadConfig()
 }
 
 func makeDir(dir string) (string, error) {
@@ -191,6 +200,18 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 // RESTConfig returns a copy of the administrator's client configuration, without a rate limit.
 func (c *Cluster) RESTConfig() *rest.Config {
 	return rest.CopyConfig(c.config)
+}
+
+// RunKubectl runs the cluster's kubectl as an administrator and returns its standard output.
+func (c *Cluster) RunKubectl(ctx context.Context, stdin string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, c.Kubectl, append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("kubectl %s: %w: %s%s", strings.Join(args, " "), err, &stderr, &stdout)
+	}
+	return stdout.String(), nil
 }
 
 // Wait returns nil when ctx is done, or an error as soon as one of the cluster's programs ends by itself.

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -49,11 +50,38 @@ func (a *authority) pem() []byte {
 
 // serving issues the API server's certificate.
 func (a *authority) serving(address net.IP) (pair, error) {
-	template := newTemplate(pkix.Name{CommonName: "kube-apiserver"})
+	return a.sign(newServingTemplate("kube-apiserver", "localhost", "kubernetes", "kubernetes.default",
+		"kubernetes.default.svc", "127.0.0.1", address.String(), serviceIP.String()))
+}
+
+// ServingCertificate returns a certificate for a server beside the control plane, which has names or IP addresses, and
+// the certificate of its authority in PEM format.
+func ServingCertificate(until time.Time, names ...string) (tls.Certificate, []byte, error) {
+	a, err := newAuthority()
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	template := newServingTemplate("nstpl-test", names...)
+	template.NotAfter = until
+	signed, err := a.sign(template)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	certificate, err := tls.X509KeyPair(signed.cert, signed.key)
+	return certificate, a.pem(), err
+}
+
+func newServingTemplate(subject string, names ...string) *x509.Certificate {
+	template := newTemplate(pkix.Name{CommonName: subject})
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	template.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
-	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), address, serviceIP}
-	return a.sign(template)
+	for _, name := range names {
+		if address := net.ParseIP(name); address != nil {
+			template.IPAddresses = append(template.IPAddresses, address)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
+	}
+	return template
 }
 
 // client issues the certificate of a user who is a member of groups.

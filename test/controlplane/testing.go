@@ -54,6 +54,5 @@ func forTests(ctx context.Context) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the cluster of $NSTPL_TEST_KUBECONFIG needs a kubectl in $PATH: %w", err)
 	}
-	c := &Cluster{Kubeconfig: kubeconfig, Kubectl: kubectl}
-	return c, c.loadConfig()
+	return Existing(kubeconfig, kubectl)
 }

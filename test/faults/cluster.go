@@ -2,18 +2,9 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
-	"math/big"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -121,24 +112,13 @@ func (c *testCluster) startControlPlane() error {
 
 // install applies the manifests and starts a service in front of the webhooks.
 func (c *testCluster) install() error {
-	folder, _, err := controlplane.Manifests(controlplane.Version())
-	if err != nil {
+	if err := operator.Install(c.ctx, c.cluster, "manifests/components/sync/rbac.yaml",
+		"manifests/components/expiry/rbac.yaml"); err != nil {
 		return err
 	}
-	root, err := moduleRoot()
-	if err != nil {
+	account := []string{"create", "serviceaccount", syncAccount, "--namespace", v1alpha1.OperatorNamespace}
+	if _, err := c.cluster.RunKubectl(c.ctx, "", account...); err != nil {
 		return err
-	}
-	for _, args := range [][]string{
-		{"apply", "--kustomize", filepath.Join(root, folder)},
-		{"apply", "--filename", filepath.Join(root, "manifests/components/sync/rbac.yaml")},
-		{"apply", "--filename", filepath.Join(root, "manifests/components/expiry/rbac.yaml")},
-		{"create", "serviceaccount", syncAccount, "--namespace", v1alpha1.OperatorNamespace},
-		{"wait", "--for=condition=Established", "crd", "--all"},
-	} {
-		if err := c.kubectl(args...); err != nil {
-			return err
-		}
 	}
 	addresses, err := process.FreeAddresses(1)
 	if err != nil {
@@ -147,21 +127,6 @@ func (c *testCluster) install() error {
 	c.address = addresses[0]
 	c.service, err = operator.NewService(c.ctx, c.client, c.address)
 	return err
-}
-
-// moduleRoot returns the folder of go.mod, in or above the working directory.
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	for err == nil {
-		if _, missing := os.Stat(filepath.Join(dir, "go.mod")); missing == nil {
-			return dir, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", errors.New("no go.mod in the working directory or above it: run this in the project's folder")
-		}
-		dir = filepath.Dir(dir)
-	}
-	return "", err
 }
 
 // programs are the paths of the binaries.
@@ -178,14 +143,6 @@ func (p *programs) build(ctx context.Context, dir string) error {
 		if err != nil {
 			return fmt.Errorf("build %s: %w\n%s", name, err, out)
 		}
-	}
-	return nil
-}
-
-func (c *testCluster) kubectl(args ...string) error {
-	cmd := exec.CommandContext(c.ctx, c.cluster.Kubectl, append(args, "--kubeconfig", c.cluster.Kubeconfig)...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return nil
 }
@@ -264,26 +221,4 @@ func (c *testCluster) crash(program string) {
 		c.noteProblem(c.cluster.Restart(c.ctx, program))
 		c.crashesOver.Add(1)
 	})
-}
-
-// selfSigned returns a certificate for 127.0.0.1, and its CA certificate as PEM.
-func selfSigned() (tls.Certificate, []byte, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "nstpl-faults"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(0, 1, 0), IsCA: true,
-		BasicConstraintsValid: true,
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }

@@ -16,31 +16,24 @@ func (r *run) user() string { return r.name("user") }
 // watchAccess checks continuously whether the user has access in each namespace. The returned function ends that and
 // returns the gaps.
 func (r *run) watchAccess() (gaps func() []string) {
-	ctx, cancel := context.WithCancel(r.ctx)
-	ended := make(chan map[string]time.Duration)
-	go func() {
-		longest, since := map[string]time.Duration{}, map[string]time.Time{}
-		for ctx.Err() == nil {
-			for _, ns := range r.namespaceNames() {
-				allowed, known := r.mayRead(ctx, ns)
-				switch {
-				case !known:
-				case allowed:
-					delete(since, ns)
-				default:
-					if since[ns].IsZero() {
-						since[ns] = time.Now()
-					}
-					longest[ns] = max(longest[ns], time.Since(since[ns]), time.Millisecond)
+	longest, since := map[string]time.Duration{}, map[string]time.Time{}
+	end := r.checkContinuously(5*time.Millisecond, func(ctx context.Context) {
+		for _, ns := range r.namespaceNames() {
+			allowed, known := r.mayRead(ctx, ns)
+			switch {
+			case !known:
+			case allowed:
+				delete(since, ns)
+			default:
+				if since[ns].IsZero() {
+					since[ns] = time.Now()
 				}
+				longest[ns] = max(longest[ns], time.Since(since[ns]), time.Millisecond)
 			}
-			pause(ctx, 5*time.Millisecond)
 		}
-		ended <- longest
-	}()
+	})
 	return func() []string {
-		cancel()
-		longest := <-ended
+		end()
 		if len(longest) == 0 {
 			return nil
 		}

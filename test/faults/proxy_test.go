@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
+
+	"nstpl.dev/nstpl/test/controlplane"
 )
 
 // upstream acts as the API server: it records writes, and sends events to watches.
@@ -47,7 +49,7 @@ func newProxyAndUpstream(t *testing.T) (*proxy, *upstream, *http.Client) {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	certificate, authority, err := selfSigned()
+	certificate, authority, err := controlplane.ServingCertificate(time.Now().Add(time.Hour), "127.0.0.1")
 	require.NoError(t, err)
 	p, err := newProxy(certificate,
 		&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, newInjector())

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/controlplane"
 	"nstpl.dev/nstpl/test/operator"
 )
 
@@ -60,7 +61,7 @@ type replicaSet struct {
 }
 
 func (c *testCluster) newReplicaSet(p program, replicas int) (*replicaSet, error) {
-	certificate, authority, err := selfSigned()
+	certificate, authority, err := controlplane.ServingCertificate(time.Now().AddDate(0, 1, 0), "127.0.0.1")
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -105,6 +106,22 @@ func (r *run) waitUntilRight(what string, limit time.Duration, wrong func(ctx co
 	}
 }
 
+// checkContinuously calls check again and again, with pauses, until the returned function is called.
+func (r *run) checkContinuously(interval time.Duration, check func(context.Context)) (end func()) {
+	ctx, cancel := context.WithCancel(r.ctx)
+	var checking sync.WaitGroup
+	checking.Go(func() {
+		for ctx.Err() == nil {
+			check(ctx)
+			pause(ctx, interval)
+		}
+	})
+	return func() {
+		cancel()
+		checking.Wait()
+	}
+}
+
 // namespaceNames returns the names of the trial's namespaces.
 func (r *run) namespaceNames() []string {
 	var names []string
@@ -117,12 +134,32 @@ func (r *run) namespaceNames() []string {
 // createNamespaces creates the namespaces with the run's label and others, as pairs of a key and a value.
 func (r *run) createNamespaces(pairs ...string) {
 	for _, name := range r.namespaceNames() {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{runLabel: r.id}}}
-		for i := 0; i < len(pairs); i += 2 {
-			ns.Labels[pairs[i]] = pairs[i+1]
-		}
-		r.create(ns)
+		r.create(r.namespace(name, pairs...))
 	}
+}
+
+// namespace returns a namespace with the run's label and others, as pairs of a key and a value.
+func (r *run) namespace(name string, pairs ...string) *corev1.Namespace {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{runLabel: r.id}}}
+	for i := 0; i < len(pairs); i += 2 {
+		ns.Labels[pairs[i]] = pairs[i+1]
+	}
+	return ns
+}
+
+// inEachNamespace returns what a function finds wrong with each of the run's namespaces.
+func (r *run) inEachNamespace(ctx context.Context, wrong func(*corev1.Namespace) string) []string {
+	var all []string
+	for _, name := range r.namespaceNames() {
+		ns := &corev1.Namespace{}
+		if err := r.client.Get(ctx, client.ObjectKey{Name: name}, ns); err != nil {
+			return []string{err.Error()}
+		}
+		if problem := wrong(ns); problem != "" {
+			all = append(all, problem)
+		}
+	}
+	return all
 }
 
 // create creates an object. It may exist already if an earlier answer was lost.
@@ -210,8 +247,13 @@ func (r *run) createTemplate(short, objects string, options ...templateOption) {
 
 // updateTemplate has a template declare other objects.
 func (r *run) updateTemplate(short, objects string) {
+	r.patchTemplate(short, map[string]any{"templates": r.parseDeclared(short, objects)})
+}
+
+// patchTemplate merges a change into the spec of a template.
+func (r *run) patchTemplate(short string, spec map[string]any) {
 	r.patch(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: r.name(short)}},
-		map[string]any{"spec": map[string]any{"templates": r.parseDeclared(short, objects)}})
+		map[string]any{"spec": spec})
 }
 
 func (r *run) deleteTemplate(short string) {

@@ -70,17 +70,16 @@ func (r *run) uncounted(ctx context.Context) []string {
 	if used, there := status.Used.Pods().Value(), len(r.pods()); int(used) != there {
 		return []string{fmt.Sprintf("the policyspace counts %d pods, but %d exist", used, there)}
 	}
-	for _, namespace := range r.namespaceNames() {
+	return r.inEachNamespace(ctx, func(ns *corev1.Namespace) string {
 		counter := &corev1.ResourceQuota{}
-		if err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.QuotaName},
-			counter); err != nil {
-			return []string{err.Error()}
+		if err := r.client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter); err != nil {
+			return err.Error()
 		}
 		if _, again := counter.Spec.Hard[v1alpha1.RecountResource]; again {
-			return []string{namespace + " is to be counted again"}
+			return ns.Name + " is to be counted again"
 		}
-	}
-	return nil
+		return ""
+	})
 }
 
 // createPodsConcurrently has several clients create pods, each one after the other.
@@ -265,29 +264,23 @@ func (r *run) uidRanges(ctx context.Context) (holders map[string][]string, lacki
 
 // watchRanges checks continuously whether the range of a namespace changes.
 func (r *run) watchRanges() (changes func() []string) {
-	ctx, cancel := context.WithCancel(r.ctx)
-	ended := make(chan []string)
-	go func() {
-		had := map[string]string{}
-		var changed []string
-		for ctx.Err() == nil {
-			holders, _, err := r.uidRanges(ctx)
-			for given, names := range holders {
-				for _, name := range names {
-					if err == nil && had[name] != "" && had[name] != given {
-						changed = append(changed,
-							fmt.Sprintf("the range of namespace %s changed from %s to %s", name, had[name], given))
-					}
-					had[name] = given
+	had := map[string]string{}
+	var changed []string
+	end := r.checkContinuously(10*time.Millisecond, func(ctx context.Context) {
+		holders, _, _ := r.uidRanges(ctx) // none if there is an error
+		for given, names := range holders {
+			for _, name := range names {
+				if had[name] != "" && had[name] != given {
+					changed = append(changed,
+						fmt.Sprintf("the range of namespace %s changed from %s to %s", name, had[name], given))
 				}
+				had[name] = given
 			}
-			pause(ctx, 10*time.Millisecond)
 		}
-		ended <- changed
-	}()
+	})
 	return func() []string {
-		cancel()
-		return <-ended
+		end()
+		return changed
 	}
 }
 
@@ -355,37 +348,31 @@ func (r *run) accountsWithoutID(ctx context.Context) []string {
 // watchAccountIDs checks continuously whether a service account gets an ID that another one of its namespace has or
 // had, or another ID than it had.
 func (r *run) watchAccountIDs() (problems func() []string) {
-	ctx, cancel := context.WithCancel(r.ctx)
-	ended := make(chan []string)
-	go func() {
-		holders, ids := map[string]types.UID{}, map[types.UID]string{}
-		var wrong []string
-		for ctx.Err() == nil {
-			accounts, err := r.serviceAccounts(ctx)
-			for i := range accounts {
-				account := &accounts[i]
-				id := account.Annotations[v1alpha1.AccountUIDAnnotation]
-				if err != nil || id == "" && ids[account.UID] == "" {
-					continue
-				}
-				if had := cmp.Or(ids[account.UID], id); had != id {
-					wrong = append(wrong, fmt.Sprintf("the user ID of service account %s/%s changed from %s to %q",
-						account.Namespace, account.Name, had, id))
-				}
-				key := account.Namespace + "/" + id
-				if holder := cmp.Or(holders[key], account.UID); holder != account.UID {
-					wrong = append(wrong, fmt.Sprintf("user ID %s was given to service account %s and to %s (%s)", key, holder,
-						account.UID, account.Name))
-				}
-				holders[key], ids[account.UID] = account.UID, id
+	holders, ids := map[string]types.UID{}, map[types.UID]string{}
+	var wrong []string
+	end := r.checkContinuously(10*time.Millisecond, func(ctx context.Context) {
+		accounts, _ := r.serviceAccounts(ctx) // none if there is an error
+		for i := range accounts {
+			account := &accounts[i]
+			id := account.Annotations[v1alpha1.AccountUIDAnnotation]
+			if id == "" && ids[account.UID] == "" {
+				continue
 			}
-			pause(ctx, 10*time.Millisecond)
+			if had := cmp.Or(ids[account.UID], id); had != id {
+				wrong = append(wrong, fmt.Sprintf("the user ID of service account %s/%s changed from %s to %q",
+					account.Namespace, account.Name, had, id))
+			}
+			key := account.Namespace + "/" + id
+			if holder := cmp.Or(holders[key], account.UID); holder != account.UID {
+				wrong = append(wrong, fmt.Sprintf("user ID %s was given to service account %s and to %s (%s)", key, holder,
+					account.UID, account.Name))
+			}
+			holders[key], ids[account.UID] = account.UID, id
 		}
-		ended <- wrong
-	}()
+	})
 	return func() []string {
-		cancel()
-		return <-ended
+		end()
+		return wrong
 	}
 }
 

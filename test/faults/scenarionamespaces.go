@@ -97,23 +97,17 @@ func (r *run) setNamespaceLabels(short string, labels map[string]string) {
 	if labels != nil {
 		metadata = map[string]any{"labels": labels}
 	}
-	r.patch(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: r.name(short)}},
-		map[string]any{"spec": map[string]any{"namespaceMetadata": metadata}})
+	r.patchTemplate(short, map[string]any{"namespaceMetadata": metadata})
 }
 
 // differentLabels returns the namespaces whose label has another value. An empty value stands for no label.
 func (r *run) differentLabels(ctx context.Context, key, value string) []string {
-	var all []string
-	for _, name := range r.namespaceNames() {
-		ns := &corev1.Namespace{}
-		if err := r.client.Get(ctx, client.ObjectKey{Name: name}, ns); err != nil {
-			return []string{err.Error()}
+	return r.inEachNamespace(ctx, func(ns *corev1.Namespace) string {
+		if ns.Labels[key] == value {
+			return ""
 		}
-		if ns.Labels[key] != value {
-			all = append(all, fmt.Sprintf("namespace %s has %s=%q instead of %q", name, key, ns.Labels[key], value))
-		}
-	}
-	return all
+		return fmt.Sprintf("namespace %s has %s=%q instead of %q", ns.Name, key, ns.Labels[key], value)
+	})
 }
 
 // past is a time at which namespaces have expired.
@@ -136,14 +130,11 @@ func expiry() scenario {
 			}
 			r.create(space)
 			for short, annotations := range namespaces {
-				r.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-					Name: r.name(short), Annotations: annotations,
-					Labels: map[string]string{runLabel: r.id, v1alpha1.PolicySpaceLabel: space.Name},
-				}})
+				ns := r.namespace(r.name(short), v1alpha1.PolicySpaceLabel, space.Name)
+				ns.Annotations = annotations
+				r.create(ns)
 			}
-			r.waitUntilRight("namespaces have no end", settleTimeout, func(ctx context.Context) []string {
-				return r.namespacesWithoutEnd(ctx)
-			})
+			r.waitUntilRight("namespaces have no end", settleTimeout, r.namespacesWithoutEnd)
 		},
 		do: func(r *run) {
 			r.annotateNamespace("withdrawn", v1alpha1.DeleteWhenExpiredAnnotation, nil)
@@ -280,9 +271,7 @@ func (r *run) changeNamespacesConcurrently(wave int, further func(number int, na
 }
 
 func (r *run) teamNamespace(short string) *corev1.Namespace {
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: r.name(short), Labels: map[string]string{runLabel: r.id, v1alpha1.PolicySpaceLabel: r.name("team")},
-	}}
+	return r.namespace(r.name(short), v1alpha1.PolicySpaceLabel, r.name("team"))
 }
 
 // createCounted creates a namespace, and records that.

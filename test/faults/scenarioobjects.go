@@ -57,10 +57,9 @@ func sources() scenario {
 				r.patch(r.sourceMap(), map[string]any{"data": map[string]any{"value": value}})
 				r.patch(r.sourceSecret(), map[string]any{"stringData": map[string]any{"value": value}})
 			}
-			r.patch(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: r.name("goes")}},
-				map[string]any{"spec": map[string]any{"sources": []v1alpha1.Source{
-					r.source("Secret", "pull", "pull-new"), r.source("ConfigMap", "ca", "ca-goes"),
-				}}})
+			r.patchTemplate("goes", map[string]any{"sources": []v1alpha1.Source{
+				r.source("Secret", "pull", "pull-new"), r.source("ConfigMap", "ca", "ca-goes"),
+			}})
 			r.waitAbsent(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "pull-old"}})
 			r.delete(r.sourceMap())
 			r.waitAbsent(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "ca-goes"}})

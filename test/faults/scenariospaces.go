@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -35,18 +34,13 @@ func (r *run) waitInSpace(space string) {
 // inOnly returns a check that namespaces have the depth label of one policyspace and not of the other.
 func inOnly(space, other string) func(context.Context, *run) []string {
 	return func(ctx context.Context, r *run) []string {
-		var elsewhere []string
-		for _, name := range r.namespaceNames() {
-			ns := &corev1.Namespace{}
-			if err := r.client.Get(ctx, client.ObjectKey{Name: name}, ns); err != nil {
-				return []string{err.Error()}
-			}
+		return r.inEachNamespace(ctx, func(ns *corev1.Namespace) string {
 			if ns.Labels[r.name(space)+v1alpha1.DepthLabelSuffix] == "" ||
 				ns.Labels[r.name(other)+v1alpha1.DepthLabelSuffix] != "" {
-				elsewhere = append(elsewhere, fmt.Sprintf("%s is not in %s, or in %s", name, space, other))
+				return fmt.Sprintf("%s is not in %s, or in %s", ns.Name, space, other)
 			}
-		}
-		return elsewhere
+			return ""
+		})
 	}
 }
 

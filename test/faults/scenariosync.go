@@ -113,9 +113,7 @@ func (r *run) renamedTree() tree {
 // one that it declares and may not adopt, one that it may adopt, and ClusterRoles.
 func (r *run) createObjectsOfOthers() {
 	for _, short := range []string{"theirs", "existing", "adopted"} {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: r.name(short), Labels: map[string]string{runLabel: r.id},
-		}}
+		ns := r.namespace(r.name(short))
 		theirs := "theirs"
 		if short == "adopted" {
 			ns.Annotations = map[string]string{v1alpha1.AdoptAnnotation: "true"}
@@ -131,11 +129,14 @@ func (r *run) createObjectsOfOthers() {
 }
 
 // followFirstTree has the cluster follow a repository with the first tree.
-func (r *run) followFirstTree() {
+func (r *run) followFirstTree() { r.followTree(r.firstTree(), nil) }
+
+// followTree has the cluster follow a repository with a tree.
+func (r *run) followTree(t tree, limit *v1alpha1.DeletionLimit) {
 	r.createObjectsOfOthers()
 	r.prepareSync()
-	r.commit(r.firstTree())
-	r.follow(nil)
+	r.commit(t)
+	r.follow(limit)
 }
 
 // syncFirst: a repository with a tree is followed. Objects of others exist before. Later a commit breaks a rule, and is
@@ -219,12 +220,7 @@ func syncProtected() scenario {
 	}
 	return scenario{
 		name: "sync protected", deletes: []string{undeclared, "-goes", ".of-b", "local"},
-		before: func(r *run) {
-			r.createObjectsOfOthers()
-			r.prepareSync()
-			r.commit(withProtected(r))
-			r.follow(nil)
-		},
+		before: func(r *run) { r.followTree(withProtected(r), nil) },
 		observe: func(r *run) func() []string {
 			return r.observeSame(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: r.name("goes")}},
 				&v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: r.name("above-goes")}})
@@ -279,12 +275,7 @@ func syncLabels() scenario {
 	}
 	return scenario{
 		name: "sync labels", deletes: []string{undeclared, ".of-b", "local"}, drifts: true,
-		before: func(r *run) {
-			r.createObjectsOfOthers()
-			r.prepareSync()
-			r.commit(labelled(r, "one"))
-			r.follow(nil)
-		},
+		before: func(r *run) { r.followTree(labelled(r, "one"), nil) },
 		do: func(r *run) {
 			r.createTemplate("levels", configMap, func(template *v1alpha1.NamespaceTemplate) {
 				template.Spec.NamespaceMetadata = &v1alpha1.NamespaceMetadata{Labels: levels("baseline")}
@@ -328,10 +319,7 @@ func syncChurn() scenario {
 			undeclared, "-old", "-new", "-goes", "-step", ".of-b", "local", "edited",
 		},
 		before: func(r *run) {
-			r.createObjectsOfOthers()
-			r.prepareSync()
-			r.commit(r.firstTree())
-			r.follow(&v1alpha1.DeletionLimit{Namespaces: new(int32(10)), Percent: new(int32(100))})
+			r.followTree(r.firstTree(), &v1alpha1.DeletionLimit{Namespaces: new(int32(10)), Percent: new(int32(100))})
 		},
 		do: func(r *run) {
 			for i := range 6 {

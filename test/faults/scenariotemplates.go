@@ -286,8 +286,7 @@ func inWaves(template *v1alpha1.NamespaceTemplate) {
 }
 
 func (r *run) pauseRollout(short string, paused bool) {
-	r.patch(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: r.name(short)}},
-		map[string]any{"spec": map[string]any{"rollout": map[string]any{"paused": paused}}})
+	r.patchTemplate(short, map[string]any{"rollout": map[string]any{"paused": paused}})
 }
 
 // rollout: a rollout in waves is superseded, paused and resumed, while namespaces are created and change their wave.
@@ -311,9 +310,7 @@ func rollout() scenario {
 			r.pauseRollout("t", true)
 			r.updateTemplate("t", configMap+binding("of-3", "view"))
 			canary(names[0], nil)
-			r.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-				Name: r.name("late"), Labels: map[string]string{runLabel: r.id},
-			}})
+			r.create(r.namespace(r.name("late")))
 			r.pauseRollout("t", false)
 		},
 	}
@@ -358,9 +355,7 @@ func broken() scenario {
 		},
 		do: func(r *run) {
 			r.deleteTemplate("goes")
-			r.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-				Name: r.name("other"), Labels: map[string]string{runLabel: r.id},
-			}})
+			r.create(r.namespace(r.name("other")))
 			r.waitUntilRight("a namespace without the unavailable kind is not populated", soon,
 				func(ctx context.Context) []string {
 					ns := &corev1.Namespace{}

@@ -2,17 +2,10 @@ package gittest
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/cgi"
@@ -22,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/test/controlplane"
 )
 
 // HTTPS describes a server of repositories over HTTPS.
@@ -75,7 +70,12 @@ func StartHTTPS(ctx context.Context, root string, o HTTPS) (*HTTPSServer, error)
 	if err != nil {
 		return nil, err
 	}
-	certificate, ca, err := newCertificate(listener.Addr(), o.Expired)
+	until := time.Now().Add(24 * time.Hour)
+	if o.Expired {
+		until = time.Now().Add(-time.Minute)
+	}
+	address := listener.Addr().(*net.TCPAddr).IP.String()
+	certificate, ca, err := controlplane.ServingCertificate(until, address, "localhost", ExampleHost)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
@@ -119,37 +119,3 @@ func (o HTTPS) authenticate(next http.Handler) http.Handler {
 // ExampleHost is a name of the server, which the certificate contains. It cannot be resolved, so that only a proxy
 // reaches the server by it.
 const ExampleHost = "git.example.com"
-
-// newCertificate returns a certificate for an address, localhost and ExampleHost, and its authority.
-func newCertificate(address net.Addr, expired bool) (tls.Certificate, []byte, error) {
-	until := time.Now().Add(24 * time.Hour)
-	if expired {
-		until = time.Now().Add(-time.Hour)
-	}
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
-		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "git"},
-		NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: until,
-		IPAddresses: []net.IP{address.(*net.TCPAddr).IP}, DNSNames: []string{"localhost", ExampleHost},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	authority, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	content, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, caKey)
-	return tls.Certificate{Certificate: [][]byte{content}, PrivateKey: key},
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority}), err
-}

@@ -24,7 +24,7 @@ const admissionTemplates = 100
 // admission measures how nstpl slows down the creation of namespaces that no template selects, compared with a bare
 // control plane on the same machine at the same time.
 func (b *bench) admission(ctx context.Context) (err error) {
-	b.printProgress("%d creations without templates and with %d, and as many on a bare control plane", b.sizes.Creations,
+	b.printProgress("%d creations without templates and with %d, and as many on a bare control plane", b.sizes.creations,
 		admissionTemplates)
 	cluster, err := controlplane.Start(ctx, controlplane.Options{Progress: io.Discard})
 	if err != nil {
@@ -42,17 +42,19 @@ func (b *bench) admission(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := b.kubectl(ctx, all, "create", "--filename=-"); err != nil {
+	if _, err := b.cluster.RunKubectl(ctx, string(all), "create", "--filename=-"); err != nil {
 		return err
 	}
-	if err := b.kubectl(ctx, nil, "wait", "--for=condition=Accepted", "namespacetemplates", "--all"); err != nil {
+	if _, err := b.cluster.RunKubectl(ctx, "", "wait", "--for=condition=Accepted", "namespacetemplates",
+		"--all"); err != nil {
 		return err
 	}
 	what := fmt.Sprintf("%d templates", admissionTemplates)
 	if err := b.compareCreations(ctx, bare, "with-templates", what); err != nil {
 		return err
 	}
-	return b.kubectl(ctx, all, "delete", "--filename=-")
+	_, err = b.cluster.RunKubectl(ctx, string(all), "delete", "--filename=-")
+	return err
 }
 
 // compareCreations creates namespaces one by one, in turn on the bare control plane and on the other.
@@ -67,7 +69,7 @@ func (b *bench) compareCreations(ctx context.Context, bare kubernetes.Interface,
 			return err
 		}
 	}
-	floor, took, err := measure.Alternately(warmUp, b.sizes.Creations, create(bare), create(b.client))
+	floor, took, err := measure.Alternately(warmUp, b.sizes.creations, create(bare), create(b.client))
 	if err != nil {
 		return err
 	}

@@ -1,22 +1,23 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
-	"os/exec"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/workqueue"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
 	"nstpl.dev/nstpl/test/measure"
+	"nstpl.dev/nstpl/test/operator"
 )
 
 // side is a program that populates namespaces. Its value is a label of the namespaces.
@@ -46,25 +47,29 @@ type bench struct {
 	dir      string // the operator's files
 	cluster  *controlplane.Cluster
 	client   kubernetes.Interface
-	operator *operator
+	// operator is the running operator, and stopOperator stops it.
+	operator     *operator.Process
+	stopOperator func() error
 	// populated has the times at which namespaces of both sides are populated.
 	populated *measure.Sightings
 	made      map[side]int
 	table     table
 	// fail ends the run.
 	fail context.CancelCauseFunc
+	// background has what goes on until the run ends.
+	background sync.WaitGroup
 }
 
 // start installs the operator and starts both sides, which end with ctx.
 func (b *bench) start(ctx context.Context) (err error) {
-	folder, _, err := controlplane.Manifests(controlplane.Version())
-	if err != nil {
+	if err := operator.Install(ctx, b.cluster); err != nil {
 		return err
 	}
-	if err := b.kubectl(ctx, nil, "apply", "--kustomize="+folder); err != nil {
+	if err := operator.WriteKubeconfig(ctx, b.cluster, b.operatorKubeconfig()); err != nil {
 		return err
 	}
-	config, err := b.asOperator(ctx)
+	// The permissions of the operator, so that the API server handles the floor's requests in the same way.
+	config, err := clientcmd.BuildConfigFromFlags("", b.operatorKubeconfig())
 	if err != nil {
 		return err
 	}
@@ -72,7 +77,6 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// so that the API server handles its requests in the same way as the operator's
 	f, err := measure.NewFloor(config, declared, floorSide.condition())
 	if err != nil {
 		return err
@@ -82,12 +86,10 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	go f.Run(ctx, created, b.fail)
-	changed, err := measure.Watch(ctx, b.client, sideLabel, b.client.CoreV1().Namespaces().Watch)
-	if err != nil {
+	b.background.Go(func() { f.Run(ctx, created, b.fail) })
+	if err := b.follow(ctx, sideLabel, b.client.CoreV1().Namespaces().Watch, b.handle); err != nil {
 		return err
 	}
-	go func() { b.fail(measure.Follow(ctx, changed, b.handle)) }()
 	if err := b.startOperator(ctx); err != nil {
 		return err
 	}
@@ -95,11 +97,21 @@ func (b *bench) start(ctx context.Context) (err error) {
 		if err := b.applyTemplate(ctx, of, "a"); err != nil {
 			return err
 		}
-		if err := b.kubectl(ctx, nil, "wait", "--for=condition=Accepted",
+		if _, err := b.cluster.RunKubectl(ctx, "", "wait", "--for=condition=Accepted",
 			"namespacetemplate/"+templateName(of)); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// follow passes the events of a watch to handle until the run ends. An earlier end of the watch ends the run.
+func (b *bench) follow(ctx context.Context, selector string, start measure.StartWatch, handle func(watch.Event)) error {
+	events, err := measure.Watch(ctx, b.client, selector, start)
+	if err != nil {
+		return err
+	}
+	b.background.Go(func() { b.fail(measure.Follow(ctx, events, handle)) })
 	return nil
 }
 
@@ -121,16 +133,8 @@ func (b *bench) applyTemplate(ctx context.Context, of side, stage string) error 
 	if err != nil {
 		return err
 	}
-	return b.kubectl(ctx, body, "apply", "--server-side", "--filename=-")
-}
-
-func (b *bench) kubectl(ctx context.Context, in []byte, args ...string) error {
-	cmd := exec.CommandContext(ctx, b.cluster.Kubectl, append(args, "--kubeconfig="+b.cluster.Kubeconfig)...)
-	cmd.Stdin = bytes.NewReader(in)
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("kubectl %v: %w: %s", args, err, output)
-	}
-	return nil
+	_, err = b.cluster.RunKubectl(ctx, string(body), "apply", "--server-side", "--filename=-")
+	return err
 }
 
 func name(of side, number int) string {

@@ -18,7 +18,7 @@ const edit = `{"metadata": {"labels": {"` + stageLabel + `": "edited"}}}`
 
 // drift edits populated objects one after the other. Each edit ends when the object is as declared again.
 func (b *bench) drift(ctx context.Context) error {
-	b.printProgress("%d edits of populated objects", b.sizes.Edits)
+	b.printProgress("%d edits of populated objects", b.sizes.edits)
 	editor, err := metadata.NewForConfig(b.cluster.RESTConfig())
 	if err != nil {
 		return err
@@ -29,14 +29,9 @@ func (b *bench) drift(ctx context.Context) error {
 	}
 	corrected := measure.NewSightings()
 	for _, object := range all {
-		changed, err := measure.Watch(ctx, b.client, v1alpha1.TemplateNameLabel,
-			editor.Resource(measure.ResourceOf(object)).Watch)
-		if err != nil {
-			return err
-		}
 		edited := map[string]bool{}
-		go func() {
-			b.fail(measure.Follow(ctx, changed, func(event watch.Event) {
+		if err := b.follow(ctx, v1alpha1.TemplateNameLabel, editor.Resource(measure.ResourceOf(object)).Watch,
+			func(event watch.Event) {
 				seen, ok := event.Object.(*metav1.PartialObjectMetadata)
 				if !ok {
 					return
@@ -47,11 +42,12 @@ func (b *bench) drift(ctx context.Context) error {
 					delete(edited, seen.Namespace)
 					corrected.Record(seen.Namespace + "/" + object.GetKind())
 				}
-			}))
-		}()
+			}); err != nil {
+			return err
+		}
 	}
 	var took []time.Duration
-	for i := range b.sizes.Edits {
+	for i := range b.sizes.edits {
 		object := all[i%len(all)]
 		namespace := name(operatorSide, i%b.made[operatorSide])
 		seen := corrected.Expect(namespace + "/" + object.GetKind())

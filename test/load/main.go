@@ -5,14 +5,12 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -24,49 +22,40 @@ import (
 
 // sizes are the sizes of the phases.
 type sizes struct {
-	Creations, Serial, Flood, Writers, Rollout, Rounds, Edits, Namespaces int
+	creations, serial, flood, writers, rollout, rounds, edits, namespaces int
 
-	Idle     time.Duration
+	idle     time.Duration
 	operator string // path
 }
 
 func main() {
 	var s sizes
-	flag.IntVar(&s.Creations, "creations", 200, "namespaces to create one by one that no template matches")
-	flag.IntVar(&s.Serial, "serial", 50, "namespaces to create one by one")
-	flag.IntVar(&s.Flood, "flood", 500, "namespaces to create at once")
-	flag.IntVar(&s.Writers, "writers", 16, "how many create them")
-	flag.IntVar(&s.Rollout, "rollout-namespaces", 500, "namespaces that a template's change rolls out to")
-	flag.IntVar(&s.Rounds, "rounds", 2, "how often to flood each side, and to roll out")
-	flag.IntVar(&s.Edits, "edits", 100, "populated objects to edit")
-	flag.DurationVar(&s.Idle, "idle", time.Minute, "how long to watch an idle operator")
-	flag.IntVar(&s.Namespaces, "namespaces", 0,
+	flag.IntVar(&s.creations, "creations", 200, "namespaces to create one by one that no template matches")
+	flag.IntVar(&s.serial, "serial", 50, "namespaces to create one by one")
+	flag.IntVar(&s.flood, "flood", 500, "namespaces to create at once")
+	flag.IntVar(&s.writers, "writers", 16, "how many create them")
+	flag.IntVar(&s.rollout, "rollout-namespaces", 500, "namespaces that a template's change rolls out to")
+	flag.IntVar(&s.rounds, "rounds", 2, "how often to flood each side, and to roll out")
+	flag.IntVar(&s.edits, "edits", 100, "populated objects to edit")
+	flag.DurationVar(&s.idle, "idle", time.Minute, "how long to watch an idle operator")
+	flag.IntVar(&s.namespaces, "namespaces", 0,
 		"namespaces that the operator has at least populated before it is idle and restarted")
 	flag.StringVar(&s.operator, "operator", "bin/nstpl-operator", "the operator's program")
-	output := flag.String("o", "table", "what to print: table or json")
 	flag.Parse()
-	if err := run(s, *output, os.Stdout, os.Stderr); err != nil {
+	if err := run(s, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(s sizes, output string, out, progress io.Writer) error {
-	if output != "table" && output != "json" {
-		return fmt.Errorf("-o is %q: it must be table or json", output)
-	}
+func run(s sizes, out, progress io.Writer) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	result, err := measureAll(ctx, s, progress)
 	if err != nil {
 		return err
 	}
-	if output == "table" {
-		return result.print(out)
-	}
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(map[string]any{"sizes": s, "processors": runtime.NumCPU(), "rows": result})
+	return result.print(out)
 }
 
 // measureAll runs the phases on a control plane of its own. When it returns, nothing runs any longer that writes to the
@@ -83,19 +72,20 @@ func measureAll(ctx context.Context, s sizes, progress io.Writer) (_ table, err 
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		fail(nil) // ends the watches, which would complain about the API server's end
-		err = errors.Join(err, cluster.Stop())
-	}()
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
 	client, err := kubernetes.NewForConfig(cluster.RESTConfig())
 	if err != nil {
 		return nil, err
 	}
 	b := &bench{
 		sizes: s, progress: progress, dir: dir, cluster: cluster, client: client,
-		populated: measure.NewSightings(), made: map[side]int{}, fail: fail,
+		populated: measure.NewSightings(), made: map[side]int{}, fail: fail, stopOperator: func() error { return nil },
 	}
-	defer func() { b.operator.end() }()
+	defer func() {
+		fail(nil) // ends the watches, which would complain about the API server's end
+		b.background.Wait()
+		err = errors.Join(err, b.stopOperator())
+	}()
 	if err = b.start(ctx); err == nil {
 		err = b.run(ctx)
 	}
@@ -117,8 +107,8 @@ func (b *bench) run(ctx context.Context) error {
 	if err := b.admission(ctx); err != nil {
 		return err
 	}
-	b.printProgress("%d namespaces one by one", b.sizes.Serial)
-	idle, err := b.createAlternately(ctx, func(pairs int) bool { return pairs == b.sizes.Serial })
+	b.printProgress("%d namespaces one by one", b.sizes.serial)
+	idle, err := b.createAlternately(ctx, func(pairs int) bool { return pairs == b.sizes.serial })
 	if err != nil {
 		return err
 	}
@@ -139,9 +129,9 @@ func (b *bench) run(ctx context.Context) error {
 	if err := b.drift(ctx); err != nil {
 		return err
 	}
-	if missing := b.sizes.Namespaces - b.made[operatorSide] - b.made[rolloutSide]; missing > 0 {
+	if missing := b.sizes.namespaces - b.made[operatorSide] - b.made[rolloutSide]; missing > 0 {
 		b.printProgress("%d more namespaces", missing)
-		if _, err := b.createConcurrently(ctx, rolloutSide, missing, b.sizes.Writers); err != nil {
+		if _, err := b.createConcurrently(ctx, rolloutSide, missing, b.sizes.writers); err != nil {
 			return err
 		}
 	}

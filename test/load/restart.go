@@ -12,9 +12,9 @@ import (
 
 // idle counts the writes while nothing happens.
 func (b *bench) idle(ctx context.Context) error {
-	b.printProgress("idle for %s", b.sizes.Idle)
-	done, err := measure.During(ctx, b.client, func() error { return measure.Pause(ctx, b.sizes.Idle) })
-	b.table.add(fmt.Sprintf("writes in %s of idleness", b.sizes.Idle), "", ofBothSides(done.Requests).Writes(), "0")
+	b.printProgress("idle for %s", b.sizes.idle)
+	done, err := measure.During(ctx, b.client, func() error { return measure.Pause(ctx, b.sizes.idle) })
+	b.table.add(fmt.Sprintf("writes in %s of idleness", b.sizes.idle), "", ofBothSides(done.Requests).Writes(), "0")
 	return err
 }
 
@@ -26,7 +26,9 @@ func (b *bench) restart(ctx context.Context) error {
 	}
 	populated := b.made[operatorSide] + b.made[rolloutSide]
 	b.printProgress("restart with %d namespaces, of which the operator has populated %d", len(list.Items), populated)
-	b.operator.end()
+	if err := b.stopOperator(); err != nil {
+		return err
+	}
 	var took time.Duration
 	done, err := measure.During(ctx, b.client, func() error {
 		start := time.Now()
@@ -34,7 +36,7 @@ func (b *bench) restart(ctx context.Context) error {
 		if err := b.startOperator(ctx); err != nil {
 			return err
 		}
-		for !b.operator.hasReconciled(ctx, len(list.Items)) {
+		for !b.operator.HasReconciled(ctx, len(list.Items)) {
 			if err := measure.Pause(ctx, 10*time.Millisecond); err != nil {
 				return err
 			}
@@ -52,18 +54,9 @@ func (b *bench) restart(ctx context.Context) error {
 	return b.memory(ctx, what+"memory")
 }
 
-// hasReconciled reports whether the operator has reconciled a number of namespaces and has nothing left to do.
-func (o *operator) hasReconciled(ctx context.Context, namespaces int) bool {
-	all, err := o.metrics(ctx)
-	return err == nil && // the operator may not listen yet
-		all.Sum("controller_runtime_reconcile_total", "namespace") >= float64(namespaces) &&
-		all.Sum("controller_runtime_active_workers", "namespace") == 0 &&
-		all.Sum("workqueue_depth", "namespace") == 0
-}
-
 // memory adds a line with the operator's resident memory.
 func (b *bench) memory(ctx context.Context, what string) error {
-	all, err := b.operator.metrics(ctx)
+	all, err := b.operator.AllMetrics(ctx)
 	b.table.add(what, "MiB", all.Sum("process_resident_memory_bytes", "")/(1<<20), "at most 256")
 	return err
 }

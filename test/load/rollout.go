@@ -14,13 +14,13 @@ import (
 
 // rollout creates namespaces one by one while a changed template is rolled out to many others.
 func (b *bench) rollout(ctx context.Context) (latencies, error) {
-	b.printProgress("%d namespaces to roll out to", b.sizes.Rollout)
-	if _, err := b.createConcurrently(ctx, rolloutSide, b.sizes.Rollout, b.sizes.Writers); err != nil {
+	b.printProgress("%d namespaces to roll out to", b.sizes.rollout)
+	if _, err := b.createConcurrently(ctx, rolloutSide, b.sizes.rollout, b.sizes.writers); err != nil {
 		return nil, err
 	}
 	all := latencies{}
 	var took time.Duration
-	for round := range b.sizes.Rounds {
+	for round := range b.sizes.rounds {
 		if _, err := measure.Settle(ctx, b.client); err != nil {
 			return nil, err
 		}
@@ -43,29 +43,22 @@ func (b *bench) rollout(ctx context.Context) (latencies, error) {
 		}
 		took += over.Load().Sub(start)
 	}
-	b.table.add("namespaces that a rollout reaches", "1/s", float64(b.sizes.Rollout*b.sizes.Rounds)/took.Seconds(), "")
+	b.table.add("namespaces that a rollout reaches", "1/s", float64(b.sizes.rollout*b.sizes.rounds)/took.Seconds(), "")
 	return all, nil
 }
 
 // watchRollout returns a channel that receives the time at which the last namespace has the change.
 func (b *bench) watchRollout(ctx context.Context, stage string) (*atomic.Pointer[time.Time], error) {
 	selector := stageLabel + "=" + stage + "," + v1alpha1.TemplateNameLabel + "=" + templateName(rolloutSide)
-	changed, err := measure.Watch(ctx, b.client, selector,
-		b.client.NetworkingV1().NetworkPolicies(metav1.NamespaceAll).Watch)
-	if err != nil {
-		return nil, err
-	}
 	over := &atomic.Pointer[time.Time]{}
 	left := b.made[rolloutSide]
-	go func() {
-		b.fail(measure.Follow(ctx, changed, func(event watch.Event) {
-			if event.Type == watch.Added {
-				left--
-			}
-			if left == 0 && over.Load() == nil {
-				over.Store(new(time.Now()))
-			}
-		}))
-	}()
-	return over, nil
+	policies := b.client.NetworkingV1().NetworkPolicies(metav1.NamespaceAll)
+	return over, b.follow(ctx, selector, policies.Watch, func(event watch.Event) {
+		if event.Type == watch.Added {
+			left--
+		}
+		if left == 0 && over.Load() == nil {
+			over.Store(new(time.Now()))
+		}
+	})
 }

@@ -19,24 +19,23 @@ type latencies map[side][]time.Duration
 
 // row is a figure of the operator, with the floor's figure and the goal if there are any.
 type row struct {
-	Measure  string   `json:"measure"`
-	Unit     string   `json:"unit,omitempty"`
-	Floor    *float64 `json:"floor,omitempty"`
-	Operator float64  `json:"operator"`
-	Ratio    *float64 `json:"ratio,omitempty"` // operator divided by floor
-	Goal     string   `json:"goal,omitempty"`
+	measure, unit string
+	floor         *float64
+	operator      float64
+	ratio         *float64 // operator divided by floor
+	goal          string
 }
 
 // add adds a figure without a floor.
 func (t *table) add(what, unit string, operator float64, goal string) {
-	*t = append(*t, row{Measure: what, Unit: unit, Operator: operator, Goal: goal})
+	*t = append(*t, row{measure: what, unit: unit, operator: operator, goal: goal})
 }
 
 // compare adds a figure of both sides.
 func (t *table) compare(what, unit string, floor, operator float64, goal string) {
-	r := row{Measure: what, Unit: unit, Floor: &floor, Operator: operator, Goal: goal}
+	r := row{measure: what, unit: unit, floor: &floor, operator: operator, goal: goal}
 	if floor != 0 {
-		r.Ratio = new(operator / floor)
+		r.ratio = new(operator / floor)
 	}
 	*t = append(*t, r)
 }
@@ -56,15 +55,14 @@ func (t table) print(out io.Writer) error {
 	fmt.Fprintln(w, "\tUNIT\tFLOOR\tOPERATOR\tRATIO\tGOAL")
 	for _, r := range t {
 		floor, ratio := "-", "-"
-		if r.Floor != nil {
-			floor = measure.Figure(*r.Floor)
+		if r.floor != nil {
+			floor = measure.Figure(*r.floor)
 		}
-		if r.Ratio != nil {
-			ratio = strconv.FormatFloat(*r.Ratio, 'f', 2, 64) + "x"
+		if r.ratio != nil {
+			ratio = strconv.FormatFloat(*r.ratio, 'f', 2, 64) + "x"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Measure, cmp.Or(r.Unit, "-"), floor, measure.Figure(r.Operator),
-			ratio,
-			cmp.Or(r.Goal, "-"))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", r.measure, cmp.Or(r.unit, "-"), floor, measure.Figure(r.operator),
+			ratio, cmp.Or(r.goal, "-"))
 	}
 	return w.Flush()
 }

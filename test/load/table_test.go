@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -30,13 +29,4 @@ new namespace: p99  ms    20     20.12     1.01x  -
 reads               -     0      2         -      -
 memory              MiB   -      123       -      at most 256
 `, out.String())
-}
-
-func TestTableForPrograms(t *testing.T) {
-	out, err := json.Marshal(someTable()[3:])
-	require.NoError(t, err)
-	require.JSONEq(t, `[
-		{"measure": "reads", "floor": 0, "operator": 2},
-		{"measure": "memory", "unit": "MiB", "operator": 123.4, "goal": "at most 256"}
-	]`, string(out))
 }

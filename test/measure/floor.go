@@ -76,18 +76,20 @@ func NewFloor(
 // Run populates the namespaces of a watch until ctx ends. It reports errors to fail.
 func (f *Floor) Run(ctx context.Context, created watch.Interface, fail func(error)) {
 	slots := make(chan struct{}, floorSlots)
+	var populating sync.WaitGroup
+	defer populating.Wait()
 	fail(Follow(ctx, created, func(event watch.Event) {
 		object, ok := event.Object.(*metav1.PartialObjectMetadata)
 		if !ok || event.Type != watch.Added {
 			return
 		}
-		go func() {
+		populating.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			if err := f.Populate(ctx, object.Name); err != nil {
 				fail(fmt.Errorf("the floor can't populate namespace %s: %w", object.Name, err))
 			}
-		}()
+		})
 	}))
 }
 

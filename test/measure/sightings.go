@@ -43,9 +43,12 @@ func (s *Sightings) Record(key string) {
 	}
 }
 
+// StartWatch is the Watch of a client of a resource.
+type StartWatch func(context.Context, metav1.ListOptions) (watch.Interface, error)
+
 // Watch begins a watch. A busy API server drops watches: this one resumes where it was.
-func Watch(ctx context.Context, client kubernetes.Interface, selector string,
-	start func(context.Context, metav1.ListOptions) (watch.Interface, error),
+func Watch(
+	ctx context.Context, client kubernetes.Interface, selector string, start StartWatch,
 ) (watch.Interface, error) {
 	now, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -59,9 +62,14 @@ func Watch(ctx context.Context, client kubernetes.Interface, selector string,
 	})
 }
 
-// Follow passes the events of a watch to look until ctx ends. An earlier end of the watch is an error.
+// Follow passes the events of a watch to look until ctx ends. An earlier end of the watch is an error. When it returns,
+// the watch has ended.
 func Follow(ctx context.Context, w watch.Interface, look func(watch.Event)) error {
-	defer w.Stop()
+	defer func() {
+		w.Stop()
+		for range w.ResultChan() { // until the watch closes it
+		}
+	}()
 	for {
 		select {
 		case <-ctx.Done():

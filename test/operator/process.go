@@ -3,6 +3,7 @@ package operator
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/measure"
 	"nstpl.dev/nstpl/test/process"
 )
 
@@ -25,8 +27,8 @@ import (
 type Options struct {
 	// Binary is the path of the operator.
 	Binary string
-	// Dir is the folder of the log.
-	Dir string
+	// Dir is the folder of the log, or Log its path.
+	Dir, Log string
 	// Kubeconfig is the path of a file that WriteKubeconfig wrote.
 	Kubeconfig string
 	// Webhooks is the host:port at which webhooks are served; empty means a free one.
@@ -35,9 +37,12 @@ type Options struct {
 	Service string
 	// Flags are added to the command line, Env to the environment.
 	Flags, Env []string
+	// Outlives means that the process does not end with the one that started it.
+	Outlives bool
 }
 
-// Process is a running operator. It ends with the process that started it, even if that is killed.
+// Process is a running operator. It ends with the process that started it, even if that is killed, unless it outlives
+// it.
 type Process struct {
 	// Metrics, Probes, Webhooks and, of nstpl-sync, Hints are each a host:port.
 	Metrics, Probes, Webhooks, Hints string
@@ -89,7 +94,7 @@ func StartSync(options Options) (*Process, error) {
 }
 
 func (p *Process) start(options Options, flags []string) error {
-	log, err := os.CreateTemp(options.Dir, "operator-*.log")
+	log, err := createLog(options)
 	if err != nil {
 		return err
 	}
@@ -99,7 +104,7 @@ func (p *Process) start(options Options, flags []string) error {
 	p.cmd = exec.Command(options.Binary, append(flags, options.Flags...)...)
 	p.cmd.Env = append(append(os.Environ(), options.Env...), "KUBECONFIG="+options.Kubeconfig)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that it does not get interrupts from the terminal
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so that it does not get interrupts from the terminal
 	if err := p.cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", options.Binary, err)
 	}
@@ -107,10 +112,20 @@ func (p *Process) start(options Options, flags []string) error {
 		_ = p.cmd.Wait() // Stop checks the exit status
 		close(p.Exited)
 	}()
+	if options.Outlives {
+		return nil
+	}
 	if err := p.startGuard(); err != nil {
 		return errors.Join(err, p.Kill())
 	}
 	return nil
+}
+
+func createLog(options Options) (*os.File, error) {
+	if options.Log != "" {
+		return os.Create(options.Log)
+	}
+	return os.CreateTemp(options.Dir, "operator-*.log")
 }
 
 func (p *Process) startGuard() error {
@@ -241,6 +256,24 @@ func (p *Process) Get(ctx context.Context, address, path string, body io.Writer)
 	}
 	_, err = io.Copy(body, response.Body)
 	return err
+}
+
+// AllMetrics returns the metrics of the process.
+func (p *Process) AllMetrics(ctx context.Context) (measure.Families, error) {
+	var text bytes.Buffer
+	if err := p.Get(ctx, p.Metrics, "/metrics", &text); err != nil {
+		return nil, err
+	}
+	return measure.Parse(&text)
+}
+
+// HasReconciled reports whether the operator has reconciled a number of namespaces and has nothing left to do.
+func (p *Process) HasReconciled(ctx context.Context, namespaces int) bool {
+	all, err := p.AllMetrics(ctx)
+	return err == nil && // the operator may not listen yet
+		all.Sum("controller_runtime_reconcile_total", "namespace") >= float64(namespaces) &&
+		all.Sum("controller_runtime_active_workers", "namespace") == 0 &&
+		all.Sum("workqueue_depth", "namespace") == 0
 }
 
 // Metric returns the sum of a metric's series that have the labels, each written as name="value".

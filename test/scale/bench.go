@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -37,9 +35,11 @@ type bench struct {
 	client  kubernetes.Interface
 	// bareClient is that of a second control plane, on which nothing is installed.
 	bareClient kubernetes.Interface
-	dynamic    dynamic.Interface
-	metadata   metadata.Interface
-	operator   *operator.Process
+	// creator may create and change namespaces, and create ConfigMaps everywhere. It may use no template.
+	creator  kubernetes.Interface
+	dynamic  dynamic.Interface
+	metadata metadata.Interface
+	operator *operator.Process
 	// webhooks is the address of the operator's webhooks. A restart must not change it.
 	webhooks string
 	// content is what the cluster contains, or will contain after the step that creates it.
@@ -142,11 +142,10 @@ func (b *bench) connect() (err error) {
 // install installs nstpl and starts the operator.
 func (b *bench) install(ctx context.Context) error {
 	defer b.progress.begin("installation")()
-	folder, _, err := controlplane.Manifests(controlplane.Version())
-	if err != nil {
+	if err := operator.Install(ctx, b.cluster); err != nil {
 		return err
 	}
-	if err := b.kubectl(ctx, "apply", "--kustomize="+folder); err != nil {
+	if err := b.createCreator(ctx); err != nil {
 		return err
 	}
 	if err := operator.WriteKubeconfig(ctx, b.cluster, b.operatorKubeconfig()); err != nil {
@@ -240,16 +239,6 @@ func (b *bench) add(of measurement, value float64) { b.report.add(of, int(b.cont
 // compare adds a figure of the current size, and the floor's.
 func (b *bench) compare(of measurement, value, floor float64) {
 	b.report.add(of, int(b.content), value, &floor)
-}
-
-func (b *bench) kubectl(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, b.cluster.Kubectl, append(args, "--kubeconfig="+b.cluster.Kubeconfig)...)
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("kubectl %v: %w: %s", args, err, output.String())
-	}
-	return nil
 }
 
 func (b *bench) operatorKubeconfig() string { return filepath.Join(b.dir, "operator.kubeconfig") }

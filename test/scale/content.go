@@ -1,14 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
@@ -129,13 +130,14 @@ type treeWriter struct {
 	err  error
 }
 
-func (w *treeWriter) write(folder, file, text string) {
+func (w *treeWriter) write(folder, file string, object *unstructured.Unstructured) {
 	if w.err != nil {
 		return
 	}
+	text, err := yaml.Marshal(object.Object)
 	folder = filepath.Join(w.root, folder)
-	if w.err = os.MkdirAll(folder, 0o755); w.err == nil {
-		w.err = os.WriteFile(filepath.Join(folder, file), []byte(text), 0o644)
+	if w.err = errors.Join(err, os.MkdirAll(folder, 0o755)); w.err == nil {
+		w.err = os.WriteFile(filepath.Join(folder, file), text, 0o644)
 	}
 }
 
@@ -146,48 +148,21 @@ func (w *treeWriter) space(folder, name, pods string) {
 	if name == north || name == south {
 		group = "regional-viewers"
 	}
-	w.write(folder, "viewers.yaml", fmt.Sprintf(`apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata:
-  name: viewers
-roleRef:
-  apiGroup: rbac.authorization.k8s.io
-  kind: ClusterRole
-  name: view
-subjects:
-- apiGroup: rbac.authorization.k8s.io
-  kind: Group
-  name: %s
-`, group))
+	w.write(folder, "viewers.yaml", viewers("viewers", group))
 	if pods != "" {
-		w.write(folder, "quota.yaml", fmt.Sprintf(`apiVersion: v1
-kind: ResourceQuota
-metadata:
-  name: quota
-spec:
-  hard:
-    pods: %q
-`, pods))
+		w.write(folder, "quota.yaml", object("v1", "ResourceQuota", "quota",
+			map[string]any{"spec": map[string]any{"hard": map[string]any{"pods": pods}}}))
 	}
 }
 
 func (w *treeWriter) namespace(folder string, number int) {
-	var text strings.Builder
-	fmt.Fprintf(&text, "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %s\n  labels:\n", namespaceName(number))
-	for key, value := range labelsOf(number) {
-		fmt.Fprintf(&text, "    %s: %s\n", key, value)
-	}
-	w.write(folder, "namespace.yaml", text.String())
+	ns := object("v1", "Namespace", namespaceName(number), nil)
+	ns.SetLabels(labelsOf(number))
+	w.write(folder, "namespace.yaml", ns)
 	if originOf(number) == ownDirectory {
-		w.write(folder, "role.yaml", `apiVersion: rbac.authorization.k8s.io/v1
-kind: Role
-metadata:
-  name: job-creator
-rules:
-- apiGroups: [batch]
-  resources: [jobs]
-  verbs: [create]
-`)
+		w.write(folder, "role.yaml", object(rbacVersion, "Role", "job-creator", map[string]any{"rules": []any{
+			map[string]any{"apiGroups": []any{"batch"}, "resources": []any{"jobs"}, "verbs": []any{"create"}},
+		}}))
 	}
 }
 

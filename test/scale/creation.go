@@ -183,10 +183,7 @@ func (b *bench) createPolicies(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	endGuards, err := b.startGuards(ctx)
-	if err != nil {
-		return err
-	}
+	endGuards := b.startGuards(ctx)
 	return errors.Join(b.awaitPolicies(ctx, append(b.content.templates(), compiled...)), endGuards())
 }
 

@@ -21,7 +21,7 @@ func (b *bench) measureDeletion(ctx context.Context) error {
 	if len(names) == 0 {
 		return errors.New("no namespace is populated")
 	}
-	before, err := b.operatorMetrics(ctx)
+	before, err := b.operator.AllMetrics(ctx)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (b *bench) measureDeletion(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	after, err := b.operatorMetrics(ctx)
+	after, err := b.operator.AllMetrics(ctx)
 	if err != nil {
 		return err
 	}

@@ -24,17 +24,13 @@ const (
 // answers all watches with 410, because it does not know their revisions. Replicas must then read everything again
 // while they still hold what they had.
 func (b *bench) measureDisruptions(ctx context.Context) (err error) {
-	creator, err := b.namespaceCreator(ctx)
-	if err != nil {
-		return err
-	}
 	defer func() { err = errors.Join(err, b.startOperator(ctx, b.options.operator)) }()
 	r, err := b.startReplicas(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.stop()) }()
-	d := &disruption{guards: &guards{bench: b, user: creator, mayFail: true}, replicas: r}
+	d := &disruption{guards: &guards{bench: b, mayFail: true}, replicas: r}
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func (b *bench) measureFloorChanges(ctx context.Context, floor *measure.Floor) (
 	}); err != nil {
 		return err
 	}
-	entered := viewers(south, south+"-viewers")
+	entered := viewers(south+".viewers", south+"-viewers")
 	label := fmt.Appendf(nil, `{"metadata": {"labels": {"%s.example.com/depth": "5", "%s.example.com/depth": null}}}`,
 		south, north)
 	if b.bare.move, err = b.floorEach(ctx, "move by the bare client", func(namespace string) error {

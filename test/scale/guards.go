@@ -9,9 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,8 +26,6 @@ const guardLabel = "scale.nstpl.dev/guard"
 // guards lets a user create namespaces for templates that begin or cease to require permission.
 type guards struct {
 	*bench
-	// user may create namespaces and ConfigMaps everywhere, and use no template.
-	user kubernetes.Interface
 	// mayFail reports whether admission may fail for a moment, because a replica has just ended.
 	mayFail                bool
 	denied, slipped, early atomic.Int64
@@ -40,12 +36,8 @@ const togglers = 2
 
 // startGuards writes templates one after the other, of which each requires permission at some times, while a user
 // without it creates namespaces for them. It goes on until the returned function is called, which adds the figures.
-func (b *bench) startGuards(ctx context.Context) (end func() error, err error) {
-	user, err := b.namespaceCreator(ctx)
-	if err != nil {
-		return nil, err
-	}
-	g := &guards{bench: b, user: user}
+func (b *bench) startGuards(ctx context.Context) (end func() error) {
+	g := &guards{bench: b}
 	start := time.Now()
 	var ended atomic.Bool
 	var count atomic.Int64
@@ -69,7 +61,7 @@ func (b *bench) startGuards(ctx context.Context) (end func() error, err error) {
 		}
 		g.addFigures(time.Since(start), int(count.Load()))
 		return nil
-	}, nil
+	}
 }
 
 // addFigures adds what happened while a number of templates began and ceased to require permission.
@@ -82,44 +74,23 @@ func (g *guards) addFigures(took time.Duration, count int) {
 		float64(g.early.Load()))
 }
 
-// namespaceCreator returns a client of a user who may create and change namespaces, and create ConfigMaps in all.
-func (b *bench) namespaceCreator(ctx context.Context) (kubernetes.Interface, error) {
+// createCreator creates the user who creates namespaces.
+func (b *bench) createCreator(ctx context.Context) error {
 	const name = "namespace-creator"
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"namespaces", "configmaps"}, Verbs: []string{"create", "patch"}},
-	}}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
-	}
-	_, failedRole := b.client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
-	_, failedBinding := b.client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
-	for _, err := range []error{failedRole, failedBinding} {
-		if err != nil && !apierrors.IsAlreadyExists(err) { // an earlier size has created it
-			return nil, err
+	for _, args := range [][]string{
+		{"create", "clusterrole", name, "--verb=create,patch", "--resource=namespaces,configmaps"},
+		{"create", "clusterrolebinding", name, "--clusterrole=" + name, "--user=" + name},
+	} {
+		if _, err := b.cluster.RunKubectl(ctx, "", args...); err != nil {
+			return err
 		}
 	}
 	config, err := b.cluster.UserConfig(name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	user, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	for { // the API server learns of new bindings a moment later
-		review, err := user.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
-			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Resource: "namespaces"},
-			}}, metav1.CreateOptions{})
-		if err != nil || review.Status.Allowed {
-			return user, err
-		}
-		if err := measure.Pause(ctx, pollInterval); err != nil {
-			return nil, err
-		}
-	}
+	b.creator, err = kubernetes.NewForConfig(config)
+	return err
 }
 
 // toggle creates a template, lets it begin to require permission, and then cease to. Every second template requires it
@@ -170,7 +141,7 @@ func (g *guards) createOpen(ctx context.Context, template, suffix string) error 
 	ns := namespaceOf(template, suffix)
 	// The leader lifts a requirement a moment after the template ceases to have it.
 	err := g.untilAllowed(ctx, func() error {
-		_, err := g.user.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
+		_, err := g.creator.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
 		return err
 	})
 	if err != nil {
@@ -183,7 +154,7 @@ func (g *guards) createOpen(ctx context.Context, template, suffix string) error 
 func (g *guards) writeWhenOpen(ctx context.Context, namespace string) error {
 	own := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "own"}}
 	if err := g.untilAllowed(ctx, func() error {
-		_, err := g.user.CoreV1().ConfigMaps(namespace).Create(ctx, own, metav1.CreateOptions{})
+		_, err := g.creator.CoreV1().ConfigMaps(namespace).Create(ctx, own, metav1.CreateOptions{})
 		return err
 	}); err != nil {
 		return err
@@ -212,7 +183,7 @@ func (g *guards) untilAllowed(ctx context.Context, request func() error) error {
 
 // tryCreation tries to create a namespace for a template that requires permission.
 func (g *guards) tryCreation(ctx context.Context, template string) error {
-	_, err := g.user.CoreV1().Namespaces().Create(ctx, namespaceOf(template, "denied"), metav1.CreateOptions{})
+	_, err := g.creator.CoreV1().Namespaces().Create(ctx, namespaceOf(template, "denied"), metav1.CreateOptions{})
 	return g.count(err)
 }
 
@@ -220,11 +191,11 @@ func (g *guards) tryCreation(ctx context.Context, template string) error {
 func (g *guards) tryLabel(ctx context.Context, template string) error {
 	ns := namespaceOf(template, "other")
 	delete(ns.Labels, guardLabel)
-	if _, err := g.user.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+	if _, err := g.creator.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	patch := fmt.Appendf(nil, `{"metadata": {"labels": {%q: %q}}}`, guardLabel, template)
-	_, err := g.user.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := g.creator.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return g.count(err)
 }
 

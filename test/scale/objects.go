@@ -33,8 +33,9 @@ func profileObject() *unstructured.Unstructured {
 		map[string]any{"data": map[string]any{"proxy": "proxy.example.com:3128"}})
 }
 
-func viewers(space, group string) *unstructured.Unstructured {
-	return object(rbacVersion, "RoleBinding", space+".viewers", map[string]any{
+// viewers returns a RoleBinding that lets a group view. The one of a policy space has the space before its name.
+func viewers(name, group string) *unstructured.Unstructured {
+	return object(rbacVersion, "RoleBinding", name, map[string]any{
 		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
 		"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}},
 	})
@@ -44,7 +45,7 @@ func viewers(space, group string) *unstructured.Unstructured {
 func floorObjects() []*unstructured.Unstructured {
 	all := append(baselineObjects(), profileObject())
 	for _, space := range []string{root, north, moved, divisionName(0), teamName(0)} {
-		all = append(all, viewers(space, space+"-viewers"))
+		all = append(all, viewers(space+".viewers", space+"-viewers"))
 	}
 	for _, object := range all {
 		object.SetLabels(map[string]string{stageLabel: "a"})

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"nstpl.dev/nstpl/test/measure"
 	"nstpl.dev/nstpl/test/operator"
 )
 
@@ -46,24 +44,6 @@ func (b *bench) reviveOperator(ctx context.Context) error {
 		return fmt.Errorf("%w; it cannot be started again: %w", err, failed)
 	}
 	return err
-}
-
-// operatorMetrics returns the operator's metrics.
-func (b *bench) operatorMetrics(ctx context.Context) (measure.Families, error) {
-	var text bytes.Buffer
-	if err := b.operator.Get(ctx, b.operator.Metrics, "/metrics", &text); err != nil {
-		return nil, err
-	}
-	return measure.Parse(&text)
-}
-
-// hasReconciled reports whether the operator has reconciled a number of namespaces and has nothing left to do.
-func (b *bench) hasReconciled(ctx context.Context, namespaces int) bool {
-	all, err := b.operatorMetrics(ctx)
-	return err == nil && // the operator may not listen yet
-		all.Sum("controller_runtime_reconcile_total", "namespace") >= float64(namespaces) &&
-		all.Sum("controller_runtime_active_workers", "namespace") == 0 &&
-		all.Sum("workqueue_depth", "namespace") == 0
 }
 
 // peakMemory returns the greatest resident memory that a process has had, in bytes.

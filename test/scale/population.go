@@ -175,7 +175,7 @@ func (b *bench) measurePopulation(ctx context.Context) error {
 			missing = append(missing, i)
 		}
 	}
-	before, err := b.operatorMetrics(ctx)
+	before, err := b.operator.AllMetrics(ctx)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (b *bench) measurePopulation(ctx context.Context) error {
 		return err
 	}
 	b.printRequests("population", work)
-	after, err := b.operatorMetrics(ctx)
+	after, err := b.operator.AllMetrics(ctx)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (b *bench) restart(ctx context.Context, program, how string, namespaces int
 		}
 		is.ready = time.Since(start)
 		b.progress.part("the operator is ready and checks all namespaces", 0)
-		for !b.hasReconciled(ctx, namespaces) {
+		for !b.operator.HasReconciled(ctx, namespaces) {
 			if !b.operator.Runs() {
 				return errors.New("the operator has ended by itself")
 			}

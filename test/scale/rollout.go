@@ -243,7 +243,7 @@ func (b *bench) measureMove(ctx context.Context) error {
 	if parent, _, _ := unstructured.NestedString(space.Object, "spec", "parent"); parent == south {
 		a.from, a.to = south, north
 	}
-	resource := measure.ResourceOf(viewers(north, ""))
+	resource := measure.ResourceOf(viewers("", ""))
 	selector := fmt.Sprintf("%s in (%s,%s)", v1alpha1.TemplateNameLabel, north, south)
 	result, err := b.carryOut(ctx, change{
 		name: "move", resource: resource, selector: selector,
