@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +17,7 @@ import (
 
 	"nstpl.dev/nstpl/test/controlplane"
 	"nstpl.dev/nstpl/test/marks"
+	"nstpl.dev/nstpl/test/operator"
 	"nstpl.dev/nstpl/test/page"
 )
 
@@ -108,7 +108,7 @@ func playPages(t *testing.T, root, bin string, paths []string) {
 
 // demoOperator is the operator while pages are played.
 type demoOperator struct {
-	process *exec.Cmd
+	process *operator.Process
 	log     string
 }
 
@@ -122,8 +122,7 @@ func (o *demoOperator) start(t *testing.T, sh shell) {
 func (o *demoOperator) stop(t *testing.T) {
 	t.Helper()
 	if o.process != nil {
-		require.NoError(t, o.process.Process.Signal(syscall.SIGTERM))
-		_ = o.process.Wait() // it says how it ended
+		require.NoError(t, o.process.Stop())
 		o.process = nil
 	}
 }
@@ -172,10 +171,7 @@ func withSync(t *testing.T, sh shell) shell {
 		return nil
 	})
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		require.NoError(t, sync.Process.Kill())
-		_ = sync.Wait() // it says that it was killed
-	})
+	t.Cleanup(func() { require.NoError(t, sync.Kill()) })
 	return sh
 }
 

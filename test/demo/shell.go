@@ -26,6 +26,11 @@ type shell struct {
 	env        []string // more variables of the environment
 }
 
+// cluster returns the cluster of the kubeconfig.
+func (s shell) cluster() (*controlplane.Cluster, error) {
+	return controlplane.Existing(s.kubeconfig, s.kubectl)
+}
+
 // run runs a command whose output, on both streams, goes to out.
 func (s shell) run(ctx context.Context, command string, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, "sh", "-c", command)

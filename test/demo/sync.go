@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"nstpl.dev/nstpl/test/gittest"
+	"nstpl.dev/nstpl/test/operator"
 	"nstpl.dev/nstpl/test/process"
 )
 
@@ -96,7 +97,7 @@ func connectTo(address string) http.Handler {
 // ServiceAccount, and a Git server by a function that gets the address of its proxy. It returns when both answer.
 func startSync(
 	ctx context.Context, sh shell, home, log string, serve func(proxy string) error,
-) (*exec.Cmd, error) {
+) (*operator.Process, error) {
 	bare := bareRepository(home)
 	for _, command := range []string{
 		"mkdir -p " + filepath.Dir(bare), "git init --quiet --bare --initial-branch=main " + bare,
@@ -107,70 +108,46 @@ func startSync(
 			return nil, err
 		}
 	}
-	kubeconfig := filepath.Join(home, "sync.kubeconfig")
-	if err := writeKubeconfigOf(ctx, sh, "nstpl-sync", kubeconfig); err != nil {
-		return nil, err
-	}
-	// That of an earlier demo may run for some seconds after its cluster was stopped, and listen at the default
-	// address.
-	addresses, err := process.FreeAddresses(3)
+	cluster, err := sh.cluster()
 	if err != nil {
 		return nil, err
 	}
-	proxy, probes, hints := addresses[0], addresses[1], addresses[2]
+	kubeconfig := filepath.Join(home, "sync.kubeconfig")
+	if err := operator.WriteKubeconfigOf(ctx, cluster, "nstpl-sync", kubeconfig); err != nil {
+		return nil, err
+	}
+	addresses, err := process.FreeAddresses(1)
+	if err != nil {
+		return nil, err
+	}
+	proxy := addresses[0]
 	if err := serve(proxy); err != nil {
 		return nil, err
 	}
-	file, err := os.Create(log)
+	sync, err := operator.StartSync(operator.Options{
+		Binary: filepath.Join(sh.bin, "nstpl-sync"), Log: log, Kubeconfig: kubeconfig,
+		Flags: []string{"--leader-elect", "--dir=" + filepath.Join(home, "commits")},
+		Env:   []string{"HTTPS_PROXY=http://" + proxy}, Outlives: true,
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	sync := exec.Command(filepath.Join(sh.bin, "nstpl-sync"), "--leader-elect", "--metrics-bind-address=127.0.0.1:0",
-		"--health-probe-bind-address="+probes, "--hint-bind-address="+hints, "--dir="+filepath.Join(home, "commits"))
-	sync.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HTTPS_PROXY=http://"+proxy)
-	sync.Stdout, sync.Stderr = file, file
-	sync.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // out of reach of make and its terminal
-	if err := sync.Start(); err != nil {
-		return nil, err
+	if err := awaitConnection(ctx, proxy); err != nil {
+		return nil, fmt.Errorf("the Git server isn't ready: %w", err)
 	}
-	return sync, awaitAnswers(ctx, proxy, probes)
+	return sync, sync.AwaitReady(ctx)
 }
 
-// awaitAnswers waits until the proxy accepts connections and nstpl-sync is ready.
-func awaitAnswers(ctx context.Context, proxy, probes string) error {
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 3*time.Minute, true,
+// awaitConnection waits until an address accepts connections.
+func awaitConnection(ctx context.Context, address string) error {
+	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
-			last = answers(ctx, proxy, probes)
-			return last == nil, nil
+			connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+			if err != nil {
+				return false, nil //nolint:nilerr // it doesn't listen yet
+			}
+			return true, connection.Close()
 		})
-	if err != nil {
-		return fmt.Errorf("nstpl-sync or the Git server isn't ready: %w: %w", err, last)
-	}
-	return nil
-}
-
-// answers returns an error if the proxy does not accept connections, or nstpl-sync is not ready.
-func answers(ctx context.Context, proxy, probes string) error {
-	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", proxy)
-	if err != nil {
-		return err
-	}
-	connection.Close()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+probes+"/readyz", nil)
-	if err != nil {
-		return err
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("nstpl-sync answers %s at /readyz", answer.Status)
-	}
-	return nil
 }
 
 // startGitServer starts this program as a Git server, which outlives the demo and ends when the home directory is
