@@ -236,10 +236,8 @@ func (c *Cluster) Wait(ctx context.Context) error {
 // crash returns an error with the program that has ended and the end of its log.
 func (c *Cluster) crash() error {
 	for _, p := range c.processes {
-		select {
-		case <-p.Exited:
+		if !p.Runs() {
 			return fmt.Errorf("%s has ended by itself; the end of its log:\n%s", p.Name, p.Tail())
-		default:
 		}
 	}
 	return nil

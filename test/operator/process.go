@@ -44,15 +44,9 @@ type Options struct {
 // Process is a running operator. It ends with the process that started it, even if that is killed, unless it outlives
 // it.
 type Process struct {
+	*process.Process
 	// Metrics, Probes, Webhooks and, of nstpl-sync, Hints are each a host:port.
 	Metrics, Probes, Webhooks, Hints string
-	// Exited is closed when the process has ended.
-	Exited chan struct{}
-
-	cmd *exec.Cmd
-	log string // the path of the log
-	// guard kills the process if this one is killed.
-	guard io.WriteCloser
 }
 
 // Start starts an operator and returns at once: see AwaitReady.
@@ -99,26 +93,15 @@ func (p *Process) start(options Options, flags []string) error {
 		return err
 	}
 	defer log.Close()
-	p.log, p.Exited = log.Name(), make(chan struct{})
 	flags = append(flags, "--metrics-bind-address="+p.Metrics, "--health-probe-bind-address="+p.Probes)
-	p.cmd = exec.Command(options.Binary, append(flags, options.Flags...)...)
-	p.cmd.Env = append(append(os.Environ(), options.Env...), "KUBECONFIG="+options.Kubeconfig)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so that it does not get interrupts from the terminal
-	if err := p.cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", options.Binary, err)
-	}
-	go func() {
-		_ = p.cmd.Wait() // Stop checks the exit status
-		close(p.Exited)
-	}()
+	cmd := exec.Command(options.Binary, append(flags, options.Flags...)...)
+	cmd.Env = append(append(os.Environ(), options.Env...), "KUBECONFIG="+options.Kubeconfig)
+	run := process.Run
 	if options.Outlives {
-		return nil
+		run = process.RunOutliving
 	}
-	if err := p.startGuard(); err != nil {
-		return errors.Join(err, p.Kill())
-	}
-	return nil
+	p.Process, err = run(cmd, options.Binary, log)
+	return err
 }
 
 func createLog(options Options) (*os.File, error) {
@@ -128,29 +111,13 @@ func createLog(options Options) (*os.File, error) {
 	return os.CreateTemp(options.Dir, "operator-*.log")
 }
 
-func (p *Process) startGuard() error {
-	guard := exec.Command("/bin/sh", "-c", `read -r _ || kill -KILL "$0"`, strconv.Itoa(p.cmd.Process.Pid))
-	guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var err error
-	if p.guard, err = guard.StdinPipe(); err != nil {
-		return err
-	}
-	if err := guard.Start(); err != nil {
-		return err
-	}
-	go func() { _ = guard.Wait() }()
-	return nil
-}
-
 // AwaitReady returns when the operator is ready, or an error with its log if it has ended or is not ready within a
 // minute.
 func (p *Process) AwaitReady(ctx context.Context) error {
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
 		func(ctx context.Context) (bool, error) {
-			select {
-			case <-p.Exited:
+			if !p.Runs() {
 				return false, errors.New("the process has ended")
-			default:
 			}
 			return p.Get(ctx, p.Probes, "/readyz", io.Discard) == nil, nil
 		})
@@ -160,54 +127,25 @@ func (p *Process) AwaitReady(ctx context.Context) error {
 	return nil
 }
 
-// Runs reports whether the process has not ended.
-func (p *Process) Runs() bool {
-	select {
-	case <-p.Exited:
-		return false
-	default:
-		return true
-	}
-}
-
 // Kill kills the process.
 func (p *Process) Kill() error {
-	return errors.Join(p.end(syscall.SIGKILL), p.Check())
+	return errors.Join(p.Process.Stop(), p.Check())
 }
 
 // Stop stops the process as Kubernetes would. It fails if the process does not end by itself soon.
 func (p *Process) Stop() error {
-	if err := p.end(syscall.SIGTERM); err != nil {
-		return err
-	}
-	if status := p.cmd.ProcessState; !status.Success() && !status.Sys().(syscall.WaitStatus).Signaled() {
-		return fmt.Errorf("the operator ended with %s:\n%s", status, p.Log(""))
-	}
-	return p.Check()
-}
-
-// Signal sends a signal, such as SIGSTOP. It does nothing if the process has ended.
-func (p *Process) Signal(signal os.Signal) error {
-	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	return nil
-}
-
-func (p *Process) end(signal os.Signal) error {
-	if err := p.Signal(signal); err != nil {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
 	select {
 	case <-p.Exited:
 	case <-time.After(30 * time.Second):
-		return errors.Join(fmt.Errorf("the operator does not end:\n%s", p.Log("")), p.cmd.Process.Kill())
+		return errors.Join(fmt.Errorf("the operator does not end:\n%s", p.Log("")), p.Process.Stop())
 	}
-	if p.guard != nil {
-		_, _ = io.WriteString(p.guard, "\n") // the guard may have ended already
-		_ = p.guard.Close()
+	if status := p.State(); !status.Success() && !status.Sys().(syscall.WaitStatus).Signaled() {
+		return fmt.Errorf("the operator ended with %s:\n%s", status, p.Log(""))
 	}
-	return nil
+	return p.Check()
 }
 
 // Check fails if the log contains a report of the race detector or a recovered panic.
@@ -218,26 +156,6 @@ func (p *Process) Check() error {
 		}
 	}
 	return nil
-}
-
-// Log returns the lines of the log that contain a text.
-func (p *Process) Log(word string) string {
-	content, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	var found strings.Builder
-	for line := range strings.Lines(string(content)) {
-		if strings.Contains(line, word) {
-			found.WriteString(line)
-		}
-	}
-	return found.String()
-}
-
-// PID returns the number of the process.
-func (p *Process) PID() int {
-	return p.cmd.Process.Pid
 }
 
 // Get writes the process's answer at one of its addresses to w. Any status but 200 is an error.
