@@ -72,7 +72,8 @@ func (r *run) uncounted(ctx context.Context) []string {
 	}
 	return r.inEachNamespace(ctx, func(ns *corev1.Namespace) string {
 		counter := &corev1.ResourceQuota{}
-		if err := r.client.Get(ctx, client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}, counter); err != nil {
+		key := client.ObjectKey{Namespace: ns.Name, Name: v1alpha1.QuotaName}
+		if err := r.client.Get(ctx, key, counter); err != nil {
 			return err.Error()
 		}
 		if _, again := counter.Spec.Hard[v1alpha1.RecountResource]; again {
