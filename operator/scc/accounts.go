@@ -60,6 +60,10 @@ type AccountAllocation struct {
 	Repairs string
 }
 
+// ReasonBlockExhausted is the reason of the condition Ready of the constraints that take IDs from service accounts,
+// while a namespace has more of these than IDs.
+const ReasonBlockExhausted = "AccountIDsExhausted"
+
 // ErrBlockExhausted reports that every user ID of a namespace belongs to a ServiceAccount.
 var ErrBlockExhausted = errors.New("every user ID of the namespace belongs to a service account: " +
 	"delete service accounts that are not needed, or start the operator with larger blocks in --scc-uid-range")

@@ -220,27 +220,38 @@ func (x *Index) Ahead(ns *corev1.Namespace) []*v1alpha1.NamespaceTemplate {
 	}))
 }
 
-// Newest returns the templates that select a namespace, each with the newest revision, in ascending order of names.
-// isBehind reports whether Match returns other revisions, whose grants end if the newest ones take them away. Templates
-// that keep such grants until the rollout arrives have the revision that Match returns. So do templates that no longer
-// select the namespace, unless their deletionPolicy is Delete: their objects would remain after the rollout, too.
-func (x *Index) Newest(ns *corev1.Namespace) (templates []*v1alpha1.NamespaceTemplate, isBehind bool) {
-	templates = x.find(ns, func(entry indexed, set labels.Set) *v1alpha1.NamespaceTemplate {
-		newest, current := &entry.layers[0], entry.layers.For(ns)
-		selects := entry.selects(newest, set)
-		if current != nil && current != newest && entry.selects(current, set) {
+// Newest are the templates that select a namespace, each with the newest revision.
+type Newest struct {
+	// Templates are in ascending order of names.
+	Templates []*v1alpha1.NamespaceTemplate
+	// IsBehind says that Match returns other revisions. Grants of these end if the newest ones take them away.
+	IsBehind bool
+	// Keeping are the names of the templates whose grants the namespace keeps until the rollout arrives, if it has them:
+	// those that say so, and those that no longer select it, unless their deletionPolicy is Delete. Their objects would
+	// remain after the rollout, too.
+	Keeping []string
+}
+
+// Newest returns the templates that select a namespace with the newest revision.
+func (x *Index) Newest(ns *corev1.Namespace) Newest {
+	var newest Newest
+	templates := x.find(ns, func(entry indexed, set labels.Set) *v1alpha1.NamespaceTemplate {
+		layer, current := &entry.layers[0], entry.layers.For(ns)
+		selects := entry.selects(layer, set)
+		if current != nil && current != layer && entry.selects(current, set) {
+			newest.IsBehind = true
 			if entry.template.Spec.Rollout.KeepsRevoked() ||
 				!selects && entry.template.Spec.DeletionPolicy != v1alpha1.DeletionDelete {
-				return current.Template
+				newest.Keeping = append(newest.Keeping, entry.template.Name)
 			}
-			isBehind = true
 		}
 		if !selects {
 			return nil
 		}
-		return newest.Template
+		return layer.Template
 	})
-	return without(x.outside(ns), templates), isBehind
+	newest.Templates = without(x.outside(ns), templates)
+	return newest
 }
 
 // find returns the templates that choose returns, in ascending order of names. It calls choose for each template that

@@ -38,6 +38,9 @@ type Declared struct {
 	inputs Inputs
 	// revoked are the Roles and RoleBindings that an earlier revision declares and a newest revision takes away.
 	revoked map[ObjectID]bool
+	// kept are objects of earlier revisions that remain in a namespace that has them as they are declared. They are in
+	// Objects only if the newest revisions declare some of what they grant, and then with only that.
+	kept []Object
 }
 
 // Object is an object as templates declare it for its namespace.
@@ -125,16 +128,14 @@ type Inputs struct {
 	Guard Guard
 	// Sources returns what copies contain. If it is nil, they have no content.
 	Sources Sources
-	// Newest are the templates that select the namespace with the revisions that it will have, and IsBehind says that
-	// some of these have not reached it: grants that they take away end at once. See match.Index.Newest.
-	Newest   []*v1alpha1.NamespaceTemplate
-	IsBehind bool
+	// Newest are the templates with the revisions that the namespace will have: grants that they take away end at once.
+	Newest match.Newest
 }
 
 // unguarded returns the inputs of a caller that does not apply what templates declare, whatever revisions they have.
 func (i Inputs) unguarded() Inputs {
 	i.Guard = func(*v1alpha1.NamespaceTemplate, []render.MetadataKey) error { return nil }
-	i.Newest, i.IsBehind = nil, false
+	i.Newest = match.Newest{}
 	return i
 }
 

@@ -148,11 +148,12 @@ type Plan struct {
 // NewPlan compares the declared objects with those that exist. The index holds all templates, also those that do not
 // select the namespace.
 func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
-	plan := Plan{Declared: declared}
 	labelled := map[ObjectID]*metav1.PartialObjectMetadata{}
 	for _, object := range observed.Objects {
 		labelled[idOf(object)] = object
 	}
+	declared.keep(labelled)
+	plan := Plan{Declared: declared}
 	others := map[ObjectID]*metav1.PartialObjectMetadata{}
 	for _, object := range observed.Others {
 		if ownEntry(object) == nil {
@@ -462,6 +463,8 @@ func noLonger(declared Declared, index *match.Index, change Change) Change {
 		change.Reason = fmt.Sprintf("template %s can't be rendered", name)
 	case declared.omits(name, change.ID()):
 		change.Reason = fmt.Sprintf("template %s may declare it once the namespace's creator is known", name)
+	case declared.keeps(change.ID()):
+		change.Reason = fmt.Sprintf("it remains until the rollout of template %s reaches the namespace", name)
 	case slices.ContainsFunc(declared.Templates, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == name }):
 		change.Action, change.Reason = Prune, noLongerDeclared(declared, change.ID(), name)
 	default:

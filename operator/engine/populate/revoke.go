@@ -18,35 +18,88 @@ import (
 
 // A revocation does not wait for a rollout. A namespace that has an earlier revision of a template keeps only those
 // grants of it that the newest revisions give, too. It gets no grant that only a newest revision gives.
+//
+// Some grants of earlier revisions are kept nevertheless, and so are copies. They remain where they are, and come to no
+// namespace that does not have them: one that enters the template later, or whose grants ended already.
 
 // revoke narrows the declared Roles and RoleBindings to what the newest revisions of the templates declare for the
-// namespace. It removes those that have nothing left to grant. If the newest revision of a template cannot be rendered,
-// what it declares under the same name is unknown, and remains as it is.
+// namespace. It removes those that have nothing left to grant, and copies that the newest revisions do not make. If the
+// newest revision of a template cannot be rendered, what it declares under the same name is unknown.
 func (d *Declared) revoke(cache *render.Cache) {
-	if !d.inputs.IsBehind || !slices.ContainsFunc(d.Objects, func(o Object) bool { return isRBAC(o.ID().GroupKind) }) {
+	mayEnd := func(o Object) bool { return isRBAC(o.ID().GroupKind) || o.isCopy() }
+	if !d.inputs.Newest.IsBehind || !slices.ContainsFunc(d.Objects, mayEnd) {
 		return
 	}
-	newest := Declare(cache, d.Namespace, d.inputs.Newest, d.inputs.unguarded())
+	newest := Declare(cache, d.Namespace, d.inputs.Newest.Templates, d.inputs.unguarded())
 	var declared grantsOf
+	sources := map[ObjectID]render.SourceRef{}
 	for _, object := range newest.Objects {
 		declared.add(object)
+		sources[object.ID()], _ = render.SourceOf(object.Unstructured)
 	}
 	d.revoked = map[ObjectID]bool{}
-	var kept []Object
+	var remaining []Object
 	for _, object := range d.Objects {
 		id := object.ID()
-		if !isRBAC(id.GroupKind) || newest.lacks(object) {
-			kept = append(kept, object)
+		source, isCopy := render.SourceOf(object.Unstructured)
+		if !mayEnd(object) || isCopy && sources[id] == source {
+			remaining = append(remaining, object)
 			continue
 		}
-		narrowed, err := declared.narrow(object)
-		if err != nil || narrowed == nil {
+		var narrowed *Object
+		isUnknown := newest.lacks(object)
+		if !isUnknown && !isCopy {
+			var err error
+			if narrowed, err = declared.narrow(object); err != nil {
+				narrowed = nil
+			}
+		}
+		isKept := isUnknown || isCopy || slices.Contains(d.inputs.Newest.Keeping, object.Template.Name)
+		switch {
+		case narrowed != nil && narrowed.Hash == object.Hash:
+		case isKept:
+			d.kept = append(d.kept, object)
+		case narrowed == nil:
 			d.revoked[id] = true
+		}
+		if narrowed != nil {
+			remaining = append(remaining, *narrowed)
+		}
+	}
+	d.Objects = remaining
+}
+
+// keep adds the objects that remain in the namespace, because it has them as they are declared.
+func (d *Declared) keep(existing map[ObjectID]*metav1.PartialObjectMetadata) {
+	d.Objects = slices.Clone(d.Objects)
+	for _, object := range d.kept {
+		id := object.ID()
+		if !object.isIn(existing[id]) {
 			continue
 		}
-		kept = append(kept, *narrowed)
+		if i := slices.IndexFunc(d.Objects, func(o Object) bool { return o.ID() == id }); i >= 0 {
+			d.Objects[i] = object
+		} else {
+			d.Objects = append(d.Objects, object)
+		}
 	}
-	d.Objects = kept
+}
+
+// keeps reports whether an object remains if the namespace has it.
+func (d *Declared) keeps(id ObjectID) bool {
+	return slices.ContainsFunc(d.kept, func(o Object) bool { return o.ID() == id })
+}
+
+// isIn reports whether the operator applied the object, or another state of the same source, to an existing one.
+func (o *Object) isIn(existing *metav1.PartialObjectMetadata) bool {
+	switch {
+	case existing == nil || labelOf(existing) != o.Template.Name:
+		return false
+	case o.isCopy():
+		return Ours(existing) &&
+			existing.Annotations[v1alpha1.CopyOfAnnotation] == o.GetAnnotations()[v1alpha1.CopyOfAnnotation]
+	}
+	return existing.Annotations[v1alpha1.HashAnnotation] == o.Hash
 }
 
 // isMovedUnchanged reports whether an existing object equals one that another template will declare, except for the

@@ -3,6 +3,7 @@ package populate
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,6 +39,109 @@ func roleOf(verbs string) string {
 
 // broken is an object because of which a template cannot be rendered.
 const broken = "{kind: broken}"
+
+// behind are the inputs for a namespace that has not got the newest revision of a template. If isKeeping is set, it
+// keeps the grants that the revision takes away.
+func behind(newest *v1alpha1.NamespaceTemplate, isKeeping ...bool) Inputs {
+	inputs := Inputs{Newest: match.Newest{Templates: []*v1alpha1.NamespaceTemplate{newest}, IsBehind: true}}
+	if slices.Contains(isKeeping, true) {
+		inputs.Newest.Keeping = []string{newest.Name}
+	}
+	return inputs
+}
+
+// What a namespace keeps because it has it comes to no namespace that does not.
+func TestGrantsOfEarlierRevisionsAreKeptOnlyWhereTheyAre(t *testing.T) {
+	for name, c := range map[string]struct {
+		earlier, newest []string
+		isKeeping       bool
+		// has is what the namespace has: nothing, if it has entered the template just now.
+		has, want []string
+		// leaves says that what the namespace has is not touched.
+		leaves bool
+	}{
+		"kept": {
+			earlier: []string{bindingTo("x", "a", "b")}, newest: []string{bindingTo("x", "b")}, isKeeping: true,
+			has: []string{bindingTo("x", "a", "b")}, want: []string{bindingTo("x", "a", "b")},
+		},
+		"kept, and no longer declared": {
+			earlier: []string{bindingTo("x", "a")}, isKeeping: true,
+			has: []string{bindingTo("x", "a")}, want: []string{bindingTo("x", "a")},
+		},
+		"entered": {
+			earlier: []string{bindingTo("x", "a", "b")}, newest: []string{bindingTo("x", "b")}, isKeeping: true,
+			want: []string{bindingTo("x", "b")},
+		},
+		"entered, and no longer declared": {
+			earlier: []string{bindingTo("x", "a")}, isKeeping: true,
+		},
+		"had the newest revision": {
+			earlier: []string{bindingTo("x", "a", "b")}, newest: []string{bindingTo("x", "b", "c")}, isKeeping: true,
+			has: []string{bindingTo("x", "b", "c")}, want: []string{bindingTo("x", "b")},
+		},
+		"has another one, and no longer declared": {
+			earlier: []string{bindingTo("x", "a", "b")}, isKeeping: true,
+			has: []string{bindingTo("x", "b")}, leaves: true,
+		},
+		"newest cannot be rendered": {
+			earlier: []string{bindingTo("x", "a"), roleOf("get")}, newest: []string{bindingTo("y"), roleOf("list"), broken},
+			has: []string{bindingTo("x", "a"), roleOf("get")}, want: []string{bindingTo("x", "a"), roleOf("get")},
+		},
+		"entered, and newest cannot be rendered": {
+			earlier: []string{bindingTo("x", "a"), roleOf("get")}, newest: []string{bindingTo("y"), roleOf("list"), broken},
+		},
+		"ended before newest could no longer be rendered": {
+			earlier: []string{bindingTo("x", "a", "b")}, newest: []string{bindingTo("x", "b"), broken},
+			has: []string{bindingTo("x", "b")}, leaves: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := teamA()
+			earlier, newest := templateOf(t, "t", c.earlier...), templateOf(t, "t", c.newest...)
+			newest.Generation = 2
+			earlier.Status.Kinds = []v1alpha1.GroupKind{
+				{Group: rbacv1.GroupName, Kind: "RoleBinding"}, {Group: rbacv1.GroupName, Kind: "Role"},
+			}
+			var observed Observed
+			for _, object := range declare(ns, templateOf(t, "t", c.has...)).Objects {
+				observed.Objects = append(observed.Objects, applied(t, object))
+			}
+			declared := Declare(render.NewCache(), ns, []*v1alpha1.NamespaceTemplate{earlier}, behind(newest, c.isKeeping))
+			plan := NewPlan(declared, match.NewIndex(earlier), observed)
+			want := declare(ns, templateOf(t, "t", c.want...))
+			require.Len(t, plan.Objects, len(want.Objects))
+			for i, object := range plan.Objects {
+				require.Equal(t, want.Objects[i].Object, object.Object)
+			}
+			if c.leaves {
+				require.Len(t, plan.Changes, 1)
+				require.Equal(t, LeaveAlone, plan.Changes[0].Action, plan.Changes[0].Reason)
+				require.Contains(t, plan.Changes[0].Reason, "remains until the rollout")
+			}
+		})
+	}
+}
+
+// A copy that the newest revision does not make remains, and comes to no other namespace.
+func TestCopiesOfEarlierRevisionsAreKeptOnlyWhereTheyAre(t *testing.T) {
+	earlier, newest := copying(t), templateOf(t, "t")
+	newest.Name, newest.Generation = earlier.Name, earlier.Generation+1
+	declare := func(newest *v1alpha1.NamespaceTemplate) Declared {
+		inputs := behind(newest)
+		inputs.Sources = always(NewSource(pullRef, pullSecret("a2V5")))
+		return Declare(render.NewCache(), teamA(), []*v1alpha1.NamespaceTemplate{earlier}, inputs)
+	}
+	plan := func(newest *v1alpha1.NamespaceTemplate, has ...*metav1.PartialObjectMetadata) []Object {
+		return NewPlan(declare(newest), match.NewIndex(earlier), Observed{Objects: has}).Objects
+	}
+	copies := plan(earlier)
+	require.Len(t, copies, 1, "the newest revision makes the copy, too")
+	require.Empty(t, plan(newest), "a namespace that enters")
+	require.Len(t, plan(newest, applied(t, copies[0])), 1, "a namespace that has it")
+	other := copying(t, func(spec *v1alpha1.NamespaceTemplateSpec) { spec.Sources[0].Namespace = "other" })
+	other.Generation = 2
+	require.Empty(t, plan(other), "the newest revision copies another source under the same name")
+}
 
 func TestNamespacesBehindKeepOnlyGrantsOfTheNewestRevision(t *testing.T) {
 	config := "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {key: old}}"
@@ -123,7 +227,12 @@ func TestNamespacesBehindKeepOnlyGrantsOfTheNewestRevision(t *testing.T) {
 			newest := templateOf(t, "t", c.newest...)
 			newest.Generation = 2
 			declared := Declare(render.NewCache(), ns, []*v1alpha1.NamespaceTemplate{templateOf(t, "t", c.earlier...)},
-				Inputs{Newest: []*v1alpha1.NamespaceTemplate{newest}, IsBehind: true})
+				behind(newest))
+			existing := map[ObjectID]*metav1.PartialObjectMetadata{}
+			for _, object := range declare(ns, templateOf(t, "t", c.earlier...)).Objects {
+				existing[object.ID()] = applied(t, object)
+			}
+			declared.keep(existing)
 			want := declare(ns, templateOf(t, "t", c.want...))
 			require.Len(t, declared.Objects, len(want.Objects))
 			for i, object := range declared.Objects {
@@ -138,12 +247,11 @@ func TestRevokedBindingsArePrunedAlthoughAnotherRevisionIsComing(t *testing.T) {
 	before, after := templateOf(t, "t", bindingTo("x", "a")), templateOf(t, "t", bindingTo("y", "a"))
 	after.Generation = 2
 	before.Status.Kinds = []v1alpha1.GroupKind{{Group: rbacv1.GroupName, Kind: "RoleBinding"}}
-	newest := []*v1alpha1.NamespaceTemplate{after}
 	cache := render.NewCache()
 	existing := applied(t, declare(teamA(), before).Objects[0])
-	declared := Declare(cache, teamA(), []*v1alpha1.NamespaceTemplate{before}, Inputs{Newest: newest, IsBehind: true})
+	declared := Declare(cache, teamA(), []*v1alpha1.NamespaceTemplate{before}, behind(after))
 	plan := NewPlan(declared, match.NewIndex(before), Observed{
-		Objects: []*metav1.PartialObjectMetadata{existing}}).Keeping(cache, newest)
+		Objects: []*metav1.PartialObjectMetadata{existing}}).Keeping(cache, []*v1alpha1.NamespaceTemplate{after})
 	require.Len(t, plan.Changes, 1)
 	require.Equal(t, Prune, plan.Changes[0].Action)
 	require.Contains(t, plan.Changes[0].Reason, "takes it away")

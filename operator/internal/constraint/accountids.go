@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -26,6 +27,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 )
 
@@ -60,6 +62,40 @@ type AccountIDs struct {
 	// or ended.
 	mu       sync.RWMutex
 	isNeeded bool
+
+	exhausted exhausted
+}
+
+// exhausted are the namespaces with more ServiceAccounts than user IDs.
+type exhausted struct {
+	// changes notifies when the namespaces change.
+	changes webhook.Changes
+
+	mu         sync.Mutex
+	namespaces map[string]bool
+}
+
+// set records whether a namespace has too few user IDs.
+func (e *exhausted) set(namespace string, is bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.namespaces[namespace] == is {
+		return
+	}
+	if delete(e.namespaces, namespace); is {
+		if e.namespaces == nil {
+			e.namespaces = map[string]bool{}
+		}
+		e.namespaces[namespace] = true
+	}
+	e.changes.Notify()
+}
+
+// names returns the namespaces in ascending order.
+func (e *exhausted) names() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Sorted(maps.Keys(e.namespaces))
 }
 
 // SetupWithManager adds a controller that reconciles a namespace when one of its ServiceAccounts is created or loses
@@ -110,22 +146,29 @@ func (r *AccountIDs) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, r.watchIfNeeded(ctx)
 	}
 	ns := &corev1.Namespace{}
-	if err := r.Client.Get(ctx, request.NamespacedName, ns); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+	if err := r.Client.Get(ctx, request.NamespacedName, ns); client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, err
 	}
-	if ns.DeletionTimestamp != nil || slices.Contains(r.Exempt, ns.Name) || ns.Name == v1alpha1.TrialNamespace {
+	if ns.UID == "" || ns.DeletionTimestamp != nil || slices.Contains(r.Exempt, ns.Name) ||
+		ns.Name == v1alpha1.TrialNamespace {
+		r.exhausted.set(request.Name, false)
 		return reconcile.Result{}, nil // in the namespace of trials, nothing is changed
 	}
 	lacking, err := r.isLacking(ctx, ns)
-	if err != nil || !lacking {
+	if err != nil {
 		return reconcile.Result{}, err
+	}
+	if !lacking {
+		r.exhausted.set(ns.Name, false)
+		return reconcile.Result{}, nil
 	}
 	err = r.allocate(ctx, ns)
 	switch {
 	case patch.IsStale(err):
 		return reconcile.Result{RequeueAfter: retryStale}, nil
 	case errors.Is(err, scc.ErrBlockExhausted):
-		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, "AccountIDsExhausted", "Allocate",
+		r.exhausted.set(ns.Name, true)
+		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, scc.ReasonBlockExhausted, "Allocate",
 			"%s", reporting.Shorten(err.Error()))
 	}
 	return reconcile.Result{}, err

@@ -85,7 +85,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	if err := references.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of references: %w", err)
 	}
-	statuses := &Statuses{Client: leader.Client, Stored: o.Stored, Blocks: blocks, Queues: leader.Queues}
+	statuses := &Statuses{
+		Client: leader.Client, Stored: o.Stored, Blocks: blocks, AccountIDs: accountIDs, Queues: leader.Queues,
+	}
 	if err := statuses.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of statuses: %w", err)
 	}

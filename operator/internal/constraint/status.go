@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -38,6 +39,8 @@ type Statuses struct {
 	Stored *webhook.Stored
 	// Blocks knows whether namespaces are given no user IDs.
 	Blocks *Blocks
+	// AccountIDs knows which namespaces have more service accounts than user IDs.
+	AccountIDs *AccountIDs
 	// Queues creates the queue of the controller.
 	Queues *backoff.Queues
 
@@ -54,11 +57,13 @@ func (r *Statuses) SetupWithManager(mgr ctrl.Manager) error {
 			func(ctx context.Context, _ client.Object) []reconcile.Request { return r.all(ctx) })).
 		WatchesRawSource(r.Stored.Source(v1alpha1.ConstraintWebhookName, r.all)).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue backoff.Queue) error {
-			r.Blocks.exhaustion.Listen(func() {
+			queueAll := func() {
 				for _, request := range r.all(ctx) {
 					queue.Add(request)
 				}
-			})
+			}
+			r.Blocks.exhaustion.Listen(queueAll)
+			r.AccountIDs.exhausted.changes.Listen(queueAll)
 			return nil
 		})).
 		WithOptions(controller.Options{NewQueue: r.Queues.New}).
@@ -90,7 +95,7 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 	}
 	changed := constraint.DeepCopy()
 	changed.Status.ObservedGeneration = constraint.Generation
-	is, reason, message := readiness(constraint, state, r.Blocks.isExhausted())
+	is, reason, message := readiness(constraint, state, r.Blocks.isExhausted(), r.AccountIDs.exhausted.names())
 	reporting.SetKstatus(&changed.Status.Conditions, constraint.Generation, is, reason, message)
 	if equality.Semantic.DeepEqual(&constraint.Status, &changed.Status) {
 		return reconcile.Result{}, nil
@@ -140,9 +145,10 @@ func (r *Statuses) configured(ctx context.Context) (configuration, error) {
 	return webhooksMissing, nil
 }
 
-// readiness returns whether the operator admits pods by a constraint.
+// readiness returns whether the operator admits pods by a constraint. isExhausted says that namespaces are given no user
+// IDs, and withoutAccountIDs are the namespaces with more service accounts than user IDs.
 func readiness(
-	constraint *v1alpha1.SecurityContextConstraints, state configuration, isExhausted bool,
+	constraint *v1alpha1.SecurityContextConstraints, state configuration, isExhausted bool, withoutAccountIDs []string,
 ) (is reporting.Kstatus, reason, message string) {
 	if err := scc.Check(scc.Defaulted(constraint)); err != nil {
 		return reporting.Failed, "Invalid", "no pod is admitted by the constraint: " + err.Error()
@@ -159,6 +165,15 @@ func readiness(
 	if isExhausted && scc.NeedsAllocation(scc.Defaulted(constraint)) {
 		return reporting.Failed, scc.ReasonPoolExhausted, "pods in namespaces without user IDs are denied: " +
 			scc.ErrPoolExhausted.Error()
+	}
+	if len(withoutAccountIDs) > 0 && constraint.RunAsUser.Type == v1alpha1.MustRunAsServiceAccount {
+		const most = 3
+		names := strings.Join(withoutAccountIDs[:min(len(withoutAccountIDs), most)], ", ")
+		if more := len(withoutAccountIDs) - most; more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
+		}
+		return reporting.Failed, scc.ReasonBlockExhausted, "pods of service accounts without user IDs are denied in " +
+			names + ": " + scc.ErrBlockExhausted.Error()
 	}
 	return reporting.Current, "InForce", "the operator admits pods by the constraint"
 }

@@ -281,10 +281,9 @@ func (r *Namespaces) queueAgain(ns *corev1.Namespace) {
 }
 
 func (r *Namespaces) render(ctx context.Context, selected *selection) populate.Declared {
-	newest, isBehind := r.Templates.Index.Newest(selected.placed)
 	return populate.Declare(r.Templates.Cache, selected.placed, selected.templates, populate.Inputs{
 		Exemptions: r.Templates.Index.Exemptions(selected.placed.Name), Guard: r.Templates.Values.guard(ctx),
-		Sources: r.Templates.Sources.Get, Newest: newest, IsBehind: isBehind,
+		Sources: r.Templates.Sources.Get, Newest: r.Templates.Index.Newest(selected.placed),
 	})
 }
 

@@ -118,9 +118,8 @@ func Declare(
 	if skipped != "" {
 		return Namespace{Declared: populate.Declared{Namespace: ns}, Skipped: skipped}
 	}
-	newest, isBehind := index.Newest(ns)
 	return Namespace{Declared: populate.Declare(cache, ns, templates, populate.Inputs{
-		Exemptions: index.Exemptions(ns.Name), Sources: sources, Newest: newest, IsBehind: isBehind,
+		Exemptions: index.Exemptions(ns.Name), Sources: sources, Newest: index.Newest(ns),
 	})}
 }
 
