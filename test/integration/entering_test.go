@@ -21,9 +21,9 @@ func (s *testScope) enters(tenant testUser, ns *corev1.Namespace, labels string)
 	s.waitPresent(ns, configMap("marker", "v")) // the operator has reconciled the namespace again
 }
 
-// A namespace that enters a template while its rollout is paused or has stopped has an earlier revision. What the newest
-// one has taken away does not come back in it, whatever keeps it in the namespaces that had it.
-func TestANamespaceThatEntersLaterGetsNothingThatWasTakenAway(t *testing.T) {
+// A namespace that enters a template while its rollout is paused or has stopped has an earlier revision. What the
+// newest one has ended does not come back in it, whatever keeps it in the namespaces that had it.
+func TestANamespaceThatEntersLaterGetsNothingThatHasEnded(t *testing.T) {
 	narrower := documents(configValue("two"), grantTo("shared", "b", "c"), readerOf("list, watch"))
 	gold := `{"class": "gold"}`
 	conflict := func(template *v1alpha1.NamespaceTemplate) {
@@ -36,7 +36,9 @@ func TestANamespaceThatEntersLaterGetsNothingThatWasTakenAway(t *testing.T) {
 			}
 		}
 		const of = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: config}\n"
-		template.Spec.Overlays = []v1alpha1.Overlay{overlay("first", "$patch: delete\n"+of), overlay("second", of+"data: {a: b}\n")}
+		template.Spec.Overlays = []v1alpha1.Overlay{
+			overlay("first", "$patch: delete\n"+of), overlay("second", of+"data: {a: b}\n"),
+		}
 	}
 	for name, test := range map[string]struct {
 		change  func(s *testScope, template *v1alpha1.NamespaceTemplate)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -132,6 +133,33 @@ func TestSCCGivesEachServiceAccountAnID(t *testing.T) {
 			require.Greater(t, number, blocks[0].Min)
 			require.LessOrEqual(t, number, blocks[0].Max)
 		}
+	})
+
+	t.Run("a namespace has too few IDs", func(t *testing.T) {
+		s := s.withT(t)
+		few := s.createNamespace("few", func(ns *corev1.Namespace) {
+			ns.Annotations = map[string]string{v1alpha1.UIDRangeAnnotation: "1900000000/2"}
+		})
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: few.Name, Name: "more"}}
+		require.NoError(t, s.client.Create(t.Context(), account))
+		waitReady := func(status metav1.ConditionStatus, reason, message string) {
+			t.Helper()
+			s.eventually(func(c *assert.CollectT) {
+				constraint := &v1alpha1.SecurityContextConstraints{}
+				if !assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "own-id"}, constraint)) {
+					return
+				}
+				ready := meta.FindStatusCondition(constraint.Status.Conditions, v1alpha1.ConditionReady)
+				if assert.NotNil(c, ready) {
+					assert.Equal(c, status, ready.Status)
+					assert.Equal(c, reason, ready.Reason)
+					assert.Contains(c, ready.Message, message)
+				}
+			})
+		}
+		waitReady(metav1.ConditionFalse, scc.ReasonBlockExhausted, "denied in "+few.Name)
+		require.NoError(t, s.client.Delete(t.Context(), account))
+		waitReady(metav1.ConditionTrue, "InForce", "")
 	})
 
 	t.Run("a pod has no other ID", func(t *testing.T) {

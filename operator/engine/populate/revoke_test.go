@@ -57,8 +57,8 @@ func TestGrantsOfEarlierRevisionsAreKeptOnlyWhereTheyAre(t *testing.T) {
 		isKeeping       bool
 		// has is what the namespace has: nothing, if it has entered the template just now.
 		has, want []string
-		// leaves says that what the namespace has is not touched.
-		leaves bool
+		// remains says that what the namespace has is not touched.
+		remains bool
 	}{
 		"kept": {
 			earlier: []string{bindingTo("x", "a", "b")}, newest: []string{bindingTo("x", "b")}, isKeeping: true,
@@ -81,7 +81,7 @@ func TestGrantsOfEarlierRevisionsAreKeptOnlyWhereTheyAre(t *testing.T) {
 		},
 		"has another one, and no longer declared": {
 			earlier: []string{bindingTo("x", "a", "b")}, isKeeping: true,
-			has: []string{bindingTo("x", "b")}, leaves: true,
+			has: []string{bindingTo("x", "b")}, remains: true,
 		},
 		"newest cannot be rendered": {
 			earlier: []string{bindingTo("x", "a"), roleOf("get")}, newest: []string{bindingTo("y"), roleOf("list"), broken},
@@ -92,7 +92,7 @@ func TestGrantsOfEarlierRevisionsAreKeptOnlyWhereTheyAre(t *testing.T) {
 		},
 		"ended before newest could no longer be rendered": {
 			earlier: []string{bindingTo("x", "a", "b")}, newest: []string{bindingTo("x", "b"), broken},
-			has: []string{bindingTo("x", "b")}, leaves: true,
+			has: []string{bindingTo("x", "b")}, remains: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestGrantsOfEarlierRevisionsAreKeptOnlyWhereTheyAre(t *testing.T) {
 			for i, object := range plan.Objects {
 				require.Equal(t, want.Objects[i].Object, object.Object)
 			}
-			if c.leaves {
+			if c.remains {
 				require.Len(t, plan.Changes, 1)
 				require.Equal(t, LeaveAlone, plan.Changes[0].Action, plan.Changes[0].Reason)
 				require.Contains(t, plan.Changes[0].Reason, "remains until the rollout")

@@ -145,8 +145,8 @@ func (r *Statuses) configured(ctx context.Context) (configuration, error) {
 	return webhooksMissing, nil
 }
 
-// readiness returns whether the operator admits pods by a constraint. isExhausted says that namespaces are given no user
-// IDs, and withoutAccountIDs are the namespaces with more service accounts than user IDs.
+// readiness returns whether the operator admits pods by a constraint. isExhausted says that namespaces are given no
+// user IDs, and withoutAccountIDs are the namespaces with more service accounts than user IDs.
 func readiness(
 	constraint *v1alpha1.SecurityContextConstraints, state configuration, isExhausted bool, withoutAccountIDs []string,
 ) (is reporting.Kstatus, reason, message string) {
