@@ -121,7 +121,8 @@ func (r *AccountIDs) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.Caches.Before(r))
 }
 
-// accountHandler returns a handler that calls enqueue for ServiceAccounts that are new or have another user ID.
+// accountHandler returns a handler that calls enqueue for ServiceAccounts that are new, have another user ID or are
+// deleted.
 func accountHandler(enqueue func(*metav1.PartialObjectMetadata)) *toolscache.ResourceEventHandlerFuncs {
 	return &toolscache.ResourceEventHandlerFuncs{
 		AddFunc: func(object any) {
@@ -135,6 +136,14 @@ func accountHandler(enqueue func(*metav1.PartialObjectMetadata)) *toolscache.Res
 			if before != nil && after != nil && (before.UID != after.UID ||
 				before.Annotations[v1alpha1.AccountUIDAnnotation] != after.Annotations[v1alpha1.AccountUIDAnnotation]) {
 				enqueue(after)
+			}
+		},
+		DeleteFunc: func(object any) { // its ID is free again, for one that has none
+			if unknown, isUnknown := object.(toolscache.DeletedFinalStateUnknown); isUnknown {
+				object = unknown.Obj
+			}
+			if account, ok := object.(*metav1.PartialObjectMetadata); ok {
+				enqueue(account)
 			}
 		},
 	}
