@@ -12,6 +12,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/freshness"
+	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
 // placement holds the hierarchy of policy spaces that namespaces are placed in.
@@ -94,7 +95,7 @@ func (r *Spaces) updateForest(ctx context.Context, name string) error {
 	}
 	r.enqueueAfter(usageDelay, changed...)
 	p.forest, p.version, p.isLoaded = next, version, true
-	r.Namespaces.AddBulk(moved...)
+	r.Namespaces.Enqueue(queue.Rollout, 0, moved...)
 	return nil
 }
 

@@ -172,7 +172,7 @@ func (r *UsageQuotas) Reconcile(ctx context.Context, req reconcile.Request) (rec
 		return reconcile.Result{}, r.repair(ctx, ns, usageQuota, withRecount(want))
 	}
 	if initialize.Initializing(ns) {
-		r.Namespaces.AddWaiting(ns.Name, 0)
+		r.Namespaces.Enqueue(queue.Opening, 0, ns.Name)
 	}
 	limits, wait := nextLimits(usageQuota, want, r.quietSince(usageQuota))
 	if limits == nil {

@@ -21,6 +21,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
@@ -42,18 +43,18 @@ func (r *Namespaces) exemptionHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, _ backoff.Queue) {
 			if !e.IsInInitialList {
-				r.Queue.AddChanged(e.Object.GetNamespace())
+				r.Queue.Enqueue(queue.Changed, 0, e.Object.GetNamespace())
 			}
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ backoff.Queue) {
 			if e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
 				e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
 				!e.ObjectOld.GetDeletionTimestamp().Equal(e.ObjectNew.GetDeletionTimestamp()) {
-				r.Queue.AddChanged(e.ObjectNew.GetNamespace())
+				r.Queue.Enqueue(queue.Changed, 0, e.ObjectNew.GetNamespace())
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ backoff.Queue) {
-			r.Queue.AddChanged(e.Object.GetNamespace())
+			r.Queue.Enqueue(queue.Changed, 0, e.Object.GetNamespace())
 		},
 	}
 }
@@ -118,7 +119,7 @@ func (r *Namespaces) reportExemptions(
 	ctx context.Context, found exemptions, plan populate.Plan, unpopulated string,
 ) error {
 	if found.next != nil {
-		r.Queue.AddChangedLater(plan.Namespace.Name, min(time.Until(found.next.Time), longestWait))
+		r.Queue.Enqueue(queue.Changed, min(time.Until(found.next.Time), longestWait), plan.Namespace.Name)
 	}
 	if plan.Namespace.DeletionTimestamp != nil {
 		return nil

@@ -16,6 +16,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
 // Fights are the objects, by namespace, that other clients change again and again.
@@ -77,7 +78,7 @@ func (r *Namespaces) fought(ctx context.Context, plan populate.Plan, result popu
 			r.Metrics.fight(outcome.ID())
 		}
 	}
-	r.Queue.AddChangedLater(namespace, soonest)
+	r.Queue.Enqueue(queue.Changed, soonest, namespace)
 	return findings
 }
 

@@ -51,7 +51,7 @@ func (r *Initializers) Reconcile(ctx context.Context, req reconcile.Request) (re
 		return reconcile.Result{}, err
 	}
 	for i := range initializing.Items {
-		r.Queue.AddChanged(initializing.Items[i].Name)
+		r.Queue.Enqueue(queue.Changed, 0, initializing.Items[i].Name)
 	}
 	configuration := &v1alpha1.NamespaceInitializationConfiguration{}
 	if err := r.Client.Get(ctx, req.NamespacedName, configuration); err != nil {

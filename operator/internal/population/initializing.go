@@ -17,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
@@ -42,7 +43,7 @@ func (r *Namespaces) done(ctx context.Context, plan populate.Plan, report Report
 		return false, err
 	}
 	if behind {
-		r.Queue.AddWaiting(ns.Name, requeueSoon)
+		r.Queue.Enqueue(queue.Opening, requeueSoon, ns.Name)
 	}
 	return !behind, nil
 }
@@ -68,7 +69,7 @@ func (r *Namespaces) pending(ctx context.Context, ns *corev1.Namespace, done boo
 		r.recordTimeout(ctx, ns, initializer)
 	}
 	if verdict.NextTimeout > 0 {
-		r.Queue.AddWaiting(ns.Name, time.Duration(verdict.NextTimeout)*time.Second-age)
+		r.Queue.Enqueue(queue.Opening, time.Duration(verdict.NextTimeout)*time.Second-age, ns.Name)
 	}
 	return verdict.Pending, nil
 }

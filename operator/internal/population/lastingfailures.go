@@ -16,6 +16,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
 // confirmed returns the report on a namespace with the reason Retrying instead of a failure that is not known to last
@@ -45,7 +46,7 @@ func (r *Namespaces) confirmed(
 	}
 	if !lasts {
 		report.Reason = populate.ConditionRetrying
-		r.Queue.AddWaiting(ns.Name, retry)
+		r.Queue.Enqueue(queue.Opening, retry, ns.Name)
 	}
 	return report
 }

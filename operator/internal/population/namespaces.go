@@ -104,7 +104,7 @@ func (r *Namespaces) queueWaiting(namespaces []corev1.Namespace) {
 	}
 	slices.SortFunc(waiting, inOrderOfCreation)
 	for _, ns := range waiting {
-		r.Queue.AddNew(ns.Name)
+		r.Queue.Enqueue(queue.Opening, 0, ns.Name)
 	}
 }
 
@@ -147,7 +147,7 @@ func (r *Namespaces) handler() handler.EventHandler {
 			case !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()),
 				!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()),
 				!e.ObjectOld.GetDeletionTimestamp().Equal(e.ObjectNew.GetDeletionTimestamp()):
-				r.Queue.AddChanged(e.ObjectNew.GetName())
+				r.Queue.Enqueue(queue.Changed, 0, e.ObjectNew.GetName())
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ backoff.Queue) {
@@ -165,9 +165,9 @@ func (r *Namespaces) handler() handler.EventHandler {
 // start queues them.
 func (r *Namespaces) exists(object client.Object) {
 	if ns, ok := object.(*corev1.Namespace); ok && isWaiting(ns) {
-		r.Queue.AddChanged(ns.Name)
+		r.Queue.Enqueue(queue.Changed, 0, ns.Name)
 	} else {
-		r.Queue.AddBulk(object.GetName())
+		r.Queue.Enqueue(queue.Rollout, 0, object.GetName())
 	}
 }
 
@@ -176,7 +176,7 @@ func (r *Namespaces) exists(object client.Object) {
 func queueLacking(q *queue.Queue, namespaces []*corev1.Namespace, names func(namespace string) []populate.ObjectID) {
 	for _, ns := range namespaces {
 		if populate.LacksObjects(ns, names(ns.Name)) {
-			q.AddChanged(ns.Name)
+			q.Enqueue(queue.Changed, 0, ns.Name)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func (r *Namespaces) created(ns client.Object) {
 	if r.Results.Created(ns.GetName(), ns.GetUID(), time.Now()) {
 		r.Objects.NamespaceEnded(ns.GetName()) // the objects of an earlier one may still be in the caches
 	}
-	r.Queue.AddNew(ns.GetName())
+	r.Queue.Enqueue(queue.Opening, 0, ns.GetName())
 }
 
 // selection is the templates that select a namespace.
@@ -274,9 +274,9 @@ func (r *Namespaces) selectTemplates(ctx context.Context, ns *corev1.Namespace) 
 // queueAgain queues a namespace whose templates wait for their objects. Acceptance queues it at once.
 func (r *Namespaces) queueAgain(ns *corev1.Namespace) {
 	if isWaiting(ns) {
-		r.Queue.AddWaiting(ns.Name, requeueSoon)
+		r.Queue.Enqueue(queue.Opening, requeueSoon, ns.Name)
 	} else {
-		r.Queue.AddBulkLater(ns.Name, oldPendingRetry)
+		r.Queue.Enqueue(queue.Rollout, oldPendingRetry, ns.Name)
 	}
 }
 
@@ -338,7 +338,7 @@ func (r *Namespaces) withoutDoubtfulDeletions(ctx context.Context, plan populate
 			return plan, err
 		}
 		if !current {
-			r.Queue.AddWaiting(plan.Namespace.Name, requeueSoon)
+			r.Queue.Enqueue(queue.Opening, requeueSoon, plan.Namespace.Name)
 			plan.Changes = slices.DeleteFunc(plan.Changes, doubtful)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
 // updatePlacement returns a namespace with the depth labels that it should have. If they cannot change, misplaced
@@ -27,13 +28,13 @@ func (r *Namespaces) updatePlacement(
 			return nil, nil, err
 		}
 		if !current {
-			r.Queue.AddWaiting(ns.Name, requeueSoon)
+			r.Queue.Enqueue(queue.Opening, requeueSoon, ns.Name)
 			return nil, nil, nil
 		}
 		if shared, err := r.Spaces.Share(ctx, ns, placed); err != nil {
 			return nil, nil, err
 		} else if !shared {
-			r.Queue.AddWaiting(ns.Name, requeueSoon)
+			r.Queue.Enqueue(queue.Opening, requeueSoon, ns.Name)
 			return nil, nil, nil
 		}
 	}

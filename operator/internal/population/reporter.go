@@ -23,6 +23,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/constraint"
+	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
@@ -155,7 +156,7 @@ func (r *Namespaces) write(
 		return false, nil
 	case apierrors.IsConflict(err):
 		// The namespace was changed meanwhile, or was deleted and created again.
-		r.Queue.AddWaiting(ns.Name, requeueSoon)
+		r.Queue.Enqueue(queue.Opening, requeueSoon, ns.Name)
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("report on namespace %s: %w", ns.Name, err)

@@ -16,6 +16,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/engine/rollout"
+	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
 // state is the part of a template that decides about objects in all namespaces alike. What differs between them is in
@@ -111,7 +112,7 @@ func (r *Templates) queueChanged(
 	for name := range affected {
 		names = append(names, name)
 	}
-	r.Queue.AddBulk(names...)
+	r.Queue.Enqueue(queue.Rollout, 0, names...)
 	r.setRolledOut(template.Name, now)
 	return nil
 }

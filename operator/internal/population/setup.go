@@ -101,8 +101,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 	}
 	templates.Objects = objects.New(ctx, objects.Options{
 		Client: o.Metadata, Mapper: mgr.GetRESTMapper(), Rediscover: rediscover,
-		Reviews: o.Clients.AuthorizationV1().SelfSubjectAccessReviews(), Changed: o.Namespaces.AddChanged,
-		Turned: templates.queueDeclaring,
+		Reviews: o.Clients.AuthorizationV1().SelfSubjectAccessReviews(),
+		Changed: func(namespace string) { o.Namespaces.Enqueue(queue.Changed, 0, namespace) },
+		Turned:  templates.queueDeclaring,
 	})
 	templates.Sources = sources.New(ctx, sources.Options{
 		Objects: o.Objects, Changes: o.Metadata, Mapper: mgr.GetRESTMapper(),

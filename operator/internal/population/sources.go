@@ -10,6 +10,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/objects"
+	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
 // sourcesPatience is how long all templates wait at the start for the first answers about sources. Afterwards, only
@@ -41,9 +42,9 @@ func (r *Templates) queueCopies(ctx context.Context, templates []string) {
 		}
 		for _, ns := range namespaces {
 			if isWaiting(ns) {
-				r.Queue.AddNew(ns.Name)
+				r.Queue.Enqueue(queue.Opening, 0, ns.Name)
 			} else {
-				r.Queue.AddBulk(ns.Name)
+				r.Queue.Enqueue(queue.Rollout, 0, ns.Name)
 			}
 		}
 	}

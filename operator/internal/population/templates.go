@@ -553,6 +553,6 @@ func (r *Templates) drop(name string) {
 	delete(r.rolled, name)
 	delete(r.unlisted, name)
 	r.mu.Unlock()
-	r.Queue.AddBulk(r.Results.ForgetTemplate(name)...)
-	r.Queue.AddBulk(r.Index.ExemptFrom(name)...) // their statuses say that the template does not exist
+	r.Queue.Enqueue(queue.Rollout, 0, r.Results.ForgetTemplate(name)...)
+	r.Queue.Enqueue(queue.Rollout, 0, r.Index.ExemptFrom(name)...) // their statuses say that the template does not exist
 }

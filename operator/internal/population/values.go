@@ -19,6 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/operator/internal/attribute"
+	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
 // Values knows from which labels and annotations of namespaces templates render, and whether rules protect them.
@@ -150,7 +151,7 @@ func (r *Templates) followRules(ctx context.Context) {
 		for _, name := range r.Values.changed(ctx) {
 			r.Requests.AddWithOpts(priorityqueue.AddOpts{},
 				reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
-			r.Queue.AddBulk(slices.Collect(maps.Keys(r.Results.Of(name)))...)
+			r.Queue.Enqueue(queue.Rollout, 0, slices.Collect(maps.Keys(r.Results.Of(name)))...)
 		}
 	})
 }

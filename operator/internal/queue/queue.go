@@ -11,10 +11,18 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
-// Priorities of namespaces. A user is waiting for a new namespace, but not for the last one of a rollout.
+// Reason is why a namespace is queued. It is the priority, too: a user waits for a namespace that opens, but not for the
+// last one of a rollout.
+type Reason int
+
 const (
-	priorityNew  = 100
-	priorityBulk = -100
+	// Rollout is the reason for something that concerns many namespaces.
+	Rollout Reason = -100
+	// Changed is the reason for a namespace that changed itself, or in which a populated object did.
+	Changed Reason = 0
+	// Opening is the reason for a namespace that was created just now or is initializing, and for one whose reconciliation
+	// waits for a cache.
+	Opening Reason = 100
 )
 
 // firstRetry is how long after its first failure a namespace is tried again.
@@ -31,32 +39,11 @@ func New(queues *backoff.Queues) *Queue {
 	return &Queue{PriorityQueue: queues.NewRetrying("namespace", firstRetry)}
 }
 
-// AddNew queues namespaces that were created just now or are still initializing, in that order.
-func (q *Queue) AddNew(namespaces ...string) { q.add(priorityNew, 0, namespaces...) }
-
-// AddWaiting queues an initializing namespace for later.
-func (q *Queue) AddWaiting(namespace string, after time.Duration) {
-	q.add(priorityNew, after, namespace)
-}
-
-// AddChanged queues a namespace that itself changed, or in which a populated object did.
-func (q *Queue) AddChanged(namespace string) { q.add(0, 0, namespace) }
-
-// AddChangedLater queues a namespace that is to change at a later time.
-func (q *Queue) AddChangedLater(namespace string, after time.Duration) { q.add(0, after, namespace) }
-
-// AddBulk queues the namespaces of a rollout.
-func (q *Queue) AddBulk(namespaces ...string) { q.add(priorityBulk, 0, namespaces...) }
-
-// AddBulkLater queues a namespace that waits for something that concerns many.
-func (q *Queue) AddBulkLater(namespace string, after time.Duration) {
-	q.add(priorityBulk, after, namespace)
-}
-
-func (q *Queue) add(priority int, after time.Duration, namespaces ...string) {
+// Enqueue queues namespaces, in their order, for when a time has passed.
+func (q *Queue) Enqueue(reason Reason, after time.Duration, namespaces ...string) {
 	requests := make([]reconcile.Request, 0, len(namespaces))
 	for _, namespace := range namespaces {
 		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: namespace}})
 	}
-	q.AddWithOpts(priorityqueue.AddOpts{Priority: new(priority), After: after}, requests...)
+	q.AddWithOpts(priorityqueue.AddOpts{Priority: new(int(reason)), After: after}, requests...)
 }

@@ -12,10 +12,10 @@ import (
 func TestNewNamespacesOvertakeBulkWork(t *testing.T) {
 	queue := New(&backoff.Queues{})
 	defer queue.ShutDown()
-	queue.AddBulk("b1", "b2", "b3")
-	queue.AddChanged("changed")
-	queue.AddNew("new")
-	queue.AddNew("b3")
+	queue.Enqueue(Rollout, 0, "b1", "b2", "b3")
+	queue.Enqueue(Changed, 0, "changed")
+	queue.Enqueue(Opening, 0, "new")
+	queue.Enqueue(Opening, 0, "b3")
 	require.Eventually(t, func() bool { return queue.Len() == 5 }, time.Second, time.Millisecond)
 	var order []string
 	for range 5 {
@@ -29,9 +29,9 @@ func TestNewNamespacesOvertakeBulkWork(t *testing.T) {
 func TestWaitingNamespaceIsReconciledEarlierAfterAChange(t *testing.T) {
 	queue := New(&backoff.Queues{})
 	defer queue.ShutDown()
-	queue.AddWaiting("later", time.Hour)
-	queue.AddWaiting("soon", 50*time.Millisecond)
-	queue.AddChanged("now")
+	queue.Enqueue(Opening, time.Hour, "later")
+	queue.Enqueue(Opening, 50*time.Millisecond, "soon")
+	queue.Enqueue(Changed, 0, "now")
 	var order []string
 	for range 2 {
 		item, _ := queue.Get()
@@ -41,8 +41,8 @@ func TestWaitingNamespaceIsReconciledEarlierAfterAChange(t *testing.T) {
 	require.Equal(t, []string{"now", "soon"}, order)
 	require.Zero(t, queue.Len(), "it is not due")
 
-	queue.AddBulk("bulk", "later")
-	queue.AddChanged("changed")
+	queue.Enqueue(Rollout, 0, "bulk", "later")
+	queue.Enqueue(Changed, 0, "changed")
 	require.Eventually(t, func() bool { return queue.Len() == 3 }, time.Second, time.Millisecond)
 	order = nil
 	for range 3 {
