@@ -14,6 +14,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/attribute"
 	"nstpl.dev/nstpl/operator/internal/constraint"
 	"nstpl.dev/nstpl/operator/internal/leadership"
+	"nstpl.dev/nstpl/operator/internal/openreports"
 	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/population"
 	"nstpl.dev/nstpl/operator/internal/queue"
@@ -72,12 +73,21 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		return nil, fmt.Errorf("watch the templates: %w", err)
 	}
 	inForce := revisions.NewReader(clients.set.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace))
+	var reports *openreports.Writer // writes nothing if it is nil
+	if options.OpenReports {
+		reports = openreports.NewWriter(leader.Client, leader.Metadata)
+		if err := mgr.Add(reports); err != nil {
+			return nil, fmt.Errorf("set up the writer of Reports: %w", err)
+		}
+	}
 	hold, err := population.Setup(ctx, mgr, population.Options{
 		Leader: leader, Clients: clients.set, Metadata: clients.metadata,
 		Objects: clients.objects, Namespaces: namespaces,
-		Spaces: spaces.Spaces, UsageQuotas: spaces.UsageQuotas, Exclude: options.ExcludeNamespaces,
-		Stored: cached, Revisions: inForce, Attributes: attributes, Blocks: constraints.Blocks,
-		OpenReports: options.OpenReports,
+		Exclude: options.ExcludeNamespaces, Stored: cached, Revisions: inForce,
+		Contributors: population.Contributors{
+			Placement: spaces.Spaces, Rules: attributes, IsReady: spaces.UsageQuotas.Counted,
+			Annotations: constraints.Blocks.For, AnnotationKeys: constraint.AllocationKeys, Findings: reports,
+		},
 	})
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func (r *Namespaces) done(ctx context.Context, plan populate.Plan, report Report
 	if report.Status == corev1.ConditionFalse {
 		return false, nil
 	}
-	if counted, err := r.Quotas.Counted(ctx, ns); err != nil || !counted {
+	if counted, err := r.Contributors.IsReady(ctx, ns); err != nil || !counted {
 		return false, err // the namespace is queued again once it is
 	}
 	if !initialize.Initializing(ns) || !slices.Contains(initialize.Pending(ns), v1alpha1.TemplateInitializer) {

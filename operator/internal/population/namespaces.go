@@ -28,11 +28,8 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/backoff"
-	"nstpl.dev/nstpl/operator/internal/constraint"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
-	"nstpl.dev/nstpl/operator/internal/openreports"
-	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
@@ -42,8 +39,6 @@ type Namespaces struct {
 	Client    client.Client
 	Live      client.Reader
 	Templates *Templates
-	Spaces    *policyspace.Spaces
-	Quotas    *policyspace.UsageQuotas
 	Objects   *objects.Store
 	// Urgent writes to new namespaces, Bulk to all others. Yield lets the writes of Urgent pass those of Bulk.
 	Urgent, Bulk *populate.Applier
@@ -53,10 +48,8 @@ type Namespaces struct {
 	Recorder     events.EventRecorder
 	Events       eventsclient.EventsV1Interface
 	Metrics      *Metrics
-	// Blocks gives user IDs to new namespaces, in the same write as the first report.
-	Blocks *constraint.Blocks
-	// Reports writes the findings to Reports of openreports.io. It is nil if that is off.
-	Reports *openreports.Writer
+	// Contributors take part in the one write to a namespace.
+	Contributors Contributors
 	// Fights delay the corrections of objects that other clients change again and again.
 	Fights *Fights
 	// Caches delay the first reconciliation until the caches are as new as the leadership.
@@ -153,7 +146,7 @@ func (r *Namespaces) handler() handler.EventHandler {
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ backoff.Queue) {
 			r.written.Deleted(e.Object.GetName(), e.Object.GetUID())
 			if r.Results.Deleted(e.Object.GetName(), e.Object.GetUID()) {
-				r.Reports.Forget(e.Object.GetName())
+				r.Contributors.Findings.Forget(e.Object.GetName())
 				r.Fights.Forget(e.Object.GetName())
 				r.Objects.NamespaceEnded(e.Object.GetName())
 			}

@@ -15,7 +15,7 @@ import (
 func (r *Namespaces) updatePlacement(
 	ctx context.Context, ns *corev1.Namespace,
 ) (placed *corev1.Namespace, misplaced, err error) {
-	placed, misplaced = r.Spaces.Placed(ctx, ns)
+	placed, misplaced = r.Contributors.Placement.Placed(ctx, ns)
 	_, isBroken := errors.AsType[*hierarchy.BrokenError](misplaced)
 	if misplaced != nil && !isBroken && !isNotAdopted(misplaced) {
 		return nil, nil, misplaced
@@ -23,7 +23,7 @@ func (r *Namespaces) updatePlacement(
 	// A namespace that moves gets the objects of new templates in the same plan that deletes those of old ones, so all
 	// templates that were written before the move must be known.
 	if placed != ns && len(hierarchy.OwnDepthLabels(ns)) > 0 {
-		current, err := r.Templates.Current(ctx, r.Spaces.AsOf(ns))
+		current, err := r.Templates.Current(ctx, r.Contributors.Placement.AsOf(ns))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -31,7 +31,7 @@ func (r *Namespaces) updatePlacement(
 			r.Queue.Enqueue(queue.Opening, requeueSoon, ns.Name)
 			return nil, nil, nil
 		}
-		if shared, err := r.Spaces.Share(ctx, ns, placed); err != nil {
+		if shared, err := r.Contributors.Placement.Share(ctx, ns, placed); err != nil {
 			return nil, nil, err
 		} else if !shared {
 			r.Queue.Enqueue(queue.Opening, requeueSoon, ns.Name)

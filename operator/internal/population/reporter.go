@@ -22,7 +22,6 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/freshness"
-	"nstpl.dev/nstpl/operator/internal/constraint"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
@@ -53,7 +52,7 @@ func (r *Namespaces) report(
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	r.Reports.Report(ns.Name, withMisplaced(findings, misplaced))
+	r.Contributors.Findings.Report(ns.Name, withMisplaced(findings, misplaced))
 	r.recordFindings(ctx, ns, findings, isNew)
 	if isNew && isNotAdopted(misplaced) {
 		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, populate.ConditionNotAdopted,
@@ -111,8 +110,8 @@ func (r *Namespaces) reportUnpopulated(ctx context.Context, selected *selection)
 	if ns.DeletionTimestamp != nil {
 		return nil
 	}
-	r.Reports.Report(ns.Name, nil)
-	done, err := r.Quotas.Counted(ctx, selected.placed)
+	r.Contributors.Findings.Report(ns.Name, nil)
+	done, err := r.Contributors.IsReady(ctx, selected.placed)
 	if err != nil {
 		return err
 	}
@@ -142,7 +141,7 @@ func (r *Namespaces) write(
 	if report.Status != before.Status || since.IsZero() {
 		since = metav1.Now()
 	}
-	body, err := report.patch(ns, since, r.blockFor(ctx, ns))
+	body, err := report.patch(ns, since, r.contributed(ctx, ns))
 	if err != nil {
 		return false, err
 	}
@@ -166,21 +165,21 @@ func (r *Namespaces) write(
 	return !report.hasSameFindings(before), nil
 }
 
-// blockFor returns the annotations with which an initializing namespace is given user IDs, so that it has them when it
-// opens. If there are none to give at the moment, package constraint gives them later.
-func (r *Namespaces) blockFor(ctx context.Context, ns *corev1.Namespace) map[string]string {
+// contributed returns the annotations that another feature gives to an initializing namespace, so that it has them when
+// it opens. If there are none to give at the moment, the feature gives them later.
+func (r *Namespaces) contributed(ctx context.Context, ns *corev1.Namespace) map[string]string {
 	if !initialize.Initializing(ns) {
 		return nil
 	}
-	block, err := r.Blocks.For(ctx, ns)
+	annotations, err := r.Contributors.Annotations(ctx, ns)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("the namespace gets no user IDs yet", "problem", err.Error())
 	}
-	return block
+	return annotations
 }
 
-// current returns the namespace of the cache if it differs from ns only in the annotations that package constraint
-// allocates. They are often written while a new namespace is populated, and a report with the older resourceVersion
+// current returns the namespace of the cache if it differs from ns only in the annotations that another feature
+// writes at any time. They are often written while a new namespace is populated, and a report with the older resourceVersion
 // would be refused.
 func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.Namespace {
 	now := &corev1.Namespace{}
@@ -191,14 +190,17 @@ func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.
 	if !freshness.Newer(now.ResourceVersion, ns.ResourceVersion) || now.UID != ns.UID ||
 		!now.DeletionTimestamp.Equal(ns.DeletionTimestamp) ||
 		!maps.Equal(now.Labels, ns.Labels) ||
-		!maps.Equal(withoutAllocation(now.Annotations), withoutAllocation(ns.Annotations)) {
+		!maps.Equal(r.independent(now.Annotations), r.independent(ns.Annotations)) {
 		return ns
 	}
 	return now
 }
 
-func withoutAllocation(annotations map[string]string) map[string]string {
+// independent returns annotations without those that another feature writes at any time.
+func (r *Namespaces) independent(annotations map[string]string) map[string]string {
 	others := maps.Clone(annotations)
-	maps.DeleteFunc(others, func(key, _ string) bool { return slices.Contains(constraint.AllocationKeys, key) })
+	maps.DeleteFunc(others, func(key, _ string) bool {
+		return slices.Contains(r.Contributors.AnnotationKeys, key)
+	})
 	return others
 }

@@ -20,13 +20,9 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
-	"nstpl.dev/nstpl/operator/internal/attribute"
 	"nstpl.dev/nstpl/operator/internal/backoff"
-	"nstpl.dev/nstpl/operator/internal/constraint"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
-	"nstpl.dev/nstpl/operator/internal/openreports"
-	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/revisions"
@@ -51,21 +47,14 @@ type Options struct {
 	Objects dynamic.Interface
 	// Namespaces is the queue of namespaces.
 	Namespaces *queue.Queue
-	// Spaces and UsageQuotas know the policy spaces of namespaces.
-	Spaces      *policyspace.Spaces
-	UsageQuotas *policyspace.UsageQuotas
 	// Stored has the templates as the cache has them.
 	Stored *match.Index
 	// Revisions reads the revisions of templates.
 	Revisions *revisions.Reader
 	// Exclude names namespaces that are never populated, besides those of match.UnpopulatedReason.
 	Exclude []string
-	// Attributes provides the rules about protected attributes.
-	Attributes *attribute.Admission
-	// Blocks gives user IDs to new namespaces.
-	Blocks *constraint.Blocks
-	// OpenReports makes the leader write findings to Reports of openreports.io.
-	OpenReports bool
+	// Contributors are the features that take part.
+	Contributors Contributors
 }
 
 // Setup adds the controllers that populate namespaces to a manager, and returns the validator that holds requests.
@@ -94,10 +83,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 	}
 	templates := &Templates{
 		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Namespaces: cached,
-		Index: match.NewIndex(), Stored: o.Stored, Cache: render.NewCache(), Values: &Values{Rules: o.Attributes},
-		Results: results, Requests: requests, Queue: o.Namespaces, Exclude: o.Exclude,
+		Index: match.NewIndex(), Stored: o.Stored, Cache: render.NewCache(),
+		Values: &Values{Rules: o.Contributors.Rules}, Results: results, Requests: requests, Queue: o.Namespaces,
 		Revisions: o.Leader.Clientset.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
-		Specs:     o.Revisions, Metrics: populationMetrics, Recorder: recorder, Caches: o.Leader.Caches,
+		Exclude:   o.Exclude, Specs: o.Revisions, Metrics: populationMetrics, Recorder: recorder, Caches: o.Leader.Caches,
 	}
 	templates.Objects = objects.New(ctx, objects.Options{
 		Client: o.Metadata, Mapper: mgr.GetRESTMapper(), Rediscover: rediscover,
@@ -107,31 +96,22 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 	})
 	templates.Sources = sources.New(ctx, sources.Options{
 		Objects: o.Objects, Changes: o.Metadata, Mapper: mgr.GetRESTMapper(),
-		Rules:   func() (*attributes.Rules, error) { return o.Attributes.Rules(ctx, "") },
+		Rules:   func() (*attributes.Rules, error) { return o.Contributors.Rules.Rules(ctx, "") },
 		Changed: func(names []string) { templates.queueCopies(ctx, names) },
 	})
 	if err := templates.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of templates: %w", err)
 	}
 	templates.followRules(ctx)
-	var reports *openreports.Writer
-	if o.OpenReports {
-		reports = openreports.NewWriter(o.Leader.Client, o.Leader.Metadata)
-		if err := mgr.Add(reports); err != nil {
-			return nil, fmt.Errorf("set up the writer of Reports: %w", err)
-		}
-	}
 	yield := populate.NewYield()
 	namespaces := &Namespaces{
-		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Templates: templates, Spaces: o.Spaces,
-		Quotas:  o.UsageQuotas,
-		Objects: templates.Objects,
+		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Templates: templates, Objects: templates.Objects,
 		Urgent:  populate.NewApplier(o.Leader.Metadata, o.Leader.Objects, mgr.GetRESTMapper(), urgentWrites, nil),
 		Bulk:    populate.NewApplier(o.Leader.Metadata, o.Leader.Objects, mgr.GetRESTMapper(), bulkWrites, yield),
 		Yield:   yield,
 		Results: results, Queue: o.Namespaces, Recorder: recorder,
 		Events: o.Leader.Clientset.EventsV1(), Metrics: populationMetrics,
-		Exclude: o.Exclude, Caches: o.Leader.Caches, Blocks: o.Blocks, Reports: reports,
+		Exclude: o.Exclude, Caches: o.Leader.Caches, Contributors: o.Contributors,
 		Fights: backoff.NewFights[string, populate.ObjectID](),
 	}
 	if err := namespaces.SetupWithManager(mgr); err != nil {

@@ -18,7 +18,6 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/engine/rollout"
-	"nstpl.dev/nstpl/operator/internal/attribute"
 	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
@@ -28,7 +27,7 @@ import (
 // rendered by a value that a user could choose since.
 type Values struct {
 	// Rules are those about protected attributes.
-	Rules *attribute.Admission
+	Rules Rules
 
 	mu sync.Mutex
 	// rendered has an entry for each template that renders from labels or annotations.
