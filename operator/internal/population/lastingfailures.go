@@ -14,7 +14,6 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
-	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/queue"
 )
@@ -26,11 +25,10 @@ import (
 // namespace right after a template was corrected. For the same reason, a failure is not known to last while a newer
 // revision of its template is being rolled out.
 func (r *Namespaces) confirmed(
-	ctx context.Context, ns *corev1.Namespace, report Report, plan populate.Plan, findings []populate.Finding,
+	ctx context.Context, before storedReport, report Report, plan populate.Plan, findings []populate.Finding,
 	misplaced error,
 ) Report {
-	before, _ := stored(ns)
-	if !report.hasFailed() || !initialize.Initializing(ns) || before.hasFailed() {
+	if !report.hasFailed() || !before.Initializing || before.hasFailed() {
 		return report
 	}
 	lasts, retry := before.Status == corev1.ConditionFalse, requeueSoon
@@ -46,7 +44,7 @@ func (r *Namespaces) confirmed(
 	}
 	if !lasts {
 		report.Reason = populate.ConditionRetrying
-		r.Queue.Enqueue(queue.Opening, retry, ns.Name)
+		r.Queue.Enqueue(queue.Opening, retry, plan.Namespace.Name)
 	}
 	return report
 }

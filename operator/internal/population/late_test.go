@@ -46,7 +46,7 @@ func TestLateReportsAreRefused(t *testing.T) {
 		}
 		body, err := Report{
 			Status: corev1.ConditionTrue, Reason: "r", Depths: map[string]string{"a.tree.policy.nstpl.dev/depth": "0"},
-		}.patch(seen, metav1.Now(), nil)
+		}.patch(seen, stored(seen).Report, metav1.Now(), nil)
 		require.NoError(t, err)
 		err = api.Status().Patch(t.Context(), ns, client.RawPatch(types.StrategicMergePatchType, body))
 		require.Equal(t, meanwhile != "", patch.IsStale(err), "%d: %v", i, err)

@@ -103,7 +103,7 @@ func (r *Namespaces) queueWaiting(namespaces []corev1.Namespace) {
 
 // isWaiting reports whether a namespace is initializing or was never reported on.
 func isWaiting(ns *corev1.Namespace) bool {
-	reported, _ := stored(ns)
+	reported := stored(ns)
 	return reported.Initializing || reported.Status == ""
 }
 

@@ -86,9 +86,8 @@ func (r Report) hasFailed() bool {
 func (r Report) equal(other Report) bool { return equality.Semantic.DeepEqual(r, other) }
 
 // notYet returns the report without a new condition Populated=True, because more templates may select the namespace.
-func (r Report) notYet(ns *corev1.Namespace) Report {
+func (r Report) notYet(before storedReport) Report {
 	if r.Status == corev1.ConditionTrue {
-		before, _ := stored(ns)
 		r.Status, r.Reason, r.Message = before.Status, before.Reason, before.Message
 	}
 	return r
@@ -142,8 +141,15 @@ func (r Report) hasSameFindings(other Report) bool {
 	return r.equal(other)
 }
 
-// stored returns the report that is stored with a namespace, and when its condition last changed.
-func stored(ns *corev1.Namespace) (Report, metav1.Time) {
+// storedReport is the report that is stored with a namespace.
+type storedReport struct {
+	Report
+	// since is when its condition last changed.
+	since metav1.Time
+}
+
+// stored returns the report that is stored with a namespace.
+func stored(ns *corev1.Namespace) storedReport {
 	report := Report{
 		Existing: ns.Annotations[v1alpha1.ExistingAnnotation], Depths: hierarchy.OwnDepthLabels(ns),
 		InTree:       hierarchy.InTree(ns),
@@ -154,16 +160,18 @@ func stored(ns *corev1.Namespace) (Report, metav1.Time) {
 	}
 	condition := populate.PopulatedCondition(ns)
 	if condition == nil {
-		return report, metav1.Time{}
+		return storedReport{Report: report}
 	}
 	report.Status, report.Reason, report.Message = condition.Status, condition.Reason, condition.Message
-	return report, condition.LastTransitionTime
+	return storedReport{report, condition.LastTransitionTime}
 }
 
 // patch returns the one write that stores a report, and the annotations of a new block of user IDs if there are some.
 // It carries the resourceVersion: it may open the namespace and move it, so it must not be applied after another leader
 // or an initializer changed the namespace.
-func (r Report) patch(ns *corev1.Namespace, transition metav1.Time, block map[string]string) ([]byte, error) {
+func (r Report) patch(
+	ns *corev1.Namespace, before Report, transition metav1.Time, block map[string]string,
+) ([]byte, error) {
 	condition := map[string]any{"type": v1alpha1.NamespacePopulated, "$patch": "delete"}
 	if r.Status != "" {
 		condition = map[string]any{
@@ -172,7 +180,7 @@ func (r Report) patch(ns *corev1.Namespace, transition metav1.Time, block map[st
 		}
 	}
 	annotations := map[string]any{v1alpha1.ExistingAnnotation: orNull(r.Existing)}
-	if r.InTree != hierarchy.InTree(ns) {
+	if r.InTree != before.InTree {
 		annotations[v1alpha1.InTreeAnnotation] = nil
 		if r.InTree {
 			annotations[v1alpha1.InTreeAnnotation] = "true"
@@ -181,11 +189,11 @@ func (r Report) patch(ns *corev1.Namespace, transition metav1.Time, block map[st
 	for key, value := range block {
 		annotations[key] = value
 	}
-	labels := r.depthLabels(ns)
+	labels := r.depthLabels(before.Depths)
 	metadata := map[string]any{
 		"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "annotations": annotations, "labels": labels,
 	}
-	if before, _ := stored(ns); before.Initializing != r.Initializing || before.Pending != r.Pending {
+	if before.Initializing != r.Initializing || before.Pending != r.Pending {
 		annotations[v1alpha1.PendingAnnotation] = orNull(r.Pending)
 		if !r.Initializing {
 			labels[v1alpha1.InitializingLabel] = nil
@@ -198,17 +206,15 @@ func (r Report) patch(ns *corev1.Namespace, transition metav1.Time, block map[st
 }
 
 // depthLabels returns the part of a patch that changes the depth labels.
-func (r Report) depthLabels(ns *corev1.Namespace) map[string]any {
+func (r Report) depthLabels(before map[string]string) map[string]any {
 	labels := map[string]any{}
-	before := hierarchy.OwnDepthLabels(ns)
-	for key, value := range r.Depths {
-		if before[key] != value {
-			labels[key] = value
-		}
-		delete(before, key)
-	}
 	for key := range before {
 		labels[key] = nil
+	}
+	for key, value := range r.Depths {
+		if labels[key] = value; before[key] == value {
+			delete(labels, key)
+		}
 	}
 	return labels
 }

@@ -18,7 +18,7 @@ import (
 // reported returns a namespace after a report was applied to it.
 func reported(t *testing.T, ns *corev1.Namespace, report Report) (*corev1.Namespace, map[string]any) {
 	t.Helper()
-	patch, err := report.patch(ns, metav1.Unix(1, 0), nil)
+	patch, err := report.patch(ns, stored(ns).Report, metav1.Unix(1, 0), nil)
 	require.NoError(t, err)
 	before, err := json.Marshal(ns)
 	require.NoError(t, err)
@@ -83,10 +83,10 @@ func TestReportIsReadAsItWasWritten(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			after, metadata := reported(t, test.ns, test.report)
-			message, since := stored(after)
-			requireReport(t, test.report, message)
+			kept := stored(after)
+			requireReport(t, test.report, kept.Report)
 			if test.report.Status != "" {
-				require.True(t, since.Equal(new(metav1.Unix(1, 0))))
+				require.True(t, kept.since.Equal(new(metav1.Unix(1, 0))))
 			}
 			require.Equal(t, "1", metadata["uid"])
 			require.Equal(t, "7", metadata["resourceVersion"])
@@ -107,9 +107,9 @@ func TestEmptyReportRemovesTheEarlierOne(t *testing.T) {
 	populated, _ := reported(t, initializing("namespace-template"),
 		Report{Status: corev1.ConditionTrue, Reason: "r", Message: "m", Existing: "s"})
 	left, _ := reported(t, populated, Report{})
-	message, since := stored(left)
-	requireReport(t, Report{}, message)
-	require.True(t, since.IsZero())
+	kept := stored(left)
+	requireReport(t, Report{}, kept.Report)
+	require.True(t, kept.since.IsZero())
 	require.Equal(t, map[string]string{"theirs": "x"}, left.Annotations)
 	require.Len(t, left.Status.Conditions, 1)
 }

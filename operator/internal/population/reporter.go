@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
-	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/freshness"
@@ -31,11 +31,11 @@ func (r *Namespaces) report(
 	ctx context.Context, ns *corev1.Namespace, plan populate.Plan, result populate.Result, findings []populate.Finding,
 	misplaced error,
 ) (reconcile.Result, error) {
-	report := reportOf(plan, result, findings)
+	before, report := stored(ns), reportOf(plan, result, findings)
 	if misplaced != nil {
 		report = report.withMisplaced(misplaced)
 	}
-	report = r.confirmed(ctx, ns, report, plan, findings, misplaced)
+	report = r.confirmed(ctx, before, report, plan, findings, misplaced)
 	created := r.Results.Record(ns.Name, ns.UID,
 		templateResults(plan, findings, r.Templates.Index.Ahead(plan.Namespace),
 			r.Templates.Index.OptedOut(plan.Namespace)),
@@ -45,10 +45,10 @@ func (r *Namespaces) report(
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if !done && initialize.Initializing(ns) {
-		report = report.notYet(ns)
+	if !done && before.Initializing {
+		report = report.notYet(before)
 	}
-	isNew, err := r.write(ctx, ns, report, done)
+	isNew, err := r.write(ctx, ns, before, report, done)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -116,7 +116,7 @@ func (r *Namespaces) reportUnpopulated(ctx context.Context, selected *selection)
 		return err
 	}
 	report := Report{Depths: hierarchy.OwnDepthLabels(selected.placed), InTree: hierarchy.InTree(selected.placed)}
-	_, err = r.write(ctx, ns, report, done)
+	_, err = r.write(ctx, ns, stored(ns), report, done)
 	return err
 }
 
@@ -124,10 +124,9 @@ func (r *Namespaces) reportUnpopulated(ctx context.Context, selected *selection)
 // the report differs from the one before. That is stored with the namespace, so neither a restart nor a failure that
 // stays the same records an Event twice.
 func (r *Namespaces) write(
-	ctx context.Context, ns *corev1.Namespace, report Report, done bool,
+	ctx context.Context, ns *corev1.Namespace, before storedReport, report Report, done bool,
 ) (isNew bool, err error) {
 	ns = r.current(ctx, ns)
-	before, since := stored(ns)
 	if before.Initializing {
 		pending, err := r.pending(ctx, ns, done)
 		if err != nil {
@@ -135,13 +134,18 @@ func (r *Namespaces) write(
 		}
 		report.Initializing, report.Pending = len(pending) > 0, strings.Join(pending, ",")
 	}
-	if report.equal(before) {
+	if report.equal(before.Report) {
 		return false, nil
 	}
+	since := before.since
 	if report.Status != before.Status || since.IsZero() {
 		since = metav1.Now()
 	}
-	body, err := report.patch(ns, since, r.contributed(ctx, ns))
+	var block map[string]string
+	if before.Initializing {
+		block = r.contributed(ctx, ns)
+	}
+	body, err := report.patch(ns, before.Report, since, block)
 	if err != nil {
 		return false, err
 	}
@@ -162,15 +166,12 @@ func (r *Namespaces) write(
 	}
 	written.ManagedFields = nil
 	r.written.Written(written.Name, written)
-	return !report.hasSameFindings(before), nil
+	return !report.hasSameFindings(before.Report), nil
 }
 
 // contributed returns the annotations that another feature gives to an initializing namespace, so that it has them when
 // it opens. If there are none to give at the moment, the feature gives them later.
 func (r *Namespaces) contributed(ctx context.Context, ns *corev1.Namespace) map[string]string {
-	if !initialize.Initializing(ns) {
-		return nil
-	}
 	annotations, err := r.Contributors.Annotations(ctx, ns)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Info("the namespace gets no user IDs yet", "problem", err.Error())
@@ -178,8 +179,8 @@ func (r *Namespaces) contributed(ctx context.Context, ns *corev1.Namespace) map[
 	return annotations
 }
 
-// current returns the namespace of the cache if it differs from ns only in the annotations that another feature
-// writes at any time. They are often written while a new namespace is populated, and a report with the older resourceVersion
+// current returns the namespace of the cache if it differs from ns only in the annotations that another feature writes
+// at any time. They are often written while a new namespace is populated, and a report with the older resourceVersion
 // would be refused.
 func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.Namespace {
 	now := &corev1.Namespace{}
@@ -190,6 +191,7 @@ func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.
 	if !freshness.Newer(now.ResourceVersion, ns.ResourceVersion) || now.UID != ns.UID ||
 		!now.DeletionTimestamp.Equal(ns.DeletionTimestamp) ||
 		!maps.Equal(now.Labels, ns.Labels) ||
+		!equality.Semantic.DeepEqual(populate.PopulatedCondition(now), populate.PopulatedCondition(ns)) ||
 		!maps.Equal(r.independent(now.Annotations), r.independent(ns.Annotations)) {
 		return ns
 	}
