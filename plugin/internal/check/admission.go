@@ -109,19 +109,19 @@ func selects(selector *metav1.LabelSelector, set labels.Set) bool {
 
 // checkOtherWebhooks checks whether webhooks of others can stop the operator.
 func checkOtherWebhooks(c *common) []Result {
-	const id = "other-webhooks"
+	j := judgement{check: "other-webhooks"}
 	if c.hooks.err != nil {
-		return []Result{unread(id, "list webhook configurations", c.hooks.err)}
+		return []Result{unread(j.check, "list webhook configurations", c.hooks.err)}
 	}
 	declarable := c.declarable()
-	var results []Result
 	var blocking, untried, seeing []string
 	for i := range c.hooks.value {
 		h := &c.hooks.value[i]
 		fails := h.failurePolicy != admissionregistrationv1.Ignore
 		blocks := fails && h.receives(requestsOfOperator, c.labelsOf(v1alpha1.OperatorNamespace))
 		if service, ok := h.service(); ok && fails && c.isGone(service) {
-			results = append(results, goneService(id, h, service, blocks || h.receives(declarable, labels.Set{})))
+			concerns := blocks || h.receives(declarable, labels.Set{})
+			j.results = append(j.results, goneService(j.check, h, service, concerns))
 			continue
 		}
 		if h.isOwn() {
@@ -137,29 +137,16 @@ func checkOtherWebhooks(c *common) []Result {
 			seeing = append(seeing, h.name)
 		}
 	}
-	if len(blocking) > 0 {
-		results = append(results, Result{
-			Check: id, Status: Warning,
-			Message: "while these webhooks cannot be called, the operator cannot start or lead: " + output.FirstFew(blocking),
-			Remedy:  "exclude the namespace " + v1alpha1.OperatorNamespace + " from them with a namespaceSelector",
-		})
-	}
-	if len(untried) > 0 {
-		results = append(results, Result{
-			Check: id, Status: Warning,
-			Message: "templates cannot be tried, since these webhooks do not support dry runs: " + output.FirstFew(untried),
-			Remedy: "set sideEffects to None or NoneOnDryRun if that is true for them, or exclude the namespace " +
-				v1alpha1.TrialNamespace,
-		})
-	}
-	if len(results) > 0 {
-		return results
-	}
+	j.add(Warning, "while these webhooks cannot be called, the operator cannot start or lead", blocking,
+		"exclude the namespace "+v1alpha1.OperatorNamespace+" from them with a namespaceSelector")
+	j.add(Warning, "templates cannot be tried, since these webhooks do not support dry runs", untried,
+		"set sideEffects to None or NoneOnDryRun if that is true for them, or exclude the namespace "+
+			v1alpha1.TrialNamespace)
 	message := "no webhook of others can stop the operator"
 	if len(seeing) > 0 {
 		message += "; these may change the objects of templates: " + output.FirstFew(seeing)
 	}
-	return []Result{{Check: id, Status: OK, Message: message}}
+	return j.orOK(message)
 }
 
 // isGone reports whether a Service is known to be missing.
@@ -233,29 +220,21 @@ var tools = []struct{ group, name, overlap, remedy string }{
 
 // checkTools checks whether programs are installed that do a part of what nstpl does.
 func checkTools(c *common) []Result {
-	const id = "other-tools"
+	j := judgement{check: "other-tools"}
 	if c.groups.err != nil {
-		return []Result{unread(id, "get the API groups", c.groups.err)}
+		return []Result{unread(j.check, "get the API groups", c.groups.err)}
 	}
-	var results []Result
+	var known []string
 	for _, tool := range tools {
 		if slices.Contains(c.groups.value, tool.group) {
-			results = append(results, Result{
-				Check: id, Status: Warning,
+			j.results = append(j.results, Result{
+				Check: j.check, Status: Warning,
 				Message: fmt.Sprintf("%s (API group %s) %s", tool.name, tool.group, tool.overlap), Remedy: tool.remedy,
 			})
 		}
-	}
-	if len(results) == 0 {
-		var known []string
-		for _, tool := range tools {
-			if name := strings.TrimPrefix(tool.name, "the "); !slices.Contains(known, name) {
-				known = append(known, name)
-			}
+		if name := strings.TrimPrefix(tool.name, "the "); !slices.Contains(known, name) {
+			known = append(known, name)
 		}
-		results = append(results, Result{
-			Check: id, Status: OK, Message: "none of these is installed: " + strings.Join(known, ", "),
-		})
 	}
-	return results
+	return j.orOK("none of these is installed: " + strings.Join(known, ", "))
 }

@@ -41,38 +41,27 @@ func unread(check, request string, err error) Result {
 // title returns the id of a check as words.
 func title(check string) string { return strings.ReplaceAll(check, "-", " ") }
 
-// unreadObjects returns one result for objects that could not be read, or none if there are none.
-func unreadObjects(check string, errs map[ref]error) []Result {
-	forbidden := map[string]bool{}
-	var results []Result
+// unreadObjects returns the judgement of a check with one result for objects that could not be read, or none if there
+// are none.
+func unreadObjects(check string, errs map[ref]error) judgement {
+	j := judgement{check: check}
+	var forbidden []string
 	for _, object := range slices.SortedFunc(maps.Keys(errs), compareRefs) {
 		if apierrors.IsForbidden(errs[object]) {
-			forbidden[resourceOf(object.kind).Resource] = true
-			continue
-		}
-		if len(results) == 0 { // the others probably have the same cause
-			results = append(results, unread(check, "get "+object.String(), errs[object]))
+			forbidden = append(forbidden, resourceOf(object.kind).Resource)
+		} else if len(j.results) == 0 { // the others probably have the same cause
+			j.results = append(j.results, unread(check, "get "+object.String(), errs[object]))
 		}
 	}
 	if len(forbidden) > 0 {
-		results = append(results, Result{
+		j.results = append(j.results, Result{
 			Check: check, Status: Unknown, Remedy: permissionRemedy,
-			Message: title(check) + " unknown in part: you may not get " +
-				output.FirstFew(slices.Collect(maps.Keys(forbidden))),
+			Message: title(check) + " unknown in part: you may not get " + output.FirstFew(forbidden),
 		})
 	}
-	return results
+	return j
 }
 
 func compareRefs(a, b ref) int {
 	return cmp.Or(cmp.Compare(a.String(), b.String()), cmp.Compare(a.namespace, b.namespace))
-}
-
-// names returns the first three of some objects, and the number of the others.
-func names(objects []ref) string {
-	texts := make([]string, 0, len(objects))
-	for _, object := range objects {
-		texts = append(texts, object.String())
-	}
-	return output.FirstFew(texts)
 }

@@ -26,45 +26,32 @@ func (a *after) applyRemedy() string {
 // version.
 func checkDefinitions(a *after) []Result {
 	const id = "customresourcedefinitions"
-	var missing, broken, deleted, other []ref
+	var missing, broken, deleted, other []string
 	errs := map[ref]error{}
 	for _, want := range a.definitions {
 		object := ref{kind: definitionKind, name: want.Name}
 		switch found := a.stored[object]; {
 		case apierrors.IsNotFound(found.err):
-			missing = append(missing, object)
+			missing = append(missing, object.String())
 		case found.err != nil:
 			errs[object] = found.err
 		case found.value.GetDeletionTimestamp() != nil:
-			deleted = append(deleted, object)
+			deleted = append(deleted, object.String())
 		case !isEstablished(found.value):
-			broken = append(broken, object)
+			broken = append(broken, object.String())
 		case !isSameDefinition(want, found.value):
-			other = append(other, object)
+			other = append(other, object.String())
 		}
 	}
-	results := unreadObjects(id, errs)
-	add := func(status Status, message string, objects []ref, remedy string) {
-		if len(objects) > 0 {
-			results = append(results, Result{
-				Check: id, Status: status, Message: message + ": " + names(objects), Remedy: remedy,
-			})
-		}
-	}
-	add(Failure, "definitions are missing", missing, a.applyRemedy())
-	add(Failure, "definitions are being deleted, with all of their objects", deleted,
+	j := unreadObjects(id, errs)
+	j.add(Failure, "definitions are missing", missing, a.applyRemedy())
+	j.add(Failure, "definitions are being deleted, with all of their objects", deleted,
 		"when they are deleted, "+a.applyRemedy()+"; docs/operations.md says what to do if they stay Terminating")
-	add(Failure, "definitions are not established, so the API server does not serve them", broken,
+	j.add(Failure, "definitions are not established, so the API server does not serve them", broken,
 		"'kubectl describe' shows the reason in their conditions")
-	add(Warning, "definitions differ from those of this plugin's version, "+a.plugin, other,
+	j.add(Warning, "definitions differ from those of this plugin's version, "+a.plugin, other,
 		a.applyRemedy()+", and use the plugin of the same release")
-	if len(results) == 0 {
-		results = append(results, Result{
-			Check: id, Status: OK,
-			Message: output.Count(len(a.definitions), "CustomResourceDefinition") + " of this plugin's version installed",
-		})
-	}
-	return results
+	return j.orOK(output.Count(len(a.definitions), "CustomResourceDefinition") + " of this plugin's version installed")
 }
 
 func isEstablished(definition *unstructured.Unstructured) bool {
@@ -103,7 +90,7 @@ func jsonOf(value any) (decoded any) {
 // Objects with checks of their own are not among them.
 func checkObjects(a *after) []Result {
 	const id = "installed-objects"
-	var missing, different []ref
+	var missing, different []string
 	errs := map[ref]error{}
 	total := 0
 	for _, want := range a.manifests {
@@ -114,39 +101,30 @@ func checkObjects(a *after) []Result {
 		total++
 		switch found := a.stored[object]; {
 		case apierrors.IsNotFound(found.err):
-			missing = append(missing, object)
+			missing = append(missing, object.String())
 		case found.err != nil:
 			errs[object] = found.err
 		case !isAsInstalled(want, found.value):
-			different = append(different, object)
+			different = append(different, object.String())
 		}
 	}
-	results := unreadObjects(id, errs)
+	j := unreadObjects(id, errs)
 	for _, object := range missing[:min(len(missing), maxNamed)] {
-		results = append(results, Result{
-			Check: id, Status: Failure, Object: object.String(), Message: object.String() + " not found",
-			Remedy: a.applyRemedy(),
+		j.results = append(j.results, Result{
+			Check: id, Status: Failure, Object: object, Message: object + " not found", Remedy: a.applyRemedy(),
 		})
 	}
 	if rest := len(missing) - maxNamed; rest > 0 {
-		results = append(results, Result{
+		j.results = append(j.results, Result{
 			Check: id, Status: Failure, Message: output.Count(rest, "more object") + " not found",
 			Remedy: a.applyRemedy(),
 		})
 	}
-	if len(different) > 0 && a.operatorVersion() == a.plugin { // those of another version differ anyway
-		results = append(results, Result{
-			Check: id, Status: Warning,
-			Message: output.Count(len(different), "object") + " changed since the installation: " + names(different),
-			Remedy:  "if you did not change them on purpose, " + a.applyRemedy(),
-		})
+	if a.operatorVersion() == a.plugin { // the objects of another version differ anyway
+		j.add(Warning, output.Count(len(different), "object")+" changed since the installation", different,
+			"if you did not change them on purpose, "+a.applyRemedy())
 	}
-	if len(results) == 0 {
-		results = append(results, Result{
-			Check: id, Status: OK, Message: output.Count(total, "object") + " of the installation found",
-		})
-	}
-	return results
+	return j.orOK(output.Count(total, "object") + " of the installation found")
 }
 
 // isAsInstalled reports whether a stored role, binding or policy has everything that the manifests declare. Of objects

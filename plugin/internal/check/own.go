@@ -19,8 +19,7 @@ const exceeded = "Exceeded"
 
 // checkOwn checks whether the objects of nstpl's kinds are in force.
 func checkOwn(a *after) []Result {
-	const id = "objects"
-	var results []Result
+	j := judgement{check: "objects"}
 	var forbidden []string
 	var denial error
 	total := 0
@@ -30,22 +29,16 @@ func checkOwn(a *after) []Result {
 		case apierrors.IsForbidden(found.err):
 			forbidden, denial = append(forbidden, resource.Resource), found.err
 		case found.err != nil:
-			results = append(results, unread(id, "list "+resource.Resource, found.err))
+			j.results = append(j.results, unread(j.check, "list "+resource.Resource, found.err))
 		default:
 			total += len(found.value)
-			results = append(results, judgeOwn(resource.Resource, found.value, a.now())...)
+			j.results = append(j.results, judgeOwn(resource.Resource, found.value, a.now())...)
 		}
 	}
 	if len(forbidden) > 0 {
-		results = append(results, unread(id, "list "+output.FirstFew(forbidden), denial))
+		j.results = append(j.results, unread(j.check, "list "+output.FirstFew(forbidden), denial))
 	}
-	if len(results) == 0 {
-		results = append(results, Result{
-			Check: id, Status: OK,
-			Message: fmt.Sprintf("%s of nstpl's kinds, and none has a problem", output.Count(total, "object")),
-		})
-	}
-	return results
+	return j.orOK(output.Count(total, "object") + " of nstpl's kinds, and none has a problem")
 }
 
 // judgeOwn returns the results for the objects of a kind that have a problem.

@@ -71,6 +71,29 @@ type Summary struct {
 	Unknown  int `json:"unknown"`
 }
 
+// judgement collects the results of a check.
+type judgement struct {
+	check   string
+	results []Result
+}
+
+// add adds a result that names the first few of some objects, unless there are none.
+func (j *judgement) add(status Status, message string, objects []string, remedy string) {
+	if len(objects) > 0 {
+		j.results = append(j.results, Result{
+			Check: j.check, Status: status, Message: message + ": " + output.FirstFew(objects), Remedy: remedy,
+		})
+	}
+}
+
+// orOK returns the results, or one with a message that says what is in order if there are none.
+func (j *judgement) orOK(message string) []Result {
+	if len(j.results) == 0 {
+		return []Result{{Check: j.check, Status: OK, Message: message}}
+	}
+	return j.results
+}
+
 func newReport(results []Result) Report {
 	report := Report{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "CheckReport"},

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -38,42 +37,32 @@ func rightsToInstall(objects []*unstructured.Unstructured) []authorizationv1.Res
 
 // checkRights checks whether the caller may install nstpl: create its objects, and grant what its roles grant.
 func checkRights(b *before) []Result {
-	const id = "permissions"
+	j := judgement{check: "permissions"}
 	missing := map[string][]string{} // the resources, by the verb
 	for _, request := range rightsToInstall(b.needed()) {
 		allowed := b.rights[request]
 		if allowed.err != nil {
-			return []Result{unread(id, "create selfsubjectaccessreviews", allowed.err)}
+			return []Result{unread(j.check, "create selfsubjectaccessreviews", allowed.err)}
 		}
 		if !allowed.value {
 			missing[request.Verb] = append(missing[request.Verb], request.Resource)
 		}
 	}
-	var granting []ref
+	var granting []string
 	for object, err := range b.denied {
 		if object.kind.Group == rbacv1.GroupName && isEscalation(err) {
-			granting = append(granting, object)
+			granting = append(granting, object.String())
 		}
 	}
-	var results []Result
 	for _, verb := range slices.Sorted(maps.Keys(missing)) {
-		results = append(results, Result{
-			Check: id, Status: Failure, Message: "you may not " + verb + " " + output.FirstFew(missing[verb]),
+		j.results = append(j.results, Result{
+			Check: j.check, Status: Failure, Message: "you may not " + verb + " " + output.FirstFew(missing[verb]),
 			Remedy: "let a cluster administrator install nstpl",
 		})
 	}
-	if len(granting) > 0 {
-		results = append(results, Result{
-			Check: id, Status: Failure,
-			Message: "you may not grant the permissions of the operator, which you do not have yourself: " + names(granting),
-			Remedy: "let a cluster administrator install nstpl, or ask for the verbs escalate and bind on " +
-				"clusterroles and roles",
-		})
-	}
-	if len(results) == 0 {
-		results = append(results, Result{Check: id, Status: OK, Message: "you may install nstpl"})
-	}
-	return results
+	j.add(Failure, "you may not grant the permissions of the operator, which you do not have yourself", granting,
+		"let a cluster administrator install nstpl, or ask for the verbs escalate and bind on clusterroles and roles")
+	return j.orOK("you may install nstpl")
 }
 
 // isEscalation reports whether an error is that of a role or binding that grants more than the caller may grant.
@@ -132,7 +121,7 @@ const maxNamed = 3
 // checkLeftovers checks whether objects exist that an installation would change, or that an earlier one left.
 func checkLeftovers(b *before) []Result {
 	const id = "existing-objects"
-	var foreign, own, deleted []ref
+	var deleted, foreign, own []string
 	errs := map[ref]error{}
 	for object, found := range b.stored {
 		switch {
@@ -140,43 +129,28 @@ func checkLeftovers(b *before) []Result {
 		case found.err != nil:
 			errs[object] = found.err
 		case found.value.GetDeletionTimestamp() != nil:
-			deleted = append(deleted, object)
+			deleted = append(deleted, object.String())
 		case found.value.GetLabels()[partOfLabel] != partOf:
-			foreign = append(foreign, object)
+			foreign = append(foreign, object.String())
 		default:
-			own = append(own, object)
+			own = append(own, object.String())
 		}
 	}
-	results := unreadObjects(id, errs)
-	if len(deleted) > 0 {
-		results = append(results, Result{
-			Check: id, Status: Failure, Message: "objects to install are being deleted: " + names(deleted),
-			Remedy: "wait until they are deleted: " + remedyOfDeletion(deleted),
-		})
-	}
-	if len(foreign) > 0 {
-		results = append(results, Result{
-			Check: id, Status: Warning,
-			Message: "an installation would change " + output.Count(len(foreign), "existing object") +
-				" without the label " + partOfLabel + "=" + partOf + ": " + names(foreign),
-			Remedy: "find out what created them, and rename or delete them if they are not part of nstpl",
-		})
-	}
-	if len(own) > 0 && !b.isInstalled {
-		results = append(results, Result{
-			Check: id, Status: Warning,
-			Message: output.Count(len(own), "object") + " of an earlier or unfinished installation: " + names(own),
-			Remedy:  "install nstpl to complete them, or delete them as docs/install.md says under Uninstall",
-		})
-	}
-	if len(results) > 0 {
-		return results
+	j := unreadObjects(id, errs)
+	j.add(Failure, "objects to install are being deleted", deleted,
+		"wait until they are deleted: "+remedyOfDeletion(deleted))
+	j.add(Warning, "an installation would change "+output.Count(len(foreign), "existing object")+" without the label "+
+		partOfLabel+"="+partOf, foreign,
+		"find out what created them, and rename or delete them if they are not part of nstpl")
+	if !b.isInstalled {
+		j.add(Warning, output.Count(len(own), "object")+" of an earlier or unfinished installation", own,
+			"install nstpl to complete them, or delete them as docs/install.md says under Uninstall")
 	}
 	message := "no objects of an earlier installation exist"
 	if len(own) > 0 {
 		message = "nstpl is installed: the manifests change " + output.Count(len(own), "existing object")
 	}
-	return []Result{{Check: id, Status: OK, Message: message}}
+	return j.orOK(message)
 }
 
 // The label of all installed objects.
@@ -185,10 +159,10 @@ const (
 	partOf      = "nstpl"
 )
 
-func remedyOfDeletion(deleted []ref) string {
+func remedyOfDeletion(deleted []string) string {
 	for _, object := range deleted {
-		if object.kind.Group == corev1.GroupName && object.kind.Kind == "Namespace" {
-			return "'kubectl get namespace " + object.name + " -o yaml' shows what it waits for"
+		if name, isNamespace := strings.CutPrefix(object, "namespace/"); isNamespace {
+			return "'kubectl get namespace " + name + " -o yaml' shows what it waits for"
 		}
 	}
 	return "docs/operations.md says what to do if a CustomResourceDefinition stays Terminating"

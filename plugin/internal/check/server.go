@@ -67,13 +67,13 @@ func isMutatingPolicy(object *unstructured.Unstructured) bool {
 
 // checkAPIs checks whether the API server serves the kinds of all objects to install.
 func checkAPIs(b *before) []Result {
-	const id = "server-apis"
+	j := judgement{check: "server-apis"}
 	var missing, mutating []string
 	for _, object := range b.needed() {
 		kind := object.GroupVersionKind()
 		served := b.served[kind.GroupVersion()]
 		if served.err != nil {
-			return []Result{unread(id, "get the kinds of "+kind.GroupVersion().String(), served.err)}
+			return []Result{unread(j.check, "get the kinds of "+kind.GroupVersion().String(), served.err)}
 		}
 		switch name := kind.Kind + " " + kind.GroupVersion().String(); {
 		case served.value[kind.Kind]:
@@ -83,27 +83,20 @@ func checkAPIs(b *before) []Result {
 			missing = append(missing, name)
 		}
 	}
-	var results []Result
 	if len(missing) > 0 {
-		results = append(results, Result{
-			Check: id, Status: Failure, Message: "the API server does not serve " + output.FirstFew(missing),
+		j.results = append(j.results, Result{
+			Check: j.check, Status: Failure, Message: "the API server does not serve " + output.FirstFew(missing),
 			Remedy: "enable these APIs with the API server's flag --runtime-config",
 		})
 	}
 	if len(mutating) > 0 {
-		results = append(results, Result{
-			Check: id, Status: Warning, Message: "the API server does not serve MutatingAdmissionPolicies",
+		j.results = append(j.results, Result{
+			Check: j.check, Status: Warning, Message: "the API server does not serve MutatingAdmissionPolicies",
 			Remedy: "enable the feature gate MutatingAdmissionPolicy and the API admissionregistration.k8s.io/v1, or apply " +
 				"install-before-1.36.yaml instead of install.yaml",
 		})
 	}
-	if len(results) == 0 {
-		results = append(results, Result{
-			Check: id, Status: OK,
-			Message: "the API server serves the API of every object in " + manifestFor(b.server.Version),
-		})
-	}
-	return results
+	return j.orOK("the API server serves the API of every object in " + manifestFor(b.server.Version))
 }
 
 // kindsOf returns the kinds of objects, each once and in their order.
