@@ -3,17 +3,15 @@ package check
 import (
 	"fmt"
 	"slices"
-	"strings"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -147,7 +145,7 @@ func checkLeader(a *after) Result {
 		return unread(r.Check, "get the lease "+v1alpha1.OperatorLease+" in namespace "+v1alpha1.OperatorNamespace,
 			a.lease.err)
 	}
-	host, since, isHeld := holderOf(a.lease.value, a.now())
+	host, since, isHeld := cluster.HolderOf(a.lease.value, a.now())
 	switch {
 	case host == "":
 		r.Status, r.Message, r.Remedy = Failure, "no operator leads: its lease is not held", podsRemedy
@@ -161,18 +159,6 @@ func checkLeader(a *after) Result {
 	return r
 }
 
-// holderOf returns the host whose program holds a lease, or held it last, how long ago it renewed the lease, and
-// whether it still holds it. The host is empty if the lease was released.
-func holderOf(lease *coordinationv1.Lease, now time.Time) (host string, since time.Duration, isHeld bool) {
-	spec := lease.Spec
-	if valueOf(spec.HolderIdentity) == "" || spec.RenewTime == nil {
-		return "", 0, false
-	}
-	host, _, _ = strings.Cut(*spec.HolderIdentity, "_")
-	since = max(now.Sub(spec.RenewTime.Time), 0)
-	return host, since, since <= time.Duration(valueOf(spec.LeaseDurationSeconds))*time.Second
-}
-
 // checkSync checks whether nstpl-sync runs if PolicyRepositories need it.
 func checkSync(a *after) []Result {
 	repositories := len(a.own[v1alpha1.PolicyRepositories.Resource].value)
@@ -183,7 +169,7 @@ func checkSync(a *after) []Result {
 	needs := output.Count(repositories, "PolicyRepository object")
 	switch deployment := asDeployment(a.sync); {
 	case apierrors.IsNotFound(a.sync.err) && a.syncLease.err == nil && a.syncLease.value != nil:
-		host, since, isHeld := holderOf(a.syncLease.value, a.now())
+		host, since, isHeld := cluster.HolderOf(a.syncLease.value, a.now())
 		if isHeld {
 			r.Object, r.Message = syncLeaseObject, "nstpl-sync runs on "+host+", outside of the cluster"
 			break

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -24,15 +25,19 @@ func (c *Cluster) Operator(ctx context.Context) (Operator, error) {
 	if err != nil {
 		return Operator{}, err
 	}
-	return Operator{Version: lease.Labels[v1alpha1.VersionLabel], Running: isHeld(lease, time.Now())}, nil
+	_, _, isHeld := HolderOf(lease, time.Now())
+	return Operator{Version: lease.Labels[v1alpha1.VersionLabel], Running: isHeld}, nil
 }
 
-// isHeld reports whether a lease has a holder and has not expired.
-func isHeld(lease *coordinationv1.Lease, now time.Time) bool {
+// HolderOf returns the host whose program holds a lease, or held it last, how long ago it renewed the lease, and
+// whether it still holds it. The host is empty if the lease was released.
+func HolderOf(lease *coordinationv1.Lease, now time.Time) (host string, since time.Duration, isHeld bool) {
 	spec := lease.Spec
 	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" || spec.RenewTime == nil ||
 		spec.LeaseDurationSeconds == nil {
-		return false
+		return "", 0, false
 	}
-	return !now.After(spec.RenewTime.Add(time.Duration(*spec.LeaseDurationSeconds) * time.Second))
+	host, _, _ = strings.Cut(*spec.HolderIdentity, "_")
+	since = max(now.Sub(spec.RenewTime.Time), 0)
+	return host, since, since <= time.Duration(*spec.LeaseDurationSeconds)*time.Second
 }

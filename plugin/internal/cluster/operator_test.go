@@ -27,6 +27,9 @@ func TestIsHeld(t *testing.T) {
 		"never held":      {&coordinationv1.Lease{}, false},
 	}
 	for name, test := range tests {
-		t.Run(name, func(t *testing.T) { require.Equal(t, test.want, isHeld(test.lease, now)) })
+		t.Run(name, func(t *testing.T) {
+			_, _, isHeld := HolderOf(test.lease, now)
+			require.Equal(t, test.want, isHeld)
+		})
 	}
 }
