@@ -2,6 +2,7 @@ package diff
 
 import (
 	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,49 +28,11 @@ func displayed(sides survey.Sides) (from, to *unstructured.Unstructured, err err
 // withoutServerFields returns a copy of an object without the metadata that the API server sets and without the given
 // annotations.
 func withoutServerFields(object *unstructured.Unstructured, annotations ...string) *unstructured.Unstructured {
-	if object == nil {
-		return nil
-	}
-	stripped := object.DeepCopy()
-	for _, field := range []string{"managedFields", "generation", "resourceVersion", "uid", "creationTimestamp"} {
-		unstructured.RemoveNestedField(stripped.Object, "metadata", field)
-	}
+	paths := slices.Clone(survey.ServerFields)
 	for _, annotation := range annotations {
-		unstructured.RemoveNestedField(stripped.Object, "metadata", "annotations", annotation)
+		paths = append(paths, []string{"metadata", "annotations", annotation})
 	}
-	if len(stripped.GetAnnotations()) == 0 {
-		stripped.SetAnnotations(nil)
-	}
-	return stripped
-}
-
-// withoutRecords returns a copy of an object without the label and the annotations in which the operator records what
-// it applied.
-func withoutRecords(object *unstructured.Unstructured) *unstructured.Unstructured {
-	stripped := object.DeepCopy()
-	for _, annotation := range []string{
-		v1alpha1.HashAnnotation, v1alpha1.UnownedAnnotation, v1alpha1.AdoptedAnnotation,
-	} {
-		unstructured.RemoveNestedField(stripped.Object, "metadata", "annotations", annotation)
-	}
-	unstructured.RemoveNestedField(stripped.Object, "metadata", "labels", v1alpha1.TemplateNameLabel)
-	if len(stripped.GetAnnotations()) == 0 {
-		stripped.SetAnnotations(nil)
-	}
-	if len(stripped.GetLabels()) == 0 {
-		stripped.SetLabels(nil)
-	}
-	return stripped
-}
-
-// withoutStatus returns a copy of an object without its status.
-func withoutStatus(object *unstructured.Unstructured) *unstructured.Unstructured {
-	if object == nil {
-		return nil
-	}
-	stripped := object.DeepCopy()
-	delete(stripped.Object, "status")
-	return stripped
+	return survey.Without(object, paths...)
 }
 
 // maskSecrets masks the values of Secrets, also in the annotation of "kubectl apply". The masks show which values

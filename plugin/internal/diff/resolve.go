@@ -106,7 +106,7 @@ func (i *item) trialKey(live *unstructured.Unstructured) string {
 
 // contentHash returns a hash of an object that does not depend on its namespace, its status and its times.
 func contentHash(object *unstructured.Unstructured) string {
-	content := withoutStatus(withoutServerFields(object))
+	content := survey.WithoutStatus(withoutServerFields(object))
 	content.SetNamespace("")
 	var entries []any
 	for _, entry := range object.GetManagedFields() {
@@ -159,7 +159,9 @@ func changedFields(a action, sides survey.Sides) ([]field, error) {
 		return nil, nil
 	}
 	changed, err := compareSides(sides.Live,
-		survey.Sides{Live: withoutRecords(sides.Live), Stored: withoutRecords(sides.Stored)})
+		survey.Sides{
+			Live: survey.Without(sides.Live, survey.Records...), Stored: survey.Without(sides.Stored, survey.Records...),
+		})
 	if err != nil || len(changed) > 0 || a == actionAdopt {
 		return changed, err
 	}
@@ -172,7 +174,7 @@ func compareSides(live *unstructured.Unstructured, sides survey.Sides) ([]field,
 		return nil, err
 	}
 	var changed []field
-	for _, change := range fields.Compare(withoutStatus(from).Object, withoutStatus(to).Object) {
+	for _, change := range fields.Compare(survey.WithoutStatus(from).Object, survey.WithoutStatus(to).Object) {
 		changed = append(changed, newField(change, managerOf(live, change)))
 	}
 	return changed, nil

@@ -112,10 +112,5 @@ func sameWithoutDryRun(declared *populate.Object, sides Sides) (bool, error) {
 
 // settable returns the fields of an object that an apply can change, also the records of the operator.
 func settable(object *unstructured.Unstructured) map[string]any {
-	object = object.DeepCopy()
-	delete(object.Object, "status")
-	for _, field := range []string{"managedFields", "generation", "resourceVersion"} {
-		unstructured.RemoveNestedField(object.Object, "metadata", field)
-	}
-	return object.Object
+	return Without(WithoutStatus(object), ServerFields...).Object
 }
