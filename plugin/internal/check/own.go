@@ -94,10 +94,7 @@ func ownResult(resource string, status Status, objects []*ownObject, state strin
 		}
 		named = append(named, text)
 	}
-	message := fmt.Sprintf("%s: %d %s: %s", resource, len(objects), state, strings.Join(named, ", "))
-	if rest := len(objects) - maxNamed; rest > 0 {
-		message += fmt.Sprintf(" and %d more", rest)
-	}
+	message := fmt.Sprintf("%s: %d %s: %s", resource, len(objects), state, output.WithMore(named, len(objects)))
 	r := Result{
 		Check: resource, Status: status, Message: message,
 		Remedy: "'kubectl describe " + resource + " " + objects[0].Name + "' shows the conditions",

@@ -18,10 +18,16 @@ func Count(n int, noun string) string {
 func FirstFew(names []string) string {
 	const few = 3
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	if len(names) <= few {
-		return strings.Join(names, ", ")
+	return WithMore(names[:min(len(names), few)], len(names))
+}
+
+// WithMore returns the names that are listed of a number of them, and the number of the others.
+func WithMore(names []string, total int) string {
+	text := strings.Join(names, ", ")
+	if others := total - len(names); others > 0 {
+		text += fmt.Sprintf(" and %d more", others)
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+	return text
 }
 
 // Position returns a path with a line number. It returns only the path if line is 0.

@@ -194,11 +194,7 @@ func (g group) Others() string {
 	if len(g.namespaces) <= few {
 		return ""
 	}
-	text := strings.Join(g.namespaces[:min(len(g.namespaces), maxNames)], ", ")
-	if omitted := len(g.namespaces) - maxNames; omitted > 0 {
-		text += fmt.Sprintf(" and %d more", omitted)
-	}
-	return text
+	return output.WithMore(g.namespaces[:min(len(g.namespaces), maxNames)], len(g.namespaces))
 }
 
 type rightRow struct {
@@ -231,9 +227,5 @@ func (s PolicySpace) Indent() int { return min(s.Depth, 7) }
 
 // Namespaces returns the first objects of a pending deletion, and the number of the others.
 func (d PendingDeletion) Namespaces() string {
-	text := strings.Join(d.Names, ", ")
-	if others := d.Total - len(d.Names); others > 0 {
-		text += fmt.Sprintf(" and %d more", others)
-	}
-	return text
+	return output.WithMore(d.Names, d.Total)
 }

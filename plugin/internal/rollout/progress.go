@@ -145,10 +145,7 @@ func failuresNote(status v1alpha1.NamespaceTemplateStatus) string {
 
 // failureLine returns a failure in one line, such as "resourcequota/budget in a, b and 3 more: message".
 func failureLine(failure v1alpha1.ObjectFailure) string {
-	where := strings.Join(failure.Namespaces, ", ")
-	if others := int(failure.Count) - len(failure.Namespaces); others > 0 {
-		where += fmt.Sprintf(" and %d more", others)
-	}
+	where := output.WithMore(failure.Namespaces, int(failure.Count))
 	message := strings.ReplaceAll(failure.Message, "\n", " ")
 	if failure.Object == "" {
 		return fmt.Sprintf("in %s: %s", where, message)

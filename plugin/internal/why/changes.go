@@ -16,6 +16,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/fields"
+	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
@@ -70,10 +71,7 @@ func topFields(entry *metav1.ManagedFieldsEntry) string {
 			names = append(names, field)
 		}
 	}
-	if len(names) > few {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
-	}
-	return strings.Join(names, ", ")
+	return output.WithMore(names[:min(len(names), few)], len(names))
 }
 
 // addDrift adds the fields of an object that differ from its declaration, with the field managers that own them. Values

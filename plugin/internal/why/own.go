@@ -114,10 +114,7 @@ func explainTemplate(a *answer, template *v1alpha1.NamespaceTemplate, _ time.Tim
 		output.Count(int(counts.Matched), "namespace"), counts.Updated, counts.Populated, counts.Failed, counts.Drifted,
 		counts.OptedOut))
 	for _, failure := range status.Failures {
-		where := strings.Join(failure.Namespaces, ", ")
-		if others := int(failure.Count) - len(failure.Namespaces); others > 0 {
-			where += fmt.Sprintf(" and %d more", others)
-		}
+		where := output.WithMore(failure.Namespaces, int(failure.Count))
 		a.add(labelState, strings.TrimPrefix(fmt.Sprintf("%s failed in %s: %s", failure.Object, where, failure.Message), " "))
 	}
 	if tree := template.Labels[v1alpha1.TreeLabel]; tree != "" {
