@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -15,19 +14,13 @@ import (
 // Caller returns the user of the connection as the API server authenticates it. With impersonation, this is the
 // impersonated user.
 func (c *Cluster) Caller(ctx context.Context) (attributes.Requester, error) {
-	user, _, err := c.CallerAndTime(ctx)
-	return user, err
-}
-
-// CallerAndTime returns the caller, and the time of the API server.
-func (c *Cluster) CallerAndTime(ctx context.Context) (attributes.Requester, time.Time, error) {
 	review, err := c.Authentication.SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{},
 		metav1.CreateOptions{})
 	if err != nil {
-		return attributes.Requester{}, time.Time{}, err
+		return attributes.Requester{}, err
 	}
 	user := review.Status.UserInfo
-	return attributes.Requester{Name: user.Username, Groups: user.Groups}, review.CreationTimestamp.Time, nil
+	return attributes.Requester{Name: user.Username, Groups: user.Groups}, nil
 }
 
 // MayUse reports whether the caller has the verb use on a NamespaceTemplate.

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/kubectl/pkg/util/templates"
@@ -171,18 +170,20 @@ func (o *command) write(reports []Report) error {
 func (o *command) read(ctx context.Context, c *cluster.Cluster) (x contents, forbidden []error, err error) {
 	defer o.Progress("reading namespaces and policies")()
 	x = contents{versions: Versions{Plugin: version.String()}, selection: o.selection}
-	user, now, err := c.CallerAndTime(ctx)
+	user, err := c.Caller(ctx)
 	if err != nil {
 		return x, nil, err
 	}
-	x.user = user.Name
-	if x.time = now; now.IsZero() {
-		x.time = time.Now()
-	}
-	x.time = x.time.UTC()
-	if err := o.readCluster(&x); err != nil {
+	server, err := c.Server(ctx)
+	if err != nil {
 		return x, nil, err
 	}
+	config, err := o.Config.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return x, nil, err
+	}
+	x.user, x.cluster = user.Name, cmp.Or(*o.Config.Context, config.CurrentContext)
+	x.time, x.versions.Kubernetes = server.Now.UTC(), server.Version
 	isEmpty := o.namespaces.IsEmpty()
 	if x.namespaces, forbidden, err = o.namespaces.ReadOrCurrent(ctx, o.Session, c); err != nil {
 		return x, nil, err
@@ -202,23 +203,4 @@ func (o *command) read(ctx context.Context, c *cluster.Cluster) (x contents, for
 	}
 	x.readRevisions(ctx, c)
 	return x, forbidden, x.readOperator(ctx, c)
-}
-
-// readCluster reads the name of the cluster, and its version.
-func (o *command) readCluster(x *contents) error {
-	config, err := o.Config.ToRawKubeConfigLoader().RawConfig()
-	if err != nil {
-		return err
-	}
-	x.cluster = cmp.Or(*o.Config.Context, config.CurrentContext)
-	discovery, err := o.Config.ToDiscoveryClient()
-	if err != nil {
-		return err
-	}
-	server, err := discovery.ServerVersion()
-	if err != nil {
-		return err
-	}
-	x.versions.Kubernetes = server.GitVersion
-	return nil
 }
