@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/engine/populate"
@@ -21,17 +22,21 @@ func (c *Cluster) ObjectID(argument string, declared []populate.ObjectID) (popul
 			return id, nil
 		}
 	}
-	full, short := schema.ParseResourceArg(strings.ToLower(resource))
-	kind := schema.GroupVersionKind{}
-	var err error
+	kind, err := c.KindOf(resource)
+	return populate.ObjectID{GroupKind: kind.GroupKind(), Name: name}, err
+}
+
+// KindOf returns the kind of a resource as arguments name it: pods, po, deployments.apps or NetworkPolicy.
+func (c *Cluster) KindOf(argument string) (schema.GroupVersionKind, error) {
+	full, resource := schema.ParseResourceArg(strings.ToLower(argument))
 	if full != nil {
-		kind, _ = c.Mapper.KindFor(*full)
+		if kind, err := c.Mapper.KindFor(*full); err == nil {
+			return kind, nil
+		}
 	}
-	if kind.Empty() {
-		kind, err = c.Mapper.KindFor(short.WithVersion(""))
+	kind, err := c.Mapper.KindFor(resource.WithVersion(""))
+	if meta.IsNoMatchError(err) {
+		err = fmt.Errorf("the server doesn't have a resource type %q", argument)
 	}
-	if err != nil {
-		return populate.ObjectID{}, fmt.Errorf("the server doesn't have a resource type %q", resource)
-	}
-	return populate.ObjectID{GroupKind: kind.GroupKind(), Name: name}, nil
+	return kind, err
 }

@@ -8,11 +8,10 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -124,18 +123,13 @@ func (e *explainer) addNamespaceNow(ctx context.Context, a *answer, name string)
 // addSpaceNow adds the usage of a policy space.
 func (e *explainer) addSpaceNow(ctx context.Context, a *answer, name string) {
 	a.fill("policyspace NAME", "policyspace "+name)
-	object, err := e.cluster.Dynamic.Resource(v1alpha1.PolicySpaces).Get(ctx, name, getOptions)
+	space, err := e.cluster.PolicySpace(ctx, name)
 	if apierrors.IsNotFound(err) {
 		a.add(labelNow, "policyspace "+name+" does not exist")
 		return
 	}
 	if err != nil {
 		e.isUnread(err, "policyspaces, so the usage is not shown", viewerRole)
-		return
-	}
-	space := &v1alpha1.PolicySpace{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, space); err != nil {
-		e.noteOnce("policyspace %s: %v", name, err)
 		return
 	}
 	text := fmt.Sprintf("policyspace %s has %s", name, output.Count(int(space.Status.Namespaces), "namespace"))
@@ -185,7 +179,7 @@ func (e *explainer) addRuleNow(ctx context.Context, a *answer, kind, named strin
 	} else {
 		namespace, name = "", named
 	}
-	object, err := e.read(ctx, resource, namespace, name)
+	object, err := e.cluster.Dynamic.Resource(resource).Namespace(namespace).Get(ctx, name, getOptions)
 	if apierrors.IsNotFound(err) {
 		a.add(labelNow, fmt.Sprintf("%s %s no longer exists", kind, named))
 		return
@@ -194,22 +188,11 @@ func (e *explainer) addRuleNow(ctx context.Context, a *answer, kind, named strin
 		e.isUnread(err, strings.ToLower(kind)+"s, so the rule is not shown", viewerRole)
 		return
 	}
-	rule := &v1alpha1.ProtectedAttribute{} // a ClusterProtectedAttribute has the same fields
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, rule); err != nil {
+	rule, err := cluster.Decode[v1alpha1.ProtectedAttribute](object) // a ClusterProtectedAttribute has the same fields
+	if err != nil {
 		e.noteOnce("%s %s: %v", kind, named, err)
 		return
 	}
 	a.add(labelNow, fmt.Sprintf("%s %s permits %s %s to change %s %s", kind, named, rule.RoleRef.Kind,
 		rule.RoleRef.Name, strings.ToLower(string(rule.AttributeKind)), rule.AttributeName))
-}
-
-// read returns the content of an object. The namespace of a cluster-scoped object is empty.
-func (e *explainer) read(
-	ctx context.Context, resource schema.GroupVersionResource, namespace, name string,
-) (map[string]any, error) {
-	object, err := e.cluster.Dynamic.Resource(resource).Namespace(namespace).Get(ctx, name, getOptions)
-	if err != nil {
-		return nil, err
-	}
-	return object.Object, nil
 }

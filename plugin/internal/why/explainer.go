@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cli"
@@ -98,18 +97,9 @@ func (e *explainer) templates(ctx context.Context) ([]*v1alpha1.NamespaceTemplat
 
 // mappingOf returns the mapping of a resource as arguments name it: pods, po, deployments.apps or NetworkPolicy.
 func (e *explainer) mappingOf(argument string) (*meta.RESTMapping, error) {
-	full, resource := schema.ParseResourceArg(strings.ToLower(argument))
-	kind := schema.GroupVersionKind{}
-	if full != nil {
-		kind, _ = e.cluster.Mapper.KindFor(*full)
-	}
-	if kind.Empty() {
-		var err error
-		if kind, err = e.cluster.Mapper.KindFor(resource.WithVersion("")); meta.IsNoMatchError(err) {
-			return nil, fmt.Errorf("the server doesn't have a resource type %q", argument)
-		} else if err != nil {
-			return nil, err
-		}
+	kind, err := e.cluster.KindOf(argument)
+	if err != nil {
+		return nil, err
 	}
 	return e.cluster.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 }

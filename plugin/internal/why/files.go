@@ -101,17 +101,27 @@ func (e *explainer) try(ctx context.Context, object *unstructured.Unstructured) 
 		return a, err
 	}
 	a.Allowed = new(false)
-	denial, unexplained := e.message(ctx, err.Error())
-	a.Codes, a.Facts = denial.Codes, denial.Facts
 	a.Summary = a.where() + " would be denied"
 	if apierrors.IsTooManyRequests(err) {
 		a.Summary = a.where() + " would have to wait"
 	}
+	denial := e.denial(ctx, &a, err.Error())
+	for _, f := range denial.Facts {
+		a.add(f.Label, f.Text)
+	}
+	return a, nil
+}
+
+// denial returns the explanation of a message that denies what an answer is about, and adds the message, its codes and
+// its summary to the answer.
+func (e *explainer) denial(ctx context.Context, a *answer, message string) answer {
+	denial, unexplained := e.message(ctx, message)
 	if unexplained == nil {
 		a.Summary += ": " + denial.Summary
 	}
-	a.add(labelMessage, reasonIn(err.Error()))
-	return a, nil
+	a.Codes = denial.Codes
+	a.add(labelMessage, reasonIn(message))
+	return denial
 }
 
 // reasonIn returns a message without its code. A message of nstpl also loses the name of the webhook or policy: the API

@@ -145,12 +145,17 @@ func addState(a *answer, ns *corev1.Namespace, selecting int, now time.Time) {
 		a.add(labelState, fmt.Sprintf("%s for %s: %s", condition.Reason,
 			duration.HumanDuration(now.Sub(condition.LastTransitionTime.Time)), condition.Message))
 	}
-	if ns.Annotations[v1alpha1.DeletionProtectionAnnotation] == "true" {
-		a.add(labelState, "protected from deletion, until a user with the verb unprotect on it removes its annotation "+
-			v1alpha1.DeletionProtectionAnnotation)
-	}
+	addProtection(a, ns)
 	if partly := match.OptedOutTemplates(ns); len(partly) > 0 {
 		a.add(labelState, "opted out of "+output.Count(len(partly), "template")+": "+strings.Join(partly, ", "))
+	}
+}
+
+// addProtection adds that an object is protected from deletion, if it is.
+func addProtection(a *answer, object metav1.Object) {
+	if object.GetAnnotations()[v1alpha1.DeletionProtectionAnnotation] == "true" {
+		a.add(labelState, "protected from deletion, until a user with the verb unprotect on it removes its annotation "+
+			v1alpha1.DeletionProtectionAnnotation)
 	}
 }
 

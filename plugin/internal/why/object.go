@@ -192,9 +192,8 @@ func (e *explainer) explainChange(
 	if change.Declared != nil && change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport {
 		edit += " The operator reverts other changes of declared fields."
 	}
-	if live != nil && live.GetAnnotations()[v1alpha1.DeletionProtectionAnnotation] == "true" {
-		a.add(labelState, "protected from deletion, until a user with the verb unprotect on it removes its annotation "+
-			v1alpha1.DeletionProtectionAnnotation)
+	if live != nil {
+		addProtection(a, live)
 	}
 	if change.Protected {
 		a.Summary, a.Codes = a.where()+" "+change.Reason, []codes.Code{codes.DeletionProtected}

@@ -73,18 +73,12 @@ func (e *explainer) tryPods(ctx context.Context, a *answer, object *unstructured
 
 // explainDeniedPods adds why the pods of a workload would be denied.
 func (e *explainer) explainDeniedPods(ctx context.Context, a *answer, err error) {
-	denial, unexplained := e.message(ctx, err.Error())
 	verb := "denied"
 	if apierrors.IsTooManyRequests(err) {
 		verb = "delayed"
 	}
 	a.Summary += ", but its pods would be " + verb
-	if unexplained == nil {
-		a.Summary += ": " + denial.Summary
-	}
-	a.Codes = denial.Codes
-	a.includeDenial(denial)
-	a.add(labelMessage, reasonIn(err.Error()))
+	a.includeDenial(e.denial(ctx, a, err.Error()))
 }
 
 // addTried adds as whom a pod was tried, and what that does not show.

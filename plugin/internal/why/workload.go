@@ -17,13 +17,7 @@ func (e *explainer) addDeniedPods(ctx context.Context, a *answer, live *unstruct
 			continue
 		}
 		a.Summary += ". Its pods are denied"
-		denial, unexplained := e.message(ctx, message)
-		if unexplained == nil {
-			a.Summary += ": " + denial.Summary
-		}
-		a.Codes = denial.Codes
-		a.add(labelMessage, reasonIn(message))
 		a.replace(labelRemedy, "")
-		a.includeDenial(denial)
+		a.includeDenial(e.denial(ctx, a, message))
 	}
 }
