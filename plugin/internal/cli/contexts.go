@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -51,8 +50,8 @@ func (c Contexts) Check(cmd *cobra.Command, s Session) error {
 }
 
 // CheckOutput is Check for commands with kubectl's output formats, which describe one object.
-func (c Contexts) CheckOutput(cmd *cobra.Command, s Session, flags *genericclioptions.PrintFlags) error {
-	if len(c) > 0 && *flags.OutputFormat != "" {
+func (c Contexts) CheckOutput(cmd *cobra.Command, s Session, written *Written) error {
+	if len(c) > 0 && written.HasFormat() {
 		return UsageError(cmd, errors.New("--contexts cannot be combined with --output"))
 	}
 	return c.Check(cmd, s)

@@ -2,9 +2,11 @@ package cli
 
 import (
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
@@ -21,11 +23,16 @@ type Written struct {
 
 // AddFlags adds the flags to a command.
 func (w *Written) AddFlags(cmd *cobra.Command) {
+	w.AddOutputFlag(cmd)
+	cmdutil.AddDryRunFlag(cmd)
+	CompleteValues(cmd, "dry-run", "none", "client", "server")
+}
+
+// AddOutputFlag adds only --output to a command.
+func (w *Written) AddOutputFlag(cmd *cobra.Command) {
 	w.print = NewPrintFlags("").WithTypeSetter(scheme.Scheme)
 	w.print.AddFlags(cmd)
-	cmdutil.AddDryRunFlag(cmd)
 	CompleteValues(cmd, "output", w.print.AllowedFormats()...)
-	CompleteValues(cmd, "dry-run", "none", "client", "server")
 }
 
 // Parse reads the flags, so that an invalid one is an error before the command writes something.
@@ -33,7 +40,11 @@ func (w *Written) Parse(cmd *cobra.Command) (err error) {
 	if w.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
 		return UsageError(cmd, err)
 	}
-	_, err = w.print.ToPrinter()
+	return w.checkOutput()
+}
+
+func (w *Written) checkOutput() error {
+	_, err := w.print.ToPrinter()
 	return err
 }
 
@@ -63,4 +74,20 @@ func (w *Written) Print(out io.Writer, object runtime.Object, operation string) 
 		return err
 	}
 	return output.Print(out, printer, *w.print.OutputFormat, object)
+}
+
+// PrintWritten prints the objects that a command wrote, behind the context if there are several.
+func PrintWritten(s Session, w *Written, operation string, written []Reply[*unstructured.Unstructured]) error {
+	for _, r := range written {
+		var text strings.Builder
+		if err := w.Print(&text, r.Value, operation); err != nil {
+			return err
+		}
+		if r.Context != "" {
+			output.Line(s.Out, "%s%s", r.Prefix(), strings.TrimSpace(text.String()))
+		} else if _, err := io.WriteString(s.Out, text.String()); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -10,9 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
-	cmdutil "k8s.io/kubectl/pkg/cmd/util"
-	"k8s.io/kubectl/pkg/scheme"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -24,8 +21,7 @@ import (
 type confirm struct {
 	cli.Session
 	contexts cli.Contexts
-	print    *genericclioptions.PrintFlags
-	dryRun   cmdutil.DryRunStrategy
+	written  cli.Written
 	// commit is the argument COMMIT.
 	commit string
 }
@@ -55,7 +51,7 @@ func (d decision) annotation() string {
 }
 
 func newConfirm(s cli.Session) *cobra.Command {
-	o := &confirm{Session: s, print: cli.NewPrintFlags("").WithTypeSetter(scheme.Scheme)}
+	o := &confirm{Session: s}
 	cmd := &cobra.Command{
 		Use:   "confirm NAME COMMIT [--dry-run=none|client|server] [-o FORMAT] [--contexts=CONTEXT,...]",
 		Short: "Confirm that a commit deletes namespaces, or undoes a newer one",
@@ -93,21 +89,17 @@ func newConfirm(s cli.Session) *cobra.Command {
 				return cli.UsageError(cmd, fmt.Errorf("%q is not a commit: "+
 					"write its hash, or at least the first %d characters of it", args[1], output.ShortHash))
 			}
-			err := o.contexts.CheckOutput(cmd, s, o.print)
-			if err != nil {
+			if err := o.contexts.CheckOutput(cmd, s, &o.written); err != nil {
 				return err
 			}
-			if o.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
-				return cli.UsageError(cmd, err)
+			if err := o.written.Parse(cmd); err != nil {
+				return err
 			}
 			return o.run(cmd.Context(), args[0])
 		},
 	}
-	cmdutil.AddDryRunFlag(cmd)
-	o.print.AddFlags(cmd)
+	o.written.AddFlags(cmd)
 	o.contexts.AddTo(cmd, s)
-	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
-	cli.CompleteValues(cmd, "dry-run", "none", "client", "server")
 	return cmd
 }
 
@@ -120,12 +112,6 @@ func nameAndCommit(cmd *cobra.Command, args []string) error {
 }
 
 func (o *confirm) run(ctx context.Context, name string) error {
-	o.print.NamePrintFlags.Operation = "confirmed"
-	cmdutil.PrintFlagsWithDryRunStrategy(o.print, o.dryRun)
-	printer, err := o.print.ToPrinter()
-	if err != nil {
-		return err
-	}
 	read, failed := cli.Split(o.Session, cli.Ask(ctx, o.Session, o.contexts,
 		func(ctx context.Context, in cli.Source) (*unstructured.Unstructured, error) {
 			return in.Cluster.PolicyRepositoryObject(ctx, name)
@@ -140,14 +126,14 @@ func (o *confirm) run(ctx context.Context, name string) error {
 		return failed
 	}
 	confirmed := read
-	if o.dryRun == cmdutil.DryRunClient {
+	if o.written.IsLocal() {
 		for i, c := range confirmations {
 			annotate(read[i].Value, c.shown)
 		}
 	} else {
 		confirmed, failed = cli.Split(o.Session, o.writeAll(ctx, name, confirmations))
 	}
-	if err := printObjects(o.Session, printer, *o.print.OutputFormat, confirmed); err != nil {
+	if err := cli.PrintWritten(o.Session, &o.written, "confirmed", confirmed); err != nil {
 		return err
 	}
 	return failed
@@ -175,10 +161,7 @@ func (o *confirm) showAll(
 func (o *confirm) writeAll(
 	ctx context.Context, name string, confirmations []*confirmation,
 ) []cli.Reply[*unstructured.Unstructured] {
-	options := metav1.PatchOptions{FieldManager: cli.FieldManager}
-	if o.dryRun == cmdutil.DryRunServer {
-		options.DryRun = []string{metav1.DryRunAll}
-	}
+	options := metav1.PatchOptions{FieldManager: cli.FieldManager, DryRun: o.written.DryRun()}
 	return cluster.Each(confirmations, func(c *confirmation) cli.Reply[*unstructured.Unstructured] {
 		r := cli.Reply[*unstructured.Unstructured]{Source: c.in}
 		r.Value, r.Err = cli.InTime(ctx, c.in,

@@ -1,22 +1,14 @@
 package sync
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/cli-runtime/pkg/printers"
-	"k8s.io/kubectl/pkg/scheme"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cli"
-	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 func newSuspend(s cli.Session) *cobra.Command {
@@ -57,70 +49,15 @@ func newResume(s cli.Session) *cobra.Command {
 	}, "resumed", resumePatch)
 }
 
-// patcher returns the fields to change in a PolicyRepository.
-type patcher func(repository *unstructured.Unstructured) (map[string]any, error)
-
-// edit is a command that changes a repository.
-type edit struct {
-	cli.Session
-	contexts cli.Contexts
-	print    *genericclioptions.PrintFlags
-	patch    patcher
-}
-
 // newEdit completes a command that changes a repository. The operation is what the command prints behind the name of
 // the repository, such as "suspended".
-func newEdit(s cli.Session, cmd *cobra.Command, operation string, patch patcher) *cobra.Command {
-	o := &edit{
-		Session: s, patch: patch, print: cli.NewPrintFlags(operation).WithTypeSetter(scheme.Scheme),
-	}
-	cmd.DisableFlagsInUseLine = true
+func newEdit(s cli.Session, cmd *cobra.Command, operation string, patch cli.Patch) *cobra.Command {
+	e := cli.NewEdit(s, cmd, v1alpha1.PolicyRepositories, operation, patch)
+	e.AddContexts(cmd)
 	cmd.Args = cli.OneArg("NAME")
 	cmd.ValidArgsFunction = s.CompleteObject(v1alpha1.PolicyRepositories)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := o.contexts.CheckOutput(cmd, s, o.print); err != nil {
-			return err
-		}
-		return o.run(cmd.Context(), args[0])
-	}
-	o.print.AddFlags(cmd)
-	o.contexts.AddTo(cmd, s)
-	cli.CompleteValues(cmd, "output", o.print.AllowedFormats()...)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return e.Run(cmd, args[0]) }
 	return cmd
-}
-
-func (o *edit) run(ctx context.Context, name string) error {
-	printer, err := o.print.ToPrinter()
-	if err != nil {
-		return err
-	}
-	edited, failed := cli.Split(o.Session, cli.Ask(ctx, o.Session, o.contexts,
-		func(ctx context.Context, in cli.Source) (*unstructured.Unstructured, error) {
-			return in.Cluster.Edit(ctx, v1alpha1.PolicyRepositories, name,
-				metav1.PatchOptions{FieldManager: cli.FieldManager}, o.patch)
-		}))
-	if err := printObjects(o.Session, printer, *o.print.OutputFormat, edited); err != nil {
-		return err
-	}
-	return failed
-}
-
-// printObjects prints what was changed, behind the context if there are several.
-func printObjects(
-	s cli.Session, printer printers.ResourcePrinter, format string, replies []cli.Reply[*unstructured.Unstructured],
-) error {
-	for _, r := range replies {
-		var text strings.Builder
-		if err := output.Print(&text, printer, format, r.Value); err != nil {
-			return err
-		}
-		if r.Context != "" {
-			output.Line(s.Out, "%s%s", r.Prefix(), strings.TrimSpace(text.String()))
-		} else if _, err := io.WriteString(s.Out, text.String()); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func suspendPatch(repository *unstructured.Unstructured) (map[string]any, error) {
