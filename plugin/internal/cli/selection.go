@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"nstpl.dev/nstpl/plugin/internal/cluster"
@@ -100,9 +99,7 @@ func (x *Selection) Watched() []metav1.ListOptions {
 	}
 	var watched []metav1.ListOptions
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(x.Names))) {
-		watched = append(watched, metav1.ListOptions{
-			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
-		})
+		watched = append(watched, cluster.OnlyNamed(name))
 	}
 	return watched
 }

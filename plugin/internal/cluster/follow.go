@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
@@ -35,12 +36,6 @@ func (c *Cluster) NamespaceInformer(only metav1.ListOptions) cache.SharedIndexIn
 func (c *Cluster) ExemptionInformer(namespace string) cache.SharedIndexInformer {
 	return informerOf(c.Dynamic.Resource(v1alpha1.TemplateExemptions).Namespace(namespace), metav1.ListOptions{},
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-}
-
-// Informer returns an informer for the objects of a cluster-scoped resource that the field and label selectors of only
-// select. Its objects are unstructured.
-func (c *Cluster) Informer(resource schema.GroupVersionResource, only metav1.ListOptions) cache.SharedIndexInformer {
-	return informerOf(c.Dynamic.Resource(resource), only, nil)
 }
 
 func informerOf(
@@ -87,4 +82,48 @@ func Follow(
 		defer stop()
 		informer.RunWithContext(ctx)
 	}()
+}
+
+// FollowObjects follows the objects of a cluster-scoped resource of nstpl that the selectors of only select, as Follow
+// does. It calls failed if the user may not watch them, or for an object that cannot be decoded.
+func FollowObjects[T any](
+	ctx context.Context, c *Cluster, resource schema.GroupVersionResource, only metav1.ListOptions,
+	changed func(*T), deleted func(name string), failed func(error),
+) {
+	Follow(ctx, informerOf(c.Dynamic.Resource(resource), only, nil), func(item any) {
+		object, ok := item.(*unstructured.Unstructured)
+		if !ok {
+			return
+		}
+		decoded, err := Decode[T](object)
+		if err != nil {
+			failed(err)
+			return
+		}
+		changed(decoded)
+	}, func(item any) { deleted(NameOf(item)) }, failed)
+}
+
+// NameOf returns the name of a deleted, cluster-scoped object.
+func NameOf(item any) string {
+	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(item)
+	if err != nil {
+		return ""
+	}
+	return name
+}
+
+// OnlyNamed selects the object with a name.
+func OnlyNamed(name string) metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
+}
+
+// Sender returns a function that sends to a channel. It gives up when ctx ends, since nothing receives any more.
+func Sender[T any](ctx context.Context, to chan<- T) func(T) {
+	return func(next T) {
+		select {
+		case to <- next:
+		case <-ctx.Done():
+		}
+	}
 }

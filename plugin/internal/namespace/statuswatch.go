@@ -56,22 +56,16 @@ func after(end time.Time) <-chan time.Time {
 // exemptions, until ctx ends.
 func (o *status) updates(ctx context.Context, c *cluster.Cluster, withTemplates bool) <-chan update {
 	all := make(chan update)
-	send := func(next update) {
-		select {
-		case all <- next:
-		case <-ctx.Done():
-		}
-	}
+	send := cluster.Sender(ctx, all)
 	fail := func(err error) { send(func(*board) error { return err }) }
 	if withTemplates {
-		cluster.Follow(ctx, c.Informer(v1alpha1.NamespaceTemplates, metav1.ListOptions{}), func(item any) {
-			send(o.setTemplate(ctx, c, item))
-		}, func(item any) {
-			send(func(b *board) error {
-				b.deleteTemplate(nameOf(item))
-				return nil
-			})
-		}, fail)
+		cluster.FollowObjects(ctx, c, v1alpha1.NamespaceTemplates, metav1.ListOptions{},
+			func(template *v1alpha1.NamespaceTemplate) { send(o.setTemplate(ctx, c, template)) }, func(name string) {
+				send(func(b *board) error {
+					b.deleteTemplate(name)
+					return nil
+				})
+			}, fail)
 		for _, namespace := range cluster.WatchedExemptions(o.namespaces.Names) {
 			o.followExemptions(ctx, c.ExemptionInformer(namespace), namespace, send)
 		}
@@ -86,7 +80,7 @@ func (o *status) updates(ctx context.Context, c *cluster.Cluster, withTemplates 
 			})
 		}, func(item any) {
 			send(func(b *board) error {
-				b.deleteNamespace(nameOf(item))
+				b.deleteNamespace(cluster.NameOf(item))
 				return nil
 			})
 		}, fail)
@@ -156,15 +150,7 @@ func (o *status) setExemptions(informer cache.SharedIndexInformer, namespace str
 }
 
 // setTemplate returns the update for a template that was added or changed.
-func (o *status) setTemplate(ctx context.Context, c *cluster.Cluster, item any) update {
-	object, ok := item.(*unstructured.Unstructured)
-	if !ok {
-		return func(*board) error { return nil }
-	}
-	template, err := cluster.Decode[v1alpha1.NamespaceTemplate](object)
-	if err != nil {
-		return func(*board) error { return err }
-	}
+func (o *status) setTemplate(ctx context.Context, c *cluster.Cluster, template *v1alpha1.NamespaceTemplate) update {
 	layers, unread := c.Layers(ctx, template)
 	return func(b *board) error {
 		if unread != nil {
@@ -174,13 +160,4 @@ func (o *status) setTemplate(ctx context.Context, c *cluster.Cluster, item any) 
 		b.setTemplate(template, layers)
 		return nil
 	}
-}
-
-// nameOf returns the name of a deleted, cluster-scoped object.
-func nameOf(item any) string {
-	name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(item)
-	if err != nil {
-		return ""
-	}
-	return name
 }

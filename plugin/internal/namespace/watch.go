@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata/metadatainformer"
 
@@ -33,35 +32,28 @@ type event struct {
 	err error
 }
 
-type events chan event
-
-// send sends an event. It gives up when ctx ends, since the waiter then receives no more events.
-func (c events) send(ctx context.Context, e event) {
-	select {
-	case c <- e:
-	case <-ctx.Done():
-	}
-}
-
 // pollInterval is the interval between two reads of a namespace that the user may not watch.
 const pollInterval = 500 * time.Millisecond
 
 // watch returns the events of a namespace and of the missing objects in it, until ctx is done.
 func (w *waiter) watch(ctx context.Context, name string) <-chan event {
-	all := make(events)
-	w.watchNamespace(ctx, name, all)
+	all := make(chan event)
+	send := cluster.Sender(ctx, all)
+	w.watchNamespace(ctx, name, send)
 	kinds := map[schema.GroupVersionKind]bool{}
 	for _, object := range w.missing {
 		if kind := object.GroupVersionKind(); !kinds[kind] {
 			kinds[kind] = true
-			w.watchObjects(ctx, kind, name, all)
+			w.watchObjects(ctx, kind, name, send)
 		}
 	}
 	return all
 }
 
 // watchObjects watches the objects of a kind. It does nothing if the cluster does not serve the kind.
-func (w *waiter) watchObjects(ctx context.Context, kind schema.GroupVersionKind, namespace string, all events) {
+func (w *waiter) watchObjects(
+	ctx context.Context, kind schema.GroupVersionKind, namespace string, send func(event),
+) {
 	mapping, err := w.cluster.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
 		return
@@ -73,43 +65,42 @@ func (w *waiter) watchObjects(ctx context.Context, kind schema.GroupVersionKind,
 		if ok && slices.ContainsFunc(object.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
 			return populate.IsOwnEntry(&e)
 		}) {
-			all.send(ctx, event{populated: &populate.ObjectID{GroupKind: kind.GroupKind(), Name: object.Name}})
+			send(event{populated: &populate.ObjectID{GroupKind: kind.GroupKind(), Name: object.Name}})
 		}
 	}
 	cluster.Follow(ctx, informer, changed, nil, func(err error) {
 		unreadable := survey.NewUnreadable(kind.GroupKind(), namespace, err)
-		all.send(ctx, event{unwatchable: &unreadable})
+		send(event{unwatchable: &unreadable})
 	})
 }
 
 // watchNamespace watches a namespace. It polls the namespace if the user may not watch it.
-func (w *waiter) watchNamespace(ctx context.Context, name string, all events) {
+func (w *waiter) watchNamespace(ctx context.Context, name string, send func(event)) {
 	changed := func(item any) {
 		if ns, ok := item.(*corev1.Namespace); ok {
-			all.send(ctx, event{namespace: ns})
+			send(event{namespace: ns})
 		}
 	}
-	deleted := func(any) { all.send(ctx, event{err: fmt.Errorf("namespace %s was deleted", name)}) }
-	cluster.Follow(ctx, w.cluster.NamespaceInformer(metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
-	}), changed, deleted, func(error) { w.poll(ctx, name, all) })
+	deleted := func(any) { send(event{err: fmt.Errorf("namespace %s was deleted", name)}) }
+	cluster.Follow(ctx, w.cluster.NamespaceInformer(cluster.OnlyNamed(name)), changed, deleted,
+		func(error) { w.poll(ctx, name, send) })
 }
 
 // poll reads the namespace at intervals. A user who may only create namespaces can often read the new namespace once it
 // is populated, since a template grants the permission.
-func (w *waiter) poll(ctx context.Context, name string, all events) {
+func (w *waiter) poll(ctx context.Context, name string, send func(event)) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		ns, err := w.cluster.Namespaces.Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsForbidden(err):
-			all.send(ctx, event{forbidden: err})
+			send(event{forbidden: err})
 		case err != nil:
-			all.send(ctx, event{err: err})
+			send(event{err: err})
 			return
 		default:
-			all.send(ctx, event{namespace: ns})
+			send(event{namespace: ns})
 		}
 		select {
 		case <-ctx.Done():

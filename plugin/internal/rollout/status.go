@@ -7,9 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -83,7 +80,11 @@ func (o *status) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	template, err := c.Template(ctx, o.name)
+	object, err := c.Template(ctx, o.name)
+	if err != nil {
+		return err
+	}
+	template, err := cluster.Decode[v1alpha1.NamespaceTemplate](object)
 	if err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (o *status) run(ctx context.Context) error {
 
 // change is what a watch reports. Exactly one field is set.
 type change struct {
-	template *unstructured.Unstructured
+	template *v1alpha1.NamespaceTemplate
 	err      error
 }
 
@@ -140,31 +141,16 @@ func (o *status) wait(ctx context.Context, c *cluster.Cluster) error {
 // follow returns the changes of the template until ctx ends.
 func (o *status) follow(ctx context.Context, c *cluster.Cluster) <-chan change {
 	changes := make(chan change)
-	send := func(next change) {
-		select {
-		case changes <- next:
-		case <-ctx.Done():
-		}
-	}
-	only := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, o.name).String()}
-	cluster.Follow(ctx, c.Informer(v1alpha1.NamespaceTemplates, only), func(item any) {
-		if template, ok := item.(*unstructured.Unstructured); ok {
-			send(change{template: template})
-		}
-	}, func(any) {
-		send(change{err: fmt.Errorf("template %q has been deleted", o.name)})
-	}, func(err error) {
-		send(change{err: err})
-	})
+	send := cluster.Sender(ctx, changes)
+	cluster.FollowObjects(ctx, c, v1alpha1.NamespaceTemplates, cluster.OnlyNamed(o.name),
+		func(template *v1alpha1.NamespaceTemplate) { send(change{template: template}) },
+		func(string) { send(change{err: fmt.Errorf("template %q has been deleted", o.name)}) },
+		func(err error) { send(change{err: err}) })
 	return changes
 }
 
 // show prints the progress of the rollout if it changed. It reports whether the rollout is complete.
-func (o *status) show(object *unstructured.Unstructured) (done bool, err error) {
-	template, err := cluster.Decode[v1alpha1.NamespaceTemplate](object)
-	if err != nil {
-		return false, err
-	}
+func (o *status) show(template *v1alpha1.NamespaceTemplate) (done bool, err error) {
 	now, err := newProgress(template, o.revision)
 	if err != nil {
 		return false, err

@@ -150,26 +150,17 @@ func (o *now) waitFor(
 	following, stop := context.WithCancel(ctx)
 	defer stop()
 	results := make(chan result)
-	send := func(r result) {
-		select {
-		case results <- r:
-		case <-following.Done():
-		}
-	}
-	cluster.Follow(following, requested.Cluster.Informer(v1alpha1.PolicyRepositories, named(o.name)), func(item any) {
-		object, ok := item.(*unstructured.Unstructured)
-		if !ok {
-			return
-		}
-		repository, err := cluster.Decode[v1alpha1.PolicyRepository](object)
-		if err != nil || isServed(repository, requested.Value) {
-			send(result{repository, err})
-		}
-	}, func(any) {
-		send(result{err: fmt.Errorf("%s was deleted", quoted(o.name))})
-	}, func(err error) {
-		send(result{err: fmt.Errorf("the synchronization is requested, but cannot be watched: %w", err)})
-	})
+	send := cluster.Sender(following, results)
+	cluster.FollowObjects(following, requested.Cluster, v1alpha1.PolicyRepositories, cluster.OnlyNamed(o.name),
+		func(repository *v1alpha1.PolicyRepository) {
+			if isServed(repository, requested.Value) {
+				send(result{repository: repository})
+			}
+		}, func(string) {
+			send(result{err: fmt.Errorf("%s was deleted", quoted(o.name))})
+		}, func(err error) {
+			send(result{err: fmt.Errorf("the synchronization is requested, but cannot be watched: %w", err)})
+		})
 	late := time.After(cli.OperatorCheckAfter)
 	for {
 		select {

@@ -5,9 +5,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/tools/cache"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cli"
@@ -28,12 +25,7 @@ func (o *status) follow(ctx context.Context, read []cli.Reply[[]view]) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := make(chan change)
-	send := func(next change) {
-		select {
-		case changes <- next:
-		case <-ctx.Done():
-		}
-	}
+	send := cluster.Sender(ctx, changes)
 	shown := map[string]view{}
 	for _, r := range read {
 		for _, v := range r.Value {
@@ -87,33 +79,15 @@ func watched(names []string) []metav1.ListOptions {
 	}
 	var options []metav1.ListOptions
 	for _, name := range names {
-		options = append(options, named(name))
+		options = append(options, cluster.OnlyNamed(name))
 	}
 	return options
 }
 
-// named selects the object with a name.
-func named(name string) metav1.ListOptions {
-	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()}
-}
-
 // followIn sends the changes of repositories in a cluster until ctx ends.
 func followIn(ctx context.Context, s cli.Source, only metav1.ListOptions, send func(change)) {
-	fail := func(err error) { send(change{view: view{Context: s.Context}, err: err}) }
-	cluster.Follow(ctx, s.Cluster.Informer(v1alpha1.PolicyRepositories, only), func(item any) {
-		object, ok := item.(*unstructured.Unstructured)
-		if !ok {
-			return
-		}
-		repository, err := cluster.Decode[v1alpha1.PolicyRepository](object)
-		if err != nil {
-			fail(err)
-			return
-		}
-		send(change{view: newView(s.Context, repository)})
-	}, func(item any) {
-		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(item); err == nil {
-			send(change{view: view{Context: s.Context, Name: name}, deleted: true})
-		}
-	}, fail)
+	cluster.FollowObjects(ctx, s.Cluster, v1alpha1.PolicyRepositories, only,
+		func(repository *v1alpha1.PolicyRepository) { send(change{view: newView(s.Context, repository)}) },
+		func(name string) { send(change{view: view{Context: s.Context, Name: name}, deleted: true}) },
+		func(err error) { send(change{view: view{Context: s.Context}, err: err}) })
 }
