@@ -107,22 +107,19 @@ func (x *Selection) Watched() []metav1.ListOptions {
 func readByName(
 	ctx context.Context, c *cluster.Cluster, names []string,
 ) (namespaces []*corev1.Namespace, forbidden []error, err error) {
-	type result struct {
-		ns  *corev1.Namespace
-		err error
-	}
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	read, readErrs := cluster.EachOrError(names, func(name string) (*corev1.Namespace, error) {
+		return c.Namespace(ctx, name)
+	})
 	var errs []error
-	for _, r := range cluster.Each(slices.Compact(slices.Sorted(slices.Values(names))), func(name string) result {
-		ns, err := c.Namespaces.Get(ctx, name, metav1.GetOptions{})
-		return result{ns, err}
-	}) {
+	for i, err := range readErrs {
 		switch {
-		case apierrors.IsForbidden(r.err):
-			forbidden = append(forbidden, r.err)
-		case r.err != nil:
-			errs = append(errs, r.err)
+		case apierrors.IsForbidden(err):
+			forbidden = append(forbidden, err)
+		case err != nil:
+			errs = append(errs, err)
 		default:
-			namespaces = append(namespaces, r.ns)
+			namespaces = append(namespaces, read[i])
 		}
 	}
 	return namespaces, forbidden, errors.Join(errs...)

@@ -179,3 +179,18 @@ func Each[T, R any](items []T, do func(T) R) []R {
 	working.Wait()
 	return results
 }
+
+// EachOrError calls do for every item, as Each does. It returns the results and the errors in the order of the items.
+func EachOrError[T, R any](items []T, do func(T) (R, error)) (results []R, errs []error) {
+	type answer struct {
+		result R
+		err    error
+	}
+	for _, a := range Each(items, func(item T) answer {
+		result, err := do(item)
+		return answer{result, err}
+	}) {
+		results, errs = append(results, a.result), append(errs, a.err)
+	}
+	return results, errs
+}

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -40,26 +40,18 @@ func (c *Cluster) Exemptions(
 			in = append(in, ns.Name)
 		}
 	}
-	type result struct {
-		exemptions []*v1alpha1.TemplateExemption
-		err        error
-	}
-	var all []*v1alpha1.TemplateExemption
-	var unread error
-	for _, r := range Each(in, func(namespace string) result {
-		listed, err := List[v1alpha1.TemplateExemption](ctx, c, v1alpha1.TemplateExemptions, namespace,
+	listed, errs := EachOrError(in, func(namespace string) ([]*v1alpha1.TemplateExemption, error) {
+		exemptions, err := List[v1alpha1.TemplateExemption](ctx, c, v1alpha1.TemplateExemptions, namespace,
 			metav1.ListOptions{})
-		if apierrors.IsNotFound(err) {
-			err = nil // the cluster has an earlier version of nstpl
-		}
-		return result{listed, err}
-	}) {
-		all = append(all, r.exemptions...)
-		if r.err != nil {
-			unread = UnreadExemptionsError{r.err}
+		return exemptions, client.IgnoreNotFound(err) // a cluster with an earlier version of nstpl has none
+	})
+	var unread error
+	for _, err := range errs {
+		if err != nil {
+			unread = UnreadExemptionsError{err}
 		}
 	}
-	return all, unread
+	return slices.Concat(listed...), unread
 }
 
 // ExemptionsIn returns the TemplateExemptions of a namespace, as Exemptions does.

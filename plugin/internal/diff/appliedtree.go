@@ -143,21 +143,10 @@ func (t *appliedTree) deletions(
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	type result struct {
-		change treeChange
-		err    error
-	}
-	var deleted []treeChange
-	var errs []error
-	for _, r := range cluster.Each(candidates, func(candidate deletion) result {
-		change, err := t.delete(ctx, c, candidate, contents)
-		return result{change, err}
-	}) {
-		errs = append(errs, r.err)
-		if r.change.Action != "" {
-			deleted = append(deleted, r.change)
-		}
-	}
+	deleted, errs := cluster.EachOrError(candidates, func(candidate deletion) (treeChange, error) {
+		return t.delete(ctx, c, candidate, contents)
+	})
+	deleted = slices.DeleteFunc(deleted, func(change treeChange) bool { return change.Action == "" })
 	return deleted, compared.Unreadable, errors.Join(errs...)
 }
 

@@ -63,18 +63,12 @@ func (d *diff) runDiffer(differ *kubectldiff.Differ) error {
 func (d *diff) writeFiles(
 	ctx context.Context, c *cluster.Cluster, groups []*group, differ *kubectldiff.Differ,
 ) error {
-	type result struct {
-		note string
-		err  error
-	}
-	var errs []error
-	for _, r := range cluster.Each(groups, func(g *group) result {
-		note, err := writeItem(ctx, c, differ, g.example())
-		return result{note, err}
-	}) {
-		errs = append(errs, r.err)
-		if r.note != "" {
-			d.Note("%s", r.note)
+	notes, errs := cluster.EachOrError(groups, func(g *group) (string, error) {
+		return writeItem(ctx, c, differ, g.example())
+	})
+	for _, note := range notes {
+		if note != "" {
+			d.Note("%s", note)
 		}
 	}
 	return errors.Join(errs...)

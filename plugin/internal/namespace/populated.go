@@ -3,6 +3,7 @@ package namespace
 import (
 	"context"
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -82,30 +83,23 @@ func objectName(object *metav1.PartialObjectMetadata) string {
 func readObjects(
 	ctx context.Context, c *cluster.Cluster, populated survey.Populated,
 ) ([]*unstructured.Unstructured, error) {
-	type result struct {
-		object *unstructured.Unstructured
-		err    error
-	}
+	read, errs := cluster.EachOrError(populated.Objects,
+		func(found *metav1.PartialObjectMetadata) (*unstructured.Unstructured, error) {
+			client, err := c.Objects(found.GroupVersionKind(), found.Namespace)
+			if err != nil {
+				return nil, err
+			}
+			return client.Get(ctx, found.Name, metav1.GetOptions{})
+		})
 	var objects []*unstructured.Unstructured
-	var errs []error
-	for _, r := range cluster.Each(populated.Objects, func(found *metav1.PartialObjectMetadata) result {
-		client, err := c.Objects(found.GroupVersionKind(), found.Namespace)
-		if err != nil {
-			return result{err: err}
-		}
-		object, err := client.Get(ctx, found.Name, metav1.GetOptions{})
-		return result{object, err}
-	}) {
-		switch {
-		case apierrors.IsNotFound(r.err): // it was deleted since it was listed
-		case r.err != nil:
-			errs = append(errs, r.err)
-		default:
-			r.object.SetManagedFields(nil)
-			maskSecret(r.object)
-			objects = append(objects, r.object)
+	for i, object := range read {
+		if errs[i] == nil {
+			object.SetManagedFields(nil)
+			maskSecret(object)
+			objects = append(objects, object)
 		}
 	}
+	errs = slices.DeleteFunc(errs, apierrors.IsNotFound) // they were deleted since they were listed
 	return objects, errors.Join(errs...)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -249,31 +250,21 @@ func withMaskedCopy(object *unstructured.Unstructured) *unstructured.Unstructure
 // dryRun returns the objects as the API server would store them. It returns an error for each object that the API
 // server rejects, and all other objects.
 func dryRun(ctx context.Context, predicted prediction) ([]*unstructured.Unstructured, error) {
-	type result struct {
-		object *unstructured.Unstructured
-		err    error
-	}
-	results := cluster.Each(predicted.Changes, func(change populate.Change) result {
-		if change.Declared == nil || change.Declared.Unavailable != nil {
-			return result{}
-		}
-		sides, err := survey.DryRun(ctx, predicted.cluster, predicted.Declared.Namespace.Name, change)
-		if err == nil {
-			err = sides.Refusal
-		}
-		if err != nil {
-			return result{err: fmt.Errorf("%s: %w", output.ChangedObject(change), err)}
-		}
-		sides.Stored.SetManagedFields(nil)
-		return result{object: withMaskedCopy(sides.Stored)}
-	})
-	var objects []*unstructured.Unstructured
-	var errs []error
-	for _, r := range results {
-		errs = append(errs, r.err)
-		if r.object != nil {
-			objects = append(objects, r.object)
-		}
-	}
+	objects, errs := cluster.EachOrError(predicted.Changes,
+		func(change populate.Change) (*unstructured.Unstructured, error) {
+			if change.Declared == nil || change.Declared.Unavailable != nil {
+				return nil, nil
+			}
+			sides, err := survey.DryRun(ctx, predicted.cluster, predicted.Declared.Namespace.Name, change)
+			if err == nil {
+				err = sides.Refusal
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", output.ChangedObject(change), err)
+			}
+			sides.Stored.SetManagedFields(nil)
+			return withMaskedCopy(sides.Stored), nil
+		})
+	objects = slices.DeleteFunc(objects, func(object *unstructured.Unstructured) bool { return object == nil })
 	return objects, errors.Join(errs...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -47,18 +48,9 @@ func (x *scaffold) fromCluster(ctx context.Context, args []string) (*draft, erro
 	if err != nil {
 		return nil, err
 	}
-	type result struct {
-		objects []*unstructured.Unstructured
-		err     error
-	}
-	var objects []*unstructured.Unstructured
-	var errs []error
-	for _, read := range cluster.Each(mappings, func(mapping *meta.RESTMapping) result {
-		objects, err := r.list(ctx, mapping.Resource, name, x.objects)
-		return result{objects, err}
-	}) {
-		objects, errs = append(objects, read.objects...), append(errs, read.err)
-	}
+	lists, errs := cluster.EachOrError(mappings, func(mapping *meta.RESTMapping) ([]*unstructured.Unstructured, error) {
+		return r.list(ctx, mapping.Resource, name, x.objects)
+	})
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
@@ -66,7 +58,7 @@ func (x *scaffold) fromCluster(ctx context.Context, args []string) (*draft, erro
 	if template == "" {
 		template = objectName(name)
 	}
-	return fromNamespace(ctx, ns, objects, template, selects), nil
+	return fromNamespace(ctx, ns, slices.Concat(lists...), template, selects), nil
 }
 
 // reader reads objects from the cluster.

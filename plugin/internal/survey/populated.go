@@ -33,31 +33,25 @@ func ReadPopulated(ctx context.Context, c *cluster.Cluster, namespace string) (P
 	if err != nil {
 		return Populated{}, err
 	}
-	type result struct {
-		objects []metav1.PartialObjectMetadata
-		err     error
-	}
-	results := cluster.Each(kinds, func(kind cluster.Kind) result {
-		list, err := c.Metadata.Resource(kind.Resource).Namespace(namespace).
+	lists, errs := cluster.EachOrError(kinds, func(kind cluster.Kind) (*metav1.PartialObjectMetadataList, error) {
+		return c.Metadata.Resource(kind.Resource).Namespace(namespace).
 			List(ctx, metav1.ListOptions{LabelSelector: populate.Labelled})
-		if err != nil {
-			return result{err: err}
-		}
-		return result{objects: list.Items}
 	})
 	var populated Populated
-	for i, r := range results {
-		populated.Kinds = append(populated.Kinds, kinds[i].GroupVersionKind)
-		switch {
-		case apierrors.IsForbidden(r.err):
-			populated.Unlisted = append(populated.Unlisted, kinds[i].Resource.GroupResource().String())
-		case apierrors.IsNotFound(r.err) || apierrors.IsMethodNotSupported(r.err): // the kind is being removed
-		case r.err != nil:
-			return Populated{}, fmt.Errorf("list %s: %w", kinds[i].Resource.GroupResource(), r.err)
+	for i, kind := range kinds {
+		populated.Kinds = append(populated.Kinds, kind.GroupVersionKind)
+		switch err := errs[i]; {
+		case apierrors.IsForbidden(err):
+			populated.Unlisted = append(populated.Unlisted, kind.Resource.GroupResource().String())
+			continue
+		case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err): // the kind is being removed
+			continue
+		case err != nil:
+			return Populated{}, fmt.Errorf("list %s: %w", kind.Resource.GroupResource(), err)
 		}
-		for j := range r.objects {
-			object := &r.objects[j]
-			object.SetGroupVersionKind(kinds[i].GroupVersionKind)
+		for j := range lists[i].Items {
+			object := &lists[i].Items[j]
+			object.SetGroupVersionKind(kind.GroupVersionKind)
 			populated.Objects = append(populated.Objects, object)
 		}
 	}
