@@ -248,7 +248,9 @@ func (d *diff) showUnifiedTree(changes []treeChange) error {
 	defer differ.TearDown()
 	for _, change := range changes {
 		// A tree declares no status.
-		sides := survey.Sides{Live: survey.WithoutStatus(change.sides.Live), Stored: survey.WithoutStatus(change.sides.Stored)}
+		sides := survey.Sides{
+			Live: survey.WithoutStatus(change.sides.Live), Stored: survey.WithoutStatus(change.sides.Stored),
+		}
 		if err := writeSides(differ, fileName(change.kind, change.Namespace, change.name), sides); err != nil {
 			return fmt.Errorf("%s: %w", change.Object, err)
 		}

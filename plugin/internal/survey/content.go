@@ -8,7 +8,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// The paths of fields that are no part of what a user declares.
+// Paths of metadata that users do not declare.
 var (
 	// ServerFields are the metadata that the API server sets.
 	ServerFields = [][]string{
