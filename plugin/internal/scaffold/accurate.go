@@ -119,7 +119,7 @@ func (a accurate) sources() []string {
 
 // fromAccurate converts root namespaces with their sub-namespaces to PolicySpaces, and what Accurate propagates from
 // these and from template namespaces to templates.
-func fromAccurate(ctx context.Context, objects []*unstructured.Unstructured) *draft {
+func fromAccurate(ctx context.Context, objects []*unstructured.Unstructured, _ *metav1.LabelSelector) *draft {
 	a := newAccurate(objects)
 	isRoot := func(ns *unstructured.Unstructured) bool { return ns.GetLabels()[accurateType] != "" }
 	if len(a.sources()) == 0 && !slices.ContainsFunc(objectsOf(objects, namespaceKind), isRoot) {
@@ -145,18 +145,8 @@ func (a accurate) addMetadata(ctx context.Context, subs []*unstructured.Unstruct
 		t := template{item: a.item("namespace/%s", name), name: objectName(name, "metadata"), prune: true}
 		t.add("The labels and annotations of SubNamespace %s.", name)
 		t.require(in(corev1.LabelMetadataName, name))
-		for _, field := range []string{"labels", "annotations"} {
-			entries := at[map[string]any](sub.Object, "spec", field)
-			for _, key := range slices.Sorted(maps.Keys(entries)) {
-				value, err := joinParts(part{text: at[string](entries, key)})
-				if err != nil {
-					t.fail(&t.notes, key, err)
-					continue
-				}
-				t.addMetadata(field == "labels", key, value)
-			}
-		}
-		if len(t.labels)+len(t.annotations) == 0 {
+		t.convertMetadata(at[map[string]any](sub.Object, "spec"), "", nothing, nil)
+		if t.size() == 0 {
 			continue
 		}
 		t.need(&t.notes, "Accurate sets only the keys that its configuration names for SubNamespaces: remove the others")

@@ -30,7 +30,7 @@ func TestTemplateNamespacesOfAccurate(t *testing.T) {
 		namespace("evil\n", "template", "a"),
 		accurateObject("ConfigMap", "a", "settings", "annotations", "propagate", "update"),
 		accurateObject("ConfigMap", "a", "copied", "annotations", "from", "b"),
-	})
+	}, nil)
 	selects := map[string]labels.Selector{}
 	for _, doc := range d.documents {
 		if doc.object["kind"] != "NamespaceTemplate" {

@@ -34,7 +34,7 @@ func readCapsule(ctx context.Context, r reader) ([]*unstructured.Unstructured, e
 
 // fromCapsule converts Tenants to PolicySpaces with a template each, and the resources that Capsule distributes in
 // tenants to further templates.
-func fromCapsule(ctx context.Context, objects []*unstructured.Unstructured) *draft {
+func fromCapsule(ctx context.Context, objects []*unstructured.Unstructured, _ *metav1.LabelSelector) *draft {
 	d := &draft{}
 	tenants := objectsOf(objects, capsuleTenant)
 	for _, tenant := range tenants {
@@ -88,7 +88,7 @@ func (d *draft) addTenant(ctx context.Context, tenant *unstructured.Unstructured
 	t.addServiceOptions(tenant)
 	s.addTenantOptions(&t, tenant)
 	d.addSpace(s)
-	if len(t.objects)+len(t.labels)+len(t.annotations) > 0 {
+	if t.size() > 0 {
 		d.addTemplate(ctx, t)
 	}
 	d.addSelectedMetadata(ctx, t, tenant)
@@ -134,17 +134,7 @@ func (d *draft) addSelectedMetadata(ctx context.Context, of template, tenant *un
 
 // addTenantMetadata makes a template set labels and annotations with Capsule's variables.
 func (t *template) addTenantMetadata(metadata map[string]any, tenant *unstructured.Unstructured) {
-	for _, field := range []string{"labels", "annotations"} {
-		entries := at[map[string]any](metadata, field)
-		for _, key := range slices.Sorted(maps.Keys(entries)) {
-			text, err := substitute(fmt.Sprint(entries[key]), capsuleVariable, tenantVariable(tenant.GetName()))
-			if err != nil {
-				t.fail(&t.notes, "namespaceOptions: "+key, err)
-				continue
-			}
-			t.addMetadata(field == "labels", key, text)
-		}
-	}
+	t.convertMetadata(metadata, "namespaceOptions: ", capsuleVariable, tenantVariable(tenant.GetName()))
 }
 
 // addServiceOptions adds a ResourceQuota for the types of Services that a tenant may not have.
@@ -328,7 +318,7 @@ func (s *space) addTenantOptions(t *template, tenant *unstructured.Unstructured)
 		for _, key := range slices.Sorted(maps.Keys(selector)) {
 			terms = append(terms, fmt.Sprintf("%s=%v", key, selector[key]))
 		}
-		t.addMetadata(false, nodeSelectorAnnotation, strings.Join(terms, ","))
+		t.addMetadata("annotations", nodeSelectorAnnotation, strings.Join(terms, ","))
 		t.need(&t.notes, "nodeSelector: enable the admission plugin PodNodeSelector, which reads the annotation %s",
 			nodeSelectorAnnotation)
 	}

@@ -79,7 +79,7 @@ func clean(object *unstructured.Unstructured) declared {
 	cleaned := declared{object: object.Object, comments: output.Comments{}}
 	delete(object.Object, "status")
 	metadata := map[string]any{"name": object.GetName()}
-	for _, field := range []string{"labels", "annotations"} {
+	for _, field := range metadataFields {
 		check := render.CheckLabels
 		if field == "annotations" {
 			check = render.CheckAnnotations

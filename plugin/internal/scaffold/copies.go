@@ -7,15 +7,14 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // maxSources is the number of sources of a template at most, by its schema.
@@ -49,25 +48,6 @@ func (t *template) addSource(s v1alpha1.Source) error {
 	return nil
 }
 
-// sourceFields returns the sources as JSON values.
-func (t *template) sourceFields() []any {
-	var sources []any
-	for _, s := range t.sources {
-		fields := map[string]any{"apiVersion": s.APIVersion, "kind": s.Kind, "namespace": s.Namespace, "name": s.Name}
-		if s.As != "" {
-			fields["as"] = s.As
-		}
-		if len(s.Labels) > 0 {
-			fields["labels"] = values(s.Labels)
-		}
-		if len(s.Annotations) > 0 {
-			fields["annotations"] = values(s.Annotations)
-		}
-		sources = append(sources, fields)
-	}
-	return sources
-}
-
 // sourceNotes returns the commands that let the operator read sources.
 func sourceNotes(sources []v1alpha1.Source) notes {
 	var n notes
@@ -89,67 +69,52 @@ func sourceNotes(sources []v1alpha1.Source) notes {
 	return n
 }
 
-// addMetadata makes a template set a label or an annotation of the namespaces that it selects.
-func (t *template) addMetadata(isLabel bool, key, value string) {
-	if isLabel {
-		t.labels = withEntry(t.labels, key, value)
-	} else {
-		t.annotations = withEntry(t.annotations, key, value)
+// metadataFields are the fields of namespaceMetadata.
+var metadataFields = []string{"labels", "annotations"}
+
+// addMetadata makes a template set a label or an annotation of the namespaces that it selects: field is one of
+// metadataFields.
+func (t *template) addMetadata(field, key, value string) {
+	if t.metadata == nil {
+		t.metadata = map[string]map[string]string{"labels": {}, "annotations": {}}
 	}
+	t.metadata[field][key] = value
 }
 
-func withEntry(entries map[string]string, key, value string) map[string]string {
-	if entries == nil {
-		entries = map[string]string{}
-	}
-	entries[key] = value
-	return entries
-}
-
-// keepValidMetadata removes the labels and annotations of namespaces that a template cannot set.
-func (t *template) keepValidMetadata(ctx context.Context) {
-	for _, entries := range []struct {
-		what   string
-		values map[string]string
-		field  func(map[string]string) *v1alpha1.NamespaceMetadata
-	}{
-		{"label", t.labels, func(v map[string]string) *v1alpha1.NamespaceMetadata {
-			return &v1alpha1.NamespaceMetadata{Labels: v}
-		}},
-		{"annotation", t.annotations, func(v map[string]string) *v1alpha1.NamespaceMetadata {
-			return &v1alpha1.NamespaceMetadata{Annotations: v}
-		}},
-	} {
-		for _, key := range slices.Sorted(maps.Keys(entries.values)) {
-			single := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "draft"}}
-			single.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
-			single.Spec.NamespaceMetadata = entries.field(map[string]string{key: entries.values[key]})
-			problems := render.Vet(ctx, single, nil)
-			if len(problems) == 0 {
+// convertMetadata makes a template set the labels and annotations in a JSON value of another tool, in which a pattern
+// matches variables. The notes about those that cannot be converted begin with what.
+func (t *template) convertMetadata(
+	metadata map[string]any, what string, pattern *regexp.Regexp, value func(match []string) (part, error),
+) {
+	for _, field := range metadataFields {
+		entries := at[map[string]any](metadata, field)
+		for _, key := range slices.Sorted(maps.Keys(entries)) {
+			text, err := substitute(fmt.Sprint(entries[key]), pattern, value)
+			if err != nil {
+				t.fail(&t.notes, what+key, err)
 				continue
 			}
-			t.lose(&t.notes, "%s %s of the namespaces: %s", entries.what, key, problems[0].Message)
-			delete(entries.values, key)
+			t.addMetadata(field, key, text)
 		}
 	}
 }
 
-// metadataFields returns namespaceMetadata as a JSON value.
-func (t *template) metadataFields() map[string]any {
-	fields := map[string]any{}
-	if len(t.labels) > 0 {
-		fields["labels"] = values(t.labels)
-	}
-	if len(t.annotations) > 0 {
-		fields["annotations"] = values(t.annotations)
-	}
-	return fields
+// namespaceMetadata returns labels and annotations as a template declares them.
+func namespaceMetadata(metadata map[string]map[string]string) *v1alpha1.NamespaceMetadata {
+	return &v1alpha1.NamespaceMetadata{Labels: metadata["labels"], Annotations: metadata["annotations"]}
 }
 
-func values(entries map[string]string) map[string]any {
-	fields := map[string]any{}
-	for key, value := range entries {
-		fields[key] = value
+// keepValidMetadata removes the labels and annotations of namespaces that a template cannot set.
+func (t *template) keepValidMetadata(ctx context.Context) {
+	for _, field := range metadataFields {
+		entries := t.metadata[field]
+		for _, key := range slices.Sorted(maps.Keys(entries)) {
+			single := namespaceMetadata(map[string]map[string]string{field: {key: entries[key]}})
+			problems := vet(ctx, v1alpha1.NamespaceTemplateSpec{NamespaceMetadata: single}, nil)
+			if len(problems) > 0 {
+				t.lose(&t.notes, "%s %s of the namespaces: %s", strings.TrimSuffix(field, "s"), key, problems[0].Message)
+				delete(entries, key)
+			}
+		}
 	}
-	return fields
 }

@@ -60,8 +60,8 @@ type template struct {
 	objects []declared
 	// sources are the objects that the template copies.
 	sources []v1alpha1.Source
-	// labels and annotations are those of the selected namespaces, for namespaceMetadata.
-	labels, annotations map[string]string
+	// metadata has the labels and annotations of the selected namespaces, by metadataFields.
+	metadata map[string]map[string]string
 	// report is true for driftPolicy Report, and prune for deletionPolicy Delete.
 	report, prune bool
 }
@@ -104,7 +104,7 @@ var never = metav1.LabelSelectorRequirement{
 func (d *draft) addTemplate(ctx context.Context, t template) {
 	t.objects = t.valid(ctx)
 	t.keepValidMetadata(ctx)
-	if len(t.objects)+len(t.sources)+len(t.labels)+len(t.annotations) == 0 {
+	if t.size() == 0 {
 		for _, note := range t.notes {
 			if strings.HasPrefix(note, leftOut) {
 				d.leftOut = append(d.leftOut, t.from+": "+note)
@@ -136,16 +136,20 @@ func (d *draft) addTemplate(ctx context.Context, t template) {
 		}
 		objects = append(objects, object.object)
 	}
-	spec := map[string]any{"namespaces": map[string]any{"labelSelector": selectorFields(t.LabelSelector)}}
+	spec := map[string]any{"namespaces": map[string]any{"labelSelector": fieldsOf(&t.LabelSelector)}}
 	if len(objects) > 0 {
 		spec["templates"] = objects
 	}
-	if sources := t.sourceFields(); len(sources) > 0 {
+	var sources []any
+	for i := range t.sources {
+		sources = append(sources, fieldsOf(&t.sources[i]))
+	}
+	if len(sources) > 0 {
 		spec["sources"] = sources
 		doc.comments[".spec.sources"] = sourceNotes(t.sources)
 		t.need(nil, "let the operator read %s: comments have the commands", output.Count(len(sources), "source"))
 	}
-	if metadata := t.metadataFields(); len(metadata) > 0 {
+	if metadata := fieldsOf(namespaceMetadata(t.metadata)); len(metadata) > 0 {
 		spec["namespaceMetadata"] = metadata
 	}
 	if t.report {
@@ -155,7 +159,7 @@ func (d *draft) addTemplate(ctx context.Context, t template) {
 		spec["deletionPolicy"] = string(v1alpha1.DeletionDelete)
 	}
 	doc.comments[""], doc.comments[".spec.namespaces"] = t.notes, t.selectorNotes
-	t.became(name, len(objects)+len(t.sources)+len(t.labels)+len(t.annotations))
+	t.became(name, t.size())
 	doc.object = newObject(v1alpha1.GroupVersion.String(), "NamespaceTemplate", metadata, "spec", spec)
 	d.documents = append(d.documents, doc)
 }
@@ -179,10 +183,15 @@ func newObject(apiVersion, kind string, metadata map[string]any, field string, v
 	return map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": metadata, field: value}
 }
 
-// selectorFields returns a label selector as a JSON value.
-func selectorFields(selector metav1.LabelSelector) map[string]any {
-	fields, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(&selector) // cannot fail
+// fieldsOf returns a part of a template, by a pointer to it, as a JSON value.
+func fieldsOf(of any) map[string]any {
+	fields, _ := runtime.DefaultUnstructuredConverter.ToUnstructured(of) // cannot fail
 	return fields
+}
+
+// size returns the number of objects, sources, labels and annotations in the template.
+func (t *template) size() int {
+	return len(t.objects) + len(t.sources) + len(t.metadata["labels"]) + len(t.metadata["annotations"])
 }
 
 // maxObjects is the number of objects in a template at most, by its schema.
@@ -221,15 +230,19 @@ func vetObject(ctx context.Context, object map[string]any, catalog *schema.Catal
 	if err != nil {
 		return []string{err.Error()}
 	}
-	single := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "draft"}}
-	single.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
-	single.Spec.Templates = []runtime.RawExtension{{Raw: data}}
+	single := v1alpha1.NamespaceTemplateSpec{Templates: []runtime.RawExtension{{Raw: data}}}
 	var reasons []string
-	for _, problem := range render.Vet(ctx, single, catalog) {
+	for _, problem := range vet(ctx, single, catalog) {
 		field := strings.TrimPrefix(strings.TrimPrefix(problem.Path, "spec.templates[0]"), ".")
 		reasons = append(reasons, strings.TrimPrefix(fmt.Sprintf("%s: %s", field, problem.Message), ": "))
 	}
 	return reasons
+}
+
+// vet returns what is wrong with a template that has only some parts.
+func vet(ctx context.Context, spec v1alpha1.NamespaceTemplateSpec, catalog *schema.Catalog) []render.Problem {
+	spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+	return render.Vet(ctx, &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "draft"}, Spec: spec}, catalog)
 }
 
 // print writes the documents to out, and the result to errOut.

@@ -85,7 +85,7 @@ func propagated(objects []*unstructured.Unstructured) map[schema.GroupResource]b
 type hnc struct{ *hierarchy }
 
 // fromHNC converts a hierarchy of namespaces to PolicySpaces, and what each namespace propagates to a template.
-func fromHNC(ctx context.Context, objects []*unstructured.Unstructured) *draft {
+func fromHNC(ctx context.Context, objects []*unstructured.Unstructured, _ *metav1.LabelSelector) *draft {
 	h := hnc{newHierarchy("HNC")}
 	configurations, anchors := objectsOf(objects, hncHierarchy), objectsOf(objects, hncAnchor)
 	quotas := objectsOf(objects, hncQuota)
@@ -135,30 +135,41 @@ func (h hnc) addMetadata(ctx context.Context, configurations, anchors []*unstruc
 		if !isName(name) {
 			continue
 		}
-		for _, field := range []string{"labels", "annotations"} {
+		for _, field := range metadataFields {
 			for _, pair := range each(object.Object, "spec", field) {
-				t := templates[name]
-				if t == nil {
-					t = &template{item: h.item("namespace/%s", name), name: objectName(name, "metadata"), prune: true}
-					t.add("The labels and annotations that HNC sets on namespace %s and its descendants.", name)
-					if h.spaces[name] != nil {
-						t.selectSpace(name)
-					} else {
-						t.require(in(corev1.LabelMetadataName, name))
-					}
-					templates[name] = t
-				}
-				value, err := joinParts(part{text: at[string](pair, "value")})
-				if err != nil {
-					t.fail(&t.notes, at[string](pair, "key"), err)
-					continue
-				}
-				t.addMetadata(field == "labels", at[string](pair, "key"), value)
+				value, _ := joinParts(part{text: at[string](pair, "value")}) // fails only for tokens
+				t := h.templateOf(templates, name, "metadata",
+					"The labels and annotations that HNC sets on namespace %s and its descendants.")
+				t.addMetadata(field, at[string](pair, "key"), value)
 			}
 		}
 	}
+	h.addTemplates(ctx, templates)
+}
+
+// templateOf returns the template of a namespace, which it adds to templates if there is none. It selects the namespace
+// and its descendants.
+func (h hnc) templateOf(templates map[string]*template, namespace, suffix, note string) *template {
+	t := templates[namespace]
+	if t == nil {
+		t = &template{item: h.item("namespace/%s", namespace), name: objectName(namespace, suffix), prune: true}
+		t.add(note, namespace)
+		if h.spaces[namespace] != nil {
+			t.selectSpace(namespace)
+		} else {
+			t.require(in(corev1.LabelMetadataName, namespace))
+		}
+		templates[namespace] = t
+	}
+	return t
+}
+
+// addTemplates adds the templates of namespaces, without those that would have nothing but a first note.
+func (h hnc) addTemplates(ctx context.Context, templates map[string]*template) {
 	for _, name := range slices.Sorted(maps.Keys(templates)) {
-		h.addTemplate(ctx, *templates[name])
+		if t := templates[name]; t.size() > 0 || len(t.notes) > 1 {
+			h.addTemplate(ctx, *t)
+		}
 	}
 }
 
@@ -182,13 +193,8 @@ func (h hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruct
 			h.addSecret(copies, object)
 			continue
 		}
-		t := templates[from]
-		if t == nil {
-			t = &template{item: h.item("namespace/%s", from), name: objectName(from), prune: true}
-			t.add("What HNC propagates from namespace %s to its descendants. It is also declared for %[1]s itself.", from)
-			t.selectSpace(from)
-			templates[from] = t
-		}
+		t := h.templateOf(templates, from, "",
+			"What HNC propagates from namespace %s to its descendants. It is also declared for %[1]s itself.")
 		o, ok := t.toDeclare(object)
 		if !ok {
 			continue
@@ -200,14 +206,8 @@ func (h hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruct
 		}
 		t.objects = append(t.objects, o)
 	}
-	for _, name := range slices.Sorted(maps.Keys(templates)) {
-		if t := templates[name]; len(t.objects)+len(t.notes) > 1 {
-			h.addTemplate(ctx, *t)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(copies)) {
-		h.addTemplate(ctx, *copies[name])
-	}
+	h.addTemplates(ctx, templates)
+	h.addTemplates(ctx, copies)
 	for _, t := range exceptions {
 		h.addTemplate(ctx, t)
 	}
@@ -222,14 +222,8 @@ func (h hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruct
 // addSecret makes a template copy a Secret that HNC propagates. Its values do not get into the template. It is not the
 // template with the other objects, which needs no right of the operator to read the Secret.
 func (h hnc) addSecret(templates map[string]*template, secret *unstructured.Unstructured) {
-	from := secret.GetNamespace()
-	t := templates[from]
-	if t == nil {
-		t = &template{item: h.item("namespace/%s", from), name: objectName(from, "secrets"), prune: true}
-		t.add("The Secrets that HNC propagates from namespace %s to its descendants.", from)
-		t.selectSpace(from)
-		templates[from] = t
-	}
+	t := h.templateOf(templates, secret.GetNamespace(), "secrets",
+		"The Secrets that HNC propagates from namespace %s to its descendants.")
 	if _, has := exceptionOf(secret); has {
 		t.need(&t.notes, "secret/%s: it is propagated to some descendants only: copy it by spec.sources of a template that "+
 			"selects them", secret.GetName())

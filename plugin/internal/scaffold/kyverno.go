@@ -27,7 +27,7 @@ func readKyverno(ctx context.Context, r reader) ([]*unstructured.Unstructured, e
 }
 
 // fromKyverno converts the generate rules of ClusterPolicies, and GeneratingPolicies: each rule becomes a template.
-func fromKyverno(ctx context.Context, objects []*unstructured.Unstructured) *draft {
+func fromKyverno(ctx context.Context, objects []*unstructured.Unstructured, _ *metav1.LabelSelector) *draft {
 	d := &draft{}
 	rules := 0
 	for _, policy := range objectsOf(objects, kyvernoPolicy) {

@@ -45,16 +45,7 @@ func readProjectTemplate(ctx context.Context, r reader) ([]*unstructured.Unstruc
 	return []*unstructured.Unstructured{found}, err
 }
 
-// projectTemplateFor returns the conversion of Templates of OpenShift to templates with a selector. If it is nil, they
-// are disabled.
-func projectTemplateFor(
-	selects *metav1.LabelSelector,
-) func(context.Context, []*unstructured.Unstructured) *draft {
-	return func(ctx context.Context, objects []*unstructured.Unstructured) *draft {
-		return fromProjectTemplate(ctx, objects, selects)
-	}
-}
-
+// fromProjectTemplate converts Templates of OpenShift to templates with a selector. If it is nil, they are disabled.
 func fromProjectTemplate(
 	ctx context.Context, objects []*unstructured.Unstructured, selects *metav1.LabelSelector,
 ) *draft {
@@ -129,11 +120,8 @@ func (t *template) addProjectObject(object, labels map[string]any, parameters ma
 // addProjectMetadata makes a template set the labels and annotations of the project. Those without a value are left
 // out.
 func (t *template) addProjectMetadata(project *unstructured.Unstructured, parameters map[string]parameter) {
-	for _, isLabel := range []bool{true, false} {
-		entries := project.GetAnnotations()
-		if isLabel {
-			entries = project.GetLabels()
-		}
+	for _, field := range metadataFields {
+		entries, _, _ := unstructured.NestedStringMap(project.Object, "metadata", field)
 		for _, key := range slices.Sorted(maps.Keys(entries)) {
 			value, err := substitute(entries[key], parameterPattern, func(match []string) (part, error) {
 				return parameterValue(parameters, match)
@@ -141,10 +129,10 @@ func (t *template) addProjectMetadata(project *unstructured.Unstructured, parame
 			switch {
 			case err != nil:
 				t.fail(&t.notes, key+" of the project", err)
-			case value == "" && !isLabel:
+			case value == "" && field == "annotations":
 				t.add(leftOut+"%s of the project, which has no value", key)
 			default:
-				t.addMetadata(isLabel, key, value)
+				t.addMetadata(field, key, value)
 			}
 		}
 	}

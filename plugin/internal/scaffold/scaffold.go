@@ -137,7 +137,7 @@ func (x *scaffold) check(args []string) error {
 		return errors.New("--from reads the cluster: remove -f and -k")
 	case x.namespace == "" && (len(args) > 0 || x.name != "" || x.objects != ""):
 		return errors.New("KINDS, --name and --selector require --from")
-	case x.namespace == "" && x.selects != "" && x.tool().selecting == nil:
+	case x.namespace == "" && x.selects != "" && !x.tool().takesSelector:
 		return fmt.Errorf("%s converts the selectors of %s: remove --namespace-selector", chosen[0], x.tool().name)
 	case len(args) > 1:
 		return errors.New("separate KINDS by commas, as in roles,rolebindings")
@@ -184,13 +184,11 @@ func (x *scaffold) convert(ctx context.Context, args []string) (*draft, error) {
 			return nil, err
 		}
 	}
-	convert := tool.convert
-	if selects, err := x.namespaceSelector(); err != nil {
+	selects, err := x.namespaceSelector()
+	if err != nil {
 		return nil, err
-	} else if selects != nil {
-		convert = tool.selecting(selects)
 	}
-	d := convert(ctx, objects)
+	d := tool.convert(ctx, objects, selects)
 	if d == nil {
 		return nil, fmt.Errorf("no objects of %s found: expected %s", tool.name, tool.kinds)
 	}

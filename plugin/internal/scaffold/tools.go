@@ -16,10 +16,10 @@ type tool struct {
 	isChosen    bool
 	// read reads the objects of the tool from a cluster.
 	read func(context.Context, reader) ([]*unstructured.Unstructured, error)
-	// convert returns nil if none of the objects belongs to the tool.
-	convert func(context.Context, []*unstructured.Unstructured) *draft
-	// selecting returns convert with a selector for namespaces. It is nil if the objects of the tool select namespaces.
-	selecting func(*metav1.LabelSelector) func(context.Context, []*unstructured.Unstructured) *draft
+	// convert returns nil if none of the objects belongs to the tool. The selector is that of the user, or nil.
+	convert func(context.Context, []*unstructured.Unstructured, *metav1.LabelSelector) *draft
+	// takesSelector is false if the objects of the tool select namespaces.
+	takesSelector bool
 }
 
 // newTools returns the tools, of which none is chosen.
@@ -39,7 +39,7 @@ func newTools() []*tool {
 		{
 			name: "OpenShift", flag: "from-openshift-project-template", kinds: "a Template",
 			usage: "Convert the template by which OpenShift creates projects.",
-			read:  readProjectTemplate, convert: projectTemplateFor(nil), selecting: projectTemplateFor,
+			read:  readProjectTemplate, convert: fromProjectTemplate, takesSelector: true,
 		},
 		{
 			name: "Kyverno", flag: "from-kyverno-generate", kinds: "ClusterPolicies with generate rules",

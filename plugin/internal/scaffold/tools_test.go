@@ -30,7 +30,7 @@ func TestConversions(t *testing.T) {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
 			objects := readObjects(t, filepath.Join("testdata", file+".yaml"))
-			got := printed(t, toolOf(t, flag).convert(t.Context(), objects))
+			got := printed(t, toolOf(t, flag).convert(t.Context(), objects, nil))
 			golden := filepath.Join("testdata", file+".golden")
 			if *update {
 				require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
@@ -50,7 +50,7 @@ func TestObjectsOfOtherTools(t *testing.T) {
 	for file, flag := range exports {
 		objects := readObjects(t, filepath.Join("testdata", file+".yaml"))
 		for _, tool := range newTools() {
-			require.Equal(t, tool.flag == flag, tool.convert(t.Context(), objects) != nil, "%s %s", file, tool.flag)
+			require.Equal(t, tool.flag == flag, tool.convert(t.Context(), objects, nil) != nil, "%s %s", file, tool.flag)
 		}
 	}
 }
@@ -160,7 +160,7 @@ func TestKyvernoNeverSelectsMore(t *testing.T) {
 				"metadata": {"name": "p"}, "spec": {"rules": [{"name": "r", "match": `+test.match+`, `+test.more+`
 				"generate": {"generateExisting": true, "apiVersion": "v1", "kind": "ConfigMap", "name": "c",
 				"namespace": "{{request.object.metadata.name}}", "data": {"data": {}}}}]}}`)))
-			converted := decode(t, fromKyverno(t.Context(), []*unstructured.Unstructured{policy}))
+			converted := decode(t, fromKyverno(t.Context(), []*unstructured.Unstructured{policy}, nil))
 			require.Len(t, converted, 1)
 			require.Equal(t, test.incomplete, isDisabled(converted[0]))
 			if !test.incomplete {
@@ -226,7 +226,7 @@ func TestGeneratingPolicyNeverSelectsMore(t *testing.T) {
 			require.NoError(t, policy.UnmarshalJSON([]byte(`{"apiVersion": "policies.kyverno.io/v1", "kind": "GeneratingPolicy",
 				"metadata": {"name": "p"}, "spec": {"evaluation": {"generateExisting": {"enabled": true}}, `+test.spec+`,
 				"generate": [`+generate+`]}}`)))
-			d := fromKyverno(t.Context(), []*unstructured.Unstructured{policy})
+			d := fromKyverno(t.Context(), []*unstructured.Unstructured{policy}, nil)
 			converted := decode(t, d)
 			if test.needs < 0 {
 				require.Empty(t, converted)
@@ -253,7 +253,7 @@ func TestHNCWithCycle(t *testing.T) {
 			"metadata": map[string]any{"name": "hierarchy", "namespace": name}, "spec": map[string]any{"parent": parent},
 		}})
 	}
-	d := fromHNC(t.Context(), objects)
+	d := fromHNC(t.Context(), objects, nil)
 	require.Contains(t, d.item("namespace/d").needs, "needs you: its parent d is below it")
 	parents := map[string]string{}
 	for _, doc := range d.documents {
@@ -281,12 +281,12 @@ func TestNoCommandsFromNames(t *testing.T) {
 			"apiVersion": "hnc.x-k8s.io/v1alpha2", "kind": "HierarchyConfiguration",
 			"metadata": map[string]any{"name": "hierarchy", "namespace": "child"}, "spec": map[string]any{"parent": "good"},
 		}},
-	})
+	}, nil)
 	require.NotContains(t, printed(t, d), "curl")
 	d = fromCapsule(t.Context(), []*unstructured.Unstructured{{Object: map[string]any{
 		"apiVersion": "capsule.clastix.io/v1beta2", "kind": "Tenant", "metadata": map[string]any{"name": "good"},
 		"status": map[string]any{"namespaces": []any{evil, "fine"}},
-	}}})
+	}}}, nil)
 	require.NotContains(t, printed(t, d), "curl")
 	require.Contains(t, printed(t, d), "kubectl label namespace fine ")
 }
@@ -302,7 +302,7 @@ func TestMalformedExports(t *testing.T) {
 				eachField(objects[i].Object, func(set func(any)) {
 					for _, value := range []any{nil, "x", []any{"x"}, map[string]any{"x": "y"}} {
 						set(value)
-						tool.convert(t.Context(), objects) // must not panic
+						tool.convert(t.Context(), objects, nil) // must not panic
 					}
 				})
 			}
