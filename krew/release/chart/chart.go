@@ -5,14 +5,15 @@ package chart
 
 import (
 	"bytes"
-	"cmp"
 	"embed"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 	"text/template"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/krew/release/archive"
@@ -115,22 +116,12 @@ func (c Chart) addTexts(contents map[string][]byte, settings []value) error {
 	return nil
 }
 
-// sorted returns the files of the chart in an order that does not change, Chart.yaml first.
+// sorted returns the files of the chart by their names. Chart.yaml is the first: names in lower case come last.
 func sorted(contents map[string][]byte) []archive.File {
 	var all []archive.File
-	for name, content := range contents {
-		all = append(all, archive.File{Name: path.Join(Name, name), Content: content})
+	for _, name := range slices.Sorted(maps.Keys(contents)) {
+		all = append(all, archive.File{Name: path.Join(Name, name), Content: contents[name]})
 	}
-	slices.SortFunc(all, func(a, b archive.File) int {
-		first := path.Join(Name, "Chart.yaml")
-		if (a.Name == first) != (b.Name == first) {
-			if a.Name == first {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(a.Name, b.Name)
-	})
 	return all
 }
 
@@ -167,16 +158,10 @@ func (o *object) keeps() bool {
 
 // keep adds the annotation with which Helm keeps an object.
 func (o *object) keep() error {
-	metadata, ok := o.tree["metadata"].(map[string]any)
-	if !ok {
-		return fmt.Errorf("%s has no metadata", o.key)
+	err := unstructured.SetNestedField(o.tree, "keep", "metadata", "annotations", "helm.sh/resource-policy")
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.key, err)
 	}
-	annotations, ok := metadata["annotations"].(map[string]any)
-	if !ok {
-		annotations = map[string]any{}
-		metadata["annotations"] = annotations
-	}
-	annotations["helm.sh/resource-policy"] = "keep"
 	return nil
 }
 

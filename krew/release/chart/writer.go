@@ -1,9 +1,11 @@
 package chart
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -40,12 +42,7 @@ func (w *writer) when(condition string, write func()) {
 
 // entries writes the entries of a map, each on lines of its own.
 func (w *writer) entries(entries map[string]any, indent int) {
-	keys := make([]string, 0, len(entries))
-	for key := range entries {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, compareKeys)
-	for _, key := range keys {
+	for _, key := range slices.SortedFunc(maps.Keys(entries), compareKeys) {
 		w.entry(key, entries[key], indent)
 	}
 }
@@ -129,11 +126,7 @@ func (w *writer) element(element any, indent int) {
 // fromValue writes a value of the chart, after a line with its key, if it has one.
 func (w *writer) fromValue(value fromValue, key string, indent int) {
 	fmt.Fprintf(w, "{{- with %s }}\n", value)
-	if key == "" {
-		fmt.Fprintf(w, "%s{{- toYaml . | nindent %d }}\n", strings.Repeat(" ", indent), indent)
-	} else {
-		fmt.Fprintf(w, "%s%s{{- toYaml . | nindent %d }}\n", key, strings.Repeat(" ", indent), indent)
-	}
+	fmt.Fprintf(w, "%s%s{{- toYaml . | nindent %d }}\n", key, strings.Repeat(" ", indent), indent)
 	w.WriteString("{{- end }}\n")
 }
 
@@ -167,8 +160,5 @@ func compareKeys(a, b string) int {
 		}
 		return len(firstKeys)
 	}
-	if rank(a) != rank(b) {
-		return rank(a) - rank(b)
-	}
-	return strings.Compare(a, b)
+	return cmp.Or(rank(a)-rank(b), strings.Compare(a, b))
 }
