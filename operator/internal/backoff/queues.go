@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -49,7 +50,7 @@ func (q *Queues) New(name string, _ Limiter) Queue {
 
 // NewRetrying returns the queue of a controller with another interval before the first retry.
 func (q *Queues) NewRetrying(name string, firstRetry time.Duration) PriorityQueue {
-	limits := &retries{first: firstRetry, failures: map[reconcile.Request]int{}}
+	limits := newRetries(firstRetry)
 	one := priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limits })
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -66,51 +67,45 @@ func (q *Queues) Wake() {
 	}
 }
 
-// retries is a rate limiter that doubles the interval with each failure of a request.
+// retries is a rate limiter that doubles the interval with each failure of a request. It knows which requests failed.
 type retries struct {
-	first time.Duration
+	Limiter
 
-	mu       sync.Mutex
-	failures map[reconcile.Request]int
+	mu     sync.Mutex
+	failed sets.Set[reconcile.Request]
+}
+
+func newRetries(first time.Duration) *retries {
+	return &retries{
+		Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](first, LastRetry),
+		failed:  sets.New[reconcile.Request](),
+	}
 }
 
 // When returns the interval before the next retry, and counts a failure.
 func (r *retries) When(request reconcile.Request) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	wait := r.first
-	for range r.failures[request] {
-		if wait *= 2; wait >= LastRetry {
-			wait = LastRetry
-			break
-		}
-	}
-	r.failures[request]++
-	return wait
+	r.failed.Insert(request)
+	return r.Limiter.When(request)
 }
 
 // Forget resets the failures of a request, after it succeeded.
 func (r *retries) Forget(request reconcile.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.failures, request)
-}
-
-// NumRequeues returns the number of failures of a request since it last succeeded.
-func (r *retries) NumRequeues(request reconcile.Request) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.failures[request]
+	r.failed.Delete(request)
+	r.Limiter.Forget(request)
 }
 
 // forgetAll resets the failures of all requests, and returns the requests.
 func (r *retries) forgetAll() []reconcile.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make([]reconcile.Request, 0, len(r.failures))
-	for request := range r.failures {
-		all = append(all, request)
+	all := r.failed.UnsortedList()
+	for _, request := range all {
+		r.Limiter.Forget(request)
 	}
-	clear(r.failures)
+	r.failed.Clear()
 	return all
 }

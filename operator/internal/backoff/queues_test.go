@@ -16,7 +16,7 @@ func requestFor(name string) reconcile.Request {
 }
 
 func TestRetriesAreBounded(t *testing.T) {
-	limits := &retries{first: 200 * time.Millisecond, failures: map[reconcile.Request]int{}}
+	limits := newRetries(200 * time.Millisecond)
 	var waits []time.Duration
 	for range 10 {
 		waits = append(waits, limits.When(requestFor("a")))
