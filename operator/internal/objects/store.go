@@ -36,13 +36,8 @@ const failedTimeout = 2 * time.Second
 // ends.
 type Store struct {
 	//nolint:containedctx // watches outlive the calls that start them
-	ctx        context.Context
-	client     metadata.Interface
-	mapper     meta.RESTMapper
-	reviews    authorizationclient.SelfSubjectAccessReviewInterface
-	changed    func(namespace string)
-	rediscover func() (meta.RESTMapper, error)
-	turned     func(kind schema.GroupKind)
+	ctx context.Context
+	Options
 
 	mu    sync.Mutex
 	kinds map[schema.GroupKind]*kind
@@ -69,8 +64,7 @@ type Options struct {
 // New returns a store whose watches end with ctx.
 func New(ctx context.Context, o Options) *Store {
 	return &Store{
-		ctx: ctx, client: o.Client, mapper: o.Mapper, reviews: o.Reviews, changed: o.Changed,
-		rediscover: o.Rediscover, turned: o.Turned,
+		ctx: ctx, Options: o,
 		kinds: map[schema.GroupKind]*kind{}, others: map[schema.GroupKind]*kind{},
 		unavailable: map[schema.GroupKind]error{},
 	}
@@ -150,11 +144,11 @@ func (s *Store) watch(
 	watched := among[groupKind]
 	s.mu.Unlock()
 	if watched == nil {
-		mapping, err := namespaced(s.mapper, groupKind)
+		mapping, err := namespaced(s.Mapper, groupKind)
 		if err != nil {
 			return err
 		}
-		if err := CheckRights(ctx, s.reviews, mapping.Resource); err != nil {
+		if err := CheckRights(ctx, s.Reviews, mapping.Resource); err != nil {
 			return err
 		}
 		watched = s.start(mapping, among, selector)
@@ -209,9 +203,9 @@ func (s *Store) start(mapping *meta.RESTMapping, among map[schema.GroupKind]*kin
 		return started
 	}
 	started := newKind(mapping, options{
-		client: s.client, selector: selector, changed: s.changed,
+		client: s.Client, selector: selector, changed: s.Changed,
 		remap:  func() (*meta.RESTMapping, error) { return s.remap(groupKind) },
-		turned: func() { s.turned(groupKind) },
+		turned: func() { s.Turned(groupKind) },
 	})
 	among[groupKind] = started
 	started.start(s.ctx)
@@ -220,7 +214,7 @@ func (s *Store) start(mapping *meta.RESTMapping, among map[schema.GroupKind]*kin
 
 // remap asks the API server how it serves a kind.
 func (s *Store) remap(kind schema.GroupKind) (*meta.RESTMapping, error) {
-	mapper, err := s.rediscover()
+	mapper, err := s.Rediscover()
 	if err != nil {
 		return nil, err
 	}

@@ -41,10 +41,7 @@ type Options struct {
 
 // Admission adds the rules of templates and initializers to the ConfigMap before they are stored.
 type Admission struct {
-	configMaps corev1client.ConfigMapInterface
-	reviews    authorizationclient.SubjectAccessReviewInterface
-	revisions  *revisions.Reader
-	setBy      SetBy
+	Options
 	// writing is held during a write, since concurrent ones of a replica would only conflict.
 	writing sync.Mutex
 
@@ -55,7 +52,7 @@ type Admission struct {
 
 // NewAdmission returns an Admission.
 func NewAdmission(o Options) *Admission {
-	return &Admission{configMaps: o.ConfigMaps, reviews: o.Reviews, revisions: o.Revisions, setBy: o.SetBy}
+	return &Admission{Options: o}
 }
 
 // Plugin returns the row of the chain for NamespaceInitializationConfigurations. Templates are vetted first, so the
@@ -90,7 +87,7 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 		return err
 	}
 	labels = slices.DeleteFunc(labels, func(label string) bool { return slices.Contains(labelsBefore, label) })
-	switch label, template, err := a.setBy(ctx, labels); {
+	switch label, template, err := a.SetBy(ctx, labels); {
 	case err != nil:
 		return err
 	case label != "":
@@ -141,10 +138,10 @@ func (a *Admission) templateRules(
 	return rulesOf(request, func(template *v1alpha1.NamespaceTemplate) ([]selectors.Rule, error) {
 		if isStored { // rulesOf reads the stored template first
 			isStored, status = false, template.Status
-			a.revisions.Remember(template)
+			a.Revisions.Remember(template)
 		}
 		template.Status = status
-		return rulesInForce(ctx, a.revisions, template)
+		return rulesInForce(ctx, a.Revisions, template)
 	})
 }
 

@@ -62,7 +62,7 @@ func (a *Admission) write(ctx context.Context, additions []addition) []error {
 	var refused []error
 	var version string
 	err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error {
-		configMap, err := a.configMaps.Get(ctx, v1alpha1.SelectorsConfigMap, metav1.GetOptions{})
+		configMap, err := a.ConfigMaps.Get(ctx, v1alpha1.SelectorsConfigMap, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -73,7 +73,7 @@ func (a *Admission) write(ctx context.Context, additions []addition) []error {
 			return err
 		}
 		if changed {
-			if configMap, err = a.configMaps.Update(ctx, configMap, metav1.UpdateOptions{}); err != nil {
+			if configMap, err = a.ConfigMaps.Update(ctx, configMap, metav1.UpdateOptions{}); err != nil {
 				return err
 			}
 		}

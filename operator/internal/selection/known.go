@@ -33,7 +33,7 @@ func (a *Admission) awaitKnown(ctx context.Context, resourceVersion string) erro
 		Data:       map[string]string{"resourceVersion": resourceVersion},
 	}
 	for ask := firstAsk; ; ask = min(2*ask, lastAsk) {
-		_, err := a.configMaps.Update(ctx, question, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := a.ConfigMaps.Update(ctx, question, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
 		if !isNotKnownYet(err) {
 			return err
 		}

@@ -20,7 +20,7 @@ func (a *Admission) mayUseAll(ctx context.Context, request *webhook.Request) (bo
 		Verb: v1alpha1.VerbUse, Group: v1alpha1.GroupVersion.Group, Version: "*",
 		Resource: v1alpha1.NamespaceTemplates.Resource,
 	}
-	answer, err := a.reviews.Create(ctx, review, metav1.CreateOptions{})
+	answer, err := a.Reviews.Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
 		return false, fmt.Errorf("review whether user %q may use all templates: %w", request.UserInfo.Username, err)
 	}

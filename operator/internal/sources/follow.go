@@ -73,7 +73,7 @@ type follower struct {
 // pass reads the source, watches its metadata, and reads it again after each change. It returns when the watch has
 // ended or the source cannot be read, with the time after which to try again or an error.
 func (f *follower) pass(ctx context.Context) (time.Duration, error) {
-	mapping, err := f.mapper.RESTMapping(f.ref.GroupKind(), f.ref.Version)
+	mapping, err := f.Mapper.RESTMapping(f.ref.GroupKind(), f.ref.Version)
 	if err == nil && mapping.Scope.Name() != meta.RESTScopeNameNamespace {
 		err = errors.New("its kind is not namespace-scoped")
 	}
@@ -84,7 +84,7 @@ func (f *follower) pass(ctx context.Context) (time.Duration, error) {
 	if wait, err := f.read(ctx, mapping); wait > 0 || err != nil {
 		return wait, err
 	}
-	events, err := f.changes.Resource(mapping.Resource).Namespace(f.ref.Namespace).Watch(ctx, metav1.ListOptions{
+	events, err := f.Changes.Resource(mapping.Resource).Namespace(f.ref.Namespace).Watch(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, f.ref.Name).String(),
 	})
 	if err != nil {
@@ -126,7 +126,7 @@ func (f *follower) pass(ctx context.Context) (time.Duration, error) {
 // read reads the source and stores what is known about it. It returns after which time to try again if the operator
 // may not read it, or an error if the API server did not answer.
 func (f *follower) read(ctx context.Context, mapping *meta.RESTMapping) (time.Duration, error) {
-	object, err := f.objects.Resource(mapping.Resource).Namespace(f.ref.Namespace).
+	object, err := f.Objects.Resource(mapping.Resource).Namespace(f.ref.Namespace).
 		Get(ctx, f.ref.Name, metav1.GetOptions{})
 	if ctx.Err() != nil {
 		return 0, ctx.Err()

@@ -23,12 +23,8 @@ const answerTime = 10 * time.Second
 // Store follows the sources of templates. It is safe for concurrent use.
 type Store struct {
 	//nolint:containedctx // sources are followed longer than the calls last that start that
-	ctx     context.Context
-	objects dynamic.Interface
-	changes metadata.Interface
-	mapper  meta.RESTMapper
-	rules   func() (*attributes.Rules, error)
-	changed func(templates []string)
+	ctx context.Context
+	Options
 
 	mu      sync.Mutex
 	sources map[render.SourceRef]*source
@@ -62,10 +58,7 @@ type Options struct {
 
 // New returns a store that follows sources until ctx ends.
 func New(ctx context.Context, o Options) *Store {
-	return &Store{
-		ctx: ctx, objects: o.Objects, changes: o.Changes, mapper: o.Mapper, rules: o.Rules, changed: o.Changed,
-		sources: map[render.SourceRef]*source{},
-	}
+	return &Store{ctx: ctx, Options: o, sources: map[render.SourceRef]*source{}}
 }
 
 // Add begins to follow sources for a template, besides those that it has.
@@ -184,7 +177,7 @@ func (s *Store) update(of *source, read *populate.Source) {
 	if read != nil {
 		of.read = *read
 	}
-	known := of.read.Guarded(of.ref, s.rules)
+	known := of.read.Guarded(of.ref, s.Rules)
 	isSame := of.known.Same(known)
 	of.known = known
 	users := slices.Sorted(maps.Keys(of.users))
@@ -194,6 +187,6 @@ func (s *Store) update(of *source, read *populate.Source) {
 	}
 	s.mu.Unlock()
 	if !isSame || isFirst {
-		s.changed(users)
+		s.Changed(users)
 	}
 }
