@@ -239,16 +239,8 @@ func (p *provider) validateContainer(path string, pod *corev1.Pod, c *container)
 	given, of := c.get(), podContext(pod)
 	path += ".securityContext"
 	p.checkUser(path, of, given)
-	options := given.SELinuxOptions
-	if options == nil {
-		options = of.SELinuxOptions
-	}
-	p.checkSELinux(path+".seLinuxOptions", options)
-	profile := given.SeccompProfile
-	if profile == nil {
-		profile = of.SeccompProfile
-	}
-	p.checkProfile(path+".seccompProfile", profile)
+	p.checkSELinux(path+".seLinuxOptions", effective(given.SELinuxOptions, of.SELinuxOptions))
+	p.checkProfile(path+".seccompProfile", effective(given.SeccompProfile, of.SeccompProfile))
 	privileged := given.Privileged != nil && *given.Privileged
 	p.checkPrivileged(path, of, given)
 	p.checkCapabilities(path+".capabilities", given.Capabilities)
