@@ -91,9 +91,6 @@ func metadataOf(template *v1alpha1.NamespaceTemplate, overlays []string) map[Met
 	return values
 }
 
-// DeclaresMetadata reports whether the template declares labels or annotations of namespaces.
-func (c *Compiled) DeclaresMetadata() bool { return len(c.metadata) > 0 }
-
 // StampMetadata returns the labels and annotations of one namespace, for which Stamp returned no error. It omits values
 // with the token of the creator if the creator is unknown.
 func (c *Compiled) StampMetadata(values Values) (map[MetadataKey]string, []Omission) {

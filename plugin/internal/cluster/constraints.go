@@ -37,8 +37,7 @@ func (c *Cluster) MayCreatePods(ctx context.Context, namespace string) bool {
 
 // LacksServiceAccount reports whether a service account does not exist. It is false if the user may not ask.
 func (c *Cluster) LacksServiceAccount(ctx context.Context, namespace, name string) bool {
-	accounts := c.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(namespace)
-	_, err := accounts.Get(ctx, name, metav1.GetOptions{})
+	_, err := c.ServiceAccountAnnotations(ctx, namespace, name)
 	return apierrors.IsNotFound(err)
 }
 

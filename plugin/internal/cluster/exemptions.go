@@ -54,11 +54,6 @@ func (c *Cluster) Exemptions(
 	return slices.Concat(listed...), unread
 }
 
-// ExemptionsIn returns the TemplateExemptions of a namespace, as Exemptions does.
-func (c *Cluster) ExemptionsIn(ctx context.Context, namespace string) ([]*v1alpha1.TemplateExemption, error) {
-	return c.Exemptions(ctx, []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: namespace}}})
-}
-
 // WatchedExemptions returns the namespaces whose TemplateExemptions are watched for namespaces that were selected by
 // their names: each of a few, or else metav1.NamespaceAll.
 func WatchedExemptions(names []string) []string {

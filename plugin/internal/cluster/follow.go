@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -21,25 +20,30 @@ import (
 
 // NamespaceInformer returns an informer for the Namespaces that the field and label selectors of only select.
 func (c *Cluster) NamespaceInformer(only metav1.ListOptions) cache.SharedIndexInformer {
-	return cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return c.Namespaces.List(ctx, restrict(options, only))
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
-			return c.Namespaces.Watch(ctx, restrict(options, only))
-		},
-	}, &corev1.Namespace{}, 0, nil)
+	return informerOf(c.Namespaces, &corev1.Namespace{}, only, nil)
 }
 
 // ExemptionInformer returns an informer for the TemplateExemptions of a namespace, or of all namespaces if it is empty.
 // Its objects are unstructured, and indexed by cache.NamespaceIndex.
 func (c *Cluster) ExemptionInformer(namespace string) cache.SharedIndexInformer {
-	return informerOf(c.Dynamic.Resource(v1alpha1.TemplateExemptions).Namespace(namespace), metav1.ListOptions{},
-		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	return informerOf(c.Dynamic.Resource(v1alpha1.TemplateExemptions).Namespace(namespace), &unstructured.Unstructured{},
+		metav1.ListOptions{}, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 }
 
-func informerOf(
-	objects dynamic.ResourceInterface, only metav1.ListOptions, indexers cache.Indexers,
+// Informer returns an informer for the objects of a cluster-scoped resource that the field and label selectors of only
+// select. Its objects are unstructured.
+func (c *Cluster) Informer(resource schema.GroupVersionResource, only metav1.ListOptions) cache.SharedIndexInformer {
+	return informerOf(c.Dynamic.Resource(resource), &unstructured.Unstructured{}, only, nil)
+}
+
+// listWatcher lists and watches the objects of a resource. L is the type of its lists.
+type listWatcher[L runtime.Object] interface {
+	List(ctx context.Context, options metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error)
+}
+
+func informerOf[L runtime.Object](
+	objects listWatcher[L], example runtime.Object, only metav1.ListOptions, indexers cache.Indexers,
 ) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -48,7 +52,7 @@ func informerOf(
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
 			return objects.Watch(ctx, restrict(options, only))
 		},
-	}, &unstructured.Unstructured{}, 0, indexers)
+	}, example, 0, indexers)
 }
 
 func restrict(options, only metav1.ListOptions) metav1.ListOptions {
@@ -90,7 +94,7 @@ func FollowObjects[T any](
 	ctx context.Context, c *Cluster, resource schema.GroupVersionResource, only metav1.ListOptions,
 	changed func(*T), deleted func(name string), failed func(error),
 ) {
-	Follow(ctx, informerOf(c.Dynamic.Resource(resource), only, nil), func(item any) {
+	Follow(ctx, c.Informer(resource, only), func(item any) {
 		object, ok := item.(*unstructured.Unstructured)
 		if !ok {
 			return

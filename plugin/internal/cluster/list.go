@@ -229,18 +229,13 @@ func (c *Cluster) Names(ctx context.Context, resource schema.GroupVersionResourc
 	if err != nil {
 		return nil, err
 	}
-	var table struct {
-		Columns []metav1.TableColumnDefinition `json:"columnDefinitions"`
-		Rows    []struct {
-			Cells []any `json:"cells"`
-		} `json:"rows"`
-	}
+	var table metav1.Table
 	if err := json.UnmarshalCaseSensitivePreserveInts(data, &table); err != nil {
 		return nil, fmt.Errorf("decode the table of %s: %w", resource.GroupResource(), err)
 	}
 	var names []string
 	for _, row := range table.Rows {
-		for i, column := range table.Columns {
+		for i, column := range table.ColumnDefinitions {
 			if column.Format != "name" || i >= len(row.Cells) {
 				continue
 			}
