@@ -137,7 +137,7 @@ func (x *scaffold) check(args []string) error {
 		return errors.New("--from reads the cluster: remove -f and -k")
 	case x.namespace == "" && (len(args) > 0 || x.name != "" || x.objects != ""):
 		return errors.New("KINDS, --name and --selector require --from")
-	case x.namespace == "" && x.selects != "" && !x.tool().takesSelector:
+	case x.namespace == "" && x.selects != "" && !x.tool().usesSelector:
 		return fmt.Errorf("%s converts the selectors of %s: remove --namespace-selector", chosen[0], x.tool().name)
 	case len(args) > 1:
 		return errors.New("separate KINDS by commas, as in roles,rolebindings")

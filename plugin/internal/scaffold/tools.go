@@ -18,8 +18,8 @@ type tool struct {
 	read func(context.Context, reader) ([]*unstructured.Unstructured, error)
 	// convert returns nil if none of the objects belongs to the tool. The selector is that of the user, or nil.
 	convert func(context.Context, []*unstructured.Unstructured, *metav1.LabelSelector) *draft
-	// takesSelector is false if the objects of the tool select namespaces.
-	takesSelector bool
+	// usesSelector is false if the objects of the tool select namespaces.
+	usesSelector bool
 }
 
 // newTools returns the tools, of which none is chosen.
@@ -39,7 +39,7 @@ func newTools() []*tool {
 		{
 			name: "OpenShift", flag: "from-openshift-project-template", kinds: "a Template",
 			usage: "Convert the template by which OpenShift creates projects.",
-			read:  readProjectTemplate, convert: fromProjectTemplate, takesSelector: true,
+			read:  readProjectTemplate, convert: fromProjectTemplate, usesSelector: true,
 		},
 		{
 			name: "Kyverno", flag: "from-kyverno-generate", kinds: "ClusterPolicies with generate rules",
