@@ -10,6 +10,8 @@ GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v
 OLDER := 1.35.4
 # A version that most tests do not run with yet.
 NEWER := 1.37.2
+# The versions whose schemas vet knows, ascending: the version that most tests run with is between the others.
+KUBERNETES := $(OLDER) 1.36.3 $(NEWER)
 
 # Everything is compiled with the same settings, so that the packages that the programs, the tests and the control plane
 # share are compiled once. Only the race detector needs cgo.
@@ -34,10 +36,11 @@ build: ## Build bin/kubectl-nstpl, bin/nstpl-operator and bin/nstpl-sync
 	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: generate
-generate: ## Generate CRDs, their JSON schemas, deepcopy functions, admission policies, and the reference of kinds and commands
+generate: ## Generate CRDs, JSON schemas, schemas of Kubernetes, deepcopy functions, admission policies, the reference of kinds and commands
 	$(CONTROLLER_GEN) object paths=./operator/api/... crd:crdVersions=v1 output:crd:dir=manifests/crd
 	go run ./manifests/admission/generate manifests/admission
 	go run ./manifests/static/generate manifests/static
+	go run ./test/openapi/generate operator/engine/schema/kubernetes $(KUBERNETES)
 	$(KINDS) --output-path=docs/kinds.md
 	go run ./plugin/reference >docs/commands.md
 	go run ./cmd/kubectl-nstpl schema >manifests/schemas/nstpl.json

@@ -1,9 +1,11 @@
 package integration_test
 
 import (
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +21,8 @@ import (
 
 	"nstpl.dev/nstpl/manifests/crd"
 	"nstpl.dev/nstpl/operator/engine/schema"
+	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/openapi"
 )
 
 // policies are valid objects of the kinds that templates declare most.
@@ -68,6 +72,45 @@ var workloads = []string{
 		averageUtilization: 50}}}]}}`,
 }
 
+// minorVersion returns the version of the API server, such as 1.36.
+func minorVersion() string {
+	version := controlplane.Version()
+	return version[:strings.LastIndex(version, ".")]
+}
+
+// The schemas that package schema embeds are those of the API server, except required fields without which the API
+// server accepts objects.
+func TestEmbeddedSchemasAreThoseOfTheServer(t *testing.T) {
+	t.Parallel()
+	file, err := os.Open("../../operator/engine/schema/kubernetes/" + minorVersion() + ".json.gz")
+	require.NoError(t, err)
+	defer file.Close()
+	uncompressed, err := gzip.NewReader(file)
+	require.NoError(t, err)
+	var embedded map[string]any
+	require.NoError(t, json.NewDecoder(uncompressed).Decode(&embedded))
+	served, err := openapi.Read(t.Context(), sharedCluster.controlPlane.RESTConfig())
+	require.NoError(t, err)
+	compared := 0
+	for name, schema := range served {
+		if !strings.HasPrefix(name, "io.k8s.api.") {
+			continue // custom resources of other tests
+		}
+		want, ok := schema.(map[string]any)
+		require.True(t, ok)
+		got, ok := embedded[name].(map[string]any)
+		require.True(t, ok, "%s is missing: run make generate", name)
+		if required, ok := got["required"].([]any); ok {
+			require.Subset(t, want["required"], required, name)
+		}
+		delete(got, "required")
+		delete(want, "required")
+		require.Equal(t, want, got, "%s: run make generate", name)
+		compared++
+	}
+	require.Greater(t, compared, 400)
+}
+
 // maxMissed is the share of the objects that the API server rejects and that schema.Check may accept, in percent.
 const maxMissed = 1
 
@@ -79,6 +122,7 @@ func TestSchemaChecksAgreeWithTheServer(t *testing.T) {
 	require.NoError(t, err)
 	schemas, err := schema.New(definitions...)
 	require.NoError(t, err)
+	schemas.KubernetesVersion = minorVersion()
 	rejected := 0
 	var missed []string
 	for _, policy := range policies {
@@ -105,8 +149,7 @@ func TestSchemaChecksAgreeWithTheServer(t *testing.T) {
 
 func TestSchemaChecksOfWorkloadsAreNoFalseAlarms(t *testing.T) {
 	t.Parallel()
-	schemas, err := schema.New()
-	require.NoError(t, err)
+	schemas := &schema.Catalog{KubernetesVersion: minorVersion()}
 	for _, workload := range workloads {
 		object := schemaCheckObject(t, workload)
 		require.NoError(t, dryRunApply(t, object))

@@ -1,15 +1,12 @@
 package schema
 
 import (
-	"reflect"
+	"cmp"
 	"slices"
 	"strings"
-	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // Problem is why the API server would reject an object.
@@ -26,9 +23,10 @@ type Problem struct {
 // Catalog holds the schemas of kinds. It is safe for concurrent use. New returns a Catalog; the zero value knows the
 // kinds of Kubernetes only.
 type Catalog struct {
+	// KubernetesVersion is one of Versions. Empty means the newest.
+	KubernetesVersion string
+
 	custom map[schema.GroupVersionKind]*customKind
-	// fields caches the fields of struct types.
-	fields sync.Map // map[reflect.Type]map[string]reflect.Type
 }
 
 // New returns the schemas of the kinds of Kubernetes and of the kinds that crds define. It returns an error if the
@@ -52,7 +50,7 @@ func New(crds ...*apiextensionsv1.CustomResourceDefinition) (*Catalog, error) {
 
 // Knows reports whether the catalog has the schema of a kind.
 func (c *Catalog) Knows(kind schema.GroupVersionKind) bool {
-	return c.custom[kind] != nil || typeOf(kind) != nil
+	return c.custom[kind] != nil || c.kubernetes().kinds[kind] != ""
 }
 
 // Check returns the problems of an object, in the order of their paths. It returns none for an object of a kind that
@@ -64,24 +62,14 @@ func (c *Catalog) Check(object map[string]any) []Problem {
 	check := &checker{catalog: c}
 	if custom := c.custom[kind]; custom != nil {
 		check.custom(custom, object)
-	} else if t := typeOf(kind); t != nil {
-		check.value(nil, t, object, nil)
+	} else if s := c.kubernetes().kind(kind); s != nil {
+		check.structural(nil, s, object, nil)
 	}
 	slices.SortStableFunc(check.problems, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
 	return slices.Compact(check.problems)
 }
 
-// typeOf returns the Go type of a kind of Kubernetes, or nil.
-func typeOf(kind schema.GroupVersionKind) reflect.Type {
-	t := scheme.Scheme.AllKnownTypes()[kind]
-	if t == nil || t.Kind() != reflect.Struct {
-		return nil
-	}
-	// Kinds without metadata, such as ListOptions, are not the kinds of objects.
-	if metadata, ok := t.FieldByName("ObjectMeta"); !ok || metadata.Type != objectMetaType {
-		return nil
-	}
-	return t
+// kubernetes returns the schemas of the catalog's version of Kubernetes.
+func (c *Catalog) kubernetes() *kubernetes {
+	return versions()[cmp.Or(c.KubernetesVersion, Newest())]()
 }
-
-var objectMetaType = reflect.TypeFor[metav1.ObjectMeta]()

@@ -91,7 +91,11 @@ func rootOf(s *structuralschema.Structural) *structuralschema.Structural {
 
 // structural reports unknown fields, values of wrong types and values that an enumeration does not contain.
 func (c *checker) structural(at *field.Path, s *structuralschema.Structural, value any, in *scope) {
-	if value == nil {
+	if value == nil { // the API server reads it as a missing value
+		return
+	}
+	if check := scalars[s.Title]; check != nil {
+		check(c, at, value)
 		return
 	}
 	if s.XIntOrString {
@@ -124,7 +128,7 @@ func (c *checker) structural(at *field.Path, s *structuralschema.Structural, val
 		c.wrongType(at, wanted.words, value)
 	} else if text, ok := value.(string); ok && s.ValueValidation != nil {
 		if allowed := stringsOf(s.ValueValidation.Enum); len(allowed) > 0 && !slices.Contains(allowed, text) {
-			c.unsupported(at, text, allowed)
+			c.unsupported(at, text, slices.DeleteFunc(allowed, func(value string) bool { return value == "" }))
 		}
 	}
 }
@@ -143,7 +147,7 @@ var scalarTypes = map[string]struct {
 func stringsOf(values []structuralschema.JSON) []string {
 	var texts []string
 	for _, value := range values {
-		if text, ok := value.Object.(string); ok && text != "" {
+		if text, ok := value.Object.(string); ok {
 			texts = append(texts, text)
 		}
 	}
@@ -158,7 +162,7 @@ func (c *checker) properties(at *field.Path, s *structuralschema.Structural, ent
 		property, ok := s.Properties[name]
 		switch {
 		case s.XEmbeddedResource && name == "metadata":
-			c.value(at.Child(name), objectMetaType, value, inside)
+			c.structural(at.Child(name), c.catalog.kubernetes().named(objectMeta), value, inside)
 		case s.XEmbeddedResource && (name == "apiVersion" || name == "kind"):
 			if kindOf(value) != aString {
 				c.wrongType(at.Child(name), "a string", value)
@@ -172,6 +176,7 @@ func (c *checker) properties(at *field.Path, s *structuralschema.Structural, ent
 			c.unknownField(inside, name)
 		}
 	}
+	c.kubernetesRules(at, s, entries)
 }
 
 // structuralNode is a schema of objects as a node.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/kubernetes/scheme"
 	strictjson "sigs.k8s.io/json"
 )
 
@@ -36,7 +37,7 @@ func requireAgreement(t *testing.T, catalog *Catalog, object map[string]any) {
 	encoded, err := json.Marshal(object)
 	require.NoError(t, err)
 	kind := schema.FromAPIVersionAndKind(object["apiVersion"].(string), object["kind"].(string))
-	strict, err := strictjson.UnmarshalStrict(encoded, reflect.New(typeOf(kind)).Interface())
+	strict, err := strictjson.UnmarshalStrict(encoded, reflect.New(scheme.Scheme.AllKnownTypes()[kind]).Interface())
 	var found []Problem
 	for _, problem := range catalog.Check(object) {
 		if isAboutTypes(problem) {

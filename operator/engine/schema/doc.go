@@ -4,10 +4,11 @@
 //	spec.hards: unknown field: did you mean hard?
 //	spec.hard[pods]: must be a quantity, not the string "five"
 //
-// A Catalog knows two sorts of kinds. The kinds of Kubernetes are the Go types of client-go, which name the fields and
-// the types of their values; tables add what Go types do not tell: the values of enumerations (enums.go), and rules of
-// the kinds that templates declare most (rules.go, resources.go). Custom kinds are known from their
-// CustomResourceDefinitions, which the API server's own code validates (custom.go).
+// A Catalog knows two sorts of kinds. The kinds of Kubernetes are known from the OpenAPI documents of its API servers, a
+// version each (kubernetes.go). The folder kubernetes has what validation needs of them; package openapi of the tests
+// reads them, and keeps of the required fields those that an API server reports if they are missing. Rules add what
+// schemas do not tell of the kinds that templates declare most (rules.go, resources.go). Custom kinds are known from
+// their CustomResourceDefinitions, which the API server's own code validates (custom.go).
 //
 // These invariants hold:
 //
@@ -18,6 +19,6 @@
 //   - Check takes an object as it is sent to the API server. Tokens of templates are already replaced.
 //   - Messages are sentences for people. They never have the names of Go types.
 //
-// A cluster that is newer than this module may accept fields that the compiled types do not have. Callers with a
+// A cluster that is newer than the newest of Versions may accept fields that the schemas do not have. Callers with a
 // cluster should let its API server decide, and take remedies from here.
 package schema

@@ -78,7 +78,6 @@ func (c *checker) resourceName(at *field.Path, name string, isHugePages bool, kn
 func (c *checker) limit(at *field.Path, entries map[string]any) {
 	kind, _ := entries["type"].(string)
 	kinds := []string{"Container", "PersistentVolumeClaim", "Pod"}
-	c.required(at, entries, "type")
 	if !strings.Contains(kind, "/") {
 		c.oneOf(at.Child("type"), kind, kinds...)
 	}

@@ -2,40 +2,45 @@ package schema
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
 	"strconv"
 
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 )
 
-// rule checks an object of a type for what the Go type does not tell. Values of a wrong type are already reported.
+// rule checks an object of a type for what its schema does not tell. Values of a wrong type are already reported.
 type rule func(c *checker, at *field.Path, entries map[string]any)
 
 // rules are the rules of the API server about the kinds that templates declare most. They are not complete.
-var rules = map[reflect.Type]rule{
-	reflect.TypeFor[rbacv1.RoleBinding]():                       (*checker).roleBinding,
-	reflect.TypeFor[rbacv1.RoleRef]():                           (*checker).roleRef,
-	reflect.TypeFor[rbacv1.Subject]():                           (*checker).subject,
-	reflect.TypeFor[rbacv1.Role]():                              (*checker).role,
-	reflect.TypeFor[corev1.ResourceQuotaSpec]():                 (*checker).quota,
-	reflect.TypeFor[corev1.LimitRangeItem]():                    (*checker).limit,
-	reflect.TypeFor[corev1.ConfigMap]():                         (*checker).dataKeys,
-	reflect.TypeFor[corev1.Secret]():                            (*checker).dataKeys,
-	reflect.TypeFor[networkingv1.NetworkPolicyPort]():           (*checker).policyPort,
-	reflect.TypeFor[networkingv1.NetworkPolicyPeer]():           (*checker).policyPeer,
-	reflect.TypeFor[networkingv1.IPBlock]():                     (*checker).ipBlock,
-	reflect.TypeFor[policyv1.PodDisruptionBudgetSpec]():         (*checker).disruptionBudget,
-	reflect.TypeFor[metav1.LabelSelectorRequirement]():          (*checker).requirement,
-	reflect.TypeFor[corev1.ScopedResourceSelectorRequirement](): (*checker).scopeRequirement,
-	reflect.TypeFor[metav1.LabelSelector]():                     (*checker).labelSelector,
+var rules = map[string]rule{
+	"io.k8s.api.rbac.v1.RoleRef":                           (*checker).roleRef,
+	"io.k8s.api.rbac.v1.Subject":                           (*checker).subject,
+	"io.k8s.api.rbac.v1.Role":                              (*checker).role,
+	"io.k8s.api.core.v1.ResourceQuotaSpec":                 (*checker).quota,
+	"io.k8s.api.core.v1.LimitRangeItem":                    (*checker).limit,
+	"io.k8s.api.core.v1.ConfigMap":                         (*checker).dataKeys,
+	"io.k8s.api.core.v1.Secret":                            (*checker).dataKeys,
+	"io.k8s.api.networking.v1.NetworkPolicyPort":           (*checker).policyPort,
+	"io.k8s.api.networking.v1.NetworkPolicyPeer":           (*checker).policyPeer,
+	"io.k8s.api.networking.v1.IPBlock":                     (*checker).ipBlock,
+	"io.k8s.api.policy.v1.PodDisruptionBudgetSpec":         (*checker).disruptionBudget,
+	metaTypes + "LabelSelectorRequirement":                 (*checker).requirement,
+	"io.k8s.api.core.v1.ScopedResourceSelectorRequirement": (*checker).scopeRequirement,
+	metaTypes + "LabelSelector":                            (*checker).labelSelector,
+}
+
+// enums are the values of fields whose schemas have no enumerations.
+var enums = map[string]map[string][]string{
+	metaTypes + "LabelSelectorRequirement":       {"operator": {"DoesNotExist", "Exists", "In", "NotIn"}},
+	"io.k8s.api.autoscaling.v2.HPAScalingPolicy": {"type": {"Percent", "Pods"}},
+	"io.k8s.api.autoscaling.v2.HPAScalingRules":  {"selectPolicy": {"Disabled", "Max", "Min"}},
+	"io.k8s.api.autoscaling.v2.MetricTarget":     {"type": {"AverageValue", "Utilization", "Value"}},
+	"io.k8s.api.autoscaling.v2.MetricSpec": {
+		"type": {"ContainerResource", "External", "Object", "Pods", "Resource"},
+	},
 }
 
 // required reports each field that is missing or empty.
@@ -65,20 +70,12 @@ func (c *checker) oneOf(at *field.Path, value any, allowed ...string) {
 	}
 }
 
-func (c *checker) roleBinding(at *field.Path, entries map[string]any) {
-	if entries["roleRef"] == nil {
-		c.report(at.Child("roleRef"), "is required", "add it")
-	}
-}
-
 func (c *checker) roleRef(at *field.Path, entries map[string]any) {
-	c.required(at, entries, "kind", "name")
 	c.oneOf(at.Child("kind"), entries["kind"], "ClusterRole", "Role")
 	c.oneOf(at.Child("apiGroup"), entries["apiGroup"], rbacv1.GroupName)
 }
 
 func (c *checker) subject(at *field.Path, entries map[string]any) {
-	c.required(at, entries, "kind", "name")
 	c.oneOf(at.Child("kind"), entries["kind"], rbacv1.GroupKind, rbacv1.ServiceAccountKind, rbacv1.UserKind)
 	switch group, _ := entries["apiGroup"].(string); {
 	case entries["kind"] != rbacv1.ServiceAccountKind:
@@ -101,7 +98,7 @@ func (c *checker) role(at *field.Path, entries map[string]any) {
 					"remove it: only a ClusterRole can grant paths such as /metrics")
 			}
 		default:
-			c.required(at, entry, "apiGroups", "resources", "verbs")
+			c.required(at, entry, "apiGroups", "resources")
 		}
 	}
 }
@@ -166,7 +163,6 @@ func (c *checker) policyPeer(at *field.Path, entries map[string]any) {
 }
 
 func (c *checker) ipBlock(at *field.Path, entries map[string]any) {
-	c.required(at, entries, "cidr")
 	excluded, _ := entries["except"].([]any)
 	c.cidr(at.Child("cidr"), entries["cidr"])
 	for i, item := range excluded {
@@ -215,7 +211,6 @@ func (c *checker) scopeRequirement(at *field.Path, entries map[string]any) {
 
 // requirement checks a requirement in a label selector.
 func (c *checker) requirement(at *field.Path, entries map[string]any) {
-	c.required(at, entries, "key", "operator")
 	c.operands(at, entries)
 	values, _ := entries["values"].([]any)
 	for i, value := range values {

@@ -1,6 +1,8 @@
 package schema
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,11 +164,40 @@ func TestCheckKindsOfKubernetes(t *testing.T) {
 			},
 		},
 		"a large number": {
-			"apps/v1 Deployment", "spec: {replicas: 3000000000}", []string{"spec.replicas: 3000000000 is out of range"},
+			"apps/v1 Deployment", "spec: {replicas: 3000000000, selector: {}, template: {}}",
+			[]string{"spec.replicas: 3000000000 is out of range"},
 		},
 		"a number in quotes": {
-			"apps/v1 Deployment", "spec: {replicas: '3'}",
+			"apps/v1 Deployment", "spec: {replicas: '3', selector: {}, template: {}}",
 			[]string{`spec.replicas: must be a whole number, not the string "3": remove the quotes: 3`},
+		},
+		"a Pod without containers": {
+			"v1 Pod", "spec: {restartPolicy: Never}", []string{"spec.containers: is required: add it"},
+		},
+		"an empty list of containers": {
+			"v1 Pod", "spec: {containers: []}", []string{"spec.containers: is required: add it"},
+		},
+		"a container without a name": {
+			"v1 Pod", "spec: {containers: [{image: a, ports: [{name: http}]}]}",
+			[]string{
+				"spec.containers[0].name: is required: add it",
+				"spec.containers[0].ports[0].containerPort: is required: add it",
+			},
+		},
+		"workloads without fields": {
+			"apps/v1 DaemonSet", "spec: {}",
+			[]string{"spec.selector: is required: add it", "spec.template: is required: add it"},
+		},
+		"a CronJob": {
+			"batch/v1 CronJob", "spec: {jobTemplate: {spec: {}}}",
+			[]string{"spec.jobTemplate.spec.template: is required: add it", "spec.schedule: is required: add it"},
+		},
+		"a required list that may be missing": {limitKind, "spec: {}", nil},
+		"status, which is ignored":            {"v1 Pod", "spec: {containers: [{name: a}]}\nstatus: {conditions: [{}]}", nil},
+		"a metric": {
+			"autoscaling/v2 HorizontalPodAutoscaler",
+			"spec: {maxReplicas: 1, scaleTargetRef: {kind: Deployment, name: a}, metrics: [{type: resource}]}",
+			[]string{`spec.metrics[0].type: "resource" is not a supported value: did you mean Resource?`},
 		},
 		"a peer": {
 			policyKind, "spec: {ingress: [{from: [{}, {ipBlock: {cidr: 10.0.0.1}}]}]}",
@@ -245,6 +276,17 @@ func TestCheckKindsOfKubernetes(t *testing.T) {
 	}
 }
 
+func TestCheckUsesTheVersionOfKubernetes(t *testing.T) {
+	for _, version := range Versions() {
+		catalog := &Catalog{KubernetesVersion: version}
+		kind := schema.GroupVersionKind{Group: "certificates.k8s.io", Version: "v1", Kind: "ClusterTrustBundle"}
+		require.Equal(t, version == "1.37", catalog.Knows(kind), "ClusterTrustBundle v1 is new in 1.37")
+		object := objectOf(t, "v1 Pod", "spec: {containers: []}")
+		require.Equal(t, []string{"spec.containers: is required: add it"}, lines(catalog.Check(object)), version)
+	}
+	require.Equal(t, "1.37", Newest())
+}
+
 func TestKnows(t *testing.T) {
 	definitions, err := crd.All()
 	require.NoError(t, err)
@@ -259,5 +301,18 @@ func TestKnows(t *testing.T) {
 		{Group: "example.com", Version: "v1", Kind: "Thing"}:                         false,
 	} {
 		require.Equal(t, want, catalog.Knows(kind), "%s", kind)
+	}
+}
+
+func TestRulesAreOfTypesOfEachVersion(t *testing.T) {
+	for _, version := range Versions() {
+		known := versions()[version]()
+		names := slices.Concat(slices.Collect(maps.Keys(rules)), slices.Collect(maps.Keys(enums)),
+			slices.Collect(maps.Keys(scalars)), []string{objectMeta})
+		for _, name := range names {
+			if isFormat := name == kubernetesTypes+"byte" || name == kubernetesTypes+"int32"; !isFormat {
+				require.NotNil(t, known.published[name], "%s %s", version, name)
+			}
+		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"reflect"
 	"strconv"
 	"strings"
 
@@ -111,24 +110,48 @@ func remedyOfType(wanted string, value any) string {
 	return ""
 }
 
-// parsed checks a value of a type with a parser of its own.
-func (c *checker) parsed(at *field.Path, t reflect.Type, value any) {
+// scalars check values of the types of Kubernetes that have parsers of their own, and of the formats of numbers and
+// strings.
+var scalars = map[string]func(c *checker, at *field.Path, value any){
+	kubernetesTypes + "byte":  (*checker).base64,
+	kubernetesTypes + "int32": (*checker).int32,
+
+	kubernetesTypes + "apimachinery.pkg.api.resource.Quantity": func(c *checker, at *field.Path, value any) {
+		if !isParsed(value, &resource.Quantity{}) {
+			c.report(at, "must be a quantity, not "+describe(value), quantityRemedy(value))
+		}
+	},
+	kubernetesTypes + "apimachinery.pkg.util.intstr.IntOrString": func(c *checker, at *field.Path, value any) {
+		if !isParsed(value, &intstr.IntOrString{}) {
+			c.report(at, "must be a whole number or a string, not "+describe(value), "")
+		}
+	},
+	metaTypes + "Time": func(c *checker, at *field.Path, value any) {
+		c.time(at, value, &metav1.Time{})
+	},
+	metaTypes + "MicroTime": func(c *checker, at *field.Path, value any) {
+		c.time(at, value, &metav1.MicroTime{})
+	},
+}
+
+// isParsed reports whether a parser accepts a value.
+func isParsed(value, parser any) bool {
 	data, err := json.Marshal(value)
-	if err == nil {
-		err = json.Unmarshal(data, reflect.New(t).Interface())
-	}
-	if err == nil {
-		return
-	}
-	switch t {
-	case reflect.TypeFor[resource.Quantity]():
-		c.report(at, "must be a quantity, not "+describe(value), quantityRemedy(value))
-	case reflect.TypeFor[intstr.IntOrString]():
-		c.report(at, "must be a whole number or a string, not "+describe(value), "")
-	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime]():
+	return err == nil && json.Unmarshal(data, parser) == nil
+}
+
+func (c *checker) time(at *field.Path, value any, parser json.Unmarshaler) {
+	if !isParsed(value, parser) {
 		c.report(at, "must be a time, not "+describe(value), "write it as 2006-01-02T15:04:05Z")
-	default:
-		c.report(at, describe(value)+" is not valid here", "")
+	}
+}
+
+func (c *checker) int32(at *field.Path, value any) {
+	number, ok := wholeNumber(value)
+	if !ok {
+		c.wrongType(at, "a whole number", value)
+	} else if number != int64(int32(number)) {
+		c.report(at, fmt.Sprintf("%d is out of range", number), "")
 	}
 }
 
@@ -155,6 +178,12 @@ func quantityRemedy(value any) string {
 
 // base64 checks a field of bytes.
 func (c *checker) base64(at *field.Path, value any) {
+	if items, ok := value.([]any); ok { // the API server reads numbers as bytes
+		if !isParsed(items, &[]byte{}) {
+			c.wrongType(at, "a string", value)
+		}
+		return
+	}
 	text, ok := value.(string)
 	if !ok {
 		c.wrongType(at, "a string", value)

@@ -37,7 +37,9 @@ type identity struct {
 }
 
 // checkFiles checks the objects in files.
-func (r *result) checkFiles(ctx context.Context, c *cluster.Cluster, files source.Files, schemas []string) (err error) {
+func (r *result) checkFiles(
+	ctx context.Context, c *cluster.Cluster, files source.Files, schemas []string, kubernetes string,
+) (err error) {
 	for _, problem := range files.Problems {
 		r.Violations = append(r.Violations, finding{
 			Rule: ruleParse, Path: problem.File, Line: problem.Line, Message: problem.Message, Remedy: problem.Remedy,
@@ -47,6 +49,7 @@ func (r *result) checkFiles(ctx context.Context, c *cluster.Cluster, files sourc
 	if checker.schemas, err = readSchemas(schemas, files.Objects); err != nil {
 		return err
 	}
+	checker.schemas.KubernetesVersion = kubernetes
 	for _, object := range files.Objects {
 		if isPolicySpace(object) {
 			checker.spaces[object.Name] = true
@@ -76,6 +79,9 @@ func (c *checker) check(ctx context.Context, object source.Object) error {
 	}
 	isNew := c.checkIdentity(object)
 	switch {
+	case isDefinition(object):
+		c.checkDefinition(object)
+		return nil
 	case isOurs && kind.Version != v1alpha1.GroupVersion.Version:
 		c.violate(object, ruleSchema, "apiVersion", "is "+object.APIVersion,
 			"change it to "+v1alpha1.GroupVersion.String())
@@ -87,9 +93,6 @@ func (c *checker) check(ctx context.Context, object source.Object) error {
 	case c.schemas.Knows(kind):
 		c.checkSchema(object) //nolint:contextcheck // an object is checked in microseconds
 		c.checkMetadata(object)
-	case isDefinition(object):
-		c.checkDefinition(object)
-		return nil
 	case c.cluster == nil:
 		c.skip(object, "", noSchema(kind))
 		return nil

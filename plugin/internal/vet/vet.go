@@ -10,10 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/kubectl/pkg/util/templates"
 
+	"nstpl.dev/nstpl/operator/engine/schema"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -27,15 +30,17 @@ type vet struct {
 	cli.Session
 	files   source.Filenames
 	schemas []string
-	server  bool
-	format  string
+	// kubernetes is the version of Kubernetes whose schemas are used.
+	kubernetes string
+	server     bool
+	format     string
 }
 
 // New returns the command `kubectl nstpl vet`.
 func New(s cli.Session) *cobra.Command {
 	v := &vet{Session: s}
 	cmd := &cobra.Command{
-		Use:   "vet DIR | -f FILE... [-R] | -k DIR [--schema FILE...] [--server] [-o json|sarif]",
+		Use:   "vet DIR | -f FILE... [-R] | -k DIR [--schema FILE...] [--kubernetes-version VERSION] [--server] [-o json|sarif]",
 		Short: "Check templates or a tree of policies before you apply them",
 		Long: templates.LongDesc(`
 			Check a tree of policies in a directory, or objects in files: NamespaceTemplates, PolicySpaces,
@@ -43,8 +48,8 @@ func New(s cli.Session) *cobra.Command {
 			name of the directory. Standard output has one line for each violation, with the file, the line, and the id
 			of the rule. Standard error has warnings, what was not checked, and a summary.
 
-			Without --server, the command needs no cluster. It knows the fields of the kinds of Kubernetes and of nstpl.
-			--schema adds those of CustomResourceDefinitions. With --server, it also sends a dry run to the API server,
+			Without --server, the command needs no cluster. It knows the fields of the kinds of nstpl and of Kubernetes:
+			those of the version in --kubernetes-version, or of the newest version that it knows. --schema adds those of CustomResourceDefinitions. With --server, it also sends a dry run to the API server,
 			which checks above all whether you may create the objects that a template declares.
 
 			Unlike in other commands, --server does not set the address of the API server: use -s or --api-server.
@@ -78,6 +83,9 @@ func New(s cli.Session) *cobra.Command {
 			switch {
 			case filesErr != nil:
 				return cli.Failed(cli.UsageError(cmd, filesErr))
+			case !slices.Contains(schema.Versions(), v.kubernetes):
+				return cli.Failed(cli.UsageError(cmd, fmt.Errorf("invalid --kubernetes-version %q: must be one of %s",
+					v.kubernetes, strings.Join(schema.Versions(), ", "))))
 			case len(args) == 1 && v.files.IsEmpty() && (len(v.schemas) > 0 || v.server):
 				return cli.Failed(cli.UsageError(cmd, errors.New("--server and --schema check files: specify them with -f, "+
 					"or leave both flags out to check the tree in DIR")))
@@ -110,6 +118,10 @@ func New(s cli.Session) *cobra.Command {
 	v.files.AddFlags(cmd, "objects")
 	flags.StringArrayVar(&v.schemas, "schema", nil,
 		"A file or directory with CustomResourceDefinitions, by which custom resources are checked. Can be repeated.")
+	flags.StringVar(&v.kubernetes, "kubernetes-version", schema.Newest(),
+		"The version of Kubernetes whose fields and values are allowed in files. One of: ("+
+			strings.Join(schema.Versions(), ", ")+").")
+	cli.CompleteValues(cmd, "kubernetes-version", schema.Versions()...)
 	flags.BoolVar(&v.server, "server", false, "Also send a dry run to the API server, as you or the user of --as.")
 	flags.StringVarP(s.Config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
 	flags.StringVarP(&v.format, "output", "o", "", "Output format, instead of lines. One of: (json, sarif).")
@@ -158,5 +170,5 @@ func (v *vet) checkFiles(ctx context.Context, r *result) (checked string, err er
 	if len(files.Objects)+len(files.Problems) == 0 {
 		return "", fmt.Errorf("no object found in %s", &v.files)
 	}
-	return output.Count(len(files.Objects), "object"), r.checkFiles(ctx, c, files, v.schemas)
+	return output.Count(len(files.Objects), "object"), r.checkFiles(ctx, c, files, v.schemas, v.kubernetes)
 }
