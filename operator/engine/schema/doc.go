@@ -5,8 +5,8 @@
 //	spec.hard[pods]: must be a quantity, not the string "five"
 //
 // A Catalog knows two sorts of kinds. The kinds of Kubernetes are known from the OpenAPI documents of its API servers,
-// for each version (kubernetes.go). The folder kubernetes has what validation needs of them. Package test/openapi reads
-// them, and keeps the required fields that an API server reports if they are missing. Rules add what schemas do not tell
+// for each version (kubernetes.go). The folder kubernetes has what validation needs of them: test/openapi reads it, and
+// keeps the required fields that an API server reports if they are missing. Rules add what schemas do not tell
 // of the kinds that templates declare most (rules.go, resources.go). Custom kinds are known from their
 // CustomResourceDefinitions, which the API server's own code validates (custom.go).
 //
