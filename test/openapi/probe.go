@@ -160,7 +160,8 @@ func (p *probe) send(name string, required []any, at []step) error {
 	for _, each := range required {
 		field := strings.TrimPrefix(path+"."+each.(string), ".")
 		for _, cause := range status.Status().Details.Causes {
-			if rest, found := strings.CutPrefix(cause.Field, field); found && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+			rest, found := strings.CutPrefix(cause.Field, field)
+			if found && (rest == "" || rest[0] == '.' || rest[0] == '[') {
 				p.confirm(name, each.(string))
 			}
 		}

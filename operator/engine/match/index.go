@@ -226,9 +226,9 @@ type Newest struct {
 	Templates []*v1alpha1.NamespaceTemplate
 	// IsBehind says that Match returns other revisions. Grants of these end if the newest ones take them away.
 	IsBehind bool
-	// Keeping are the names of the templates whose grants the namespace keeps until the rollout arrives, if it has them:
-	// those that say so, and those that no longer select it, unless their deletionPolicy is Delete. Their objects would
-	// remain after the rollout, too.
+	// Keeping are the names of the templates whose grants the namespace keeps until the rollout arrives, if it
+	// has them: those that say so, and those that no longer select it, unless their deletionPolicy is Delete.
+	// Their objects would remain after the rollout, too.
 	Keeping []string
 }
 

@@ -28,8 +28,9 @@ type Contributors struct {
 
 // Placement knows the hierarchy of policy spaces.
 type Placement interface {
-	// Placed returns a namespace with the depth labels for its place, or ns itself if the labels are correct. The error is
-	// a hierarchy.BrokenError, a hierarchy.NotAdoptedError, or an error of reading the policy spaces.
+	// Placed returns a namespace with the depth labels for its place, or ns itself if the labels are correct.
+	// The error is a hierarchy.BrokenError, a hierarchy.NotAdoptedError, or an error of reading the policy
+	// spaces.
 	Placed(ctx context.Context, ns *corev1.Namespace) (*corev1.Namespace, error)
 	// AsOf returns the newest resourceVersion that Placed depends on.
 	AsOf(ns *corev1.Namespace) string

@@ -34,6 +34,7 @@ type cachedNamespace struct {
 
 // change replaces the namespace by another one, or deletes it, and tells the handlers of the informer.
 func (c *cachedNamespace) change(t *testing.T, to *corev1.Namespace) {
+	t.Helper()
 	c.mu.Lock()
 	from := c.namespace
 	c.namespace = to

@@ -86,7 +86,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		Index: match.NewIndex(), Stored: o.Stored, Cache: render.NewCache(),
 		Values: &Values{Rules: o.Contributors.Rules}, Results: results, Requests: requests, Queue: o.Namespaces,
 		Revisions: o.Leader.Clientset.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
-		Exclude:   o.Exclude, Specs: o.Revisions, Metrics: populationMetrics, Recorder: recorder, Caches: o.Leader.Caches,
+		Exclude:   o.Exclude, Specs: o.Revisions, Metrics: populationMetrics, Recorder: recorder,
+		Caches: o.Leader.Caches,
 	}
 	templates.Objects = objects.New(ctx, objects.Options{
 		Client: o.Metadata, Mapper: mgr.GetRESTMapper(), Rediscover: rediscover,

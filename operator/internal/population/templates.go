@@ -554,5 +554,6 @@ func (r *Templates) drop(name string) {
 	delete(r.unlisted, name)
 	r.mu.Unlock()
 	r.Queue.Enqueue(queue.Rollout, 0, r.Results.ForgetTemplate(name)...)
-	r.Queue.Enqueue(queue.Rollout, 0, r.Index.ExemptFrom(name)...) // their statuses say that the template does not exist
+	// The statuses of the exemptions say that the template does not exist.
+	r.Queue.Enqueue(queue.Rollout, 0, r.Index.ExemptFrom(name)...)
 }

@@ -11,8 +11,8 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
-// Reason is why a namespace is queued. It is the priority, too: a user waits for a namespace that opens, but not for the
-// last one of a rollout.
+// Reason is why a namespace is queued. It is the priority, too: a user waits for a namespace that opens, but
+// not for the last one of a rollout.
 type Reason int
 
 const (
@@ -20,8 +20,8 @@ const (
 	Rollout Reason = -100
 	// Changed is the reason for a namespace that changed itself, or in which a populated object did.
 	Changed Reason = 0
-	// Opening is the reason for a namespace that was created just now or is initializing, and for one whose reconciliation
-	// waits for a cache.
+	// Opening is the reason for a namespace that was created just now or is initializing, and for one whose
+	// reconciliation waits for a cache.
 	Opening Reason = 100
 )
 

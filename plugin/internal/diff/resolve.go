@@ -160,7 +160,8 @@ func changedFields(a action, sides survey.Sides) ([]field, error) {
 	}
 	changed, err := compareSides(sides.Live,
 		survey.Sides{
-			Live: survey.Without(sides.Live, survey.Records...), Stored: survey.Without(sides.Stored, survey.Records...),
+			Live:   survey.Without(sides.Live, survey.Records...),
+			Stored: survey.Without(sides.Stored, survey.Records...),
 		})
 	if err != nil || len(changed) > 0 || a == actionAdopt {
 		return changed, err

@@ -242,7 +242,8 @@ func vetObject(ctx context.Context, object map[string]any, catalog *schema.Catal
 // vet returns what is wrong with a template that has only some parts.
 func vet(ctx context.Context, spec v1alpha1.NamespaceTemplateSpec, catalog *schema.Catalog) []render.Problem {
 	spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
-	return render.Vet(ctx, &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "draft"}, Spec: spec}, catalog)
+	draft := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "draft"}, Spec: spec}
+	return render.Vet(ctx, draft, catalog)
 }
 
 // print writes the documents to out, and the result to errOut.

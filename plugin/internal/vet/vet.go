@@ -48,9 +48,10 @@ func New(s cli.Session) *cobra.Command {
 			name of the directory. Standard output has one line for each violation, with the file, the line, and the id
 			of the rule. Standard error has warnings, what was not checked, and a summary.
 
-			Without --server, the command needs no cluster. It knows the fields of the kinds of nstpl and of Kubernetes:
-			those of the version in --kubernetes-version, or of the newest version that it knows. --schema adds those of CustomResourceDefinitions. With --server, it also sends a dry run to the API server,
-			which checks above all whether you may create the objects that a template declares.
+			Without --server, the command needs no cluster. It knows the fields of the kinds of nstpl, and of Kubernetes
+			in the version of --kubernetes-version, by default the newest that it knows. --schema adds those of
+			CustomResourceDefinitions. With --server, it also sends a dry run to the API server, which checks above all
+			whether you may create the objects that a template declares.
 
 			Unlike in other commands, --server does not set the address of the API server: use -s or --api-server.
 
