@@ -27,7 +27,8 @@ func (c *Cluster) NamespaceInformer(only metav1.ListOptions) cache.SharedIndexIn
 // Its objects are unstructured, and indexed by cache.NamespaceIndex.
 func (c *Cluster) ExemptionInformer(namespace string) cache.SharedIndexInformer {
 	exemptions := c.Dynamic.Resource(v1alpha1.TemplateExemptions).Namespace(namespace)
-	return informerOf(exemptions, &unstructured.Unstructured{}, metav1.ListOptions{}, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	return informerOf(exemptions, &unstructured.Unstructured{}, metav1.ListOptions{},
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 }
 
 // Informer returns an informer for the objects of a cluster-scoped resource that the field and label selectors of only
