@@ -27,6 +27,10 @@ import (
 // settleTimeout is the longest time for the state to become correct once all faults are over.
 const settleTimeout = 60 * time.Second
 
+// faultyTimeout is the longest time for it while faults last. If each write is answered with status 429, client-go
+// repeats every one of them ten times, a second apart, before the operator learns of it.
+const faultyTimeout = 10 * settleTimeout
+
 // run separates a trial from the others on its cluster: its templates select only the namespaces that it creates. All
 // names begin with its id, except those in its namespaces. After a failure, its methods do nothing: see err.
 type run struct {

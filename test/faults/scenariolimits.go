@@ -36,14 +36,14 @@ func quota() scenario {
 				corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(podLimit, resource.DecimalSI)})
 			r.createNamespaces(v1alpha1.PolicySpaceLabel, r.name("limited"))
 			r.waitInSpace("limited")
-			r.waitCounted()
+			r.waitCounted(settleTimeout)
 		},
 		do: func(r *run) {
 			r.history = newHistory()
 			for wave := range 3 {
 				r.createPodsConcurrently(wave, 8, 4)
 				r.deleteHalf()
-				r.waitCounted()
+				r.waitCounted(faultyTimeout)
 			}
 		},
 		until: func(ctx context.Context, r *run) []string { return r.uncounted(ctx) },
@@ -52,8 +52,8 @@ func quota() scenario {
 }
 
 // waitCounted waits until the usage of the policyspace is counted.
-func (r *run) waitCounted() {
-	r.waitUntilRight("the policyspace is not counted", settleTimeout, r.uncounted)
+func (r *run) waitCounted(timeout time.Duration) {
+	r.waitUntilRight("the policyspace is not counted", timeout, r.uncounted)
 }
 
 // uncounted returns what is not counted yet or must be counted again.

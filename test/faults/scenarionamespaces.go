@@ -44,7 +44,7 @@ func metadata() scenario {
 		do: func(r *run) {
 			r.setNamespaceLabels("levels", levels("restricted"))
 			r.label(r.name("tier"), "b")
-			r.waitUntilRight("labels are missing", settleTimeout, func(ctx context.Context) []string {
+			r.waitUntilRight("labels are missing", faultyTimeout, func(ctx context.Context) []string {
 				return r.differentLabels(ctx, enforceLabel, "restricted")
 			})
 			r.setNamespaceLabels("levels", nil)
@@ -196,12 +196,12 @@ func counting() scenario {
 			r.createSpace("limited", "", limit(namespaceLimit))
 			r.createSpace("team", "limited", limit(namespaceLimit+2))
 			r.createNamespaces()
-			r.waitNamespacesCounted()
+			r.waitNamespacesCounted(settleTimeout)
 		},
 		do: func(r *run) {
 			r.history = newHistory()
 			r.changeNamespacesConcurrently(0, r.moveInAndOut)
-			r.waitNamespacesCounted()
+			r.waitNamespacesCounted(faultyTimeout)
 			r.changeNamespacesConcurrently(1, nil)
 		},
 		until: func(ctx context.Context, r *run) []string { return r.uncountedNamespaces(ctx) },
@@ -211,8 +211,8 @@ func counting() scenario {
 	}
 }
 
-func (r *run) waitNamespacesCounted() {
-	r.waitUntilRight("namespaces are not counted", settleTimeout, r.uncountedNamespaces)
+func (r *run) waitNamespacesCounted(timeout time.Duration) {
+	r.waitUntilRight("namespaces are not counted", timeout, r.uncountedNamespaces)
 }
 
 // uncountedNamespaces returns the policyspaces that are not Ready or count another number of namespaces than exist.
