@@ -1,7 +1,9 @@
 package integration_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/marks"
@@ -62,6 +65,26 @@ spec:
   versions: [%s]
 `, c.group, c.group, strings.Join(versions, ", ")), "apply", "--filename", "-")
 	require.NoError(c.t, err)
+	// Its discovery follows a moment later, and the operator admits templates by that.
+	slices.Sort(served)
+	c.eventually(func(collect *assert.CollectT) {
+		answer, err := c.kubectl(c.t.Context(), "", "get", "--raw", "/apis")
+		if !assert.NoError(collect, err) {
+			return
+		}
+		groups := &metav1.APIGroupList{}
+		require.NoError(c.t, json.Unmarshal([]byte(answer), groups))
+		var found []string
+		for _, group := range groups.Groups {
+			for _, version := range group.Versions {
+				if group.Name == c.group {
+					found = append(found, version.Version)
+				}
+			}
+		}
+		slices.Sort(found)
+		assert.Equal(collect, served, found)
+	})
 }
 
 // declared returns a declared object of the kind.
