@@ -61,7 +61,7 @@ test: ## Run what finds most mistakes soonest, with one version of Kubernetes; n
 
 .PHONY: test-all
 test-all: ## Run everything that make test leaves out: lint, race, versions, sync, helm, thorough tests, browser, e2e
-	@$(SUITE) stages lint race versions+sync+e2e+thorough+helm+browser
+	@$(SUITE) stages lint race versions+sync thorough+helm+browser+e2e
 	$(if $(RACE),,@echo '!!! THE RACE DETECTOR WAS OFF, since it needs a C compiler')
 
 .PHONY: vet
