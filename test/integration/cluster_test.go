@@ -1,13 +1,11 @@
 package integration_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -356,15 +354,7 @@ func (cluster *testCluster) stop() error {
 
 // kubectl runs the kubectl of the cluster's version as an administrator, and returns its standard output.
 func (cluster *testCluster) kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, cluster.controlPlane.Kubectl,
-		append([]string{"--kubeconfig", cluster.controlPlane.Kubeconfig}, args...)...)
-	cmd.Stdin = strings.NewReader(stdin)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("kubectl %s: %w: %s%s", strings.Join(args, " "), err, &stderr, &stdout)
-	}
-	return stdout.String(), nil
+	return cluster.controlPlane.RunKubectl(ctx, stdin, args...)
 }
 
 // startReplica starts an operator, which may be one of several, and returns when it is ready.

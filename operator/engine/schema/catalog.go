@@ -2,6 +2,7 @@ package schema
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -48,9 +49,9 @@ func New(crds ...*apiextensionsv1.CustomResourceDefinition) (*Catalog, error) {
 	return c, nil
 }
 
-// Knows reports whether the catalog has the schema of a kind.
+// Knows reports whether the catalog has the schema of a kind, or cannot know because it has no schemas: Check says so.
 func (c *Catalog) Knows(kind schema.GroupVersionKind) bool {
-	return c.custom[kind] != nil || c.kubernetes().kinds[kind] != ""
+	return c.kubernetes().err != nil || c.custom[kind] != nil || c.kubernetes().kinds[kind] != ""
 }
 
 // Check returns the problems of an object, in the order of their paths. It returns none for an object of a kind that
@@ -59,6 +60,9 @@ func (c *Catalog) Check(object map[string]any) []Problem {
 	apiVersion, _ := object["apiVersion"].(string)
 	name, _ := object["kind"].(string)
 	kind := schema.FromAPIVersionAndKind(apiVersion, name)
+	if err := c.kubernetes().err; err != nil {
+		return []Problem{{Message: "cannot be checked: " + err.Error()}}
+	}
 	check := &checker{catalog: c}
 	if custom := c.custom[kind]; custom != nil {
 		check.custom(custom, object)
@@ -71,5 +75,10 @@ func (c *Catalog) Check(object map[string]any) []Problem {
 
 // kubernetes returns the schemas of the catalog's version of Kubernetes.
 func (c *Catalog) kubernetes() *kubernetes {
-	return versions()[cmp.Or(c.KubernetesVersion, Newest())]()
+	version := cmp.Or(c.KubernetesVersion, Newest())
+	if schemas, isKnown := versions()[version]; isKnown {
+		return schemas()
+	}
+	return &kubernetes{err: fmt.Errorf("the schemas of Kubernetes %s are unknown: use one of %s", version,
+		andList(Versions()))}
 }

@@ -316,3 +316,24 @@ func TestRulesAreOfTypesOfEachVersion(t *testing.T) {
 		}
 	}
 }
+
+func TestVersionsAreEmbedded(t *testing.T) {
+	files, err := documents.ReadDir("kubernetes")
+	require.NoError(t, err)
+	var names []string
+	for _, file := range files {
+		names = append(names, strings.TrimSuffix(file.Name(), extension))
+	}
+	require.Equal(t, names, Versions())
+	for _, version := range Versions() {
+		require.NoError(t, versions()[version]().err)
+	}
+}
+
+func TestObjectsOfAVersionWithoutSchemasAreNotCalledValid(t *testing.T) {
+	catalog := &Catalog{KubernetesVersion: "1.20"}
+	require.True(t, catalog.Knows(schema.GroupVersionKind{Version: "v1", Kind: "Pod"}))
+	problems := catalog.Check(map[string]any{"apiVersion": "v1", "kind": "Pod"})
+	require.Len(t, problems, 1)
+	require.Contains(t, problems[0].Message, "the schemas of Kubernetes 1.20 are unknown: use one of ")
+}
