@@ -23,6 +23,8 @@ type Problem struct {
 	Message string
 	// Remedy says what to do about it, or is "".
 	Remedy string
+	// Unchecked is true if the field was not checked: see schema.Problem.
+	Unchecked bool
 }
 
 // Part is an object, a source or an overlay of a template. The zero value is the template as a whole.

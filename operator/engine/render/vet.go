@@ -80,7 +80,7 @@ func objectProblems(object *unstructured.Unstructured, schemas *schema.Catalog) 
 		if !isReported && !mayBeValid {
 			problems = append(problems, Problem{
 				Rule: ruleSchema, Path: found.Path, Object: objectName(object), Message: found.Message,
-				Remedy: found.Remedy,
+				Remedy: found.Remedy, Unchecked: found.Unchecked,
 			})
 		}
 	}

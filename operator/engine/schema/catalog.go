@@ -2,7 +2,6 @@ package schema
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -19,12 +18,15 @@ type Problem struct {
 	Message string
 	// Remedy says what to do about it, or is "".
 	Remedy string
+	// Unchecked is true if the field was not checked, because a version of Kubernetes after the newest of Versions may
+	// have added it or its value. The message says so.
+	Unchecked bool
 }
 
 // Catalog holds the schemas of kinds. It is safe for concurrent use. New returns a Catalog; the zero value knows the
 // kinds of Kubernetes only.
 type Catalog struct {
-	// KubernetesVersion is one of Versions. Empty means the newest.
+	// KubernetesVersion is one of Versions, or a later one. Empty means the newest of Versions.
 	KubernetesVersion string
 
 	custom map[schema.GroupVersionKind]*customKind
@@ -67,18 +69,21 @@ func (c *Catalog) Check(object map[string]any) []Problem {
 	if custom := c.custom[kind]; custom != nil {
 		check.custom(custom, object)
 	} else if s := c.kubernetes().kind(kind); s != nil {
+		check.isLater = isLater(c.KubernetesVersion)
 		check.structural(nil, s, object, nil)
 	}
 	slices.SortStableFunc(check.problems, func(a, b Problem) int { return strings.Compare(a.Path, b.Path) })
 	return slices.Compact(check.problems)
 }
 
-// kubernetes returns the schemas of the catalog's version of Kubernetes.
+// kubernetes returns the schemas of the catalog's version of Kubernetes, or the newest for a later version.
 func (c *Catalog) kubernetes() *kubernetes {
 	version := cmp.Or(c.KubernetesVersion, Newest())
+	if isLater(version) {
+		version = Newest()
+	}
 	if schemas, isKnown := versions()[version]; isKnown {
 		return schemas()
 	}
-	return &kubernetes{err: fmt.Errorf("the schemas of Kubernetes %s are unknown: use one of %s", version,
-		andList(Versions()))}
+	return &kubernetes{err: CheckVersion(version)}
 }

@@ -156,7 +156,7 @@ func stringsOf(values []structuralschema.JSON) []string {
 
 // properties checks the fields of an object.
 func (c *checker) properties(at *field.Path, s *structuralschema.Structural, entries map[string]any, in *scope) {
-	inside := &scope{at: at, node: structuralNode{s}, outer: in}
+	inside := &scope{at: at, node: &node{s}, outer: in}
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		value := entries[name]
 		property, ok := s.Properties[name]
@@ -177,28 +177,6 @@ func (c *checker) properties(at *field.Path, s *structuralschema.Structural, ent
 		}
 	}
 	c.kubernetesRules(at, s, entries)
-}
-
-// structuralNode is a schema of objects as a node.
-type structuralNode struct {
-	*structuralschema.Structural
-}
-
-func (n structuralNode) names() []string {
-	names := slices.Collect(maps.Keys(n.Properties))
-	if n.XEmbeddedResource {
-		names = append(names, "apiVersion", "kind", "metadata")
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-func (n structuralNode) child(name string) node {
-	property, ok := n.Properties[name]
-	if !ok || property.Type != "object" || len(property.Properties) == 0 {
-		return nil
-	}
-	return structuralNode{&property}
 }
 
 // invalid reports errors of the API server's own validation, except those whose fields are already reported.

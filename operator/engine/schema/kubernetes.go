@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
@@ -34,6 +36,24 @@ func Versions() []string { return []string{"1.35", "1.36", "1.37"} }
 func Newest() string {
 	all := Versions()
 	return all[len(all)-1]
+}
+
+// CheckVersion returns an error for a version of Kubernetes that is neither one of Versions nor a later one.
+func CheckVersion(kubernetes string) error {
+	if slices.Contains(Versions(), kubernetes) || isLater(kubernetes) {
+		return nil
+	}
+	return fmt.Errorf("the schemas of Kubernetes %q are unknown: use %s, or a later version", kubernetes,
+		orList(Versions()))
+}
+
+// isLater reports whether a version of Kubernetes, such as 1.38, is later than the newest of Versions.
+func isLater(kubernetes string) bool {
+	major, minor, _ := strings.Cut(kubernetes, ".")
+	number, err := strconv.ParseUint(minor, 10, 16)
+	knownMajor, knownMinor, _ := strings.Cut(Newest(), ".")
+	known, _ := strconv.ParseUint(knownMinor, 10, 16)
+	return major == knownMajor && err == nil && number > known
 }
 
 // kubernetes has the schemas of a version of Kubernetes.

@@ -335,5 +335,31 @@ func TestObjectsOfAVersionWithoutSchemasAreNotCalledValid(t *testing.T) {
 	require.True(t, catalog.Knows(schema.GroupVersionKind{Version: "v1", Kind: "Pod"}))
 	problems := catalog.Check(map[string]any{"apiVersion": "v1", "kind": "Pod"})
 	require.Len(t, problems, 1)
-	require.Contains(t, problems[0].Message, "the schemas of Kubernetes 1.20 are unknown: use one of ")
+	require.Contains(t, problems[0].Message, `the schemas of Kubernetes "1.20" are unknown: use 1.35`)
+}
+
+func TestVersions(t *testing.T) {
+	for version, isKnown := range map[string]bool{
+		"1.35": true, Newest(): true, "1.38": true, "1.100": true,
+		"": false, "1": false, "1.34": false, "1.9": false, "1.38.1": false, "2.0": false, "v1.37": false, "1.-1": false,
+	} {
+		require.Equal(t, isKnown, CheckVersion(version) == nil, version)
+	}
+}
+
+// Of a version that is later than all schemas, what these do not have is not checked, and all else is.
+func TestFieldsOfALaterVersionAreNotChecked(t *testing.T) {
+	object := map[string]any{
+		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "a"},
+		"spec": map[string]any{"type": "Tunnel", "route": "x", "ports": []any{map[string]any{"port": "many"}}},
+	}
+	for version, unchecked := range map[string]bool{Newest(): false, "1.38": true} {
+		found := map[string]bool{}
+		for _, problem := range (&Catalog{KubernetesVersion: version}).Check(object) {
+			found[problem.Path] = problem.Unchecked
+		}
+		require.Equal(t, map[string]bool{
+			"spec.type": unchecked, "spec.route": unchecked, "spec.ports[0].port": false,
+		}, found, version)
+	}
 }

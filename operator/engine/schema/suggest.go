@@ -1,24 +1,42 @@
 package schema
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// node is a type of objects with a fixed set of fields.
-type node interface {
-	// names returns the names of the fields in ascending order.
-	names() []string
-	// child returns the type of a field, or nil if the field has no fields of its own.
-	child(name string) node
+// node is a schema of objects with a fixed set of fields.
+type node struct {
+	*structuralschema.Structural
+}
+
+// names returns the names of the fields in ascending order.
+func (n node) names() []string {
+	names := slices.Collect(maps.Keys(n.Properties))
+	if n.XEmbeddedResource {
+		names = append(names, "apiVersion", "kind", "metadata")
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// child returns the schema of a field, or nil if the field has no fields of its own.
+func (n node) child(name string) *node {
+	property, ok := n.Properties[name]
+	if !ok || property.Type != "object" || len(property.Properties) == 0 {
+		return nil
+	}
+	return &node{&property}
 }
 
 // scope is an object in which a field is looked up, with the objects around it.
 type scope struct {
 	at    *field.Path
-	node  node
+	node  *node
 	outer *scope
 }
 
@@ -31,6 +49,9 @@ const maxListed = 12
 // same name in another case, a field of that name around or below the object, and a field with a similar name.
 func (c *checker) unknownField(in *scope, name string) {
 	at := child(in.at, name)
+	if c.unchecked(at, "the field") {
+		return
+	}
 	names := in.node.names()
 	if i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) }); i >= 0 {
 		c.report(at, unknownField, "did you mean "+names[i]+"?")
@@ -74,7 +95,7 @@ func (s *scope) find(name string) string {
 	}
 	type position struct {
 		at    *field.Path
-		node  node
+		node  *node
 		depth int
 	}
 	for queue := []position{{s.at, s.node, 0}}; len(queue) > 0; queue = queue[1:] {

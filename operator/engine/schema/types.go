@@ -10,7 +10,9 @@ import (
 
 // checker collects the problems of one object.
 type checker struct {
-	catalog  *Catalog
+	catalog *Catalog
+	// isLater is true for an object of a version of Kubernetes that is later than the schemas.
+	isLater  bool
 	problems []Problem
 }
 
@@ -22,8 +24,22 @@ func (c *checker) report(at *field.Path, message, remedy string) {
 	c.problems = append(c.problems, Problem{Path: path, Message: message, Remedy: remedy})
 }
 
+// unchecked reports a field with something that the schemas do not have, if a later version of Kubernetes may have it.
+func (c *checker) unchecked(at *field.Path, what string) bool {
+	if c.isLater {
+		c.problems = append(c.problems, Problem{
+			Path: at.String(), Unchecked: true,
+			Message: fmt.Sprintf("%s is unknown to Kubernetes %s, whose schemas are the newest here", what, Newest()),
+		})
+	}
+	return c.isLater
+}
+
 // unsupported reports a value that is not one of those allowed.
 func (c *checker) unsupported(at *field.Path, value string, allowed []string) {
+	if c.unchecked(at, fmt.Sprintf("%q", value)) {
+		return
+	}
 	remedy := "must be " + orList(allowed)
 	if found := Closest(value, allowed); found != "" {
 		remedy = "did you mean " + found + "?"

@@ -3,7 +3,9 @@ package population
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,43 +47,71 @@ func NewStored(ctx context.Context, mgr ctrl.Manager) (*match.Index, error) {
 	return stored, err
 }
 
+// Acceptance knows which of the stored templates are accepted: the index has those.
+type Acceptance struct {
+	// Live reads from the API server.
+	Live  client.Reader
+	Index *match.Index
+	// Stored has the templates as the cache has them.
+	Stored *match.Index
+
+	// listing is held while the templates are listed.
+	listing sync.Mutex
+	// mu guards what follows.
+	mu     sync.Mutex
+	latest listed
+	// unlisted names the templates of the start that have kinds whose first list has not arrived or timed out. Their
+	// namespaces wait.
+	unlisted map[string]struct{}
+}
+
+// listed is the result of a list of the templates.
+type listed struct {
+	begun time.Time
+	err   error
+	// unaccepted has the generations of the templates that were not accepted.
+	unaccepted map[string]generation
+	// asOf is the resourceVersion of the list. A list that failed keeps that of the one before, and its templates.
+	asOf string
+}
+
 // Behind reports whether a template selects a namespace that was not populated with its current generation: the
 // template was accepted since, or is not accepted yet. For a namespace that no template seems to select, the API server
 // is asked for templates that are not in the cache.
-func (r *Templates) Behind(
+func (a *Acceptance) Behind(
 	ctx context.Context, ns *corev1.Namespace, populated []*v1alpha1.NamespaceTemplate,
 ) (bool, error) {
 	if len(populated) == 0 {
-		selected, err := r.selectedByUnaccepted(ctx, ns)
+		selected, err := a.selectedByUnaccepted(ctx, ns)
 		if err != nil || selected {
 			return selected, err
 		}
 	}
-	for _, template := range r.Stored.Match(ns) {
-		indexed := r.Index.Get(template.Name)
+	for _, template := range a.Stored.Match(ns) {
+		indexed := a.Index.Get(template.Name)
 		if indexed == nil || !sameGeneration(indexed, template) ||
 			match.DisabledReason(indexed) != match.DisabledReason(template) {
 			return true, nil
 		}
 	}
 	// This comes last, because a template that was skipped above may have been accepted just then.
-	return !slices.EqualFunc(r.Index.Match(ns), populated, sameGeneration), nil
+	return !slices.EqualFunc(a.Index.Match(ns), populated, sameGeneration), nil
 }
 
 // selectedByUnaccepted reports whether a template that is not accepted as it is stored selects a namespace.
-func (r *Templates) selectedByUnaccepted(ctx context.Context, ns *corev1.Namespace) (bool, error) {
-	names, err := r.unaccepted(ctx, ns.ResourceVersion)
+func (a *Acceptance) selectedByUnaccepted(ctx context.Context, ns *corev1.Namespace) (bool, error) {
+	names, err := a.unaccepted(ctx, ns.ResourceVersion)
 	if err != nil {
 		return false, err
 	}
 	for _, name := range names {
 		template := &v1alpha1.NamespaceTemplate{}
-		err := r.Live.Get(ctx, client.ObjectKey{Name: name}, template)
+		err := a.Live.Get(ctx, client.ObjectKey{Name: name}, template)
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			return false, fmt.Errorf("get template %s, which may select namespace %s: %w", name, ns.Name, err)
-		case r.Index.Explain(template, ns).Matches:
+		case a.Index.Explain(template, ns).Matches:
 			return true, nil
 		}
 	}
@@ -94,8 +124,8 @@ func sameGeneration(a, b *v1alpha1.NamespaceTemplate) bool {
 
 // Current reports whether every template is accepted as it was at a resourceVersion, or as it is now if the
 // resourceVersion is empty.
-func (r *Templates) Current(ctx context.Context, asOf string) (bool, error) {
-	names, err := r.unaccepted(ctx, asOf)
+func (a *Acceptance) Current(ctx context.Context, asOf string) (bool, error) {
+	names, err := a.unaccepted(ctx, asOf)
 	return err == nil && len(names) == 0, err
 }
 
@@ -109,27 +139,27 @@ type generation struct {
 // now if the resourceVersion is empty. It lists the templates only if no earlier list is as new, and from time to time
 // while some are not accepted: they may have been deleted, and are then never accepted. Of the namespaces that need a
 // list at the same time, such as those of a policy space that moves, one lists them for all.
-func (r *Templates) unaccepted(ctx context.Context, asOf string) ([]string, error) {
+func (a *Acceptance) unaccepted(ctx context.Context, asOf string) ([]string, error) {
 	called := time.Now()
-	if names, isKnown, err := r.latestUnaccepted(asOf, called); isKnown {
+	if names, isKnown, err := a.latestUnaccepted(asOf, called); isKnown {
 		return names, err
 	}
-	r.listing.Lock()
-	defer r.listing.Unlock()
-	if names, isKnown, err := r.latestUnaccepted(asOf, called); isKnown {
+	a.listing.Lock()
+	defer a.listing.Unlock()
+	if names, isKnown, err := a.latestUnaccepted(asOf, called); isKnown {
 		return names, err
 	}
-	latest := r.list(ctx)
-	return r.withoutAcceptance(latest.unaccepted), latest.err
+	latest := a.list(ctx)
+	return a.withoutAcceptance(latest.unaccepted), latest.err
 }
 
 // latestUnaccepted returns the names by the latest list, and whether that suffices: it was begun after a time, or is as
 // new as a resourceVersion. The error is that of a list which was begun after the time.
-func (r *Templates) latestUnaccepted(asOf string, called time.Time) (names []string, isKnown bool, err error) {
-	r.mu.Lock()
-	latest := r.latest
-	r.mu.Unlock()
-	names = r.withoutAcceptance(latest.unaccepted)
+func (a *Acceptance) latestUnaccepted(asOf string, called time.Time) (names []string, isKnown bool, err error) {
+	a.mu.Lock()
+	latest := a.latest
+	a.mu.Unlock()
+	names = a.withoutAcceptance(latest.unaccepted)
 	if latest.begun.After(called) {
 		return names, true, latest.err
 	}
@@ -138,10 +168,10 @@ func (r *Templates) latestUnaccepted(asOf string, called time.Time) (names []str
 }
 
 // withoutAcceptance returns the names of those of some templates that are not accepted.
-func (r *Templates) withoutAcceptance(templates map[string]generation) []string {
+func (a *Acceptance) withoutAcceptance(templates map[string]generation) []string {
 	var names []string
 	for name, stored := range templates {
-		if !r.accepted(name, stored) {
+		if !a.accepted(name, stored) {
 			names = append(names, name)
 		}
 	}
@@ -149,30 +179,78 @@ func (r *Templates) withoutAcceptance(templates map[string]generation) []string 
 }
 
 // list lists the templates, and returns the result, which it keeps.
-func (r *Templates) list(ctx context.Context) listed {
+func (a *Acceptance) list(ctx context.Context) listed {
 	begun := time.Now()
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NamespaceTemplateList"))
-	err := r.Live.List(ctx, list)
+	err := a.Live.List(ctx, list)
 	unaccepted := map[string]generation{}
 	for i := range list.Items {
 		item := &list.Items[i]
-		if g := (generation{item.UID, item.Generation}); !r.accepted(item.Name, g) {
+		if g := (generation{item.UID, item.Generation}); !a.accepted(item.Name, g) {
 			unaccepted[item.Name] = g
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.latest.begun = begun; err != nil {
-		r.latest.err = fmt.Errorf("list templates that are not accepted yet: %w", err)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.latest.begun = begun; err != nil {
+		a.latest.err = fmt.Errorf("list templates that are not accepted yet: %w", err)
 	} else {
-		r.latest = listed{begun: begun, unaccepted: unaccepted, asOf: list.ResourceVersion}
+		a.latest = listed{begun: begun, unaccepted: unaccepted, asOf: list.ResourceVersion}
 	}
-	return r.latest
+	return a.latest
 }
 
 // accepted reports whether a generation of a template, or a later one, is accepted.
-func (r *Templates) accepted(name string, g generation) bool {
-	indexed := r.Index.Get(name)
+func (a *Acceptance) accepted(name string, g generation) bool {
+	indexed := a.Index.Get(name)
 	return indexed != nil && indexed.UID == g.uid && indexed.Generation >= g.number
+}
+
+// WaitsForObjects reports whether a template selects a namespace whose objects were not all listed at the start.
+func (a *Acceptance) WaitsForObjects(ns *corev1.Namespace) bool {
+	a.mu.Lock()
+	unlisted := maps.Clone(a.unlisted)
+	a.mu.Unlock()
+	if len(unlisted) == 0 {
+		return false
+	}
+	// The index does not have a template that was changed while no operator was running.
+	selecting := slices.Concat(a.Index.Match(ns), a.Stored.Match(ns))
+	return slices.ContainsFunc(selecting, func(t *v1alpha1.NamespaceTemplate) bool {
+		_, isUnlisted := unlisted[t.Name]
+		return isUnlisted
+	})
+}
+
+func (a *Acceptance) isUnlisted(template string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, isUnlisted := a.unlisted[template]
+	return isUnlisted
+}
+
+// pendingRetry returns how often a template is reconciled while its kinds are being listed.
+func (a *Acceptance) pendingRetry(template string) time.Duration {
+	if a.isUnlisted(template) {
+		return oldPendingRetry
+	}
+	return newPendingRetry
+}
+
+// setUnlisted records that the objects of a template of the start are not known yet.
+func (a *Acceptance) setUnlisted(template string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.unlisted == nil {
+		a.unlisted = map[string]struct{}{}
+	}
+	a.unlisted[template] = struct{}{}
+}
+
+// setListed records that the objects of a template are known, or that it is known why they cannot be listed.
+func (a *Acceptance) setListed(template string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.unlisted, template)
 }

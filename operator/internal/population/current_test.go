@@ -47,7 +47,7 @@ func TestDeletedTemplatesDelayNoMove(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := &storedTemplates{names: []string{"a"}}
-		r := &Templates{Live: api, Index: match.NewIndex()}
+		r := &Acceptance{Live: api, Index: match.NewIndex()}
 		current := func() bool {
 			is, err := r.Current(t.Context(), "9")
 			require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestNamespacesThatMoveTogetherShareAList(t *testing.T) {
 				var called sync.WaitGroup
 				called.Add(moved)
 				api := &storedTemplates{names: []string{"a"}}
-				r := &Templates{Live: api, Index: match.NewIndex()}
+				r := &Acceptance{Live: api, Index: match.NewIndex()}
 				api.during = func() error {
 					if api.lists == 1 {
 						called.Wait() // so that the others need a list that begins later, unless they have a version

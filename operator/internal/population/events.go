@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -34,6 +35,7 @@ var eventForms = map[string]eventForm{
 	populate.FindingGrantStays:        {corev1.EventTypeWarning, "Compare", "%[1]s: %[3]s"},
 	populate.FindingFought:            {corev1.EventTypeWarning, "Apply", "%[1]s of template %[2]s %[3]s"},
 	populate.FindingUndeclaredDeleted: {corev1.EventTypeWarning, "Prune", "%[1]s was deleted: %[3]s"},
+	populate.ConditionNotAdopted:      {corev1.EventTypeWarning, "Place", "%[3]s"},
 	populate.FindingDriftCorrected: {
 		corev1.EventTypeNormal, "Apply", "%[1]s of template %[2]s was applied again: %[3]s",
 	},
@@ -70,17 +72,20 @@ func (r *Namespaces) recordFinding(ns *corev1.Namespace, finding populate.Findin
 	if !isRecorded {
 		return
 	}
-	object := finding.Object
-	if object == (populate.ObjectID{}) {
-		template := v1alpha1.GroupVersion.WithKind("NamespaceTemplate").GroupKind()
-		object = populate.ObjectID{GroupKind: template, Name: finding.Template}
-	}
-	r.Recorder.Eventf(reporting.InNamespace(ns), related(ns, object), form.kind, finding.Reason, form.action,
+	r.Recorder.Eventf(reporting.InNamespace(ns), related(ns, finding), form.kind, finding.Reason, form.action,
 		form.note, finding.Object, finding.Template, reporting.Shorten(finding.Message))
 }
 
-// related returns a reference to an object in a namespace.
-func related(ns *corev1.Namespace, object populate.ObjectID) *corev1.ObjectReference {
+// related returns a reference to what a finding about a namespace is about: an object, a template, or nothing else.
+func related(ns *corev1.Namespace, finding populate.Finding) runtime.Object {
+	object := finding.Object
+	switch {
+	case object == (populate.ObjectID{}) && finding.Template == "":
+		return nil
+	case object == (populate.ObjectID{}):
+		template := v1alpha1.GroupVersion.WithKind("NamespaceTemplate").GroupKind()
+		object = populate.ObjectID{GroupKind: template, Name: finding.Template}
+	}
 	return &corev1.ObjectReference{
 		APIVersion: schema.GroupVersion{Group: object.Group}.String(), Kind: object.Kind, Name: object.Name,
 		Namespace: ns.Name,

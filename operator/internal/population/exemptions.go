@@ -108,11 +108,6 @@ func (r *Templates) loadExemptions(ctx context.Context) error {
 	return nil
 }
 
-// isExempt reports whether a namespace is exempt from an object of a template.
-func (r *Templates) isExempt(namespace, template string, kind schema.GroupKind, name string) bool {
-	return r.Index.Exemptions(namespace).OfObject(template, kind, name) != nil
-}
-
 // reportExemptions writes the statuses of a namespace's exemptions after a plan was carried out, and queues the
 // namespace for when the next exemption expires. unpopulated is why the namespace is never populated, or empty.
 func (r *Namespaces) reportExemptions(

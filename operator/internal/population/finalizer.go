@@ -18,12 +18,23 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/internal/objects"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
+// Remains knows which objects, labels and annotations templates have in namespaces, and removes templates from the
+// cluster when those that go with them are gone.
+type Remains struct {
+	// Client reads from the cache.
+	Client  client.Client
+	Objects *objects.Store
+	Index   *match.Index
+	Exclude []string
+}
+
 // finalize adds the finalizer to a template with deletionPolicy Delete, so that the template remains until its objects
 // are deleted, and removes it from other templates.
-func (r *Templates) finalize(
+func (r *Remains) finalize(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate,
 ) (*v1alpha1.NamespaceTemplate, error) {
 	wanted := template.Spec.DeletionPolicy == v1alpha1.DeletionDelete
@@ -43,7 +54,7 @@ func (r *Templates) finalize(
 
 // release removes the finalizer of a template that is being deleted, once none of its objects is left to prune, or at
 // once if the templates are being uninstalled.
-func (r *Templates) release(
+func (r *Remains) release(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, uninstalling bool,
 ) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(template, v1alpha1.DeletionFinalizer) {
@@ -63,7 +74,7 @@ func (r *Templates) release(
 
 // isPruned reports whether a template has no objects, labels or annotations left that the operator removes before the
 // template is gone.
-func (r *Templates) isPruned(ctx context.Context, template *v1alpha1.NamespaceTemplate) (bool, error) {
+func (r *Remains) isPruned(ctx context.Context, template *v1alpha1.NamespaceTemplate) (bool, error) {
 	left, isKnown, err := r.toPrune(ctx, template)
 	if err != nil || !isKnown || len(left) > 0 {
 		return false, err
@@ -74,7 +85,7 @@ func (r *Templates) isPruned(ctx context.Context, template *v1alpha1.NamespaceTe
 
 // toPrune returns the objects of a template in namespaces that it populates, which the operator deletes before the
 // template. isKnown is false if there may be some of a kind that cannot be listed.
-func (r *Templates) toPrune(
+func (r *Remains) toPrune(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate,
 ) (left []*metav1.PartialObjectMetadata, isKnown bool, err error) {
 	for _, kind := range template.Status.Kinds {
@@ -108,7 +119,7 @@ func (r *Templates) toPrune(
 
 // reportProtected reports in the status of a template that is being deleted which of its objects delay that, because
 // they are protected from deletion.
-func (r *Templates) reportProtected(
+func (r *Remains) reportProtected(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
 ) error {
 	if template.DeletionTimestamp == nil || template.Spec.DeletionPolicy != v1alpha1.DeletionDelete {
@@ -135,7 +146,7 @@ func (r *Templates) reportProtected(
 }
 
 // withMetadataOf returns the namespaces with labels or annotations that the operator removes once the template is gone.
-func (r *Templates) withMetadataOf(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]string, error) {
+func (r *Remains) withMetadataOf(ctx context.Context, template *v1alpha1.NamespaceTemplate) ([]string, error) {
 	if !template.Status.NamespaceMetadata {
 		return nil, nil
 	}
@@ -153,4 +164,9 @@ func (r *Templates) withMetadataOf(ctx context.Context, template *v1alpha1.Names
 		}
 	}
 	return names, nil
+}
+
+// isExempt reports whether a namespace is exempt from an object of a template.
+func (r *Remains) isExempt(namespace, template string, kind schema.GroupKind, name string) bool {
+	return r.Index.Exemptions(namespace).OfObject(template, kind, name) != nil
 }

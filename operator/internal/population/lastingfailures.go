@@ -25,26 +25,25 @@ import (
 // namespace right after a template was corrected. For the same reason, a failure is not known to last while a newer
 // revision of its template is being rolled out.
 func (r *Namespaces) confirmed(
-	ctx context.Context, before storedReport, report Report, plan populate.Plan, findings []populate.Finding,
-	misplaced error,
+	ctx context.Context, before storedReport, report Report, pass pass,
 ) Report {
 	if !report.hasFailed() || !before.Initializing || before.hasFailed() {
 		return report
 	}
 	lasts, retry := before.Status == corev1.ConditionFalse, requeueSoon
 	if lasts {
-		current, err := r.causesAreCurrent(ctx, findings, misplaced)
+		current, err := r.causesAreCurrent(ctx, pass.findings, pass.misplaced)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "can't confirm why the namespace is not populated")
 		}
 		lasts = current && err == nil
 	}
-	if lasts && r.awaitsRevision(plan, findings) {
+	if lasts && r.awaitsRevision(pass.plan, pass.findings) {
 		lasts, retry = false, retryDuringRollout
 	}
 	if !lasts {
 		report.Reason = populate.ConditionRetrying
-		r.Queue.Enqueue(queue.Opening, retry, plan.Namespace.Name)
+		r.Queue.Enqueue(queue.Opening, retry, pass.plan.Namespace.Name)
 	}
 	return report
 }

@@ -43,7 +43,7 @@ func TestAFailureDoesNotLastWhileARolloutIsUnderWay(t *testing.T) {
 	} {
 		index := match.NewIndex()
 		index.SetLayers(template, rollout.New(template, revisions(test.state), specs))
-		namespaces := &Namespaces{Templates: &Templates{Index: index}}
+		namespaces := &Namespaces{Templates: &Templates{Acceptance: &Acceptance{Index: index}}}
 		populated := *template
 		populated.Generation = test.generation
 		plan := populate.Plan{Declared: populate.Declared{Templates: []*v1alpha1.NamespaceTemplate{&populated}}}

@@ -111,7 +111,7 @@ func TestAStatusThatTheCacheDoesNotShowYetIsReplaced(t *testing.T) {
 	require.NoError(t, api.Status().Update(t.Context(), late.template))
 	results := NewResults(func(string, bool) {})
 	results.Start(nil)
-	templates := &Templates{Client: late, Stored: match.NewIndex(), Results: results}
+	templates := &Statuses{Client: late, Stored: match.NewIndex(), Results: results}
 	write := func(state State) *v1alpha1.NamespaceTemplate {
 		results.Record("a", "1", map[string]TemplateResult{"t": {Generation: 1, State: state}}, state == Populated)
 		template, err := templates.read(t.Context(), "t")
@@ -136,7 +136,7 @@ func TestLateCopiesReplaceNoRevision(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace},
 	}))
 	template := createTemplate(t, api)
-	templates := &Templates{
+	templates := &History{
 		Live: api, Revisions: typed.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
 	}
 	number, err := templates.storeRevision(t.Context(), template, 1, []byte(`{"spec": "first"}`))

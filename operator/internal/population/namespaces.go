@@ -221,12 +221,16 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	plan = r.postpone(plan)
 	latest, result := r.apply(ctx, ns, plan)
-	findings := append(populate.Findings(plan, result), r.fought(ctx, plan, result)...)
-	r.Metrics.countFailures(findings)
+	pass := pass{plan, result, populate.Findings(plan, result), selected.misplaced}
+	pass.findings = append(pass.findings, r.fought(ctx, plan, result)...)
+	if selected.misplaced != nil {
+		pass.findings = slices.Insert(pass.findings, 0, misplacement(selected.misplaced))
+	}
+	r.Metrics.countFailures(pass.findings)
 	if result.NamespaceGone() {
 		return reconcile.Result{}, nil
 	}
-	retry, err := r.report(ctx, latest, plan, result, findings, selected.misplaced)
+	retry, err := r.report(ctx, latest, pass)
 	if failed := r.reportExemptions(ctx, exempt, plan, ""); err == nil && failed != nil {
 		return reconcile.Result{}, failed
 	}

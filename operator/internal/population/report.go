@@ -35,6 +35,15 @@ type Report struct {
 	Pending      string
 }
 
+// pass is one reconciliation of a namespace: what was planned, what came of it, and what a user should know.
+type pass struct {
+	plan     populate.Plan
+	result   populate.Result
+	findings []populate.Finding
+	// misplaced is that of the selection.
+	misplaced error
+}
+
 // reportOf returns the report on a namespace after a plan was carried out.
 func reportOf(plan populate.Plan, result populate.Result, findings []populate.Finding) Report {
 	report := Report{Depths: hierarchy.OwnDepthLabels(plan.Namespace), InTree: hierarchy.InTree(plan.Namespace)}
@@ -67,6 +76,10 @@ func reportOf(plan populate.Plan, result populate.Result, findings []populate.Fi
 // may pass by itself only if all failures may.
 func worse(reason string, finding populate.Finding) string {
 	switch {
+	case isMisplacement(finding.Reason):
+		return finding.Reason
+	case isMisplacement(reason):
+		return reason
 	case finding.Reason == populate.FindingBrokenTemplate || reason == populate.ConditionTemplateNotAccepted:
 		return populate.ConditionTemplateNotAccepted
 	case finding.Reason == populate.FindingValueMissing || reason == populate.ConditionValueMissing:
@@ -75,6 +88,10 @@ func worse(reason string, finding populate.Finding) string {
 		return populate.ConditionRetrying
 	}
 	return populate.ConditionObjectsFailed
+}
+
+func isMisplacement(reason string) bool {
+	return reason == populate.ConditionPolicySpaceNotFound || reason == populate.ConditionNotAdopted
 }
 
 // hasFailed reports whether the namespace cannot be populated until a person acts.
@@ -93,15 +110,16 @@ func (r Report) notYet(before storedReport) Report {
 	return r
 }
 
-// withMisplaced returns the report on a namespace whose depth labels cannot change: its place is unknown, or it existed
-// before the tree and is not adopted.
-func (r Report) withMisplaced(misplaced error) Report {
-	r.Status, r.Reason = corev1.ConditionFalse, populate.ConditionPolicySpaceNotFound
-	if isNotAdopted(misplaced) {
-		r.Reason = populate.ConditionNotAdopted
+// misplacement returns the finding about a namespace whose depth labels cannot change: its place is unknown, or it
+// existed before the tree and is not adopted.
+func misplacement(misplaced error) populate.Finding {
+	finding := populate.Finding{
+		Severity: populate.Error, Reason: populate.ConditionPolicySpaceNotFound, Message: misplaced.Error(),
 	}
-	r.Message = reporting.Shorten(strings.TrimSuffix(misplaced.Error()+"; "+r.Message, "; "))
-	return r
+	if isNotAdopted(misplaced) {
+		finding.Reason = populate.ConditionNotAdopted
+	}
+	return finding
 }
 
 func isNotAdopted(misplaced error) bool {

@@ -23,25 +23,20 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/queue"
-	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
 // report writes the result of a plan to the namespace, records Events, and returns when to try again.
 func (r *Namespaces) report(
-	ctx context.Context, ns *corev1.Namespace, plan populate.Plan, result populate.Result, findings []populate.Finding,
-	misplaced error,
+	ctx context.Context, ns *corev1.Namespace, pass pass,
 ) (reconcile.Result, error) {
-	before, report := stored(ns), reportOf(plan, result, findings)
-	if misplaced != nil {
-		report = report.withMisplaced(misplaced)
-	}
-	report = r.confirmed(ctx, before, report, plan, findings, misplaced)
+	before := stored(ns)
+	report := r.confirmed(ctx, before, reportOf(pass.plan, pass.result, pass.findings), pass)
 	created := r.Results.Record(ns.Name, ns.UID,
-		templateResults(plan, findings, r.Templates.Index.Ahead(plan.Namespace),
-			r.Templates.Index.OptedOut(plan.Namespace)),
+		templateResults(pass.plan, pass.findings, r.Templates.Index.Ahead(pass.plan.Namespace),
+			r.Templates.Index.OptedOut(pass.plan.Namespace)),
 		report.Status == corev1.ConditionTrue)
-	r.Results.SetUnconfirmed(ns.Name, ns.UID, result.Unconfirmed())
-	done, err := r.done(ctx, plan, report)
+	r.Results.SetUnconfirmed(ns.Name, ns.UID, pass.result.Unconfirmed())
+	done, err := r.done(ctx, pass.plan, report)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -52,30 +47,12 @@ func (r *Namespaces) report(
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	r.Contributors.Findings.Report(ns.Name, withMisplaced(findings, misplaced))
-	r.recordFindings(ctx, ns, findings, isNew)
-	if isNew && isNotAdopted(misplaced) {
-		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, populate.ConditionNotAdopted,
-			"Place", "%s",
-			reporting.Shorten(misplaced.Error()))
-	}
+	r.Contributors.Findings.Report(ns.Name, pass.findings)
+	r.recordFindings(ctx, ns, pass.findings, isNew)
 	if !created.IsZero() {
 		r.Metrics.population.Observe(time.Since(created).Seconds())
 	}
-	return retry(ctx, result)
-}
-
-// withMisplaced returns findings with one more, the first, if the place of the namespace is unknown.
-func withMisplaced(findings []populate.Finding, misplaced error) []populate.Finding {
-	if misplaced == nil {
-		return findings
-	}
-	reason := populate.ConditionPolicySpaceNotFound
-	if isNotAdopted(misplaced) {
-		reason = populate.ConditionNotAdopted
-	}
-	return slices.Insert(slices.Clone(findings), 0,
-		populate.Finding{Severity: populate.Error, Reason: reason, Message: misplaced.Error()})
+	return retry(ctx, pass.result)
 }
 
 // retry returns when a plan is tried again. A failure without a time of its own is returned as an error, so that the

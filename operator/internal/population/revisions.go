@@ -13,13 +13,25 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/operator/internal/revisions"
 )
+
+// History stores the revisions of templates as ControllerRevisions in the operator's namespace.
+type History struct {
+	// Live reads from the API server.
+	Live      client.Reader
+	Revisions appsclient.ControllerRevisionInterface
+	// Specs reads the contents of revisions.
+	Specs *revisions.Reader
+	Index *match.Index
+}
 
 // revisionOf returns the content of the revision of a template.
 func revisionOf(template *v1alpha1.NamespaceTemplate) ([]byte, error) {
@@ -28,10 +40,10 @@ func revisionOf(template *v1alpha1.NamespaceTemplate) ([]byte, error) {
 
 // revise adds a revision to the status of a template if its spec is not that of the newest revision, or if a rollout is
 // to begin again. It returns the specs of the revisions in the status.
-func (r *Templates) revise(
+func (h *History) revise(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
 ) (map[string]*v1alpha1.NamespaceTemplateSpec, error) {
-	specs, err := r.specs(ctx, template, status.Revisions)
+	specs, err := h.specs(ctx, template, status.Revisions)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +52,7 @@ func (r *Templates) revise(
 		return specs, nil // the last accepted revision stays in force
 	}
 	if len(status.Revisions) == 0 || status.Revisions[0].Generation != template.Generation {
-		return r.addRevision(ctx, template, status, specs)
+		return h.addRevision(ctx, template, status, specs)
 	}
 	if newest := status.Revisions[0]; mustRestart(template, newest) {
 		status.Revisions = restarted(template, status.Revisions)
@@ -50,7 +62,7 @@ func (r *Templates) revise(
 
 // addRevision stores the spec of a template as a revision and begins its rollout, unless only fields that are not
 // rolled out have changed.
-func (r *Templates) addRevision(
+func (h *History) addRevision(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
 	specs map[string]*v1alpha1.NamespaceTemplateSpec,
 ) (map[string]*v1alpha1.NamespaceTemplateSpec, error) {
@@ -79,7 +91,7 @@ func (r *Templates) addRevision(
 			return specs, nil
 		}
 	}
-	number, err = r.storeRevision(ctx, template, number+1, data)
+	number, err = h.storeRevision(ctx, template, number+1, data)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +140,7 @@ func restarted(
 
 // specs returns the specs of revisions, by name, as far as they exist: from the template itself, from the index, or
 // from the API server.
-func (r *Templates) specs(
+func (h *History) specs(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, inStatus []v1alpha1.TemplateRevision,
 ) (map[string]*v1alpha1.NamespaceTemplateSpec, error) {
 	specs := map[string]*v1alpha1.NamespaceTemplateSpec{}
@@ -138,8 +150,8 @@ func (r *Templates) specs(
 			specs[revision.Name] = &template.Spec
 		}
 	}
-	known := r.Index.Get(template.Name)
-	for _, layer := range r.Index.Layers(template.Name) {
+	known := h.Index.Get(template.Name)
+	for _, layer := range h.Index.Layers(template.Name) {
 		if known.UID == template.UID && layer.Name != "" && specs[layer.Name] == nil {
 			specs[layer.Name] = &layer.Template.Spec
 		}
@@ -148,7 +160,7 @@ func (r *Templates) specs(
 		if specs[revision.Name] != nil {
 			continue
 		}
-		spec, err := r.Specs.Spec(ctx, template, revision)
+		spec, err := h.Specs.Spec(ctx, template, revision)
 		if err != nil {
 			return nil, err
 		}
@@ -164,12 +176,12 @@ func (r *Templates) specs(
 
 // storeRevision creates the ControllerRevision of a revision, and returns its number: the given one, or the next one
 // whose name no other client has taken.
-func (r *Templates) storeRevision(
+func (h *History) storeRevision(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, number int64, data []byte,
 ) (int64, error) {
 	for ; ; number++ {
 		revision := controllerRevision(template, number, data)
-		err := r.createRevision(ctx, template, revision)
+		err := h.createRevision(ctx, template, revision)
 		if err == nil {
 			return number, nil
 		}
@@ -206,14 +218,14 @@ func controllerRevision(
 // createRevision creates a ControllerRevision. If the template has one of this name, an operator ended before it stored
 // the status: it is used if its content is the same, and replaced otherwise, because content cannot be changed. A
 // revision that is in the status is never replaced: the template must be as it is stored.
-func (r *Templates) createRevision(
+func (h *History) createRevision(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, revision *appsv1.ControllerRevision,
 ) error {
-	_, err := r.Revisions.Create(ctx, revision, metav1.CreateOptions{})
+	_, err := h.Revisions.Create(ctx, revision, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	existing, err := r.Revisions.Get(ctx, revision.Name, metav1.GetOptions{})
+	existing, err := h.Revisions.Get(ctx, revision.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -224,18 +236,18 @@ func (r *Templates) createRevision(
 		return nil
 	}
 	live := metadataOf("NamespaceTemplate")
-	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(template), live); err != nil {
+	if err := h.Live.Get(ctx, client.ObjectKeyFromObject(template), live); err != nil {
 		return err
 	}
 	if live.UID != template.UID || live.ResourceVersion != template.ResourceVersion {
 		return apierrors.NewConflict(v1alpha1.NamespaceTemplates.GroupResource(), template.Name,
 			errors.New("the operator's copy of the template is out of date"))
 	}
-	if err := r.Revisions.Delete(ctx, revision.Name,
+	if err := h.Revisions.Delete(ctx, revision.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &existing.UID}}); err != nil {
 		return err
 	}
-	_, err = r.Revisions.Create(ctx, revision, metav1.CreateOptions{})
+	_, err = h.Revisions.Create(ctx, revision, metav1.CreateOptions{})
 	return err
 }
 
@@ -249,7 +261,7 @@ func sameNewest(a, b []v1alpha1.TemplateRevision) bool {
 
 // pruneRevisions deletes the revisions beyond the limit of a template's history, the newest of them first, until it
 // finds one that does not exist. Revisions that namespaces have are kept.
-func (r *Templates) pruneRevisions(ctx context.Context, template *v1alpha1.NamespaceTemplate) error {
+func (h *History) pruneRevisions(ctx context.Context, template *v1alpha1.NamespaceTemplate) error {
 	inStatus := template.Status.Revisions
 	if len(inStatus) == 0 {
 		return nil
@@ -263,9 +275,9 @@ func (r *Templates) pruneRevisions(ctx context.Context, template *v1alpha1.Names
 		if slices.ContainsFunc(inStatus, func(r v1alpha1.TemplateRevision) bool { return r.Name == name }) {
 			continue
 		}
-		existing, err := r.Revisions.Get(ctx, name, metav1.GetOptions{})
+		existing, err := h.Revisions.Get(ctx, name, metav1.GetOptions{})
 		if err == nil && metav1.IsControlledBy(existing, template) {
-			err = r.Revisions.Delete(ctx, name,
+			err = h.Revisions.Delete(ctx, name,
 				metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &existing.UID}})
 		}
 		if apierrors.IsNotFound(err) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,11 +12,14 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/events"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/engine/rollout"
+	"nstpl.dev/nstpl/operator/internal/objects"
 	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
@@ -31,16 +35,39 @@ type state struct {
 	keepsRevoked bool
 }
 
+// Rollouts takes the steps of the rollouts of templates, and queues the namespaces that they reach.
+type Rollouts struct {
+	// Namespaces are the cached ones.
+	Namespaces corev1listers.NamespaceLister
+	Index      *match.Index
+	Objects    *objects.Store
+	Results    *Results
+	Remains    *Remains
+	Queue      *queue.Queue
+	Exclude    []string
+	Metrics    *Metrics
+	Recorder   events.EventRecorder
+
+	mu sync.Mutex
+	// rolled are the states of templates that were rolled out last.
+	rolled map[string]state
+	// failedBefore has, by template, the namespaces that failed before its newest revision reached them.
+	failedBefore map[string]rollout.FailedBefore
+}
+
 // rolledOut returns the state of a template that was rolled out last.
-func (r *Templates) rolledOut(template string) state {
+func (r *Rollouts) rolledOut(template string) state {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.rolled[template]
 }
 
-func (r *Templates) setRolledOut(template string, now state) {
+func (r *Rollouts) setRolledOut(template string, now state) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.rolled == nil {
+		r.rolled = map[string]state{}
+	}
 	r.rolled[template] = now
 }
 
@@ -61,7 +88,7 @@ func stateOf(template *v1alpha1.NamespaceTemplate) state {
 
 // queueChanged queues the namespaces that have another revision of a template than before. If the state of the template
 // changed, it queues all namespaces that a revision selects, or that have objects of the template.
-func (r *Templates) queueChanged(
+func (r *Rollouts) queueChanged(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, before, layers rollout.Layers,
 ) error {
 	now, isNew := stateOf(template), before == nil
@@ -97,7 +124,7 @@ func (r *Templates) queueChanged(
 		for namespace := range r.Objects.Populated(template.Name) {
 			affected[namespace] = struct{}{}
 		}
-		names, err := r.withMetadataOf(ctx, template)
+		names, err := r.Remains.withMetadataOf(ctx, template)
 		if err != nil {
 			return err
 		}
@@ -160,7 +187,7 @@ func selects(layer *rollout.Layer, ns *corev1.Namespace) bool {
 
 // selectedBy returns the namespaces that any of the layers selects and that may be populated, and those that are opted
 // out, which the status counts.
-func (r *Templates) selectedBy(layers rollout.Layers) ([]*corev1.Namespace, error) {
+func (r *Rollouts) selectedBy(layers rollout.Layers) ([]*corev1.Namespace, error) {
 	var all []*corev1.Namespace
 	seen := map[string]struct{}{}
 	for i := range layers {
@@ -194,7 +221,7 @@ const stepRetry = 2 * time.Second
 
 // advance takes the next step of the rollout of a template's newest revision. It returns after which time the step
 // after that may be due, or 0. Nothing is known about the namespaces before each was reconciled once after a start.
-func (r *Templates) advance(
+func (r *Rollouts) advance(
 	template *v1alpha1.NamespaceTemplate, layers rollout.Layers, status *v1alpha1.NamespaceTemplateStatus,
 ) (time.Duration, error) {
 	// A template that is disabled and enabled again continues its rollout.
@@ -227,9 +254,9 @@ func (r *Templates) advance(
 
 // failedBeforeOf returns the namespaces of a template that failed before its newest revision reached them, and whether
 // nothing is known about them yet. A template has one reconciliation at a time, which alone uses them.
-func (r *Templates) failedBeforeOf(template string) (known rollout.FailedBefore, isFirst bool) {
-	r.failures.Lock()
-	defer r.failures.Unlock()
+func (r *Rollouts) failedBeforeOf(template string) (known rollout.FailedBefore, isFirst bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	known, isKnown := r.failedBefore[template]
 	if !isKnown {
 		known = rollout.FailedBefore{}
@@ -241,14 +268,16 @@ func (r *Templates) failedBeforeOf(template string) (known rollout.FailedBefore,
 	return known, !isKnown
 }
 
-func (r *Templates) forgetFailedBefore(template string) {
-	r.failures.Lock()
-	defer r.failures.Unlock()
+// forget forgets a deleted template.
+func (r *Rollouts) forget(template string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.rolled, template)
 	delete(r.failedBefore, template)
 }
 
 // members returns the namespaces of a rollout, with what is known about them.
-func (r *Templates) members(
+func (r *Rollouts) members(
 	template *v1alpha1.NamespaceTemplate, layers rollout.Layers,
 ) ([]rollout.Member, error) {
 	namespaces, err := r.selectedBy(layers)

@@ -10,7 +10,7 @@ import (
 
 // recordRollout records an Event about the template when the state of its newest revision changed. A template whose
 // first revision is complete at once has no Event.
-func (r *Templates) recordRollout(template *v1alpha1.NamespaceTemplate, before []v1alpha1.TemplateRevision) {
+func (r *Rollouts) recordRollout(template *v1alpha1.NamespaceTemplate, before []v1alpha1.TemplateRevision) {
 	r.Metrics.rollout(template)
 	if len(template.Status.Revisions) == 0 {
 		return

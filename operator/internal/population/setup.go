@@ -81,13 +81,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch the namespaces: %w", err)
 	}
+	index := match.NewIndex()
 	templates := &Templates{
-		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Namespaces: cached,
-		Index: match.NewIndex(), Stored: o.Stored, Cache: render.NewCache(),
+		Client: o.Leader.Client, Namespaces: cached, Cache: render.NewCache(),
 		Values: &Values{Rules: o.Contributors.Rules}, Results: results, Requests: requests, Queue: o.Namespaces,
-		Revisions: o.Leader.Clientset.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
-		Exclude:   o.Exclude, Specs: o.Revisions, Metrics: populationMetrics, Recorder: recorder,
-		Caches: o.Leader.Caches,
+		Metrics: populationMetrics, Caches: o.Leader.Caches,
+		Acceptance: &Acceptance{Live: mgr.GetAPIReader(), Index: index, Stored: o.Stored},
 	}
 	templates.Objects = objects.New(ctx, objects.Options{
 		Client: o.Metadata, Mapper: mgr.GetRESTMapper(), Rediscover: rediscover,
@@ -95,6 +94,21 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		Changed: func(namespace string) { o.Namespaces.Enqueue(queue.Changed, 0, namespace) },
 		Turned:  templates.queueDeclaring,
 	})
+	templates.History = &History{
+		Live: mgr.GetAPIReader(), Specs: o.Revisions, Index: index,
+		Revisions: o.Leader.Clientset.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
+	}
+	templates.Remains = &Remains{
+		Client: o.Leader.Client, Objects: templates.Objects, Index: index, Exclude: o.Exclude,
+	}
+	templates.Rollouts = &Rollouts{
+		Namespaces: cached, Index: index, Objects: templates.Objects, Results: results, Remains: templates.Remains,
+		Queue: o.Namespaces, Exclude: o.Exclude, Metrics: populationMetrics, Recorder: recorder,
+	}
+	templates.Statuses = &Statuses{
+		Client: o.Leader.Client, Stored: o.Stored, Results: results, Rollouts: templates.Rollouts,
+		Remains: templates.Remains,
+	}
 	templates.Sources = sources.New(ctx, sources.Options{
 		Objects: o.Objects, Changes: o.Metadata, Mapper: mgr.GetRESTMapper(),
 		Rules:   func() (*attributes.Rules, error) { return o.Contributors.Rules.Rules(ctx, "") },

@@ -35,7 +35,7 @@ func (r *Templates) follow(template string, spec *v1alpha1.NamespaceTemplateSpec
 // templates, so all namespaces are populated again, whichever revision they have.
 func (r *Templates) queueCopies(ctx context.Context, templates []string) {
 	for _, name := range templates {
-		namespaces, err := r.selectedBy(r.Index.Layers(name))
+		namespaces, err := r.Rollouts.selectedBy(r.Index.Layers(name))
 		if err != nil { // the namespaces are read from memory, so this happens only at the end of the process
 			ctrl.LoggerFrom(ctx).Error(err, "the copies of a source are not updated", "template", name)
 			continue

@@ -4,21 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	appsclient "k8s.io/client-go/kubernetes/typed/apps/v1"
 	corev1listers "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,13 +26,11 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/engine/rollout"
-	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
-	"nstpl.dev/nstpl/operator/internal/revisions"
 	"nstpl.dev/nstpl/operator/internal/sources"
 	"nstpl.dev/nstpl/operator/internal/watch"
 )
@@ -68,58 +62,31 @@ const (
 // Templates is the controller that accepts templates: it compiles them, records their kinds, and only then adds them to
 // the index by which namespaces are populated. Afterwards it writes their status.
 type Templates struct {
-	// Client reads from the cache, Live from the API server.
+	*Acceptance
+	History  *History
+	Rollouts *Rollouts
+	Statuses *Statuses
+	Remains  *Remains
+
+	// Client reads from the cache.
 	Client client.Client
-	Live   client.Reader
 	// Namespaces are the cached ones.
 	Namespaces corev1listers.NamespaceLister
-	// Revisions are the ControllerRevisions in the operator's namespace.
-	Revisions appsclient.ControllerRevisionInterface
-	// Specs reads their contents.
-	Specs *revisions.Reader
-	Index *match.Index
-	// Stored has the templates as the cache has them.
-	Stored  *match.Index
-	Cache   *render.Cache
-	Values  *Values
-	Objects *objects.Store
-	Sources *sources.Store
-	Results *Results
+	Cache      *render.Cache
+	Values     *Values
+	Objects    *objects.Store
+	Sources    *sources.Store
+	Results    *Results
 	// Requests is the queue of templates, Queue that of namespaces.
 	Requests backoff.PriorityQueue
 	Queue    *queue.Queue
-	Exclude  []string
 	Metrics  *Metrics
-	Recorder events.EventRecorder
 	// Caches delay the first reconciliation until the caches are as new as the leadership.
 	Caches *leadership.Caches
 
-	mu     sync.Mutex
-	loaded bool
-	// unlisted names the templates of the start that have kinds whose first list has not arrived or timed out. Their
-	// namespaces wait.
-	unlisted map[string]struct{}
-	// rolled are the states of templates that were rolled out last.
-	rolled map[string]state
-	// written has the templates whose status was written.
-	written freshness.Store[string, *v1alpha1.NamespaceTemplate]
-	// failedBefore has, by template, the namespaces that failed before its newest revision reached them. It is guarded
-	// by failures.
-	failures     sync.Mutex
-	failedBefore map[string]rollout.FailedBefore
-	// listing is held while the templates are listed, and latest is the latest list.
-	listing sync.Mutex
-	latest  listed
-}
-
-// listed is the result of a list of the templates.
-type listed struct {
-	begun time.Time
-	err   error
-	// unaccepted has the generations of the templates that were not accepted.
-	unaccepted map[string]generation
-	// asOf is the resourceVersion of the list. A list that failed keeps that of the one before, and its templates.
-	asOf string
+	// loading is held while the templates of the start are accepted.
+	loading sync.Mutex
+	loaded  bool
 }
 
 // SetupWithManager adds the controller to a manager. Templates are reconciled when they change, and when a
@@ -127,7 +94,7 @@ type listed struct {
 func (r *Templates) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("namespacetemplate").
 		For(&v1alpha1.NamespaceTemplate{},
-			builder.WithPredicates(watch.MoreThanOwnStatus(&r.written))).
+			builder.WithPredicates(watch.MoreThanOwnStatus(&r.Statuses.written))).
 		WatchesMetadata(definitionOf(""), handler.EnqueueRequestsFromMapFunc(r.withKindsOf), builder.OnlyMetadata).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: templateWorkers,
@@ -164,7 +131,7 @@ func (r *Templates) queueDeclaring(kind schema.GroupKind) {
 
 // Reconcile accepts a template, rolls it out, and writes its status.
 func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	template, err := r.read(ctx, req.Name)
+	template, err := r.Statuses.read(ctx, req.Name)
 	gone := apierrors.IsNotFound(err)
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, err
@@ -191,49 +158,30 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		return reconcile.Result{}, err
 	}
 	r.setListed(template.Name)
-	if err := r.queueChanged(ctx, template, before, r.Index.Layers(template.Name)); err != nil {
+	if err := r.Rollouts.queueChanged(ctx, template, before, r.Index.Layers(template.Name)); err != nil {
 		return reconcile.Result{}, err
 	}
 	if template.DeletionTimestamp != nil {
-		return r.release(ctx, template, false)
+		return r.Remains.release(ctx, template, false)
 	}
-	if err := r.keepStatus(ctx, template); err != nil {
+	if err := r.Statuses.keepStatus(ctx, template); err != nil {
 		return reconcile.Result{}, err
 	}
-	r.recordRollout(template, known)
+	r.Rollouts.recordRollout(template, known)
 	if accepted := acceptedOf(template); accepted != nil && accepted.Reason == reasonKindsUnavailable {
 		wait = kindsRetry
 	}
 	if !sameNewest(known, template.Status.Revisions) {
-		return reconcile.Result{RequeueAfter: wait}, r.pruneRevisions(ctx, template)
+		return reconcile.Result{RequeueAfter: wait}, r.History.pruneRevisions(ctx, template)
 	}
 	return reconcile.Result{RequeueAfter: wait}, nil
-}
-
-// read returns a template as it was stored last.
-func (r *Templates) read(ctx context.Context, name string) (*v1alpha1.NamespaceTemplate, error) {
-	template := &v1alpha1.NamespaceTemplate{}
-	if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, template, client.UnsafeDisableDeepCopy); err != nil {
-		return template, err
-	}
-	return r.written.Latest(name, r.shared(template)), nil
-}
-
-// shared returns the cache's own template in place of a copy of it, so that the index keeps no second one. Nothing
-// changes either.
-func (r *Templates) shared(read *v1alpha1.NamespaceTemplate) *v1alpha1.NamespaceTemplate {
-	cached := r.Stored.Get(read.Name)
-	if cached == nil || cached.UID != read.UID || cached.ResourceVersion != read.ResourceVersion {
-		return read
-	}
-	return cached
 }
 
 // Load accepts all templates that exist at the start, so that no namespace is planned without them. They need no
 // rollout, because every namespace is reconciled after a start.
 func (r *Templates) Load(ctx context.Context) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.loading.Lock()
+	defer r.loading.Unlock()
 	if r.loaded {
 		return nil
 	}
@@ -267,14 +215,14 @@ func (r *Templates) Load(ctx context.Context) error {
 	if err := r.watchAll(ctx, templates.Items); err != nil {
 		return err
 	}
-	r.rolled, r.unlisted = map[string]state{}, map[string]struct{}{}
 	for i := range templates.Items {
-		template, err := r.load(ctx, r.shared(&templates.Items[i]))
+		r.setListed(templates.Items[i].Name) // an earlier try may have failed after it
+		template, err := r.load(ctx, r.Statuses.shared(&templates.Items[i]))
 		if err != nil {
 			return fmt.Errorf("accept template %s: %w", templates.Items[i].Name, err)
 		}
-		if _, isUnlisted := r.unlisted[template.Name]; !isUnlisted {
-			r.rolled[template.Name] = stateOf(template)
+		if !r.isUnlisted(template.Name) {
+			r.Rollouts.setRolledOut(template.Name, stateOf(template))
 		}
 	}
 	queueLacking(r.Queue, namespaces, r.Objects.Names)
@@ -327,7 +275,7 @@ func (r *Templates) load(
 		// An earlier process has accepted this generation, so the other templates need not wait until its status can be
 		// written.
 		ctrl.LoggerFrom(ctx).Error(err, "the template's status could not be written", "template", template.Name)
-		specs, err := r.specs(ctx, template, template.Status.Revisions)
+		specs, err := r.History.specs(ctx, template, template.Status.Revisions)
 		if err != nil {
 			return nil, err
 		}
@@ -344,48 +292,16 @@ func (r *Templates) loadPending(
 ) (*v1alpha1.NamespaceTemplate, error) {
 	ctrl.LoggerFrom(ctx).Info("the template's namespaces wait until its objects are known",
 		"template", template.Name, "problem", problem.Error())
-	r.unlisted[template.Name] = struct{}{}
+	r.setUnlisted(template.Name)
 	if template.Status.ObservedGeneration != template.Generation {
 		return template, nil
 	}
-	specs, err := r.specs(ctx, template, template.Status.Revisions)
+	specs, err := r.History.specs(ctx, template, template.Status.Revisions)
 	if err != nil {
 		return nil, err
 	}
 	r.setIndex(ctx, template, specs)
 	return template, nil
-}
-
-// WaitsForObjects reports whether a template selects a namespace whose objects were not all listed at the start.
-func (r *Templates) WaitsForObjects(ns *corev1.Namespace) bool {
-	r.mu.Lock()
-	unlisted := maps.Clone(r.unlisted)
-	r.mu.Unlock()
-	if len(unlisted) == 0 {
-		return false
-	}
-	// The index does not have a template that was changed while no operator was running.
-	selecting := slices.Concat(r.Index.Match(ns), r.Stored.Match(ns))
-	return slices.ContainsFunc(selecting, func(t *v1alpha1.NamespaceTemplate) bool {
-		_, isUnlisted := unlisted[t.Name]
-		return isUnlisted
-	})
-}
-
-func (r *Templates) pendingRetry(template string) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, isUnlisted := r.unlisted[template]; isUnlisted {
-		return oldPendingRetry
-	}
-	return newPendingRetry
-}
-
-// setListed records that the objects of a template are known, or that it is known why they cannot be listed.
-func (r *Templates) setListed(template string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.unlisted, template)
 }
 
 // acceptTemplate compiles a template, records and watches its kinds, takes the next step of its rollout, and adds it to
@@ -394,7 +310,7 @@ func (r *Templates) setListed(template string) {
 func (r *Templates) acceptTemplate(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate,
 ) (*v1alpha1.NamespaceTemplate, time.Duration, error) {
-	template, err := r.finalize(ctx, template)
+	template, err := r.Remains.finalize(ctx, template)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -422,7 +338,7 @@ func (r *Templates) acceptTemplate(
 			Status: metav1.ConditionFalse, Reason: "Populating", Message: "the namespaces are being populated",
 		})
 	}
-	specs, err := r.revise(ctx, template, status)
+	specs, err := r.History.revise(ctx, template, status)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -431,14 +347,14 @@ func (r *Templates) acceptTemplate(
 			return nil, 0, err
 		}
 	}
-	wait, err := r.advance(template, rollout.New(template, status.Revisions, specs), status)
+	wait, err := r.Rollouts.advance(template, rollout.New(template, status.Revisions, specs), status)
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := r.completeStatus(ctx, template, specs, status); err != nil {
+	if err := r.Statuses.completeStatus(ctx, template, specs, status); err != nil {
 		return nil, 0, err
 	}
-	if template, err = r.writeStatus(ctx, template, status); err != nil {
+	if template, err = r.Statuses.writeStatus(ctx, template, status); err != nil {
 		return nil, 0, err
 	}
 	r.setIndex(ctx, template, specs)
@@ -548,11 +464,8 @@ func (r *Templates) drop(name string) {
 	r.Values.forget(name)
 	r.Sources.Set(name, nil)
 	r.Metrics.forget(name)
-	r.forgetFailedBefore(name)
-	r.mu.Lock()
-	delete(r.rolled, name)
-	delete(r.unlisted, name)
-	r.mu.Unlock()
+	r.Rollouts.forget(name)
+	r.setListed(name)
 	r.Queue.Enqueue(queue.Rollout, 0, r.Results.ForgetTemplate(name)...)
 	// The statuses of the exemptions say that the template does not exist.
 	r.Queue.Enqueue(queue.Rollout, 0, r.Index.ExemptFrom(name)...)

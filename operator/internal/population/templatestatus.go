@@ -13,49 +13,83 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/rollout"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
+// Statuses reads templates and writes their statuses.
+type Statuses struct {
+	// Client reads from the cache.
+	Client client.Client
+	// Stored has the templates as the cache has them.
+	Stored   *match.Index
+	Results  *Results
+	Rollouts *Rollouts
+	Remains  *Remains
+
+	// written has the templates whose status was written.
+	written freshness.Store[string, *v1alpha1.NamespaceTemplate]
+}
+
+// read returns a template as it was stored last.
+func (s *Statuses) read(ctx context.Context, name string) (*v1alpha1.NamespaceTemplate, error) {
+	template := &v1alpha1.NamespaceTemplate{}
+	if err := s.Client.Get(ctx, client.ObjectKey{Name: name}, template, client.UnsafeDisableDeepCopy); err != nil {
+		return template, err
+	}
+	return s.written.Latest(name, s.shared(template)), nil
+}
+
+// shared returns the cache's own template in place of a copy of it, so that the index keeps no second one. Nothing
+// changes either.
+func (s *Statuses) shared(read *v1alpha1.NamespaceTemplate) *v1alpha1.NamespaceTemplate {
+	cached := s.Stored.Get(read.Name)
+	if cached == nil || cached.UID != read.UID || cached.ResourceVersion != read.ResourceVersion {
+		return read
+	}
+	return cached
+}
+
 // keepStatus writes the sum of a template's results to its status. Nothing is written before all namespaces have been
 // reconciled once, so that a restart changes no status.
-func (r *Templates) keepStatus(ctx context.Context, template *v1alpha1.NamespaceTemplate) error {
-	if !r.Results.Complete(template.Name) {
+func (s *Statuses) keepStatus(ctx context.Context, template *v1alpha1.NamespaceTemplate) error {
+	if !s.Results.Complete(template.Name) {
 		return nil
 	}
 	status := template.Status.DeepCopy()
-	r.summarize(template, status)
-	_, err := r.writeStatus(ctx, template, status)
+	s.summarize(template, status)
+	_, err := s.writeStatus(ctx, template, status)
 	return err
 }
 
 // completeStatus sets what follows from the rest of a status that is about to be written. If the template selects no
 // namespace, and none has a result, no other write follows.
-func (r *Templates) completeStatus(
+func (s *Statuses) completeStatus(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, specs map[string]*v1alpha1.NamespaceTemplateSpec,
 	status *v1alpha1.NamespaceTemplateStatus,
 ) error {
 	isObserved := status.ObservedGeneration == template.Generation
-	r.countForRollout(template, status)
+	s.countForRollout(template, status)
 	status.ObservedGeneration = template.Generation
 	setReady(status, template.Generation)
-	if err := r.reportProtected(ctx, template, status); err != nil {
+	if err := s.Remains.reportProtected(ctx, template, status); err != nil {
 		return err
 	}
-	if isObserved || template.DeletionTimestamp != nil || !r.Results.Complete(template.Name) ||
-		r.Results.Any(template.Name) {
+	if isObserved || template.DeletionTimestamp != nil || !s.Results.Complete(template.Name) ||
+		s.Results.Any(template.Name) {
 		return nil
 	}
-	namespaces, err := r.selectedBy(rollout.New(template, status.Revisions, specs))
+	namespaces, err := s.Rollouts.selectedBy(rollout.New(template, status.Revisions, specs))
 	if err == nil && len(namespaces) == 0 {
-		r.summarize(template, status)
+		s.summarize(template, status)
 	}
 	return err
 }
 
 // summarize sets the counts and conditions of a status that follow from a template's results.
-func (r *Templates) summarize(template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus) {
-	sum := r.Results.Summary(template.Name, newestGeneration(template.Generation, status.Revisions))
+func (s *Statuses) summarize(template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus) {
+	sum := s.Results.Summary(template.Name, newestGeneration(template.Generation, status.Revisions))
 	status.Namespaces = sum.Counts
 	status.Failures = sum.Failures
 	condition := populatedCondition(sum, status.Revisions)
@@ -110,12 +144,12 @@ const (
 
 // countForRollout sets the counts and the failures in a status whose revisions differ from the stored ones. They are
 // stored in one write, so that no client sees a rollout that stopped without a failure.
-func (r *Templates) countForRollout(template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus) {
-	if !r.Results.Complete(template.Name) ||
+func (s *Statuses) countForRollout(template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus) {
+	if !s.Results.Complete(template.Name) ||
 		equality.Semantic.DeepEqual(template.Status.Revisions, status.Revisions) {
 		return
 	}
-	sum := r.Results.Summary(template.Name, newestGeneration(template.Generation, status.Revisions))
+	sum := s.Results.Summary(template.Name, newestGeneration(template.Generation, status.Revisions))
 	status.Namespaces, status.Failures = sum.Counts, sum.Failures
 }
 
@@ -154,7 +188,7 @@ func populatedCondition(sum Summary, revisions []v1alpha1.TemplateRevision) meta
 	return condition
 }
 
-func (r *Templates) writeStatus(
+func (s *Statuses) writeStatus(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
 ) (*v1alpha1.NamespaceTemplate, error) {
 	if equality.Semantic.DeepEqual(&template.Status, status) {
@@ -162,13 +196,13 @@ func (r *Templates) writeStatus(
 	}
 	changed := template.DeepCopy()
 	changed.Status = *status
-	err := r.Client.Status().Patch(ctx, changed, patch.WhileUnchanged(template))
+	err := s.Client.Status().Patch(ctx, changed, patch.WhileUnchanged(template))
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("write the status of template %s: %w", template.Name, err)
 	}
 	if err == nil {
-		r.written.Written(changed.Name, changed)
-		_, err = r.read(ctx, template.Name) // forgets it if the cache has it already
+		s.written.Written(changed.Name, changed)
+		_, err = s.read(ctx, template.Name) // forgets it if the cache has it already
 	}
 	return changed, client.IgnoreNotFound(err)
 }

@@ -18,7 +18,7 @@ func TestAChangedRolloutIsCountedInTheSameStatus(t *testing.T) {
 		"t": {Generation: 2, State: Failed, Failures: []failure{{"configmap/x", "no"}}},
 	}, false)
 	results.Record("b", "1", map[string]TemplateResult{"t": {Generation: 1, State: Populated}}, true)
-	templates := &Templates{Results: results}
+	templates := &Statuses{Results: results}
 	stored := &v1alpha1.NamespaceTemplate{}
 	stored.Name, stored.Generation = "t", 2
 	stored.Status.Revisions = []v1alpha1.TemplateRevision{{Generation: 2, State: v1alpha1.RolloutProgressing}}
@@ -49,7 +49,7 @@ func TestAChangedRolloutIsCountedInTheSameStatus(t *testing.T) {
 func TestADisabledTemplateIsNotReady(t *testing.T) {
 	results := NewResults(func(string, bool) {})
 	results.Start(nil)
-	templates := &Templates{Results: results}
+	templates := &Statuses{Results: results}
 	template := &v1alpha1.NamespaceTemplate{}
 	template.Name, template.Generation = "t", 1
 	ready := func() metav1.Condition {

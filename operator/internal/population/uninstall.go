@@ -47,7 +47,7 @@ func (r *Templates) uninstalling(ctx context.Context) (bool, error) {
 // keepObjects releases a template that is being uninstalled, and keeps it in the index, so that plans made meanwhile do
 // not prune its objects.
 func (r *Templates) keepObjects(ctx context.Context, template *v1alpha1.NamespaceTemplate) (reconcile.Result, error) {
-	if _, err := r.release(ctx, template, true); err != nil {
+	if _, err := r.Remains.release(ctx, template, true); err != nil {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: kindsRetry}, nil // the definition may be back by then, without the template

@@ -134,6 +134,10 @@ func (c *checker) checkSchema(object source.Object) {
 		return
 	}
 	for _, problem := range c.schemas.Check(fields) {
+		if problem.Unchecked {
+			c.skip(object, problem.Path, problem.Message)
+			continue
+		}
 		c.violate(object, ruleSchema, problem.Path, problem.Message, problem.Remedy)
 	}
 }

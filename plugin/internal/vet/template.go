@@ -66,6 +66,11 @@ func (c *checker) checkedTemplate(object source.Object, template *v1alpha1.Names
 	if line := lineInPatch(object, template, problem); line > 0 {
 		found.Line = line
 	}
+	if problem.Unchecked {
+		found.Rule = ""
+		c.Skipped = append(c.Skipped, found)
+		return
+	}
 	c.Violations = append(c.Violations, found)
 }
 

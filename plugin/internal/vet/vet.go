@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -49,8 +48,8 @@ func New(s cli.Session) *cobra.Command {
 			of the rule. Standard error has warnings, what was not checked, and a summary.
 
 			Without --server, the command needs no cluster. It knows the fields of the kinds of nstpl, and of Kubernetes
-			in the version of --kubernetes-version, by default the newest that it knows. --schema adds those of
-			CustomResourceDefinitions. With --server, it also sends a dry run to the API server, which checks above all
+			in the version of --kubernetes-version, by default the newest that it knows. For a later version, fields and
+			values that it does not know are not checked. --schema adds the fields of CustomResourceDefinitions. With --server, it also sends a dry run to the API server, which checks above all
 			whether you may create the objects that a template declares.
 
 			Unlike in other commands, --server does not set the address of the API server: use -s or --api-server.
@@ -84,9 +83,9 @@ func New(s cli.Session) *cobra.Command {
 			switch {
 			case filesErr != nil:
 				return cli.Failed(cli.UsageError(cmd, filesErr))
-			case !slices.Contains(schema.Versions(), v.kubernetes):
-				return cli.Failed(cli.UsageError(cmd, fmt.Errorf("invalid --kubernetes-version %q: must be one of %s",
-					v.kubernetes, strings.Join(schema.Versions(), ", "))))
+			case schema.CheckVersion(v.kubernetes) != nil:
+				return cli.Failed(cli.UsageError(cmd, fmt.Errorf("invalid --kubernetes-version: %w",
+					schema.CheckVersion(v.kubernetes))))
 			case len(args) == 1 && v.files.IsEmpty() && (len(v.schemas) > 0 || v.server):
 				return cli.Failed(cli.UsageError(cmd, errors.New("--server and --schema check files: specify them with -f, "+
 					"or leave both flags out to check the tree in DIR")))
@@ -120,8 +119,8 @@ func New(s cli.Session) *cobra.Command {
 	flags.StringArrayVar(&v.schemas, "schema", nil,
 		"A file or directory with CustomResourceDefinitions, by which custom resources are checked. Can be repeated.")
 	flags.StringVar(&v.kubernetes, "kubernetes-version", schema.Newest(),
-		"The version of Kubernetes whose fields and values are allowed in files. One of: ("+
-			strings.Join(schema.Versions(), ", ")+").")
+		"The version of Kubernetes whose fields and values are allowed in files: "+
+			strings.Join(schema.Versions(), ", ")+", or a later one, whose new fields are not checked.")
 	cli.CompleteValues(cmd, "kubernetes-version", schema.Versions()...)
 	flags.BoolVar(&v.server, "server", false, "Also send a dry run to the API server, as you or the user of --as.")
 	flags.StringVarP(s.Config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
