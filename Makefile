@@ -57,7 +57,7 @@ UNIT := $$(go list ./... | grep -v -e /test/cli -e /test/demo -e /test/integrati
 
 .PHONY: test
 test: ## Run what finds most mistakes soonest, with one version of Kubernetes; needs neither root nor a node
-	@$(SUITE) stages build vet language verify unit cli+demo+integration cluster-down
+	@$(SUITE) stages build+control-plane vet language verify unit cli+demo+integration cluster-down
 
 .PHONY: test-all
 test-all: ## Run everything that make test leaves out: lint, race, versions, sync, helm, thorough tests, browser, e2e
@@ -111,7 +111,7 @@ race: control-plane ## Run the unit tests of concurrent packages with the race d
 
 .PHONY: cli
 cli: control-plane ## Run the tests of kubectl nstpl
-	$(SUITE) test quick -count=1 -timeout=20m ./test/cli/...
+	$(SUITE) test quick -count=1 -timeout=40m ./test/cli/...
 
 .PHONY: integration
 integration: control-plane ## Run the operator's tests on a real control plane
