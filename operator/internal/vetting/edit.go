@@ -78,6 +78,18 @@ func populatedBy(spec v1alpha1.NamespaceTemplateSpec) v1alpha1.NamespaceTemplate
 	return spec
 }
 
+// changesWaves reports whether an edit changes the waves in which the template is rolled out. No template can set a
+// label by which waves select, so such an edit concerns other templates although it populates the same.
+func (e edit) changesWaves() bool {
+	waves := func(template *v1alpha1.NamespaceTemplate) []v1alpha1.Wave {
+		if template.Spec.Rollout == nil {
+			return nil
+		}
+		return template.Spec.Rollout.Waves
+	}
+	return e.old != nil && e.updated != nil && !equality.Semantic.DeepEqual(waves(e.old), waves(e.updated))
+}
+
 // enables reports whether an edit enables a template that was disabled.
 func (e edit) enables() bool {
 	return e.old != nil && match.DisabledReason(e.old) != "" && match.DisabledReason(e.updated) == ""

@@ -46,7 +46,7 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 		return slices.Concat(errorsOf(unserved), problems), err
 	}
 	if !v.widens() {
-		return v.judgeAttributes(ctx)
+		return v.judgeUnchanged(ctx)
 	}
 	v.warn(v.pauseWarnings()...)
 	if err := render.CheckCombinations(v.updated); err != nil && !v.unlimited && grantsRights(kinds) {
@@ -79,6 +79,21 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 	unwritable = append(unwritable, unsuitable...)
 	problems, err = v.judgeCompiled(ctx, kinds, writable, unserved)
 	return slices.Concat(errorsOf(unserved), unwritable, problems), err
+}
+
+// judgeUnchanged returns the problems of an edit that populates nothing else than before: it prunes objects, or selects
+// namespaces for the waves of a rollout.
+func (v *review) judgeUnchanged(ctx context.Context) (problems []error, err error) {
+	if v.changesWaves() {
+		if v.others, err = v.outlines.except(ctx, v.name()); err != nil {
+			return nil, err
+		}
+		problems, err = v.judgeSelectors(ctx)
+	}
+	if err != nil || len(problems) > 0 || !v.prunesAll() {
+		return problems, err
+	}
+	return v.judgeAttributes(ctx)
 }
 
 // errorsOf returns problems as errors.
