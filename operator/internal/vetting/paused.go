@@ -13,25 +13,34 @@ import (
 )
 
 // pauseWarnings returns a warning if namespaces do not get the change of an edit, because the rollout of the template
-// is paused. It names the Roles and RoleBindings that the edit adds, changes or removes.
+// is paused. It names the Roles and RoleBindings that the edit adds, changes or removes. It also warns of those that
+// namespaces keep, paused or not: another user may have chosen that when the template declared no grants.
 func (e edit) pauseWarnings() []string {
-	if e.old == nil || e.updated == nil || e.updated.Spec.Rollout == nil || !e.updated.Spec.Rollout.Paused ||
+	if e.old == nil || e.updated == nil || e.updated.Spec.Rollout == nil ||
 		equality.Semantic.DeepEqual(populatedBy(e.old.Spec), populatedBy(e.updated.Spec)) {
 		return nil
 	}
 	before, after := rbacObjects(render.AllDeclarations(e.old)), rbacObjects(render.AllDeclarations(e.updated))
+	added, removed := namesOfGrants(withoutSame(after, before)), namesOfGrants(withoutSame(before, after))
+	keeps := removed != "" && e.updated.Spec.Rollout.KeepsRevoked()
+	const because = ", because spec.rollout.revocation is WithRollout"
+	switch {
+	case !e.updated.Spec.Rollout.Paused && keeps:
+		return []string{"until the rollout reaches them, namespaces keep what this change removes from the grants of " +
+			removed + because}
+	case !e.updated.Spec.Rollout.Paused:
+		return nil
+	}
 	warning := fmt.Sprintf("the rollout is paused, so existing namespaces do not get this change "+
 		"until you run \"kubectl nstpl rollout resume %s\"", e.updated.Name)
-	if added := namesOfGrants(withoutSame(after, before)); added != "" {
+	if added != "" {
 		warning += "; they do not get what it adds to the grants of " + added
 	}
-	if removed := namesOfGrants(withoutSame(before, after)); removed != "" {
-		if e.updated.Spec.Rollout.KeepsRevoked() {
-			warning += "; they keep what it removes from the grants of " + removed +
-				", because spec.rollout.revocation is WithRollout"
-		} else {
-			warning += "; what it removes from the grants of " + removed + " is taken away at once"
-		}
+	switch {
+	case keeps:
+		warning += "; they keep what it removes from the grants of " + removed + because
+	case removed != "":
+		warning += "; what it removes from the grants of " + removed + " is taken away at once"
 	}
 	return []string{warning}
 }

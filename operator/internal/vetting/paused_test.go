@@ -23,6 +23,7 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 		"until you run \"kubectl nstpl rollout resume t\""
 	paused := &v1alpha1.Rollout{Paused: true}
 	keeps := &v1alpha1.Rollout{Paused: true, Revocation: v1alpha1.RevokeWithRollout}
+	keepsUnpaused := &v1alpha1.Rollout{Revocation: v1alpha1.RevokeWithRollout}
 	for name, c := range map[string]struct {
 		edit edit
 		want []string
@@ -37,6 +38,10 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 		"kept": {edit{template(keeps, "a"), template(keeps)}, []string{
 			notYet + "; they keep what it removes from the grants of rolebinding/a, " +
 				"because spec.rollout.revocation is WithRollout"}},
+		"kept without a pause": {edit{template(keepsUnpaused, "a"), template(keepsUnpaused)}, []string{
+			"until the rollout reaches them, namespaces keep what this change removes from the grants of rolebinding/a, " +
+				"because spec.rollout.revocation is WithRollout"}},
+		"added without a pause": {edit{template(keepsUnpaused), template(keepsUnpaused, "a")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, c.edit.pauseWarnings()) })
 	}
