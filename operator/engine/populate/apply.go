@@ -359,7 +359,8 @@ func create(
 	}
 	o := options{existing: existing, record: recordOf(existing)}
 	// If its label was removed, nstpl created the object, or its replacement belongs to nstpl.
-	o.adopted = !Ours(existing) && !change.replacesOwn(existing)
+	o.adopted = change.isAdopted(existing) || !Ours(existing) && !change.replacesOwn(existing)
+	o.isForged = !o.adopted && existing.Annotations[v1alpha1.AdoptedAnnotation] != ""
 	written, err = patch(ctx, objects, change.Declared, o)
 	return written, false, err
 }

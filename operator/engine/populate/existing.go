@@ -1,6 +1,7 @@
 package populate
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -13,16 +14,18 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 // existing records which objects of templates the namespace had: for each key, a short digest of each object. The
-// record is kept in an annotation of the namespace, so that a restart of the operator does not lose it. There are two
+// record is kept in an annotation of the namespace, so that a restart of the operator does not lose it. There are three
 // keys for a template:
 //
 //   - populatedKey has all objects. If another object of the same name exists later, it replaces the template's, and is
 //     not adopted. An object stays in the record as long as the template declares it.
+//   - adoptedKey has those of them that were adopted.
 //   - The template's name has its objects if its driftPolicy is Report, each with the beginning of the hash of its
 //     declaration. If such an object is missing later, another client deleted it, which is reported until its
 //     declaration changes. An object that nstpl itself is about to delete is removed before.
@@ -30,6 +33,9 @@ type existing map[string]map[string]bool
 
 // populatedKey returns the key for all objects of a template.
 func populatedKey(template string) string { return "+" + template }
+
+// adoptedKey returns the key for the adopted objects of a template.
+func adoptedKey(template string) string { return "-" + template }
 
 func (e existing) has(object *Object) bool {
 	_, isRecorded := e.entry(object)
@@ -61,13 +67,19 @@ func recordEntry(object *Object) string {
 
 // populatedBy returns the template from which the namespace had an object, or "". Objects move between templates, so
 // it is the first of them by name.
-func (e existing) populatedBy(id ObjectID) string {
+func (e existing) populatedBy(id ObjectID) string { return e.first(populatedKey(""), id) }
+
+// adoptedBy reports whether the namespace had an object that a template adopted.
+func (e existing) adoptedBy(id ObjectID) bool { return e.first(adoptedKey(""), id) != "" }
+
+// first returns the first template, by name, below whose key with a prefix an object is recorded, or "".
+func (e existing) first(prefix string, id ObjectID) string {
 	if len(e) == 0 {
 		return ""
 	}
 	digest, first := populatedDigest(id), ""
 	for key, digests := range e {
-		template, found := strings.CutPrefix(key, populatedKey(""))
+		template, found := strings.CutPrefix(key, prefix)
 		if found && digests[digest] && (first == "" || template < first) {
 			first = template
 		}
@@ -185,9 +197,18 @@ func ExistingObjects(plan Plan, result Result) string {
 			add(change, change.Observed != nil && change.Action != Configure)
 		}
 	}
+	written := map[ObjectID]*metav1.PartialObjectMetadata{}
 	for _, outcome := range result.Outcomes {
 		if outcome.Failure == nil || outcome.Written != nil {
 			add(outcome.Change, true)
+		}
+		written[outcome.ID()] = outcome.Written
+	}
+	for _, change := range plan.Changes {
+		object := cmp.Or(written[change.ID()], change.Observed)
+		if change.Declared != nil && change.Metadata == nil && object != nil && !deleted[change.ID()] &&
+			change.isAdopted(object) {
+			after.add(adoptedKey(change.Template), populatedDigest(change.ID()))
 		}
 	}
 	return after.String()

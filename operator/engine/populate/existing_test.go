@@ -160,6 +160,10 @@ func TestARevisionOverwritesWhatReportLeftOnlyIfItChangesTheObject(t *testing.T)
 	object := first.Declared.Objects[0]
 	drifted := applied(t, object, fieldpath.MakePathOrDie("data", "color"))
 	require.Equal(t, LeaveAlone, plan(same, record, changed, drifted).Changes[0].Action)
+	object.Hash = "other" // a user may remove the hash from the entry of nstpl
+	unowned := applied(t, object, fieldpath.MakePathOrDie("metadata", "annotations", v1alpha1.HashAnnotation))
+	require.Equal(t, LeaveAlone, plan(same, record, changed, unowned).Changes[0].Action)
+	require.Equal(t, Configure, plan(next, record, changed, unowned).Changes[0].Action)
 	overwritten := plan(next, record, changed, drifted).Changes[0]
 	require.Equal(t, Configure, overwritten.Action)
 	require.Equal(t, "data.color changed by kubectl-edit", overwritten.Overwrites)

@@ -81,8 +81,9 @@ type Change struct {
 	Observed *metav1.PartialObjectMetadata
 	// Lost is the object's last known metadata before another client deleted it or removed its label; nil if unknown.
 	Lost *metav1.PartialObjectMetadata
-	// Populated says that the namespace had the object before, as its ExistingAnnotation records.
-	Populated bool
+	// Populated says that the namespace had the object before, as its ExistingAnnotation records, and Adopted that the
+	// object was adopted then.
+	Populated, Adopted bool
 	// Protected says that the object would be deleted if the last applied declaration did not protect it from deletion.
 	Protected bool
 	// SourceLost is the declaration of a copy that is deleted because its source is lost; nil otherwise.
@@ -107,7 +108,16 @@ func (c Change) ID() ObjectID {
 // the namespace had from a template. Such an object is not adopted. Otherwise an owner could delete a RoleBinding,
 // create it again, and keep it when the template revokes it.
 func (c Change) replacesOwn(existing *metav1.PartialObjectMetadata) bool {
-	return (c.Populated || c.Lost != nil) && !recordOf(existing).adopted
+	return (c.Populated || c.Lost != nil) && !c.isAdopted(existing)
+}
+
+// isAdopted reports whether an object existed before nstpl managed it, or is in place of one that did. An object
+// without a template's label does not say that itself, since every user may write its annotations.
+func (c Change) isAdopted(existing *metav1.PartialObjectMetadata) bool {
+	if labelOf(existing) != "" {
+		return recordOf(existing).adopted
+	}
+	return c.Adopted || c.Lost != nil && recordOf(c.Lost).adopted
 }
 
 // KeepsGrant reports whether a Role or RoleBinding that the namespace had from a template stays, although no template
@@ -183,12 +193,13 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		}
 		object = keepProtection(object, existing)
 		isPopulated := recorded.populatedBy(object.ID()) != ""
-		isReplaced := isPopulated && existing != nil && !recordOf(existing).adopted
-		change := compare(object, existing, observed.Lost[object.ID()], recorded.has(object) || isReplaced)
-		change.Populated = isPopulated
-		if change.isLeftDeleted() && recorded.hasOther(object) {
-			change.Action, change.Drifted, change.Reason = Create, false, reasonDeclarationChanged
+		had := Change{
+			Populated: isPopulated, Adopted: recorded.adoptedBy(object.ID()), Lost: observed.Lost[object.ID()],
 		}
+		isReplaced := isPopulated && existing != nil && !had.isAdopted(existing)
+		change := compare(object, existing, had.Lost, recorded.has(object) || isReplaced)
+		change.Populated, change.Adopted = had.Populated, had.Adopted
+		change = change.asDeclaredNow(recorded)
 		if existing != nil && observed.Tampered[existing.UID] && change.Action == Unchanged {
 			change = Drift(change, "its managedFields were written by another client under the name of nstpl")
 		}
@@ -356,6 +367,21 @@ const reasonDeclarationChanged = "its declaration changed"
 func (c Change) isLeftDeleted() bool {
 	return c.Action == LeaveAlone && c.Drifted &&
 		(c.Observed == nil || ownEntry(c.Observed) == nil && !Ours(c.Observed))
+}
+
+// asDeclaredNow returns the change of an object that driftPolicy Report has left as it is: once the declaration is
+// another one than the namespace's record says, it is applied. The object itself may not tell, since users may remove
+// fields from its managedFields.
+func (c Change) asDeclaredNow(recorded existing) Change {
+	if c.Action != LeaveAlone || !c.Drifted || !recorded.hasOther(c.Declared) {
+		return c
+	}
+	isMissing := c.isLeftDeleted()
+	c.Action, c.Drifted, c.Reason = Configure, false, reasonDeclarationChanged
+	if isMissing {
+		c.Action = Create
+	}
+	return c
 }
 
 // overwriting returns a change by a new declaration with what it overwrites, as the last report on the namespace has

@@ -14,15 +14,18 @@ import (
 
 // record is what nstpl records in annotations of an object, besides the hash of its declaration.
 type record struct {
-	// adopted says that the object existed before nstpl managed it.
-	adopted bool
+	// adopted says that the object existed before nstpl managed it, and isForged that another client wrote that.
+	adopted, isForged bool
 	// unowned lists the declared fields without an owner, one in each line.
 	unowned string
 }
 
+// recordOf returns the record of an object. Admission protects AdoptedAnnotation only on objects with a template's
+// label, so on others it does not count: see Change.isAdopted.
 func recordOf(object metav1.Object) record {
 	return record{
-		adopted: object.GetAnnotations()[v1alpha1.AdoptedAnnotation] == "true",
+		adopted: object.GetAnnotations()[v1alpha1.AdoptedAnnotation] == "true" &&
+			object.GetLabels()[v1alpha1.TemplateNameLabel] != "",
 		unowned: object.GetAnnotations()[v1alpha1.UnownedAnnotation],
 	}
 }
@@ -64,8 +67,11 @@ func (o *Object) bodyFor(r record, p precondition) ([]byte, error) {
 		annotations = maps.Clone(declared)
 	}
 	annotations[v1alpha1.HashAnnotation] = o.Hash
-	if r.adopted {
+	switch {
+	case r.adopted:
 		annotations[v1alpha1.AdoptedAnnotation] = "true"
+	case r.isForged: // without a value, that of the other client would remain
+		annotations[v1alpha1.AdoptedAnnotation] = "false"
 	}
 	if r.unowned != "" {
 		annotations[v1alpha1.UnownedAnnotation] = r.unowned

@@ -50,9 +50,20 @@ func TestWhatReplacesAPopulatedObjectIsNotAdopted(t *testing.T) {
 	require.True(t, after.Drifted)
 	require.Equal(t, Create, after.Action)
 
-	adopted := theirs(&populated.Objects[0])
-	adopted.Annotations = map[string]string{v1alpha1.AdoptedAnnotation: "true"}
+	forged := theirs(&populated.Objects[0])
+	forged.Annotations = map[string]string{v1alpha1.AdoptedAnnotation: "true"}
+	require.True(t, after.replacesOwn(forged), "every user may write that on an object without the label")
+	adopted := forged.DeepCopy()
+	adopted.Labels = map[string]string{v1alpha1.TemplateNameLabel: "a"}
 	require.False(t, after.replacesOwn(adopted), "admission protects the record of an adopted object")
+
+	outcome := Outcome{Change: before, Written: adopted}
+	fresh.Namespace.Annotations[v1alpha1.ExistingAnnotation] = ExistingObjects(
+		NewPlan(fresh, index, others), Result{Outcomes: []Outcome{outcome}})
+	again := NewPlan(fresh, index, others).Changes[0]
+	require.False(t, again.replacesOwn(object), "the namespace records that the object in this place was adopted")
+	require.False(t, again.Drifted)
+	delete(fresh.Namespace.Annotations, v1alpha1.ExistingAnnotation)
 
 	lost := NewPlan(fresh, index, Observed{Lost: map[ObjectID]*metav1.PartialObjectMetadata{idOf(object): {}}}).Changes[0]
 	require.True(t, lost.replacesOwn(object), "the operator saw that its object was deleted")
