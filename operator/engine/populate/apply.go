@@ -174,23 +174,32 @@ func revokeObstacle(outcomes []Outcome) *Failure {
 }
 
 // allowedPrunes returns the deletions that may be carried out. An object is not pruned yet if another object of its
-// kind could not be applied in the namespace, because that object may be its replacement. RBAC objects are pruned all
-// the same if a user of the namespace can cause the failure, so that the user cannot keep rights by it. Copies whose
-// source is lost have no replacement.
+// kind could not be applied in the namespace, because that object may be its replacement. Users of the namespace must
+// not keep rights by such a failure. So RBAC objects are pruned all the same if users can cause the failure, and
+// undeclared ones if only they can. Copies whose source is lost have no replacement.
 func allowedPrunes(prunes []Change, outcomes []Outcome) []Change {
-	failed, failedNotByUser := map[schema.GroupKind]bool{}, map[schema.GroupKind]bool{}
+	failed, failedNotByUser, failedNotLocally := map[schema.GroupKind]bool{}, map[schema.GroupKind]bool{},
+		map[schema.GroupKind]bool{}
 	for _, outcome := range outcomes {
 		// An altered object was applied.
 		if outcome.Failure != nil && outcome.Failure.Reason != ReasonAltered && !outcome.Deletes() {
 			kind := outcome.Kind.GroupKind()
 			failed[kind] = true
 			failedNotByUser[kind] = failedNotByUser[kind] || !outcome.Failure.byUser()
+			failedNotLocally[kind] = failedNotLocally[kind] || !outcome.Failure.IsLocal()
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(prunes), func(change Change) bool {
 		kind := change.Kind.GroupKind()
-		return change.SourceLost == nil &&
-			(failedNotByUser[kind] || failed[kind] && (change.Undeclared || !isRBAC(kind)))
+		switch {
+		case change.SourceLost != nil:
+			return false
+		case !isRBAC(kind):
+			return failed[kind]
+		case change.Undeclared:
+			return failedNotLocally[kind]
+		}
+		return failedNotByUser[kind]
 	})
 }
 
@@ -263,16 +272,16 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 		}
 	}
 	isInTheWay := false
-	switch refusal := err; {
-	case !apierrors.IsInvalid(err):
-	case change.Action == Configure || change.Occupied:
-		outcome, err = p.replace(ctx, objects, change, refusal)
-		isValid := err != refusal //nolint:errorlint // replace returns it as it is if the trial fails
-		isInTheWay = isValid && isWrittenByOthers(change.Observed)
-	case change.Action == Create:
-		existing, findErr := find(ctx, objects, change.Name)
-		if findErr == nil && existing != nil && try(ctx, objects, change) == nil {
-			isInTheWay = isWrittenByOthers(existing)
+	if existing := refused(ctx, objects, change, err); existing != nil {
+		refusal, trial := err, try(ctx, objects, change)
+		isValid := trial == nil || exceedsQuota(trial)
+		isInTheWay = isValid && isChangedByOthers(existing, refusal)
+		// Without room in a quota, the object would be missing. A RoleBinding grants what it should not any more.
+		mayBeMissing := trial == nil || isRBAC(change.Kind.GroupKind())
+		switch {
+		case isValid && mayBeMissing && (change.Action == Configure || change.Occupied):
+			outcome, err = p.replace(ctx, objects, change, refusal)
+		case isValid && change.Action == Create:
 			if obstacle := MayReplace(change, existing); obstacle != nil {
 				err = Refused(change, obstacle, refusal)
 			}
@@ -283,6 +292,22 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 		outcome.Failure.InTheWay = isInTheWay
 	}
 	return outcome
+}
+
+// refused returns the object that exists under the name of a declared one which the API server found to be invalid, or
+// nil.
+func refused(ctx context.Context, objects resource, change Change, err error) *metav1.PartialObjectMetadata {
+	switch {
+	case !apierrors.IsInvalid(err):
+		return nil
+	case change.Action == Configure || change.Occupied:
+		return change.Observed
+	}
+	existing, findErr := find(ctx, objects, change.Name)
+	if findErr != nil {
+		return nil // only the refusal is known
+	}
+	return existing
 }
 
 // resource is the client for a kind in a namespace.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -260,6 +261,9 @@ func TestDeletionsWaitForFailedAppliesOfTheSameKind(t *testing.T) {
 		Reason: metav1.StatusReasonServiceUnavailable, RetryAfter: time.Second, err: errors.New("unavailable"),
 	}
 	invalid := &Failure{Reason: metav1.StatusReasonInvalid, err: errors.New("roleRef can't change")}
+	inTheWay := &Failure{Reason: metav1.StatusReasonInvalid, InTheWay: true, err: errors.New("roleRef can't change")}
+	full := failure(apierrors.NewForbidden(schema.GroupResource{Resource: "rolebindings"}, "new",
+		errors.New("exceeded quota: few, requested: count/rolebindings=1")), "team-a")
 	binding := Change{Action: Create, Kind: bindingKind.WithVersion("v1"), Name: "new"}
 	settings := Change{Action: Create, Kind: configMapKind, Name: "new"}
 	prunes := []Change{
@@ -278,6 +282,10 @@ func TestDeletionsWaitForFailedAppliesOfTheSameKind(t *testing.T) {
 		"a RoleBinding failed in a way that users can cause": {
 			[]Outcome{{Change: binding, Failure: invalid}}, "[RoleBinding/old ConfigMap/old]",
 		},
+		"only users can have caused that a RoleBinding failed": {[]Outcome{
+			{Change: binding, Failure: full}, {Change: binding, Failure: inTheWay},
+		}, "[RoleBinding/old RoleBinding/undeclared ConfigMap/old]"},
+		"a quota is full": {[]Outcome{{Change: settings, Failure: full}}, "[RoleBinding/old RoleBinding/undeclared]"},
 		"two RoleBindings failed, one in a way that users can cause": {[]Outcome{
 			{Change: binding, Failure: transient}, {Change: binding, Failure: invalid},
 		}, "[ConfigMap/old]"},

@@ -90,14 +90,15 @@ func unanswered(err error) bool {
 	return err != nil && failure(err, "").Unanswered()
 }
 
-// byUser reports whether a user of the namespace can cause the failure on purpose: with a finalizer, or with an object
-// of the same name that cannot be changed.
+// byUser reports whether a user of the namespace can cause the failure on purpose: with a finalizer, with an object of
+// the same name that cannot be changed, with a full quota, or by writing all the time.
 func (f *Failure) byUser() bool {
 	switch f.Reason {
-	case ReasonHeldByFinalizer, ReasonRoleNotAsDeclared, metav1.StatusReasonInvalid:
+	case ReasonHeldByFinalizer, ReasonRoleNotAsDeclared, ReasonWaitsForRole, metav1.StatusReasonInvalid,
+		metav1.StatusReasonConflict:
 		return true
 	}
-	return false
+	return f.IsLocal()
 }
 
 // IsLocal reports whether a user of the namespace can cause the failure, and the same write may succeed in every other
@@ -107,7 +108,13 @@ func (f *Failure) IsLocal() bool {
 		return cause.IsLocal()
 	}
 	return f.InTheWay || f.Reason == ReasonHeldByFinalizer || f.Reason == ReasonRoleNotAsDeclared ||
-		f.Reason == metav1.StatusReasonForbidden && strings.Contains(f.err.Error(), "exceeded quota")
+		exceedsQuota(f.err)
+}
+
+// exceedsQuota reports whether a write was denied because a quota of the namespace, or of its policy space, is full.
+// The API server has validated the object before.
+func exceedsQuota(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
 // failure classifies an error of a write in a namespace.

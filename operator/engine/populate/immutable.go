@@ -24,6 +24,15 @@ func madeImmutableBy(object *Object, observed *metav1.PartialObjectMetadata) str
 	return ""
 }
 
+// isChangedByOthers reports whether another client wrote to an object whose change the API server refused, and not only
+// to its status. That client may have removed its entry from managedFields. Then the refusal itself shows that it made
+// the object immutable, unless nstpl did.
+func isChangedByOthers(object *metav1.PartialObjectMetadata, refusal error) bool {
+	entry := ownEntry(object)
+	return isWrittenByOthers(object) || entry != nil && !ownsImmutable(entry) &&
+		strings.Contains(refusal.Error(), "field is immutable when `immutable` is set")
+}
+
 // ownsImmutable reports whether a managedFields entry contains the field immutable of the object itself.
 func ownsImmutable(entry *metav1.ManagedFieldsEntry) bool {
 	if entry.FieldsV1 == nil || !strings.Contains(entry.FieldsV1.GetRawString(), `"f:immutable"`) {

@@ -2,6 +2,7 @@ package populate
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,16 +15,12 @@ import (
 )
 
 // replace deletes an object that cannot be changed in place and recreates it: a RoleBinding, whose roleRef is
-// immutable, a copy of a Secret or a ConfigMap, or an object with ReplaceAnnotation. First it checks with a dry run
-// under another name whether the API server would store the declared object. If it would not, the declaration itself is
-// invalid, and nothing is deleted.
+// immutable, a copy of a Secret or a ConfigMap, or an object with ReplaceAnnotation. The caller has checked by a trial
+// that the API server would store the declared object. If it would not, nothing may be deleted.
 func (p *pass) replace(
 	ctx context.Context, objects resource, change Change, refusal error,
 ) (Outcome, error) {
 	outcome := Outcome{Change: change}
-	if err := try(ctx, objects, change); err != nil {
-		return outcome, refusal
-	}
 	if err := MayReplace(change, change.Observed); err != nil {
 		return outcome, Refused(change, err, refusal)
 	}
@@ -48,10 +45,11 @@ func (p *pass) replace(
 	return outcome, err
 }
 
-// try has the API server check, by a dry run, whether the declared object is valid where no object is in its way.
+// try has the API server check, by a dry run under another name, whether the declared object is valid where no object
+// is in its way. No user knows the name before, and so cannot create an object in the way of the trial.
 func try(ctx context.Context, objects resource, change Change) error {
 	trial := Object{Unstructured: change.Declared.DeepCopy(), Hash: change.Declared.Hash}
-	trial.SetName("nstpl-trial-" + trial.Hash)
+	trial.SetName("nstpl-trial-" + strings.ToLower(rand.Text()))
 	_, err := patch(ctx, objects, &trial, options{dryRun: true})
 	return err
 }
