@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -523,4 +525,43 @@ func TestAnnotationsOfNamespacesHaveRoomForRecords(t *testing.T) {
 	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), fill(allowed)), "what does not grow is allowed")
 	require.NoError(t, s.client.Delete(t.Context(), template))
 	waitLabels(s, ns, label, "")
+}
+
+// What else users may write on a namespace must not fill what etcd stores either.
+func TestNamespacesHaveRoomForRecords(t *testing.T) {
+	marks.OnEveryVersion(t)
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("full")
+	s.waitInitialized(ns)
+	owner := s.newAllVerbsClient(s.name("owner"))
+	const message = "must not have more than 256 labels, and not more than 64 finalizers and owners"
+	full := func(n int) *corev1.Namespace {
+		labels := map[string]string{}
+		for i := range n {
+			labels[fmt.Sprint("label-", i)] = "x"
+		}
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.name("new"), Labels: labels}}
+	}
+	finalizers := func(n int) []string {
+		all := make([]string, n)
+		for i := range all {
+			all[i] = fmt.Sprint("example.com/", i)
+		}
+		return all
+	}
+	patch := func(metadata map[string]any) client.Patch {
+		body, err := json.Marshal(map[string]any{"metadata": metadata})
+		require.NoError(t, err)
+		return client.RawPatch(types.MergePatchType, body)
+	}
+	require.ErrorContains(t, owner.Create(t.Context(), full(300)), message)
+	require.NoError(t, owner.Create(t.Context(), full(200), client.DryRunAll))
+	labels := patch(map[string]any{"labels": full(300).Labels})
+	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), labels), message)
+	require.ErrorContains(t, owner.Status().Patch(t.Context(), ns.DeepCopy(), labels), message)
+	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(),
+		patch(map[string]any{"finalizers": finalizers(65)})), message)
+	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{"finalizers": finalizers(64)})))
+	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{"finalizers": nil})))
 }

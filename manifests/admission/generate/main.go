@@ -30,6 +30,8 @@ var functions = template.FuncMap{
 	"maxCheckedTemplates": func() int { return maxCheckedTemplates },
 	"operatorEntries":     operatorEntries,
 	"maxOwnAnnotations":   func() int { return 192 << 10 },
+	"maxLabels":           func() int { return 256 },
+	"maxKeepers":          func() int { return 64 },
 	"onlyRemovesFields":   onlyRemovesFields,
 	"indent":              indent,
 }
