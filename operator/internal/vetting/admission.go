@@ -99,27 +99,31 @@ func (a *Admission) Plugin() webhook.Plugin {
 
 // templateConditions returns match conditions that exclude requests which neither populate nor prune objects, so that
 // templates can be disabled and deleted while the operator is down. A template that deletes its objects can then be
-// deleted by users who may do everything.
+// deleted, and its finalizer removed, by users who may do everything.
 func templateConditions() []admissionregistrationv1.MatchCondition {
 	const (
 		applies  = ".metadata.?annotations[?'" + v1alpha1.TemplateApplyAnnotation + "'].orValue('')"
 		requires = ".metadata.?annotations[?'" + v1alpha1.RequirePermissionAnnotation + "'].orValue('')"
 		deletes  = ".spec.?deletionPolicy.orValue('') == '" + string(v1alpha1.DeletionDelete) + "'"
 		disabled = "'" + v1alpha1.TemplateApplyDisable + "'"
+		waits    = "'" + v1alpha1.DeletionFinalizer + "' in %s.metadata.?finalizers.orValue([])"
+		admin    = "authorizer.group('*').resource('*').check('*').allowed()"
 	)
+	abandons := fmt.Sprintf(waits, "oldObject") + " && !(" + fmt.Sprintf(waits, "object") + ") && " +
+		"request.userInfo.username != '" + v1alpha1.OperatorUser + "' && !" + admin
 	return []admissionregistrationv1.MatchCondition{
 		{
 			Name: "changes-what-is-populated",
 			Expression: "object == null ? oldObject" + deletes + " && oldObject" + applies + " != " + disabled + " : " +
 				"oldObject == null || object.spec != oldObject.spec || " +
 				"object.metadata.?ownerReferences != oldObject.metadata.?ownerReferences || " +
-				"object" + requires + " != oldObject" + requires + " || " +
+				"object" + requires + " != oldObject" + requires + " || " + abandons + " || " +
 				"object" + applies + " != oldObject" + applies + " && (object" + applies + " != " + disabled +
 				" || object" + deletes + ")",
 		},
 		{
 			Name:       "not-deleted-by-an-administrator",
-			Expression: "object != null || !authorizer.group('*').resource('*').check('*').allowed()",
+			Expression: "object != null || !" + admin,
 		},
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/internal/revisions"
@@ -11,11 +13,18 @@ import (
 
 // exposes reports whether an edit lets revisions of the template into force in namespaces where no revision was: it
 // enables the template, or no longer requires a permission. Both are metadata, which all revisions share. An edit that
-// lets namespaces keep grants of earlier revisions counts, too.
+// lets namespaces keep grants of earlier revisions counts, too, and one that keeps the operator from deleting objects.
 func (e edit) exposes() bool {
-	return e.old != nil && e.updated != nil && (e.enables() ||
+	return e.old != nil && e.updated != nil && (e.enables() || e.abandons() ||
 		!e.old.Spec.Rollout.KeepsRevoked() && e.updated.Spec.Rollout.KeepsRevoked() ||
 		match.RequiresPermission(e.old) && !match.RequiresPermission(e.updated))
+}
+
+// abandons reports whether an edit removes the finalizer because of which the operator deletes the objects of a
+// template before the template itself.
+func (e edit) abandons() bool {
+	return controllerutil.ContainsFinalizer(e.old, v1alpha1.DeletionFinalizer) &&
+		!controllerutil.ContainsFinalizer(e.updated, v1alpha1.DeletionFinalizer)
 }
 
 // judgeRevisions judges the earlier revisions that namespaces would have after the edit until its rollout reaches them,
