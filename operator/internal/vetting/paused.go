@@ -9,26 +9,32 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // pauseWarnings returns a warning if namespaces do not get the change of an edit, because the rollout of the template
 // is paused. It names the Roles and RoleBindings that the edit adds, changes or removes. It also warns of those that
-// namespaces keep, paused or not: another user may have chosen that when the template declared no grants.
+// namespaces keep, paused or not: another user may have chosen that when the template declared no grants, or may have
+// disabled the template.
 func (e edit) pauseWarnings() []string {
-	if e.old == nil || e.updated == nil || e.updated.Spec.Rollout == nil ||
+	if e.old == nil || e.updated == nil ||
 		equality.Semantic.DeepEqual(populatedBy(e.old.Spec), populatedBy(e.updated.Spec)) {
 		return nil
 	}
+	rollout := e.updated.Spec.Rollout
 	before, after := rbacObjects(render.AllDeclarations(e.old)), rbacObjects(render.AllDeclarations(e.updated))
 	added, removed := namesOfGrants(withoutSame(after, before)), namesOfGrants(withoutSame(before, after))
-	keeps := removed != "" && e.updated.Spec.Rollout.KeepsRevoked()
+	isPaused, keeps := rollout != nil && rollout.Paused, removed != "" && rollout.KeepsRevoked()
 	const because = ", because spec.rollout.revocation is WithRollout"
-	switch {
-	case !e.updated.Spec.Rollout.Paused && keeps:
+	switch disabled := match.DisabledReason(e.updated); {
+	case disabled != "" && removed != "" && e.updated.Spec.DeletionPolicy != v1alpha1.DeletionDelete:
+		return []string{"namespaces keep what this change removes from the grants of " + removed + ", because " + disabled}
+	case !isPaused && keeps:
 		return []string{"until the rollout reaches them, namespaces keep what this change removes from the grants of " +
 			removed + because}
-	case !e.updated.Spec.Rollout.Paused:
+	case !isPaused:
 		return nil
 	}
 	warning := fmt.Sprintf("the rollout is paused, so existing namespaces do not get this change "+

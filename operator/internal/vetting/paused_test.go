@@ -24,6 +24,8 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 	paused := &v1alpha1.Rollout{Paused: true}
 	keeps := &v1alpha1.Rollout{Paused: true, Revocation: v1alpha1.RevokeWithRollout}
 	keepsUnpaused := &v1alpha1.Rollout{Revocation: v1alpha1.RevokeWithRollout}
+	disabled := template(nil)
+	disabled.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
 	for name, c := range map[string]struct {
 		edit edit
 		want []string
@@ -41,6 +43,9 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 		"kept without a pause": {edit{template(keepsUnpaused, "a"), template(keepsUnpaused)}, []string{
 			"until the rollout reaches them, namespaces keep what this change removes from the grants of rolebinding/a, " +
 				"because spec.rollout.revocation is WithRollout"}},
+		"disabled": {edit{template(nil, "a"), disabled}, []string{
+			"namespaces keep what this change removes from the grants of rolebinding/a, because the template is disabled " +
+				"(annotation policy/namespace-template-apply: disable)"}},
 		"added without a pause": {edit{template(keepsUnpaused), template(keepsUnpaused, "a")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, c.edit.pauseWarnings()) })
