@@ -279,7 +279,8 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 		// Without room in a quota, the object would be missing. A RoleBinding grants what it should not any more.
 		mayBeMissing := trial == nil || isRBAC(change.Kind.GroupKind())
 		switch {
-		case isValid && mayBeMissing && (change.Action == Configure || change.Occupied):
+		case isValid && mayBeMissing && (change.Action == Configure || change.Occupied || change.replacesOwn(existing)):
+			change.Observed = existing
 			outcome, err = p.replace(ctx, objects, change, refusal)
 		case isValid && change.Action == Create:
 			if obstacle := MayReplace(change, existing); obstacle != nil {

@@ -107,14 +107,14 @@ func (c Change) ID() ObjectID {
 // replacesOwn reports whether an object that another client created under the declared name is in place of one that
 // the namespace had from a template. Such an object is not adopted. Otherwise an owner could delete a RoleBinding,
 // create it again, and keep it when the template revokes it.
-func (c Change) replacesOwn(existing *metav1.PartialObjectMetadata) bool {
+func (c Change) replacesOwn(existing metav1.Object) bool {
 	return (c.Populated || c.Lost != nil) && !c.isAdopted(existing)
 }
 
 // isAdopted reports whether an object existed before nstpl managed it, or is in place of one that did. An object
 // without a template's label does not say that itself, since every user may write its annotations.
-func (c Change) isAdopted(existing *metav1.PartialObjectMetadata) bool {
-	if labelOf(existing) != "" {
+func (c Change) isAdopted(existing metav1.Object) bool {
+	if existing.GetLabels()[v1alpha1.TemplateNameLabel] != "" {
 		return recordOf(existing).adopted
 	}
 	return c.Adopted || c.Lost != nil && recordOf(c.Lost).adopted

@@ -96,16 +96,19 @@ func Refused(change Change, obstacle, refusal error) error {
 
 // MayReplace returns why the existing object of a change may not be deleted and recreated, or nil.
 func MayReplace(change Change, existing metav1.Object) error {
+	isOwn := Ours(existing) || change.Occupied || change.replacesOwn(existing)
 	switch {
-	case change.Action == Create && !change.Occupied && ownEntry(existing) == nil && !Ours(existing):
+	case change.Action == Create && !isOwn && ownEntry(existing) == nil:
 		return errExistedBefore
-	case change.Kind.GroupKind() == bindingKind && ownEntry(existing) != nil:
-		return nil // also if it was adopted; otherwise a grant that the template revoked would remain
+	case change.Kind.GroupKind() == bindingKind && (ownEntry(existing) != nil || change.replacesOwn(existing)):
+		// Also if it was adopted: otherwise a grant that the template revoked would remain. In place of a populated
+		// RoleBinding, a user would keep one that lacks what the template grants to others.
+		return nil
 	case change.Kind.Group != rbacv1.GroupName && !change.Declared.isReplaceableCopy() &&
 		change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] != "true":
 		return fmt.Errorf("annotate the template's object with %s: \"true\" if it may be deleted and recreated",
 			v1alpha1.ReplaceAnnotation)
-	case !Ours(existing) && !change.Occupied:
+	case !isOwn:
 		return errExistedBefore
 	}
 	return mayReplaceProtected(change)
