@@ -71,9 +71,9 @@ func TestAFullQuotaKeepsNoUndeclaredGrant(t *testing.T) {
 	ns := s.createPopulatedNamespace("a")
 	owner, err := s.newUserClient(name)
 	require.NoError(t, err)
-	s.fillQuota(ns, owner, "readers", "spare")
+	s.fillQuota(ns, owner, "readers", undeclaredName)
 	s.eventually(func(c *assert.CollectT) {
-		assert.Empty(c, s.subjectsOf(ns, "spare"))
+		assert.Empty(c, s.subjectsOf(ns, undeclaredName))
 		assert.Equal(c, []string{"a"}, s.subjectsOf(ns, "readers"))
 	})
 }
