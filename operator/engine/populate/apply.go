@@ -178,15 +178,12 @@ func revokeObstacle(outcomes []Outcome) *Failure {
 // not keep rights by such a failure. So RBAC objects are pruned all the same if users can cause the failure, and
 // undeclared ones if only they can. Copies whose source is lost have no replacement.
 func allowedPrunes(prunes []Change, outcomes []Outcome) []Change {
-	failed, failedNotByUser, failedNotLocally := map[schema.GroupKind]bool{}, map[schema.GroupKind]bool{},
-		map[schema.GroupKind]bool{}
+	failures := map[schema.GroupKind][]*Failure{}
 	for _, outcome := range outcomes {
 		// An altered object was applied.
 		if outcome.Failure != nil && outcome.Failure.Reason != ReasonAltered && !outcome.Deletes() {
 			kind := outcome.Kind.GroupKind()
-			failed[kind] = true
-			failedNotByUser[kind] = failedNotByUser[kind] || !outcome.Failure.byUser()
-			failedNotLocally[kind] = failedNotLocally[kind] || !outcome.Failure.IsLocal()
+			failures[kind] = append(failures[kind], outcome.Failure)
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(prunes), func(change Change) bool {
@@ -195,11 +192,11 @@ func allowedPrunes(prunes []Change, outcomes []Outcome) []Change {
 		case change.SourceLost != nil:
 			return false
 		case !isRBAC(kind):
-			return failed[kind]
+			return len(failures[kind]) > 0
 		case change.Undeclared:
-			return failedNotLocally[kind]
+			return slices.ContainsFunc(failures[kind], func(f *Failure) bool { return !f.IsLocal() })
 		}
-		return failedNotByUser[kind]
+		return slices.ContainsFunc(failures[kind], func(f *Failure) bool { return !f.byUser() })
 	})
 }
 

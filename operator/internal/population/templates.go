@@ -216,7 +216,7 @@ func (r *Templates) Load(ctx context.Context) error {
 		return err
 	}
 	for i := range templates.Items {
-		r.setListed(templates.Items[i].Name) // an earlier try may have failed after it
+		r.setListed(templates.Items[i].Name) // a load that failed may have recorded the opposite
 		template, err := r.load(ctx, r.Statuses.shared(&templates.Items[i]))
 		if err != nil {
 			return fmt.Errorf("accept template %s: %w", templates.Items[i].Name, err)
