@@ -22,10 +22,15 @@ type result struct {
 	Test    string  `json:"test,omitempty"`
 	Outcome string  `json:"outcome"` // pass, fail or skip
 	Seconds float64 `json:"seconds"`
-	// Reason is why a test was skipped.
+	// Reason is why a test was skipped, or the first lines that say why it failed.
 	Reason string `json:"reason,omitempty"`
 	// Run is the run of the suite.
 	Run string `json:"run"`
+}
+
+// name returns the package below the module, and the name of the test.
+func (r result) name() string {
+	return strings.TrimSpace(strings.TrimPrefix(r.Package, "nstpl.dev/nstpl/") + " " + r.Test)
 }
 
 // tally follows the events of go test.
@@ -38,11 +43,14 @@ type tally struct {
 	running map[test]bool
 	// skippedInside are the tests of which a subtest was skipped.
 	skippedInside map[test]string
+	// failedInside is the output of the failed subtests of a test.
+	failedInside map[test][]string
 }
 
 func newTally(run string) *tally {
 	return &tally{
 		run: run, output: map[test][]string{}, running: map[test]bool{}, skippedInside: map[test]string{},
+		failedInside: map[test][]string{},
 	}
 }
 
@@ -70,10 +78,14 @@ func (t *tally) end(at test, e event) string {
 	if isSubtest && e.Action == "skip" {
 		t.skippedInside[test{at.pkg, top}] = at.name
 	}
+	if isSubtest && e.Action == "fail" {
+		whole := test{at.pkg, top}
+		t.failedInside[whole] = append(t.failedInside[whole], output...)
+	}
 	if !isSubtest {
 		t.results = append(t.results, result{
 			Package: e.Package, Test: e.Test, Outcome: e.Action, Seconds: e.Elapsed, Run: t.run,
-			Reason: skipReason(e.Action, output),
+			Reason: reason(e.Action, slices.Concat(t.failedInside[at], output)),
 		})
 	}
 	switch {
@@ -97,11 +109,19 @@ func (t *tally) count(pkg string) (n int) {
 	return n
 }
 
-// skipReason returns the reason that a skipped test gave.
-func skipReason(action string, output []string) string {
-	if action != "skip" {
-		return ""
+// reason returns why a test was skipped, or why it failed.
+func reason(action string, output []string) string {
+	switch action {
+	case "skip":
+		return skipReason(output)
+	case "fail":
+		return failure(output)
 	}
+	return ""
+}
+
+// skipReason returns the reason that a skipped test gave.
+func skipReason(output []string) string {
 	for _, line := range output {
 		if at := strings.Index(line, ".go:"); at >= 0 {
 			if _, reason, found := strings.Cut(line[at:], ": "); found {
@@ -110,6 +130,28 @@ func skipReason(action string, output []string) string {
 		}
 	}
 	return ""
+}
+
+// failureLines is how many lines of a failed test a summary has.
+const failureLines = 10
+
+// failure returns the first lines of a failed test's output from its first message on, or the last lines if it gave
+// none, as after a panic.
+func failure(output []string) string {
+	var lines []string
+	for _, text := range output {
+		for line := range strings.Lines(text) {
+			line = strings.TrimRight(line, " \t\n")
+			if line != "" && !strings.HasPrefix(strings.TrimSpace(line), "=== ") {
+				lines = append(lines, line)
+			}
+		}
+	}
+	first := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, "_test.go:") })
+	if first < 0 {
+		first = max(0, len(lines)-failureLines)
+	}
+	return strings.Join(lines[first:min(first+failureLines, len(lines))], "\n")
 }
 
 // progress says which tests run, or returns an empty text.

@@ -185,6 +185,7 @@ func summarize(out io.Writer, stages []stage, results []result) {
 			notRun = append(notRun, r)
 		}
 	}
+	printFailures(out, results)
 	if len(notRun) > 0 {
 		fmt.Fprintf(out, "\n!!! %d TESTS WERE NOT RUN:\n", len(notRun))
 		for _, r := range notRun {
@@ -192,6 +193,21 @@ func summarize(out io.Writer, stages []stage, results []result) {
 		}
 	}
 	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", outcomes["pass"], outcomes["fail"], outcomes["skip"])
+}
+
+// printFailures prints which tests failed and why, and so for packages that failed without a failed test.
+func printFailures(out io.Writer, results []result) {
+	hasFailedTest := map[string]bool{}
+	for _, r := range results {
+		if r.Test != "" && r.Outcome == "fail" {
+			hasFailedTest[r.Run+" "+r.Package] = true
+		}
+	}
+	for _, r := range results {
+		if r.Outcome == "fail" && (r.Test != "" || !hasFailedTest[r.Run+" "+r.Package]) {
+			fmt.Fprintf(out, "\n=== failed: %s (%s)\n%s\n", r.name(), r.Run, r.Reason)
+		}
+	}
 }
 
 func printSlowest(out io.Writer, what string, results []result, shown func(result) bool) {
@@ -207,10 +223,6 @@ func printSlowest(out io.Writer, what string, results []result, shown func(resul
 	slices.SortStableFunc(some, func(a, b result) int { return cmp.Compare(b.Seconds, a.Seconds) })
 	fmt.Fprintf(out, "\n=== the slowest %s\n", what)
 	for _, r := range some[:min(slowest, len(some))] {
-		name := strings.TrimPrefix(r.Package, "nstpl.dev/nstpl/")
-		if r.Test != "" {
-			name += " " + r.Test
-		}
-		fmt.Fprintf(out, "  %6.1f s  %s (%s)\n", r.Seconds, name, r.Run)
+		fmt.Fprintf(out, "  %6.1f s  %s (%s)\n", r.Seconds, r.name(), r.Run)
 	}
 }

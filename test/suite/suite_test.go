@@ -174,8 +174,9 @@ func TestMissingAfterACrash(t *testing.T) {
 func TestSummary(t *testing.T) {
 	results := []result{
 		{Package: "nstpl.dev/nstpl/test/b", Test: "TestSlow", Outcome: "pass", Seconds: 12, Run: "quick"},
-		{Package: "nstpl.dev/nstpl/test/b", Test: "TestSlower", Outcome: "fail", Seconds: 13, Run: "1.35.4"},
-		{Package: "nstpl.dev/nstpl/test/b", Outcome: "fail", Seconds: 25, Run: "quick"},
+		{Package: "nstpl.dev/nstpl/test/b", Test: "TestSlower", Outcome: "fail", Seconds: 13, Run: "1.35.4", Reason: "b_test.go:7: wrong"},
+		{Package: "nstpl.dev/nstpl/test/b", Outcome: "fail", Seconds: 25, Run: "quick", Reason: "the audit found one"},
+		{Package: "nstpl.dev/nstpl/test/b", Outcome: "fail", Run: "1.35.4", Reason: "FAIL"},
 		{Package: "p", Test: "TestPage", Outcome: "skip", Reason: marks.NotRun + "no browser", Run: "browser"},
 	}
 	var out bytes.Buffer
@@ -192,10 +193,39 @@ func TestSummary(t *testing.T) {
   unit         passed       3 s      5 s of CPU time
   e2e          not run      0 s      0 s of CPU time
 
+=== failed: test/b TestSlower (1.35.4)
+b_test.go:7: wrong
+
+=== failed: test/b (quick)
+the audit found one
+
 !!! 1 TESTS WERE NOT RUN:
 !!!   TestPage: no browser
 1 passed, 1 failed, 1 skipped
 `, out.String())
+}
+
+// The messages of a subtest belong to its test, and what was logged before the first message is left out.
+func TestReasonOfAFailure(t *testing.T) {
+	writeModule(t, `
+func TestA(t *testing.T) {
+	println("logged")
+	t.Run("b", func(t *testing.T) { t.Error("wrong") })
+}
+
+func TestB(t *testing.T) { panic("end") }
+`)
+	path := filepath.Join(t.TempDir(), "results")
+	t.Setenv(resultsVariable, path)
+	require.Error(t, runTests(t.Context(), newTestRun("quick", []string{"-count=1", "./..."}, io.Discard)))
+	results, err := readResults(path)
+	require.NoError(t, err)
+	reasons := map[string]string{}
+	for _, r := range results {
+		reasons[r.Test] = r.Reason
+	}
+	require.Regexp(t, `^    a_test.go:\d+: wrong\n`, reasons["TestA"])
+	require.Contains(t, reasons["TestB"], "a_test.go:")
 }
 
 func TestStages(t *testing.T) {
