@@ -28,10 +28,10 @@ type Reduced struct {
 
 // others is metadata that few objects have.
 type others struct {
-	adopted, unowned  string
-	isProtected       bool
-	deletionTimestamp *metav1.Time
-	finalizers        []string
+	adopted, unowned, copyOf string
+	isProtected              bool
+	deletionTimestamp        *metav1.Time
+	finalizers               []string
 }
 
 // GetObjectMeta returns the name by which a reflector keys the objects of a first list.
@@ -51,11 +51,13 @@ func (r *Reduced) Metadata(kind metav1.TypeMeta) *metav1.PartialObjectMetadata {
 		return object
 	}
 	object.DeletionTimestamp, object.Finalizers = r.others.deletionTimestamp, r.others.finalizers
-	if r.others.adopted != "" {
-		object.Annotations[v1alpha1.AdoptedAnnotation] = r.others.adopted
-	}
-	if r.others.unowned != "" {
-		object.Annotations[v1alpha1.UnownedAnnotation] = r.others.unowned
+	for annotation, value := range map[string]string{
+		v1alpha1.AdoptedAnnotation: r.others.adopted, v1alpha1.UnownedAnnotation: r.others.unowned,
+		v1alpha1.CopyOfAnnotation: r.others.copyOf,
+	} {
+		if value != "" {
+			object.Annotations[annotation] = value
+		}
 	}
 	if r.others.isProtected {
 		object.Annotations[v1alpha1.DeletionProtectionAnnotation] = "true"
@@ -92,12 +94,13 @@ func (r *Reducer) Reduce(full *metav1.PartialObjectMetadata) *Reduced {
 	rest := others{
 		adopted:           full.Annotations[v1alpha1.AdoptedAnnotation],
 		unowned:           full.Annotations[v1alpha1.UnownedAnnotation],
+		copyOf:            full.Annotations[v1alpha1.CopyOfAnnotation],
 		isProtected:       isProtected(full),
 		deletionTimestamp: full.DeletionTimestamp,
 		finalizers:        full.Finalizers,
 	}
-	if rest.adopted != "" || rest.unowned != "" || rest.isProtected || rest.deletionTimestamp != nil ||
-		len(rest.finalizers) > 0 {
+	if rest.adopted != "" || rest.unowned != "" || rest.copyOf != "" || rest.isProtected ||
+		rest.deletionTimestamp != nil || len(rest.finalizers) > 0 {
 		reduced.others = &rest
 	}
 	return reduced

@@ -40,7 +40,7 @@ func TestReducedMetadataHasWhatPlansRead(t *testing.T) {
 				Labels: map[string]string{v1alpha1.TemplateNameLabel: "e", "f": "g"},
 				Annotations: map[string]string{
 					v1alpha1.HashAnnotation: "h", v1alpha1.AdoptedAnnotation: "true", v1alpha1.UnownedAnnotation: "i",
-					v1alpha1.DeletionProtectionAnnotation: "true", "large": "j",
+					v1alpha1.DeletionProtectionAnnotation: "true", v1alpha1.CopyOfAnnotation: "k/l", "large": "j",
 				},
 				ManagedFields: entries,
 			}}
@@ -56,6 +56,7 @@ func TestReducedMetadataHasWhatPlansRead(t *testing.T) {
 			require.Equal(t, full.DeletionTimestamp, reduced.DeletionTimestamp)
 			require.Equal(t, full.Finalizers, reduced.Finalizers)
 			require.Len(t, reduced.ManagedFields, len(entries))
+			require.Equal(t, "k/l", reduced.Annotations[v1alpha1.CopyOfAnnotation])
 			require.NotContains(t, reduced.Annotations, "large")
 			require.NotContains(t, reduced.Labels, "f")
 		})

@@ -137,7 +137,9 @@ func TestCopiesOfEarlierRevisionsAreKeptOnlyWhereTheyAre(t *testing.T) {
 	copies := plan(earlier)
 	require.Len(t, copies, 1, "the newest revision makes the copy, too")
 	require.Empty(t, plan(newest), "a namespace that enters")
-	require.Len(t, plan(newest, applied(t, copies[0])), 1, "a namespace that has it")
+	has := applied(t, copies[0])
+	has = new(Reducer).Reduce(has).Metadata(has.TypeMeta) // as the operator holds it
+	require.Len(t, plan(newest, has), 1, "a namespace that has it")
 	other := copying(t, func(spec *v1alpha1.NamespaceTemplateSpec) { spec.Sources[0].Namespace = "other" })
 	other.Generation = 2
 	require.Empty(t, plan(other), "the newest revision copies another source under the same name")
