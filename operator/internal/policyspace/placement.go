@@ -2,6 +2,7 @@ package policyspace
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -104,12 +105,12 @@ func hasSameParentAndTree(a, b *v1alpha1.PolicySpace) bool {
 	return a.Spec.Parent == b.Spec.Parent && a.Labels[v1alpha1.TreeLabel] == b.Labels[v1alpha1.TreeLabel]
 }
 
-// isPlacedDifferently reports whether the place of a namespace differs between two hierarchies.
+// isPlacedDifferently reports whether the place of a namespace differs between two hierarchies, or why it has none.
 func isPlacedDifferently(ns *corev1.Namespace, a, b hierarchy.Forest) bool {
 	inA, errA := a.Placed(ns)
 	inB, errB := b.Placed(ns)
 	return !maps.Equal(hierarchy.OwnDepthLabels(inA), hierarchy.OwnDepthLabels(inB)) ||
-		hierarchy.InTree(inA) != hierarchy.InTree(inB) || (errA == nil) != (errB == nil)
+		hierarchy.InTree(inA) != hierarchy.InTree(inB) || fmt.Sprint(errA) != fmt.Sprint(errB)
 }
 
 // changedSpaces returns the policy spaces whose ancestors, children or tree differ between two hierarchies.

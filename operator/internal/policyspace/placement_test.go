@@ -52,3 +52,22 @@ func TestChangedSpaces(t *testing.T) {
 		require.Equal(t, test.moved, isPlacedDifferently(ns, before, test.after), name)
 	}
 }
+
+// A namespace without a place is looked at again when there is another reason for that: its condition names the reason.
+func TestAnotherReasonForNoPlace(t *testing.T) {
+	t.Parallel()
+	space := func(name, parent string, labels map[string]string) *v1alpha1.PolicySpace {
+		return &v1alpha1.PolicySpace{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: v1alpha1.PolicySpaceSpec{Parent: parent},
+		}
+	}
+	forest := func(spaces ...*v1alpha1.PolicySpace) hierarchy.Forest { return hierarchy.NewForest(spaces) }
+	tree := map[string]string{v1alpha1.TreeLabel: "root"}
+	missing, orphaned := forest(), forest(space("team", "root", nil))
+	notAdopted := forest(space("root", "", tree), space("team", "root", tree))
+	ns := namespaceIn("a", "team")
+	ns.UID = "1" // it exists
+	require.False(t, isPlacedDifferently(ns, missing, missing))
+	require.True(t, isPlacedDifferently(ns, missing, orphaned), "an ancestor is missing")
+	require.True(t, isPlacedDifferently(ns, missing, notAdopted), "it is not adopted")
+}
