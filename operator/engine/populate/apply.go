@@ -292,11 +292,11 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 	return outcome
 }
 
-// refused returns the object that exists under the name of a declared one which the API server found to be invalid, or
-// nil.
+// refused returns the object that exists under the name of a declared one which the API server found to be invalid or
+// too large, or nil.
 func refused(ctx context.Context, objects resource, change Change, err error) *metav1.PartialObjectMetadata {
 	switch {
-	case !apierrors.IsInvalid(err):
+	case !apierrors.IsInvalid(err) && !(isTooLarge(err) && change.Declared.isSmall()):
 		return nil
 	case change.Action == Configure || change.Occupied:
 		return change.Observed

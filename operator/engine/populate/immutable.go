@@ -26,10 +26,10 @@ func madeImmutableBy(object *Object, observed *metav1.PartialObjectMetadata) str
 
 // isChangedByOthers reports whether another client wrote to an object whose change the API server refused, and not only
 // to its status. That client may have removed its entry from managedFields. Then the refusal itself shows that it made
-// the object immutable, unless nstpl did.
+// the object immutable, unless nstpl did, or that it filled the object.
 func isChangedByOthers(object *metav1.PartialObjectMetadata, refusal error) bool {
 	entry := ownEntry(object)
-	return isWrittenByOthers(object) || entry != nil && !ownsImmutable(entry) &&
+	return isWrittenByOthers(object) || isTooLarge(refusal) || entry != nil && !ownsImmutable(entry) &&
 		strings.Contains(refusal.Error(), "field is immutable when `immutable` is set")
 }
 

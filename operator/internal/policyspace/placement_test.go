@@ -53,8 +53,8 @@ func TestChangedSpaces(t *testing.T) {
 	}
 }
 
-// A namespace without a place is looked at again when there is another reason for that: its condition names the reason.
-func TestAnotherReasonForNoPlace(t *testing.T) {
+// The condition of a namespace whose policy space has no path, or which is not adopted, says why.
+func TestAnotherReasonForNoPathIsReported(t *testing.T) {
 	t.Parallel()
 	space := func(name, parent string, labels map[string]string) *v1alpha1.PolicySpace {
 		return &v1alpha1.PolicySpace{
