@@ -109,9 +109,24 @@ func (s *scope) eventually(check func(c *assert.CollectT)) {
 	s.eventuallyWithin(time.Minute, check)
 }
 
+// eventuallyWithin repeats a check until it passes, and fails the test after a limit. It returns when no check runs any
+// more: one that used the test after its end would end the process, and with it all other tests.
 func (s *scope) eventuallyWithin(limit time.Duration, check func(c *assert.CollectT)) {
 	s.t.Helper()
-	require.EventuallyWithT(s.t, check, limit, pollInterval)
+	var mu sync.Mutex
+	hasEnded := false
+	defer func() {
+		mu.Lock()
+		defer mu.Unlock()
+		hasEnded = true
+	}()
+	require.EventuallyWithT(s.t, func(c *assert.CollectT) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !hasEnded {
+			check(c)
+		}
+	}, limit, pollInterval)
 }
 
 // concurrently calls a function n times at the same time, and returns when all calls have returned.
