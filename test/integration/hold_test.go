@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -211,25 +212,27 @@ subjects:
 // createNamespaceAndConfigMap creates a namespace and a ConfigMap in it. It retries only while the API server does not
 // know the user's permissions yet.
 func createNamespaceAndConfigMap(ctx context.Context, user kubernetes.Interface, name, scope string) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{testLabel: scope}}}
-	for {
+	err := whenPermitted(ctx, func() error {
 		_, err := user.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
-		if err == nil {
-			break
-		}
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot create resource") {
-			return err
-		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
-	for {
+	return whenPermitted(ctx, func() error {
 		_, err := user.CoreV1().ConfigMaps(name).Create(ctx, newConfigMap("", "mine"), metav1.CreateOptions{})
-		if err == nil {
-			return nil
+		return err
+	})
+}
+
+// whenPermitted repeats a request while the API server does not know the user's permissions, for two minutes at most.
+func whenPermitted(ctx context.Context, request func() error) error {
+	return wait.PollUntilContextTimeout(ctx, pollInterval, 2*time.Minute, true, func(context.Context) (bool, error) {
+		err := request()
+		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot create resource") {
+			return false, nil
 		}
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot create resource") {
-			return err
-		}
-	}
+		return err == nil, err
+	})
 }
