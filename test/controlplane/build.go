@@ -19,7 +19,7 @@ import (
 )
 
 // DefaultVersion is the Kubernetes version that runs unless another one is requested.
-const DefaultVersion = "1.36.3"
+const DefaultVersion = "1.37.2"
 
 // Version returns the Kubernetes version to run: $K8S_VERSION, or DefaultVersion.
 func Version() string {

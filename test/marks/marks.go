@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// OnEveryVersion marks a test that also runs with the older and newer versions of Kubernetes that make test-all tests.
+// OnEveryVersion marks a test that also runs with the older versions of Kubernetes that make test-all tests.
 func OnEveryVersion(t testing.TB) {
 	t.Helper()
 	t.Attr("versions", "every")
