@@ -126,7 +126,7 @@ subjects:
 			require.NoError(t,
 				s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "creator"}, binding))
 			require.Equal(t, []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}}, binding.Subjects)
-			require.Equal(t, map[string]int{"patch rolebindings": 1, "patch namespaces/status": 1}, s.countWrites(ns))
+			require.Equal(t, map[string]int{"patch rolebindings": 1, "patch namespaces/status": 1}, s.countWrites(ns), s.outcomes(ns))
 		})
 	}
 }

@@ -330,6 +330,10 @@ func TestNamespacesExpire(t *testing.T) {
 
 	t.Run("a namespace in the policyspace gets an end", func(t *testing.T) { expectEndInSpace(t, s.withT(t), jane) })
 
+	t.Run("a namespace that is applied before its policyspace gets an end", func(t *testing.T) {
+		expectEndInLateSpace(t, s.withT(t))
+	})
+
 	t.Run("only administrators change it", func(t *testing.T) {
 		expectOnlyAdministratorsChangeEnd(t, s.withT(t), jane)
 	})
@@ -362,6 +366,24 @@ func TestNamespacesExpire(t *testing.T) {
 
 	t.Run("a namespace that expires while the operator is down", func(t *testing.T) {
 		expectExpiryWhileOperatorIsDown(t, s.withT(t), kept)
+	})
+}
+
+// The policyspace has no maxAge of its own: its parent has one.
+func expectEndInLateSpace(t *testing.T, s *testScope) {
+	t.Helper()
+	flux := s.newServiceAccountClient(s.createNamespace("flux").Name, "flux")
+	ns := s.newNamespace("early", s.inSpace("late"))
+	require.NoError(t, flux.Create(t.Context(), ns))
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, "PolicySpaceNotFound", condition.Reason)
+	})
+	s.createSpace("late", "sandbox")
+	s.eventually(func(c *assert.CollectT) {
+		stored := &corev1.Namespace{}
+		if assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), stored)) {
+			assert.NotEmpty(c, stored.Annotations[v1alpha1.ExpiresAnnotation])
+		}
 	})
 }
 

@@ -56,6 +56,11 @@ type placedNamespace struct {
 	uid                           types.UID
 }
 
+// countsLike reports whether a namespace is counted in the same policy space, and for the same creator, as before.
+func (n placedNamespace) countsLike(before placedNamespace) bool {
+	return n.space == before.space && n.creator == before.creator && n.uid == before.uid
+}
+
 // departure is when a namespace left, as a resourceVersion and as the time of this process.
 type departure struct {
 	version string
@@ -171,8 +176,8 @@ func (c *census) Update(object any) error {
 	before := c.put(ns)
 	c.advance(ns.version)
 	c.mu.Unlock()
-	if before != ns.space {
-		c.listener(before, ns.space)
+	if !before.countsLike(ns) {
+		c.listener(before.space, ns.space)
 	}
 	return nil
 }
@@ -197,8 +202,8 @@ func (c *census) Replace(list []any, version string) error {
 	for _, object := range list {
 		ns := placedOf(object)
 		isListed[ns.name] = true
-		if before := c.put(ns); before != ns.space {
-			changes = append(changes, change{before, ns.space})
+		if before := c.put(ns); !before.countsLike(ns) {
+			changes = append(changes, change{before.space, ns.space})
 		}
 	}
 	for name := range c.placed {
@@ -225,12 +230,12 @@ func (c *census) Bookmark(version string) error {
 // Resync does nothing.
 func (*census) Resync() error { return nil }
 
-// put stores a namespace, and returns its policy space before. The caller holds mu.
-func (c *census) put(ns placedNamespace) (before string) {
-	if old, isKnown := c.placed[ns.name]; isKnown {
-		before = old.space
-		if old.uid == ns.uid {
-			delete(c.bySpace[old.space], ns.name)
+// put stores a namespace, and returns it as it was before. The caller holds mu.
+func (c *census) put(ns placedNamespace) (before placedNamespace) {
+	before, isKnown := c.placed[ns.name]
+	if isKnown {
+		if before.uid == ns.uid {
+			delete(c.bySpace[before.space], ns.name)
 		} else {
 			c.remove(ns.name, ns.version) // it was deleted and created again
 		}

@@ -41,6 +41,32 @@ func reservationOf(name string, uid types.UID, since string) v1alpha1.NamespaceR
 	return v1alpha1.NamespaceReservation{Name: name, UID: uid, Since: since, Creator: "jane"}
 }
 
+// The status of a policy space counts the namespaces of each creator.
+func TestCensusTellsOfMovedReplacedAndTransferredNamespaces(t *testing.T) {
+	t.Parallel()
+	c := censusOf(t, "5", placedIn("a", "n", "1", "5"))
+	var told []string
+	c.listener = func(before, after string) { told = append(told, before+">"+after) }
+	transferred := placedIn("b", "n", "2", "9")
+	transferred.Annotations[v1alpha1.CreatorAnnotation] = "john"
+	for _, test := range []struct {
+		ns   *metav1.PartialObjectMetadata
+		want []string
+	}{
+		{placedIn("a", "n", "1", "6"), nil},
+		{placedIn("b", "n", "1", "7"), []string{"a>b"}},
+		{placedIn("b", "n", "2", "8"), []string{"b>b"}},
+		{transferred, []string{"b>b"}},
+	} {
+		told = nil
+		require.NoError(t, c.Update(test.ns))
+		require.Equal(t, test.want, told, test.ns.ResourceVersion)
+	}
+	told = nil
+	require.NoError(t, c.Replace([]any{placedIn("b", "n", "2", "10")}, "10"))
+	require.Equal(t, []string{"b>b"}, told, "transferred back while nothing was watched")
+}
+
 func TestCensusCountsNamespacesAndReservations(t *testing.T) {
 	t.Parallel()
 	c := censusOf(t, "10", placedIn("a", "a1", "1", "5"), placedIn("a", "a2", "2", "6"), placedIn("b", "b1", "3", "7"))

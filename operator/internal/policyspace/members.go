@@ -99,19 +99,25 @@ func sortedByName(namespaces []*corev1.Namespace) []*corev1.Namespace {
 	return sorted
 }
 
-// entering returns the namespaces that are about to move into or below a policy space: the label of the namespace or
-// the parent of a policy space above it has changed, and the depth labels have not been written yet.
+// entering returns the namespaces that are about to move into or below a policy space.
 func (r *Spaces) entering(space string) []*corev1.Namespace {
 	r.placement.mu.Lock()
-	lineage, _ := r.placement.forest.Lineage(space) // empty if it is broken: then no namespace moves there
-	below := r.placement.forest.Below(space)
+	forest := r.placement.forest
 	r.placement.mu.Unlock()
+	return r.Members.entering(forest, space)
+}
+
+// entering returns the namespaces that are about to move into or below a policy space of a hierarchy: the label of the
+// namespace or the parent of a policy space above it has changed, and the depth labels have not been written yet. They
+// never are for a namespace that a tree does not adopt.
+func (m members) entering(forest hierarchy.Forest, space string) []*corev1.Namespace {
+	lineage, _ := forest.Lineage(space) // empty if it is broken: then no namespace moves there
 	if len(lineage) == 0 {
 		return nil
 	}
 	var entering []*corev1.Namespace
-	for name := range below {
-		for _, ns := range r.Members.labelled(name) {
+	for name := range forest.Below(space) {
+		for _, ns := range m.labelled(name) {
 			if isEntering(ns, space) {
 				entering = append(entering, ns)
 			}

@@ -82,16 +82,12 @@ func (c *namespaceTotals) cachedForest(ctx context.Context) (hierarchy.Forest, e
 	if c.hasForest {
 		return c.forest, nil
 	}
-	list := &v1alpha1.PolicySpaceList{}
-	if err := c.cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	forest, _, err := readForest(ctx, c.cached)
+	if err != nil {
 		return hierarchy.Forest{}, fmt.Errorf("list policyspaces: %w", err)
 	}
-	spaces := make([]*v1alpha1.PolicySpace, 0, len(list.Items))
-	for i := range list.Items {
-		spaces = append(spaces, &list.Items[i])
-	}
-	c.forest, c.hasForest = hierarchy.NewForest(spaces), true
-	return c.forest, nil
+	c.forest, c.hasForest = forest, true
+	return forest, nil
 }
 
 // below returns the names of a policy space and of those below it. A policy space that the cache does not contain, and

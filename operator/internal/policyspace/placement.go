@@ -33,7 +33,7 @@ func (r *Spaces) Placed(ctx context.Context, ns *corev1.Namespace) (*corev1.Name
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.isLoaded {
-		forest, version, err := r.readForest(ctx)
+		forest, version, err := readForest(ctx, r.Client)
 		if err != nil {
 			return nil, err
 		}
@@ -51,9 +51,9 @@ func (r *Spaces) AsOf(ns *corev1.Namespace) string {
 }
 
 // readForest returns the hierarchy of all cached policy spaces, and the newest of their resourceVersions.
-func (r *Spaces) readForest(ctx context.Context) (forest hierarchy.Forest, version string, err error) {
+func readForest(ctx context.Context, cached client.Reader) (forest hierarchy.Forest, version string, err error) {
 	list := &v1alpha1.PolicySpaceList{}
-	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return forest, "", err
 	}
 	spaces := make([]*v1alpha1.PolicySpace, 0, len(list.Items))
@@ -81,7 +81,7 @@ func (r *Spaces) updateForest(ctx context.Context, name string) error {
 			return nil
 		}
 	}
-	next, version, err := r.readForest(ctx)
+	next, version, err := readForest(ctx, r.Client)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func isPlacedDifferently(ns *corev1.Namespace, a, b hierarchy.Forest) bool {
 		hierarchy.InTree(inA) != hierarchy.InTree(inB) || fmt.Sprint(errA) != fmt.Sprint(errB)
 }
 
-// changedSpaces returns the policy spaces whose ancestors, children or tree differ between two hierarchies.
+// changedSpaces returns the policy spaces whose ancestors, descendants or tree differ between two hierarchies.
 func changedSpaces(a, b hierarchy.Forest) []string {
 	changed := map[string]bool{}
 	for _, name := range slices.Concat(a.Names(), b.Names()) {
@@ -123,13 +123,19 @@ func changedSpaces(a, b hierarchy.Forest) []string {
 		}
 		maps.Copy(changed, a.Below(name))
 		maps.Copy(changed, b.Below(name))
-		for _, space := range []*v1alpha1.PolicySpace{before, after} {
-			if space != nil && space.Spec.Parent != "" {
-				changed[space.Spec.Parent] = true
-			}
-		}
+		addAncestors(changed, a, before)
+		addAncestors(changed, b, after)
 	}
 	return slices.Collect(maps.Keys(changed))
+}
+
+// addAncestors adds the names of the ancestors of a policy space, or of none, in a hierarchy: they count its namespaces.
+func addAncestors(names map[string]bool, forest hierarchy.Forest, space *v1alpha1.PolicySpace) {
+	known := map[string]bool{}
+	for space != nil && space.Spec.Parent != "" && !known[space.Spec.Parent] {
+		known[space.Spec.Parent], names[space.Spec.Parent] = true, true
+		space = forest.Get(space.Spec.Parent)
+	}
 }
 
 // position is where a policy space is in the hierarchy.

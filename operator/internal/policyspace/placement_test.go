@@ -33,6 +33,10 @@ func TestChangedSpaces(t *testing.T) {
 			forest(space("root", "", ""), space("other", "", ""), space("team", "other", ""), space("sub", "team", "")),
 			[]string{"root", "other", "team", "sub"}, true,
 		},
+		"moved from below the root": {
+			forest(space("root", "", ""), space("other", "", ""), space("team", "root", ""), space("sub", "other", "")),
+			[]string{"root", "other", "team", "sub"}, true,
+		},
 		"deleted": {
 			forest(space("root", "", ""), space("other", "", ""), space("sub", "team", "")),
 			[]string{"root", "team", "sub"}, true,

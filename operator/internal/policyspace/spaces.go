@@ -89,7 +89,7 @@ func (r *Spaces) SetupWithManager(mgr ctrl.Manager) error {
 func (r *Spaces) enqueueCounted(before, after string) {
 	forest, err := r.totals.cachedForest(context.Background())
 	if err != nil {
-		return // the periodic reconciliation of the cache corrects the number
+		return // only before the cache has started
 	}
 	for _, label := range []string{before, after} {
 		known := map[string]bool{}

@@ -77,11 +77,16 @@ func (r *UsageQuotas) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.Caches.Before(r))
 }
 
-// namespacesOf returns requests for the namespaces in and below a policy space, and those with which it shares usage.
-func (r *UsageQuotas) namespacesOf(_ context.Context, space client.Object) []reconcile.Request {
+// namespacesOf returns requests for the namespaces in and below a policy space and those with which it shares usage, and
+// for those that are about to move there.
+func (r *UsageQuotas) namespacesOf(ctx context.Context, space client.Object) []reconcile.Request {
+	forest, _, err := readForest(ctx, r.Client)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot list the policyspaces")
+	}
 	var requests []reconcile.Request
 	for _, name := range withShares(space) {
-		for _, ns := range r.Members.inside(name) {
+		for _, ns := range slices.Concat(r.Members.inside(name), r.Members.entering(forest, name)) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Name: ns.Name}})
 		}
 	}

@@ -3,6 +3,7 @@ package population
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -33,6 +34,14 @@ type state struct {
 	restarted string
 	// keepsRevoked decides whether namespaces that have earlier revisions keep the grants of these.
 	keepsRevoked bool
+	// outside decides about objects and exemptions in namespaces that the template does not select.
+	outside outside
+}
+
+// outside is what conditions of namespaces name that a template does not select, or selects no more.
+type outside struct {
+	deletionPolicy v1alpha1.DeletionPolicy
+	selector       string
 }
 
 // Rollouts takes the steps of the rollouts of templates, and queues the namespaces that they reach.
@@ -79,6 +88,7 @@ func stateOf(template *v1alpha1.NamespaceTemplate) state {
 	s := state{
 		off: match.DisabledReason(template), restarted: template.Annotations[v1alpha1.RestartedAtAnnotation],
 		keepsRevoked: template.Spec.Rollout.KeepsRevoked(),
+		outside:      outside{template.Spec.DeletionPolicy, metav1.FormatLabelSelector(template.Spec.Namespaces.LabelSelector)},
 	}
 	if accepted := acceptedOf(template); accepted != nil {
 		s.accepted = accepted.Message
@@ -87,13 +97,16 @@ func stateOf(template *v1alpha1.NamespaceTemplate) state {
 }
 
 // queueChanged queues the namespaces that have another revision of a template than before. If the state of the template
-// changed, it queues all namespaces that a revision selects, or that have objects of the template.
+// changed, it queues all namespaces that a revision selects, or that have objects of the template. If only what decides
+// about other namespaces changed, it queues those of them that no revision selects.
 func (r *Rollouts) queueChanged(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, before, layers rollout.Layers,
 ) error {
-	now, isNew := stateOf(template), before == nil
-	hasChanged := !isNew && now != r.rolledOut(template.Name)
-	if !isNew && !hasChanged && sameReach(before, layers) {
+	now, was, isNew := stateOf(template), r.rolledOut(template.Name), before == nil
+	hasChangedOutside := !isNew && now.outside != was.outside
+	was.outside = now.outside
+	hasChanged := !isNew && now != was
+	if !isNew && !hasChanged && !hasChangedOutside && sameReach(before, layers) {
 		return nil
 	}
 	both := append(append(rollout.Layers{}, layers...), before...)
@@ -120,17 +133,17 @@ func (r *Rollouts) queueChanged(
 			pending[layer.Template.Generation] = append(pending[layer.Template.Generation], ns.Name)
 		}
 	}
-	if hasChanged || isNew {
-		for namespace := range r.Objects.Populated(template.Name) {
-			affected[namespace] = struct{}{}
-		}
-		names, err := r.Remains.withMetadataOf(ctx, template)
+	if hasChanged || isNew || hasChangedOutside {
+		holding, err := r.holding(ctx, template)
 		if err != nil {
 			return err
 		}
-		for _, namespace := range append(names, r.Index.ExemptFrom(template.Name)...) {
-			affected[namespace] = struct{}{}
+		if !hasChanged && !isNew {
+			for _, ns := range namespaces {
+				delete(holding, ns.Name)
+			}
 		}
+		maps.Copy(affected, holding)
 	}
 	for generation, names := range pending {
 		r.Results.SetPending(template.Name, generation, names)
@@ -142,6 +155,22 @@ func (r *Rollouts) queueChanged(
 	r.Queue.Enqueue(queue.Rollout, 0, names...)
 	r.setRolledOut(template.Name, now)
 	return nil
+}
+
+// holding returns the namespaces that have objects, labels or annotations of a template, or exemptions from it.
+func (r *Rollouts) holding(ctx context.Context, template *v1alpha1.NamespaceTemplate) (map[string]struct{}, error) {
+	names, err := r.Remains.withMetadataOf(ctx, template)
+	if err != nil {
+		return nil, err
+	}
+	holding := map[string]struct{}{}
+	for _, name := range append(names, r.Index.ExemptFrom(template.Name)...) {
+		holding[name] = struct{}{}
+	}
+	for name := range r.Objects.Populated(template.Name) {
+		holding[name] = struct{}{}
+	}
+	return holding, nil
 }
 
 // mayRevoke reports whether a new revision may take away grants in namespaces that it has not reached.

@@ -67,7 +67,10 @@ func (r *Expiry) SetupWithManager(mgr ctrl.Manager) error {
 		})).
 		Watches(&v1alpha1.PolicySpace{}, handler.EnqueueRequestsFromMapFunc(r.namespacesInSpaces),
 			builder.WithPredicates(predicate.Funcs{
-				CreateFunc: func(e event.CreateEvent) bool { return maxAgeOf(e.Object) > 0 },
+				// One without a maxAge of its own may be what was missing between a namespace and an ancestor with one.
+				CreateFunc: func(e event.CreateEvent) bool {
+					return maxAgeOf(e.Object) > 0 || parentOf(e.Object) != ""
+				},
 				UpdateFunc: func(e event.UpdateEvent) bool {
 					return maxAgeOf(e.ObjectOld) != maxAgeOf(e.ObjectNew) ||
 						parentOf(e.ObjectOld) != parentOf(e.ObjectNew)
