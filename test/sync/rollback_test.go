@@ -111,3 +111,34 @@ func TestASignedCommitThatIsOlderWaitsForAConfirmation(t *testing.T) {
 		assert.Nil(c, status.PendingRollback)
 	})
 }
+
+// A commit whose key is not trusted any more stays in force, and the status says that it is not verified.
+func TestARemovedKeyIsReported(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "revoked")
+	ann, bob := gittest.NewKey(t, ""), gittest.NewKey(t, "")
+	keys := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.OperatorNamespace, Name: "revoked-keys"},
+		Data:       map[string][]byte{"ann": ann.Authorized},
+	}
+	require.NoError(t, cluster.client.Create(t.Context(), keys))
+	commit := x.commitSigned(ann, time.Now(), map[string]string{"revoked-a/namespace.yaml": namespaceFile("revoked-a")})
+	x.follow(func(r *v1alpha1.PolicyRepository) {
+		r.Spec.Git.Verify = &v1alpha1.GitVerification{SecretRef: v1alpha1.SecretReference{Name: keys.Name}}
+	})
+	x.waitApplied(commit)
+	trust := func(key *gittest.Key) {
+		t.Helper()
+		keys.Data = map[string][]byte{"key": key.Authorized}
+		require.NoError(t, cluster.client.Update(t.Context(), keys))
+		x.request()
+	}
+	trust(bob)
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.Equal(c, "NotVerified", conditionReady(status).Reason, conditionReady(status).Message)
+		assert.Equal(c, commit, status.Commits.Applied)
+	})
+	x.mustExist(namespace("revoked-a"))
+	trust(ann)
+	x.waitApplied(commit)
+}

@@ -39,6 +39,9 @@ const (
 // probeInterval is the time between two probes while the API server does not use a new configuration yet.
 const probeInterval = 20 * time.Millisecond
 
+// rulesInterval is when the rules are asked for again that the webhooks were written for.
+const rulesInterval = time.Second
+
 // gatherInterval is how long Enforcement gathers changes of rules. The webhooks of a new rule are written at once,
 // which the watch of the webhook configuration reports.
 const gatherInterval = 200 * time.Millisecond
@@ -93,7 +96,9 @@ func (r *Enforcement) Reconcile(ctx context.Context, _ reconcile.Request) (recon
 		return reconcile.Result{}, r.notConfigured(ctx, state)
 	}
 	if rules == nil {
-		return reconcile.Result{}, nil // the operator is about to write the webhooks, and the watch reports that
+		// The rules are being read. The watch reports if the operator then writes the webhooks, but not if they are
+		// already as they should be.
+		return reconcile.Result{RequeueAfter: rulesInterval}, nil
 	}
 	if revision := rules.Revision(); r.enforced != revision {
 		asked, err := r.probe(ctx, revision)

@@ -40,6 +40,8 @@ type Writer struct {
 	wanted map[string][]populate.Finding
 	// written has the UIDs of the operator's Reports by namespace. It is nil until they were listed.
 	written map[string]types.UID
+	// unsure are the namespaces in which a Report was to be created, and no answer came.
+	unsure map[string]bool
 	// foreign are the namespaces in which another client created a Report of this name.
 	foreign map[string]bool
 }
@@ -51,7 +53,7 @@ func NewWriter(writes client.Client, reads metadata.Interface) *Writer {
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.DefaultTypedControllerRateLimiter[string](),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "openreports"}),
-		wanted: map[string][]populate.Finding{}, foreign: map[string]bool{},
+		wanted: map[string][]populate.Finding{}, unsure: map[string]bool{}, foreign: map[string]bool{},
 	}
 }
 
@@ -67,11 +69,8 @@ func (w *Writer) Report(namespace string, findings []populate.Finding) {
 		w.wanted[namespace] = findings
 	} else {
 		delete(w.wanted, namespace)
-		if _, exists := w.written[namespace]; w.written != nil && !exists {
-			return
-		}
 	}
-	w.queue.Add(namespace)
+	w.queue.Add(namespace) // also without a Report, since one may be being created
 }
 
 // Forget drops what is known about a deleted namespace.
@@ -83,6 +82,7 @@ func (w *Writer) Forget(namespace string) {
 	defer w.mu.Unlock()
 	delete(w.wanted, namespace)
 	delete(w.written, namespace)
+	delete(w.unsure, namespace)
 	delete(w.foreign, namespace)
 }
 
@@ -167,12 +167,17 @@ func isMissing(err error) bool {
 // write writes or deletes the Report of a namespace.
 func (w *Writer) write(ctx context.Context, namespace string) error {
 	w.mu.Lock()
-	findings, uid := w.wanted[namespace], w.written[namespace]
+	findings, uid, isUnsure := w.wanted[namespace], w.written[namespace], w.unsure[namespace]
 	w.mu.Unlock()
 	var err error
+	if len(findings) == 0 && uid == "" {
+		if !isUnsure {
+			return nil
+		}
+		uid, err = w.find(ctx, namespace)
+	}
 	switch {
-	case len(findings) == 0 && uid == "":
-		return nil
+	case err != nil, len(findings) == 0 && uid == "":
 	case len(findings) == 0:
 		uid, err = "", w.delete(ctx, namespace, uid)
 	case uid == "":
@@ -183,21 +188,31 @@ func (w *Writer) write(ctx context.Context, namespace string) error {
 			uid, err = w.create(ctx, namespace, findings)
 		}
 	}
-	switch {
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause),
-		apierrors.IsNotFound(err) && !isMissing(err): // the namespace is being deleted, or was
-		return nil
-	case err != nil:
-		return err
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) && !isMissing(err) {
+		return nil // the namespace is being deleted, or was
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err != nil {
+		w.unsure[namespace] = true
+		return err
+	}
+	delete(w.unsure, namespace)
 	if uid == "" {
 		delete(w.written, namespace)
 	} else {
 		w.written[namespace] = uid
 	}
 	return nil
+}
+
+// find returns the UID of the operator's Report in a namespace, or an empty one.
+func (w *Writer) find(ctx context.Context, namespace string) (types.UID, error) {
+	stored, err := w.metadata.Namespace(namespace).Get(ctx, Name, metav1.GetOptions{})
+	if err != nil || !isOurs(stored) {
+		return "", client.IgnoreNotFound(err)
+	}
+	return stored.UID, nil
 }
 
 // create creates a Report and returns its UID. The UID is empty if another client created a Report of this name.

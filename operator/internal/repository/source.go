@@ -2,9 +2,12 @@ package repository
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +38,8 @@ type treeSource interface {
 type revision struct {
 	// commit is the name that people see and confirm: the hash of a commit, or the digest of an artifact.
 	commit string
-	// content is the hash of the commit, or the digest of the artifact: if it is the same, so is the content.
+	// content is the hash of the commit and of the keys that verify it, or the digest of the artifact: if it is the same,
+	// so are the content and whether it is trusted.
 	content string
 }
 
@@ -124,7 +128,15 @@ type gitSource struct {
 
 func (s *gitSource) newest(ctx context.Context) (revision, error) {
 	tip, err := s.remote.Resolve(ctx)
-	return revision{commit: tip, content: tip}, err
+	return s.revision(tip), err
+}
+
+func (s *gitSource) revision(commit string) revision {
+	content := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(s.keys)) {
+		fmt.Fprintf(content, "%s %d\n%s", name, len(s.keys[name]), s.keys[name])
+	}
+	return revision{commit: commit, content: fmt.Sprintf("%s %x", commit, content.Sum(nil))}
 }
 
 func (s *gitSource) read(ctx context.Context, hash, directory string) (*content, error) {
@@ -152,8 +164,8 @@ func (s *gitSource) readCommit(commit *git.Commit, directory string) (*content, 
 		return nil, err
 	}
 	return &content{
-		revision: revision{commit: commit.Hash, content: commit.Hash}, author: commit.Author, subject: commit.Subject,
-		committed: commit.When, files: files, close: func() { commit.Close() },
+		revision: s.revision(commit.Hash), author: commit.Author, subject: commit.Subject, committed: commit.When,
+		files: files, close: func() { commit.Close() },
 	}, nil
 }
 

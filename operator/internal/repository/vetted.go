@@ -23,7 +23,7 @@ type vetted struct {
 	commit, author, subject string
 	// committed is when the commit was made, as its committer says, or zero if that is unknown.
 	committed time.Time
-	// content is the hash of the commit, or the digest of the artifact.
+	// content is that of its revision.
 	content string
 	// path is the directory in the repository, and root the name of the tree.
 	path, root string
