@@ -101,7 +101,7 @@ var explanations = []Explanation{
 	{
 		Code: AttributeProtected,
 		Meaning: "A ProtectedAttribute or ClusterProtectedAttribute permits only some roles to set, change or remove " +
-			"the label, annotation or field.",
+			"the label or annotation.",
 		DecidedBy: byAttributes,
 		User: "Use a value that another rule allows, leave the attribute as it is, or ask for the role that the message " +
 			"names. 'kubectl nstpl attributes' shows the rules.",

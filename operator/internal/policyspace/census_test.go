@@ -42,11 +42,11 @@ func reservationOf(name string, uid types.UID, since string) v1alpha1.NamespaceR
 }
 
 // The status of a policy space counts the namespaces of each creator.
-func TestCensusTellsOfMovedReplacedAndTransferredNamespaces(t *testing.T) {
+func TestCensusReportsMovedReplacedAndTransferredNamespaces(t *testing.T) {
 	t.Parallel()
 	c := censusOf(t, "5", placedIn("a", "n", "1", "5"))
-	var told []string
-	c.listener = func(before, after string) { told = append(told, before+">"+after) }
+	var reported []string
+	c.listener = func(before, after string) { reported = append(reported, before+">"+after) }
 	transferred := placedIn("b", "n", "2", "9")
 	transferred.Annotations[v1alpha1.CreatorAnnotation] = "john"
 	for _, test := range []struct {
@@ -58,13 +58,13 @@ func TestCensusTellsOfMovedReplacedAndTransferredNamespaces(t *testing.T) {
 		{placedIn("b", "n", "2", "8"), []string{"b>b"}},
 		{transferred, []string{"b>b"}},
 	} {
-		told = nil
+		reported = nil
 		require.NoError(t, c.Update(test.ns))
-		require.Equal(t, test.want, told, test.ns.ResourceVersion)
+		require.Equal(t, test.want, reported, test.ns.ResourceVersion)
 	}
-	told = nil
+	reported = nil
 	require.NoError(t, c.Replace([]any{placedIn("b", "n", "2", "10")}, "10"))
-	require.Equal(t, []string{"b>b"}, told, "transferred back while nothing was watched")
+	require.Equal(t, []string{"b>b"}, reported, "transferred back while nothing was watched")
 }
 
 func TestCensusCountsNamespacesAndReservations(t *testing.T) {

@@ -42,11 +42,13 @@ type exemptions struct {
 func (r *Namespaces) exemptionHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, _ backoff.Queue) {
+			r.reported.Observed(client.ObjectKeyFromObject(e.Object), e.Object.GetResourceVersion())
 			if !e.IsInInitialList {
 				r.Queue.Enqueue(queue.Changed, 0, e.Object.GetNamespace())
 			}
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ backoff.Queue) {
+			r.reported.Observed(client.ObjectKeyFromObject(e.ObjectNew), e.ObjectNew.GetResourceVersion())
 			if e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
 				e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
 				!e.ObjectOld.GetDeletionTimestamp().Equal(e.ObjectNew.GetDeletionTimestamp()) {
@@ -54,6 +56,7 @@ func (r *Namespaces) exemptionHandler() handler.EventHandler {
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ backoff.Queue) {
+			r.reported.Deleted(client.ObjectKeyFromObject(e.Object), e.Object.GetUID())
 			r.Queue.Enqueue(queue.Changed, 0, e.Object.GetNamespace())
 		},
 	}
@@ -123,12 +126,13 @@ func (r *Namespaces) reportExemptions(
 		if exemption.DeletionTimestamp != nil {
 			continue
 		}
-		status := exemption.Status.DeepCopy()
+		stored := r.reported.Latest(client.ObjectKeyFromObject(exemption), exemption)
+		status := stored.Status.DeepCopy()
 		status.ObservedGeneration = exemption.Generation
 		status.Objects = reporting.Shorten(match.ObjectList(&exemption.Spec))
 		state, reason, message := r.exemptionState(exemption, found.now, plan, unpopulated)
 		reporting.SetKstatus(&status.Conditions, exemption.Generation, state, reason, message)
-		if err := r.writeExemption(ctx, exemption, status); err != nil {
+		if err := r.writeExemption(ctx, stored, status); err != nil {
 			return err
 		}
 	}
@@ -153,6 +157,9 @@ func (r *Namespaces) writeExemption(
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write the status of templateexemption/%s in namespace %s: %w", exemption.Name,
 			exemption.Namespace, err)
+	}
+	if err == nil {
+		r.reported.Written(client.ObjectKeyFromObject(written), written)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +20,7 @@ import (
 	"nstpl.dev/nstpl/manifests/crd"
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/test/controlplane"
 )
@@ -160,4 +162,30 @@ func TestLateCopiesReplaceNoRevision(t *testing.T) {
 	stored, err = templates.Revisions.Get(t.Context(), "t-1", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"spec": "second"}`, string(stored.Data.Raw))
+}
+
+// The same holds for the status of an exemption, which says in turn why it has no effect.
+func TestAStatusOfAnExemptionThatTheCacheDoesNotShowYetIsReplaced(t *testing.T) {
+	t.Parallel()
+	_, api := newClusterWithTemplates(t)
+	exemption := &v1alpha1.TemplateExemption{
+		ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"},
+		Spec:       v1alpha1.TemplateExemptionSpec{Template: "t", Reason: "a test"},
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.NoError(c, api.Create(t.Context(), exemption))
+	}, 30*time.Second, 50*time.Millisecond)
+	r := &Namespaces{Client: api}
+	plan := populate.Plan{Declared: populate.Declared{Namespace: &corev1.Namespace{}}}
+	write := func(reason string) *v1alpha1.TemplateExemption {
+		found := exemptions{all: []*v1alpha1.TemplateExemption{exemption}, now: metav1.Now()}
+		require.NoError(t, r.reportExemptions(t.Context(), found, plan, reason))
+		stored := &v1alpha1.TemplateExemption{}
+		require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(exemption), stored))
+		require.Equal(t, reason, apimeta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionReady).Message)
+		return stored
+	}
+	exemption = write("one") // the cache shows no later one
+	write("two")
+	write("one")
 }

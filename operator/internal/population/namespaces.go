@@ -59,6 +59,8 @@ type Namespaces struct {
 
 	// written has the namespaces that this process wrote, by name.
 	written freshness.Store[string, *corev1.Namespace]
+	// reported has the exemptions whose statuses this process wrote.
+	reported freshness.Store[client.ObjectKey, *v1alpha1.TemplateExemption]
 }
 
 // workers is how many namespaces are reconciled at once. The objects of each are written in parallel.
