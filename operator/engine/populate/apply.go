@@ -296,7 +296,7 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 // too large, or nil.
 func refused(ctx context.Context, objects resource, change Change, err error) *metav1.PartialObjectMetadata {
 	switch {
-	case !apierrors.IsInvalid(err) && !(isTooLarge(err) && change.Declared.isSmall()):
+	case !apierrors.IsInvalid(err) && !isFilled(change.Declared, err):
 		return nil
 	case change.Action == Configure || change.Occupied:
 		return change.Observed

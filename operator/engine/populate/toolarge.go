@@ -15,8 +15,12 @@ func isTooLarge(err error) bool {
 		strings.Contains(err.Error(), "trying to send message larger than max"))
 }
 
-// isSmall reports whether the object is stored where another client has not filled the existing one.
-func (o *Object) isSmall() bool {
-	body, err := json.Marshal(o.Object)
+// isFilled reports whether an object could not be changed because other clients filled the existing one: the declared
+// object itself is small.
+func isFilled(declared *Object, err error) bool {
+	if !isTooLarge(err) {
+		return false
+	}
+	body, err := json.Marshal(declared.Object)
 	return err == nil && len(body) < smallSize
 }

@@ -129,7 +129,7 @@ func changedSpaces(a, b hierarchy.Forest) []string {
 	return slices.Collect(maps.Keys(changed))
 }
 
-// addAncestors adds the names of the ancestors of a policy space, or of none, in a hierarchy: they count its namespaces.
+// addAncestors adds the ancestors of a policy space, or of none, in a hierarchy: they count its namespaces.
 func addAncestors(names map[string]bool, forest hierarchy.Forest, space *v1alpha1.PolicySpace) {
 	known := map[string]bool{}
 	for space != nil && space.Spec.Parent != "" && !known[space.Spec.Parent] {

@@ -77,8 +77,8 @@ func (r *UsageQuotas) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.Caches.Before(r))
 }
 
-// namespacesOf returns requests for the namespaces in and below a policy space and those with which it shares usage, and
-// for those that are about to move there.
+// namespacesOf returns requests for the namespaces in and below a policy space and those with which it shares usage,
+// and for those that are about to move there.
 func (r *UsageQuotas) namespacesOf(ctx context.Context, space client.Object) []reconcile.Request {
 	forest, _, err := readForest(ctx, r.Client)
 	if err != nil {

@@ -88,7 +88,9 @@ func stateOf(template *v1alpha1.NamespaceTemplate) state {
 	s := state{
 		off: match.DisabledReason(template), restarted: template.Annotations[v1alpha1.RestartedAtAnnotation],
 		keepsRevoked: template.Spec.Rollout.KeepsRevoked(),
-		outside:      outside{template.Spec.DeletionPolicy, metav1.FormatLabelSelector(template.Spec.Namespaces.LabelSelector)},
+		outside: outside{
+			template.Spec.DeletionPolicy, metav1.FormatLabelSelector(template.Spec.Namespaces.LabelSelector),
+		},
 	}
 	if accepted := acceptedOf(template); accepted != nil {
 		s.accepted = accepted.Message

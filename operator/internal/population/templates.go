@@ -468,8 +468,8 @@ func (r *Templates) drop(name string) {
 	r.Rollouts.forget(name)
 	r.setListed(name)
 	r.Queue.Enqueue(queue.Rollout, 0, r.Results.ForgetTemplate(name)...)
-	// The statuses of the exemptions, and the conditions of namespaces in which objects stay, say that the template does
-	// not exist.
+	// The statuses of the exemptions, and the conditions of namespaces in which objects stay, say that the template
+	// does not exist.
 	r.Queue.Enqueue(queue.Rollout, 0, r.Index.ExemptFrom(name)...)
 	r.Queue.Enqueue(queue.Rollout, 0, slices.Collect(maps.Keys(r.Objects.Populated(name)))...)
 }

@@ -38,8 +38,8 @@ type treeSource interface {
 type revision struct {
 	// commit is the name that people see and confirm: the hash of a commit, or the digest of an artifact.
 	commit string
-	// content is the hash of the commit and of the keys that verify it, or the digest of the artifact: if it is the same,
-	// so are the content and whether it is trusted.
+	// content is the hash of the commit and of the keys that verify it, or the digest of the artifact: if it is the
+	// same, so are the content and whether it is trusted.
 	content string
 }
 
