@@ -61,12 +61,17 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
+// withRaceDetector reports whether the tests are compiled with the race detector.
+func withRaceDetector() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
 // buildOperator compiles the operator, with the race detector if the tests are compiled with it.
 func buildOperator(path string) error {
 	// Without the commit, it has the version of the plugin in this process.
 	args := []string{"build", "-buildvcs=false", "-o", path}
-	if info, ok := debug.ReadBuildInfo(); ok &&
-		slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+	if withRaceDetector() {
 		args = append(args, "-race")
 	}
 	out, err := exec.Command("go", append(args, "nstpl.dev/nstpl/cmd/nstpl-operator")...).CombinedOutput()
