@@ -51,14 +51,14 @@ func (r *Reduced) Metadata(kind metav1.TypeMeta) *metav1.PartialObjectMetadata {
 		return object
 	}
 	object.DeletionTimestamp, object.Finalizers = r.others.deletionTimestamp, r.others.finalizers
-	for annotation, value := range map[string]string{
-		v1alpha1.AdoptedAnnotation: r.others.adopted, v1alpha1.UnownedAnnotation: r.others.unowned,
-		v1alpha1.CopyOfAnnotation: r.others.copyOf,
-	} {
+	annotate := func(annotation, value string) {
 		if value != "" {
 			object.Annotations[annotation] = value
 		}
 	}
+	annotate(v1alpha1.AdoptedAnnotation, r.others.adopted)
+	annotate(v1alpha1.UnownedAnnotation, r.others.unowned)
+	annotate(v1alpha1.CopyOfAnnotation, r.others.copyOf)
 	if r.others.isProtected {
 		object.Annotations[v1alpha1.DeletionProtectionAnnotation] = "true"
 	}

@@ -68,9 +68,12 @@ func (r *UsageQuotas) SetupWithManager(mgr ctrl.Manager) error {
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
 		Watches(&v1alpha1.PolicySpace{}, handler.EnqueueRequestsFromMapFunc(r.namespacesOf),
-			builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-				return watch.MoreThanStatus(e) || !slices.Equal(withShares(e.ObjectOld), withShares(e.ObjectNew))
-			}})).
+			builder.WithPredicates(predicate.Funcs{
+				CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }, // as all namespaces are
+				UpdateFunc: func(e event.UpdateEvent) bool {
+					return watch.MoreThanStatus(e) || !slices.Equal(withShares(e.ObjectOld), withShares(e.ObjectNew))
+				},
+			})).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(namespaceOf),
 			builder.WithPredicates(predicate.Funcs{UpdateFunc: r.isUpdateReconciled})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: usageQuotaWorkers, NewQueue: r.Queues.New}).

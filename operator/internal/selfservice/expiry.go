@@ -67,10 +67,8 @@ func (r *Expiry) SetupWithManager(mgr ctrl.Manager) error {
 		})).
 		Watches(&v1alpha1.PolicySpace{}, handler.EnqueueRequestsFromMapFunc(r.namespacesInSpaces),
 			builder.WithPredicates(predicate.Funcs{
-				// One without a maxAge of its own may be what was missing between a namespace and an ancestor with one.
-				CreateFunc: func(e event.CreateEvent) bool {
-					return maxAgeOf(e.Object) > 0 || parentOf(e.Object) != ""
-				},
+				// At the start, all namespaces are reconciled anyway.
+				CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList && r.isLimited(e.Object) },
 				UpdateFunc: func(e event.UpdateEvent) bool {
 					return maxAgeOf(e.ObjectOld) != maxAgeOf(e.ObjectNew) ||
 						parentOf(e.ObjectOld) != parentOf(e.ObjectNew)
@@ -107,6 +105,13 @@ func maxAgeOf(object client.Object) time.Duration {
 		return 0
 	}
 	return selfservice.MaxAge([]*v1alpha1.PolicySpace{space})
+}
+
+// isLimited reports whether a new policy space limits the life of namespaces, or an ancestor does: the policy space may
+// be what was missing between the two.
+func (r *Expiry) isLimited(space client.Object) bool {
+	lineage, err := policyspace.Lineage(context.Background(), r.Client, space.GetName())
+	return err != nil || selfservice.MaxAge(lineage) > 0
 }
 
 func parentOf(object client.Object) string {
