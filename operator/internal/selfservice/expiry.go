@@ -67,8 +67,11 @@ func (r *Expiry) SetupWithManager(mgr ctrl.Manager) error {
 		})).
 		Watches(&v1alpha1.PolicySpace{}, handler.EnqueueRequestsFromMapFunc(r.namespacesInSpaces),
 			builder.WithPredicates(predicate.Funcs{
-				// At the start, all namespaces are reconciled anyway.
-				CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList && r.isLimited(e.Object) },
+				// At the start, all namespaces are reconciled anyway. Later, a new policy space without a maxAge may be
+				// what was missing between a namespace and an ancestor with one.
+				CreateFunc: func(e event.CreateEvent) bool {
+					return !e.IsInInitialList && (maxAgeOf(e.Object) > 0 || parentOf(e.Object) != "")
+				},
 				UpdateFunc: func(e event.UpdateEvent) bool {
 					return maxAgeOf(e.ObjectOld) != maxAgeOf(e.ObjectNew) ||
 						parentOf(e.ObjectOld) != parentOf(e.ObjectNew)
@@ -105,13 +108,6 @@ func maxAgeOf(object client.Object) time.Duration {
 		return 0
 	}
 	return selfservice.MaxAge([]*v1alpha1.PolicySpace{space})
-}
-
-// isLimited reports whether a new policy space limits the life of namespaces, or an ancestor does: the policy space may
-// be what was missing between the two.
-func (r *Expiry) isLimited(space client.Object) bool {
-	lineage, err := policyspace.Lineage(context.Background(), r.Client, space.GetName())
-	return err != nil || selfservice.MaxAge(lineage) > 0
 }
 
 func parentOf(object client.Object) string {
