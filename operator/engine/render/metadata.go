@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
@@ -37,6 +38,15 @@ func (k MetadataKey) String() string { return strings.TrimSuffix(k.Field, "s") +
 // Compare orders keys: annotations before labels, and then by name.
 func (k MetadataKey) Compare(other MetadataKey) int {
 	return cmp.Or(strings.Compare(k.Field, other.Field), strings.Compare(k.Key, other.Key))
+}
+
+// Attribute returns the attribute that a rule about the label or annotation protects.
+func (k MetadataKey) Attribute() attributes.Attribute {
+	kind := v1alpha1.LabelAttribute
+	if k.Field == Annotations {
+		kind = v1alpha1.AnnotationAttribute
+	}
+	return attributes.Attribute{Kind: kind, Name: k.Key}
 }
 
 // path returns the path of the value in a NamespaceMetadata.

@@ -129,6 +129,17 @@ type Reference struct {
 	Path string
 }
 
+// UsedKeys returns the labels and annotations of namespaces from which a template renders.
+func UsedKeys(spec *v1alpha1.NamespaceTemplateSpec) []MetadataKey {
+	var keys []MetadataKey
+	for _, reference := range References(spec) {
+		if !slices.Contains(keys, reference.MetadataKey) {
+			keys = append(keys, reference.MetadataKey)
+		}
+	}
+	return keys
+}
+
 // References returns the tokens of labels and annotations in a template and its overlays, without compiling them.
 func References(spec *v1alpha1.NamespaceTemplateSpec) []Reference {
 	var found []Reference

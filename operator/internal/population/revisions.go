@@ -97,7 +97,7 @@ func (h *History) addRevision(
 	}
 	added := v1alpha1.TemplateRevision{
 		Name: revisionName(template.Name, number), Revision: number, Generation: template.Generation,
-		Waves: wavesOf(template), RestartedAt: template.Annotations[v1alpha1.RestartedAtAnnotation],
+		Waves: revisions.WavesOf(template), RestartedAt: template.Annotations[v1alpha1.RestartedAtAnnotation],
 	}
 	isUpgrade := len(status.Revisions) == 0 && status.ObservedGeneration == template.Generation
 	status.Revisions = rollout.Begin(status.Revisions, added, same, time.Now())
@@ -112,18 +112,12 @@ func revisionName(template string, number int64) string {
 	return fmt.Sprintf("%s-%d", template, number)
 }
 
-func wavesOf(template *v1alpha1.NamespaceTemplate) []v1alpha1.Wave {
-	if template.Spec.Rollout == nil {
-		return nil
-	}
-	return template.Spec.Rollout.Waves
-}
-
 // mustRestart reports whether the rollout of the newest revision has to begin again: because a user asks for it, or
 // because its waves changed.
 func mustRestart(template *v1alpha1.NamespaceTemplate, newest v1alpha1.TemplateRevision) bool {
 	return template.Annotations[v1alpha1.RestartedAtAnnotation] != newest.RestartedAt ||
-		newest.State != v1alpha1.RolloutComplete && !equality.Semantic.DeepEqual(wavesOf(template), newest.Waves)
+		newest.State != v1alpha1.RolloutComplete &&
+			!equality.Semantic.DeepEqual(revisions.WavesOf(template), newest.Waves)
 }
 
 // restarted returns the revisions of a template after the rollout of the newest one has begun again. Namespaces that
@@ -133,7 +127,7 @@ func restarted(
 ) []v1alpha1.TemplateRevision {
 	again := v1alpha1.TemplateRevision{
 		Name: inStatus[0].Name, Revision: inStatus[0].Revision, Generation: inStatus[0].Generation,
-		Waves: wavesOf(template), RestartedAt: template.Annotations[v1alpha1.RestartedAtAnnotation],
+		Waves: revisions.WavesOf(template), RestartedAt: template.Annotations[v1alpha1.RestartedAtAnnotation],
 	}
 	return rollout.Begin(inStatus, again, []string{again.Name}, time.Now())
 }

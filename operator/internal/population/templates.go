@@ -401,7 +401,7 @@ func (r *Templates) accept(
 	if accepted.Status != metav1.ConditionTrue {
 		return accepted
 	}
-	if err := r.Values.check(ctx, template.Name, keysOf(&template.Spec)); err != nil {
+	if err := r.Values.check(ctx, template.Name, render.UsedKeys(&template.Spec)); err != nil {
 		accepted.Status, accepted.Reason = metav1.ConditionFalse, v1alpha1.TemplateValueNotProtected
 		accepted.Message = reporting.Shorten(err.Error())
 		return accepted

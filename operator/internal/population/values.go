@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/engine/rollout"
@@ -40,21 +39,12 @@ type rendered struct {
 	keys, unprotected []render.MetadataKey
 }
 
-// attributeOf returns the attribute that a rule about a label or an annotation protects.
-func attributeOf(key render.MetadataKey) attributes.Attribute {
-	kind := v1alpha1.LabelAttribute
-	if key.Field == render.Annotations {
-		kind = v1alpha1.AnnotationAttribute
-	}
-	return attributes.Attribute{Kind: kind, Name: key.Key}
-}
-
 // unprotected returns the keys that no rule protects.
 func (s *Values) unprotected(ctx context.Context, keys []render.MetadataKey) ([]render.MetadataKey, error) {
 	var found []render.MetadataKey
 	var errs []error
 	for _, key := range keys {
-		protected, err := s.Rules.Protects(ctx, attributeOf(key))
+		protected, err := s.Rules.Protects(ctx, key.Attribute())
 		if !protected {
 			found = append(found, key)
 		}
@@ -87,9 +77,9 @@ func (s *Values) guard(ctx context.Context) populate.Guard {
 
 // set records from which keys the revisions of a template render.
 func (s *Values) set(ctx context.Context, template *v1alpha1.NamespaceTemplate, layers rollout.Layers) {
-	keys := keysOf(&template.Spec)
+	keys := render.UsedKeys(&template.Spec)
 	for i := range layers {
-		keys = append(keys, keysOf(&layers[i].Template.Spec)...)
+		keys = append(keys, render.UsedKeys(&layers[i].Template.Spec)...)
 	}
 	slices.SortFunc(keys, render.MetadataKey.Compare)
 	keys = slices.Compact(keys)
@@ -129,17 +119,6 @@ func (s *Values) changed(ctx context.Context) []string {
 		}
 	}
 	return names
-}
-
-// keysOf returns the labels and annotations of namespaces from which a template renders.
-func keysOf(spec *v1alpha1.NamespaceTemplateSpec) []render.MetadataKey {
-	var keys []render.MetadataKey
-	for _, reference := range render.References(spec) {
-		if !slices.Contains(keys, reference.MetadataKey) {
-			keys = append(keys, reference.MetadataKey)
-		}
-	}
-	return keys
 }
 
 // followRules reconciles templates, and the namespaces with results of them, when rules begin or cease to protect what

@@ -87,7 +87,7 @@ func (r *Reader) InForce(
 			earlier.Spec.Rollout = &v1alpha1.Rollout{Waves: revision.Waves}
 		}
 		isKnown := func(other *v1alpha1.NamespaceTemplate) bool {
-			return equality.Semantic.DeepEqual(wavesOf(other), wavesOf(&earlier)) &&
+			return equality.Semantic.DeepEqual(WavesOf(other), WavesOf(&earlier)) &&
 				PopulateSame(other.Spec, earlier.Spec)
 		}
 		if !slices.ContainsFunc(all, isKnown) {
@@ -97,7 +97,8 @@ func (r *Reader) InForce(
 	return all, nil
 }
 
-func wavesOf(template *v1alpha1.NamespaceTemplate) []v1alpha1.Wave {
+// WavesOf returns the waves in which a template is rolled out.
+func WavesOf(template *v1alpha1.NamespaceTemplate) []v1alpha1.Wave {
 	if template.Spec.Rollout == nil {
 		return nil
 	}

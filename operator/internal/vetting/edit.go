@@ -13,6 +13,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/internal/revisions"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -81,13 +82,8 @@ func populatedBy(spec v1alpha1.NamespaceTemplateSpec) v1alpha1.NamespaceTemplate
 // changesWaves reports whether an edit changes the waves in which the template is rolled out. No template can set a
 // label by which waves select, so such an edit concerns other templates although it populates the same.
 func (e edit) changesWaves() bool {
-	waves := func(template *v1alpha1.NamespaceTemplate) []v1alpha1.Wave {
-		if template.Spec.Rollout == nil {
-			return nil
-		}
-		return template.Spec.Rollout.Waves
-	}
-	return e.old != nil && e.updated != nil && !equality.Semantic.DeepEqual(waves(e.old), waves(e.updated))
+	return e.old != nil && e.updated != nil &&
+		!equality.Semantic.DeepEqual(revisions.WavesOf(e.old), revisions.WavesOf(e.updated))
 }
 
 // enables reports whether an edit enables a template that was disabled.

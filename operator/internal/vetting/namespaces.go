@@ -112,7 +112,7 @@ func (e edit) namespaceChanges(
 		if e.updated.Spec.DriftPolicy == v1alpha1.DriftReport && !overrides(key) {
 			continue
 		}
-		for _, rule := range rules.Of(attributeOf(key), "") {
+		for _, rule := range rules.Of(key.Attribute(), "") {
 			for _, value := range rule.ProtectedValues {
 				changes = append(changes, attributes.Change{Old: namespaceWith(key, value), New: map[string]any{}})
 			}
@@ -148,12 +148,4 @@ func namespaceWith(key render.MetadataKey, value string) map[string]any {
 		"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{key.Field: map[string]any{key.Key: value}},
 	}
-}
-
-func attributeOf(key render.MetadataKey) attributes.Attribute {
-	kind := v1alpha1.LabelAttribute
-	if key.Field == render.Annotations {
-		kind = v1alpha1.AnnotationAttribute
-	}
-	return attributes.Attribute{Kind: kind, Name: key.Key}
 }

@@ -44,7 +44,7 @@ func outlineOf(template *v1alpha1.NamespaceTemplate) *outline {
 	o := &outline{
 		name: template.Name, namespaces: requirementsOf(template.Spec.Namespaces), objects: declarationsOf(template),
 		selects: match.SelectorKeys(&template.Spec), sets: labelsSetBy(template),
-		usedKeys: usedKeysOf(template), setKeys: keysSetBy(template),
+		usedKeys: render.UsedKeys(&template.Spec), setKeys: keysSetBy(template),
 	}
 	o.bindsAny = patches(template) && slices.ContainsFunc(o.objects, isBinding)
 	return o

@@ -237,7 +237,7 @@ func (v *review) judgeKinds(
 	if v.changesNamespaces() {
 		writes = append(writes, right{verb: "patch", resource: "namespaces"})
 	}
-	if v.widens() && len(usedKeysOf(v.updated)) > 0 {
+	if v.widens() && len(render.UsedKeys(&v.updated.Spec)) > 0 {
 		writes = append(writes, right{verb: "get", resource: "namespaces"}) // the objects show what it renders from
 	}
 	everything := right{verb: "*", group: "*", resource: "*"}

@@ -10,17 +10,6 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// usedKeysOf returns the labels and annotations of namespaces from which a template renders.
-func usedKeysOf(template *v1alpha1.NamespaceTemplate) []render.MetadataKey {
-	var keys []render.MetadataKey
-	for _, reference := range render.References(&template.Spec) {
-		if !slices.Contains(keys, reference.MetadataKey) {
-			keys = append(keys, reference.MetadataKey)
-		}
-	}
-	return keys
-}
-
 // keysSetBy returns the labels and annotations of namespaces that a template sets, by itself or in an overlay.
 func keysSetBy(template *v1alpha1.NamespaceTemplate) []render.MetadataKey {
 	var keys []render.MetadataKey
@@ -44,7 +33,7 @@ func (v *review) judgeValues(ctx context.Context) ([]error, error) {
 					key.Token()))
 			}
 		}
-		for _, key := range usedKeysOf(v.updated) {
+		for _, key := range render.UsedKeys(&v.updated.Spec) {
 			if slices.Contains(other.setKeys, key) {
 				problems = append(problems, render.NewDependencyError(key, other.name))
 			}
@@ -52,7 +41,7 @@ func (v *review) judgeValues(ctx context.Context) ([]error, error) {
 	}
 	problems = distinct(problems)
 	var unprotected []render.MetadataKey
-	for _, key := range usedKeysOf(v.updated) {
+	for _, key := range render.UsedKeys(&v.updated.Spec) {
 		protected, err := v.protects(ctx, key)
 		if err != nil {
 			return nil, err
@@ -71,7 +60,7 @@ func (v *review) judgeValues(ctx context.Context) ([]error, error) {
 // server if the cache has no such rule, which may have been created just now. Whether the rule remains is for the
 // operator to observe.
 func (v *review) protects(ctx context.Context, key render.MetadataKey) (bool, error) {
-	if protected, err := v.attributes.Protects(ctx, attributeOf(key)); err != nil || protected {
+	if protected, err := v.attributes.Protects(ctx, key.Attribute()); err != nil || protected {
 		return protected, err
 	}
 	stored := &v1alpha1.ClusterProtectedAttributeList{}
@@ -79,6 +68,6 @@ func (v *review) protects(ctx context.Context, key render.MetadataKey) (bool, er
 		return false, fmt.Errorf("list ClusterProtectedAttributes: %w", err)
 	}
 	return slices.ContainsFunc(stored.Items, func(rule v1alpha1.ClusterProtectedAttribute) bool {
-		return attributes.Rule{AttributeRule: rule.AttributeRule}.Attribute() == attributeOf(key)
+		return attributes.Rule{AttributeRule: rule.AttributeRule}.Attribute() == key.Attribute()
 	}), nil
 }

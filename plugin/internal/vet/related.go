@@ -87,22 +87,13 @@ func (c *checker) checkSources() {
 					"write its value instead: a template cannot depend on what templates set")
 			}
 			if c.cluster == nil && !noted[key] && !c.isReported(template.source, reference.Path) &&
-				len(rules.Of(attributeOf(key), "")) == 0 {
+				len(rules.Of(key.Attribute(), "")) == 0 {
 				noted[key] = true
 				c.skip(template.source, reference.Path, fmt.Sprintf("no ClusterProtectedAttribute in the files protects "+
 					"the %s, from which the template renders: add its file, or use --server", key))
 			}
 		}
 	}
-}
-
-// attributeOf returns the attribute that a rule about a label or an annotation protects.
-func attributeOf(key render.MetadataKey) attributes.Attribute {
-	kind := v1alpha1.LabelAttribute
-	if key.Field == render.Annotations {
-		kind = v1alpha1.AnnotationAttribute
-	}
-	return attributes.Attribute{Kind: kind, Name: key.Key}
 }
 
 // clusterRules returns the ClusterProtectedAttributes in the files.
