@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // writeCredentials writes the certificates, keys and kubeconfigs of a new cluster that listens at a port. It returns
@@ -30,7 +31,7 @@ func writeCredentials(dir string, at *port) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	serviceAccountKey, err := encodeKey(key)
+	serviceAccountKey, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
 		return nil, err
 	}

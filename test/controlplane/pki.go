@@ -11,6 +11,9 @@ import (
 	"math/big"
 	"net"
 	"time"
+
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // authority is the CA of one cluster.
@@ -29,15 +32,8 @@ func newAuthority() (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	template := newTemplate(pkix.Name{CommonName: "nstpl-test-ca"})
-	template.IsCA = true
-	template.BasicConstraintsValid = true
-	template.KeyUsage = x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := x509.ParseCertificate(der)
+	config := certutil.Config{CommonName: "nstpl-test-ca", NotBefore: time.Now().Add(-time.Hour)} // clocks may be set back
+	cert, err := certutil.NewSelfSignedCACert(config, key)
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +67,17 @@ func ServingCertificate(until time.Time, names ...string) (tls.Certificate, []by
 	return certificate, a.pem(), err
 }
 
+// ClientCertificate returns a certificate of a user with its private key, and the certificate of its authority, which no
+// other one has, in PEM format.
+func ClientCertificate(user string) (certificate, key, authority []byte, err error) {
+	a, err := newAuthority()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	signed, err := a.client(user)
+	return signed.cert, signed.key, a.pem(), err
+}
+
 func newServingTemplate(subject string, names ...string) *x509.Certificate {
 	template := newTemplate(pkix.Name{CommonName: subject})
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -100,11 +107,8 @@ func (a *authority) sign(template *x509.Certificate) (pair, error) {
 	if err != nil {
 		return pair{}, err
 	}
-	encoded, err := encodeKey(key)
-	if err != nil {
-		return pair{}, err
-	}
-	return pair{cert: encodeCert(der), key: encoded}, nil
+	encoded, err := keyutil.MarshalPrivateKeyToPEM(key)
+	return pair{cert: encodeCert(der), key: encoded}, err
 }
 
 func newTemplate(subject pkix.Name) *x509.Certificate {
@@ -123,13 +127,5 @@ func newKey() (*ecdsa.PrivateKey, error) {
 }
 
 func encodeCert(der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
-
-func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
+	return pem.EncodeToMemory(&pem.Block{Type: certutil.CertificateBlockType, Bytes: der})
 }

@@ -62,26 +62,7 @@ func (b *bench) runPlugin(ctx context.Context, args []string) (took time.Duratio
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+b.cluster.Kubeconfig)
 	var complaints bytes.Buffer
 	cmd.Stdout, cmd.Stderr = io.Discard, &complaints
-	start := time.Now()
-	if err := cmd.Start(); err != nil {
-		return 0, 0, err
-	}
-	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
-	// The ru_maxrss of a child begins with the memory of this process, which is greater than that of some commands.
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for running := true; running; {
-		if now, err := peakMemory(cmd.Process.Pid); err == nil {
-			peak = max(peak, now)
-		}
-		select {
-		case err = <-exited:
-			running = false
-		case <-tick.C:
-		}
-	}
-	took = time.Since(start)
+	took, peak, err = measure.Run(cmd)
 	if err != nil {
 		text := complaints.String()
 		err = fmt.Errorf("%w: %s", err, text[:min(len(text), 500)])

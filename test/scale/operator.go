@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -44,21 +43,6 @@ func (b *bench) reviveOperator(ctx context.Context) error {
 		return fmt.Errorf("%w; it cannot be started again: %w", err, failed)
 	}
 	return err
-}
-
-// peakMemory returns the greatest resident memory that a process has had, in bytes.
-func peakMemory(pid int) (float64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(status)) {
-		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kib, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 64)
-			return kib * 1024, err
-		}
-	}
-	return 0, fmt.Errorf("process %d has no VmHWM", pid)
 }
 
 // confine returns a program that runs the operator with a limit of its memory, and how the memory is limited: by a

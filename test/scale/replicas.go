@@ -152,7 +152,7 @@ func (r *replicas) peakMemory() (peak float64, err error) {
 		if !replica.Runs() {
 			continue
 		}
-		one, failed := peakMemory(replica.PID())
+		one, failed := measure.PeakMemory(replica.PID())
 		peak, err = max(peak, one), errors.Join(err, failed)
 	}
 	return peak, err

@@ -81,7 +81,7 @@ func (b *bench) restart(ctx context.Context, program, how string, namespaces int
 	}
 	b.printRequests("restart", work)
 	is.writes = operatorWrites(work.Requests) - min(1, work.Requests["POST events"])
-	is.peak, err = peakMemory(b.operator.PID())
+	is.peak, err = measure.PeakMemory(b.operator.PID())
 	return is, err
 }
 

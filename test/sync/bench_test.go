@@ -2,12 +2,8 @@ package sync_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"regexp"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,6 +17,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/measure"
 )
 
 // BenchmarkCommit measures how long it takes from a request until a change of one line is in force in all namespaces
@@ -77,7 +74,9 @@ func benchmarkCommit(b *testing.B, namespaces int) {
 	b.ReportMetric(first.Seconds(), "s-first-commit")
 	b.ReportMetric(synced.Seconds()/float64(rounds), "s/commit")
 	b.ReportMetric(synced.Seconds()/floor.Seconds(), "x-bare-client")
-	b.ReportMetric(peakMemory(b, cluster.sync.PID()), "MiB-peak")
+	peak, err := measure.PeakMemory(cluster.sync.PID())
+	require.NoError(b, err)
+	b.ReportMetric(peak/measure.MiB, "MiB-peak")
 }
 
 // awaitBinding returns a channel that is closed when the RoleBinding of the tree has a user in all namespaces.
@@ -147,21 +146,4 @@ func writeBindings(ctx context.Context, clientset kubernetes.Interface, namespac
 		return *err
 	}
 	return ctx.Err()
-}
-
-var peak = regexp.MustCompile(`VmHWM:\s*(\d+) kB`)
-
-// peakMemory returns the largest resident memory of a process so far, in MiB.
-func peakMemory(b *testing.B, pid int) float64 {
-	b.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if errors.Is(err, os.ErrNotExist) {
-		b.Skip("this system has no /proc")
-	}
-	require.NoError(b, err)
-	found := peak.FindSubmatch(status)
-	require.NotNil(b, found)
-	kib, err := strconv.Atoi(string(found[1]))
-	require.NoError(b, err)
-	return float64(kib) / 1024
 }
