@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -116,8 +115,7 @@ func newLease(config *rest.Config, options Options) (*leadership.Lease, error) {
 	if !options.LeaderElect {
 		return nil, nil
 	}
-	// A label value must not contain "+".
-	labels := map[string]string{v1alpha1.VersionLabel: strings.ReplaceAll(version.String(), "+", "_")}
+	labels := map[string]string{v1alpha1.VersionLabel: version.Label()}
 	return leadership.NewLease(config, v1alpha1.OperatorNamespace, v1alpha1.OperatorLease, labels)
 }
 

@@ -1,7 +1,10 @@
 // Package version says which build this is.
 package version
 
-import "runtime/debug"
+import (
+	"runtime/debug"
+	"strings"
+)
 
 // release and commit are set by the linker in released builds.
 var release, commit string
@@ -40,3 +43,6 @@ func Commit() string {
 	}
 	return ""
 }
+
+// Label returns the version as the value of a label, which must not contain "+".
+func Label() string { return strings.ReplaceAll(String(), "+", "_") }

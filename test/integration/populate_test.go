@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/test/audit"
 	"nstpl.dev/nstpl/test/marks"
 )
@@ -581,6 +582,12 @@ func TestSystemNamespacesAreNotPopulated(t *testing.T) {
 			parseYAML(t, configMap(s.id, ""))[0])
 		require.Equal(t, populated, !apierrors.IsNotFound(err), "%s: %v", name, err)
 	}
+	// The plugin does not know the flags of the operator.
+	s.waitCondition(excluded, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+		assert.Equal(c, populate.ConditionExcluded, condition.Reason)
+		assert.Equal(c, "the operator excludes the namespace (flag --exclude-namespaces)", condition.Message)
+	})
 	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
 		fmt.Sprintf(`{"metadata": {"labels": {%q: null}}}`, testLabel))
 }

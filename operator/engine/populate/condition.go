@@ -23,6 +23,9 @@ const (
 	ConditionPolicySpaceNotFound = "PolicySpaceNotFound"
 	// ConditionNotAdopted is the reason if the namespace existed before the tree of policies that claims it.
 	ConditionNotAdopted = "NotAdopted"
+	// ConditionExcluded is the reason if a flag of the operator excludes the namespace. Only the operator knows its
+	// flags, so it is said here for all others.
+	ConditionExcluded = "Excluded"
 )
 
 // PopulatedCondition returns the condition in which the operator reports how it populated a namespace, or nil.

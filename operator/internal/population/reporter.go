@@ -93,6 +93,10 @@ func (r *Namespaces) reportUnpopulated(ctx context.Context, selected *selection)
 		return err
 	}
 	report := Report{Depths: hierarchy.OwnDepthLabels(selected.placed), InTree: hierarchy.InTree(selected.placed)}
+	if match.UnpopulatedReason(ns) == "" { // a flag excludes it
+		report.Status, report.Reason = corev1.ConditionFalse, populate.ConditionExcluded
+		report.Message = selected.unpopulated
+	}
 	_, err = r.write(ctx, ns, stored(ns), report, done)
 	return err
 }

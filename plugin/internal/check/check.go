@@ -158,7 +158,11 @@ func (o *check) check(ctx context.Context, in cli.Source) (Report, error) {
 // definitionsVersion returns the version of the CustomResourceDefinitions, as far as the results tell.
 func definitionsVersion(results []Result, plugin string) string {
 	for i := range results {
-		if results[i].Check == "customresourcedefinitions" && results[i].Status != OK {
+		switch r := &results[i]; {
+		case r.Check != "customresourcedefinitions" || r.Status == OK:
+		case r.Status == Unknown:
+			return ""
+		default:
 			return "other than " + plugin
 		}
 	}

@@ -12,7 +12,6 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
-	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
@@ -106,7 +105,7 @@ func driftedNamespaces(namespaces []*corev1.Namespace) Result {
 	r := Result{Check: "drifted-namespaces", Status: OK, Message: "no namespace has uncorrected drift"}
 	var drifted []string
 	for _, ns := range namespaces {
-		if match.UnpopulatedReason(ns) == "" &&
+		if survey.UnpopulatedReason(ns) == "" &&
 			slices.ContainsFunc(populate.ReportedFindings(populate.PopulatedCondition(ns)), survey.IsDrift) {
 			drifted = append(drifted, ns.Name)
 		}
@@ -146,7 +145,7 @@ func reportedObjects(namespaces []*corev1.Namespace) []Result {
 		}
 	}
 	add("remaining-grants", output.Count(len(remaining), "grant")+" that no template declares any more",
-		"'kubectl nstpl report' lists the Roles and RoleBindings, each with the reason why it stays: delete those whose "+
+		"'kubectl nstpl report -o csv' lists the Roles and RoleBindings, each with the reason why it stays: delete those whose "+
 			"users should not keep the rights", remaining)
 	add("fought-objects", "other clients change "+output.Count(len(fought), "object")+" again and again",
 		"'kubectl nstpl status -A -o wide' names the clients: stop them, declare what they write, or set "+

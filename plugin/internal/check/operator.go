@@ -25,11 +25,7 @@ var (
 	}
 )
 
-// syncLease is the name of the Lease of nstpl-sync.
-const (
-	syncLease       = "nstpl-sync"
-	syncLeaseObject = "lease.coordination.k8s.io/" + syncLease
-)
+const syncLeaseObject = "lease.coordination.k8s.io/" + cluster.SyncLease
 
 const podsRemedy = "'kubectl get pods -n " + v1alpha1.OperatorNamespace + "' and 'kubectl logs -n " +
 	v1alpha1.OperatorNamespace + " deployment/" + v1alpha1.WebhookName + "' show why"
@@ -181,7 +177,7 @@ func checkSync(a *after) []Result {
 		}
 		r.Remedy = "apply sync.yaml of the operator's release, or start nstpl-sync where it ran before"
 	case apierrors.IsNotFound(a.sync.err) && a.syncLease.err != nil && !apierrors.IsNotFound(a.syncLease.err):
-		r = unread(r.Check, "get the lease "+syncLease+" in namespace "+v1alpha1.OperatorNamespace, a.syncLease.err)
+		r = unread(r.Check, "get the lease "+cluster.SyncLease+" in namespace "+v1alpha1.OperatorNamespace, a.syncLease.err)
 	case apierrors.IsNotFound(a.sync.err):
 		r.Status, r.Message = Failure, "nstpl-sync is not installed, and nothing follows "+needs
 		r.Remedy = "apply sync.yaml of the operator's release"

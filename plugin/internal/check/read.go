@@ -180,7 +180,7 @@ var ownResources = []schema.GroupVersionResource{
 // readAfter reads the facts for the checks of an installation. It creates a NamespaceTemplate and a Namespace by dry
 // runs, whose names the API server generates.
 func readAfter(ctx context.Context, c *cluster.Cluster, server cluster.Server) (after, error) {
-	facts := after{plugin: version.String(), own: map[string]fact[[]*ownObject]{}}
+	facts := after{plugin: version.Label(), own: map[string]fact[[]*ownObject]{}}
 	var reading sync.WaitGroup
 	var err error
 	reading.Go(func() { facts.common, err = readCommon(ctx, c, server) })
@@ -198,7 +198,7 @@ func readAfter(ctx context.Context, c *cluster.Cluster, server cluster.Server) (
 	reading.Go(func() { facts.namespaces = factOf(c.ListNamespaces(ctx, "")) })
 	reading.Go(func() { facts.sync = factOf(get(ctx, c, syncDeployment)) })
 	reading.Go(func() {
-		facts.syncLease = factOf(c.Leases.Leases(v1alpha1.OperatorNamespace).Get(ctx, syncLease, metav1.GetOptions{}))
+		facts.syncLease = factOf(c.Leases.Leases(v1alpha1.OperatorNamespace).Get(ctx, cluster.SyncLease, metav1.GetOptions{}))
 	})
 	reading.Go(func() {
 		found := cluster.Each(ownResources, func(resource schema.GroupVersionResource) fact[[]*ownObject] {

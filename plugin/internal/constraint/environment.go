@@ -29,6 +29,8 @@ type environment struct {
 	// isIntersection reports whether both the creator and the service account of a pod must be able to use a
 	// constraint.
 	isIntersection bool
+	// exempt are the namespaces to which constraints do not apply.
+	exempt []string
 
 	// reader and caller are nil for a review of files. Reader acts as the user of the kubeconfig, and caller as the
 	// user of --as.
@@ -68,10 +70,7 @@ func (o *review) environment(ctx context.Context) (*environment, error) {
 	if e.requester, err = e.caller.Caller(ctx); err != nil {
 		return nil, err
 	}
-	e.isIntersection, err = o.isIntersection(ctx, e.reader)
-	if apierrors.IsForbidden(err) {
-		o.Note("you may not read the operator's Deployment, so %s=%s is assumed: specify the flag", matchFlag, matchUnion)
-	} else if err != nil {
+	if err := o.readFlags(ctx, e); err != nil {
 		return nil, err
 	}
 	e.constraints, err = sortedConstraints(constraints)
@@ -81,7 +80,8 @@ func (o *review) environment(ctx context.Context) (*environment, error) {
 // environmentInFiles reads the environment from files. The user comes from --as and --as-group, since no API server
 // authenticates one.
 func (o *review) environmentInFiles(namespace string, explicit bool) (*environment, error) {
-	e := &environment{namespace: namespace, explicit: explicit, isIntersection: o.match == matchIntersection}
+	e := &environment{namespace: namespace, explicit: explicit, isIntersection: o.match == matchIntersection,
+		exempt: scc.ExemptNamespaces}
 	if user := o.Config.Impersonate; user != nil {
 		e.requester.Name = *user
 	}

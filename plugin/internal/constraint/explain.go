@@ -53,8 +53,8 @@ func (o *review) explain(reviewed result) error {
 		}
 		return o.output.PrintTable(o.Out, table)
 	case reviewed.Constraint == nil:
-		output.Line(o.Out, "%s is admitted unchanged: constraints do not apply to the namespaces %s", reviewed.Object,
-			strings.Join(scc.ExemptNamespaces, " and "))
+		output.Line(o.Out, "%s is admitted unchanged: constraints do not apply to namespace %s", reviewed.Object,
+			reviewed.original.Namespace)
 		return nil
 	}
 	output.Line(o.Out, "%s is admitted by %s, which the %s may use", reviewed.Object, *reviewed.Constraint,

@@ -1,10 +1,13 @@
 package constraint
 
 import (
+	"cmp"
 	"context"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/operator/scc"
 )
 
 // matchFlag is the operator's flag for whose permission counts, and the same flag of scc review.
@@ -16,16 +19,21 @@ const (
 	matchIntersection = "intersection"
 )
 
-// isIntersection reports whether both the creator and the service account of a pod must be able to use a constraint: by
-// the flag of the command, or else by the flag in the operator's Deployment.
-func (o *review) isIntersection(ctx context.Context, c *cluster.Cluster) (bool, error) {
-	if o.match != "" {
-		return o.match == matchIntersection, nil
+// readFlags sets what flags of the operator decide, as far as no flag of the command does.
+func (o *review) readFlags(ctx context.Context, e *environment) error {
+	e.isIntersection, e.exempt = o.match == matchIntersection, scc.ExemptNamespaces
+	pods, err := e.reader.DeploymentPods(ctx, v1alpha1.OperatorNamespace, v1alpha1.WebhookName)
+	if apierrors.IsForbidden(err) {
+		o.Note("you may not read the operator's Deployment, so %s=%s is assumed, and no %s",
+			matchFlag, cmp.Or(o.match, matchUnion), exemptFlag)
+		return nil
 	}
-	pods, err := c.DeploymentPods(ctx, v1alpha1.OperatorNamespace, v1alpha1.WebhookName)
 	if err != nil {
-		return false, err
+		return err
 	}
-	values := operatorFlag(pods, matchFlag)
-	return len(values) > 0 && values[len(values)-1] == matchIntersection, nil
+	e.exempt = exemptNamespaces(pods)
+	if values := operatorFlag(pods, matchFlag); o.match == "" && len(values) > 0 {
+		e.isIntersection = values[len(values)-1] == matchIntersection
+	}
+	return nil
 }

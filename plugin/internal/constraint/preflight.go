@@ -77,7 +77,14 @@ func (o *preflight) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	exempt := exemptNamespaces(workloads)
+	isOperator := func(w cluster.Workload) bool {
+		return w.Namespace == v1alpha1.OperatorNamespace && w.Name == v1alpha1.WebhookName &&
+			w.Kind == appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind()
+	}
+	exempt := scc.ExemptNamespaces
+	if i := slices.IndexFunc(workloads, isOperator); i >= 0 {
+		exempt = exemptNamespaces(workloads[i].Pods)
+	}
 	var needed []neededWorkload
 	var namespaces []string
 	for _, w := range workloads {
@@ -114,19 +121,13 @@ func neededTable(workloads []neededWorkload) output.Table {
 }
 
 // exemptNamespaces returns the namespaces to which constraints do not apply: first the namespaces that are always
-// exempt, then those of the flag in the operator's Deployment.
-func exemptNamespaces(workloads []cluster.Workload) []string {
+// exempt, then those of the flag in the operator's Deployment, which has these pods.
+func exemptNamespaces(operator corev1.PodSpec) []string {
 	exempt := slices.Clone(scc.ExemptNamespaces)
-	for _, w := range workloads {
-		if w.Namespace != v1alpha1.OperatorNamespace ||
-			w.Kind != appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind() || w.Name != v1alpha1.WebhookName {
-			continue
-		}
-		for _, value := range operatorFlag(w.Pods, exemptFlag) {
-			for name := range strings.SplitSeq(value, ",") {
-				if name = strings.TrimSpace(name); name != "" {
-					exempt = append(exempt, name)
-				}
+	for _, value := range operatorFlag(operator, exemptFlag) {
+		for name := range strings.SplitSeq(value, ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				exempt = append(exempt, name)
 			}
 		}
 	}

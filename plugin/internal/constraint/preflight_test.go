@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
@@ -52,28 +51,24 @@ func TestReasonNodesNeed(t *testing.T) {
 }
 
 func TestExemptNamespaces(t *testing.T) {
-	operator := func(args ...string) cluster.Workload {
-		w := workloadOf("Deployment", corev1.PodSpec{Containers: []corev1.Container{{Args: args}}})
-		w.Namespace, w.Name = v1alpha1.OperatorNamespace, v1alpha1.WebhookName
-		return w
+	pods := func(args ...string) corev1.PodSpec {
+		return corev1.PodSpec{Containers: []corev1.Container{{Args: args}}}
 	}
 	always := []string{"kube-system", "nstpl-system"}
 	tests := map[string]struct {
-		workload cluster.Workload
-		want     []string
+		pods corev1.PodSpec
+		want []string
 	}{
-		"no flag": {operator("--v=1"), always},
+		"no flag": {pods("--v=1"), always},
 		"one argument": {
-			operator("--scc-exempt-namespaces=cni, storage,"), append(always[:2:2], "cni", "storage"),
+			pods("--scc-exempt-namespaces=cni, storage,"), append(always[:2:2], "cni", "storage"),
 		},
-		"two arguments":        {operator("--scc-exempt-namespaces", "cni"), append(always[:2:2], "cni")},
-		"a flag without value": {operator("--scc-exempt-namespaces"), always},
-		"another workload": {workloadOf("Deployment",
-			corev1.PodSpec{Containers: []corev1.Container{{Args: []string{"--scc-exempt-namespaces=cni"}}}}), always},
+		"two arguments":        {pods("--scc-exempt-namespaces", "cni"), append(always[:2:2], "cni")},
+		"a flag without value": {pods("--scc-exempt-namespaces"), always},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, test.want, exemptNamespaces([]cluster.Workload{test.workload}))
+			require.Equal(t, test.want, exemptNamespaces(test.pods))
 		})
 	}
 }

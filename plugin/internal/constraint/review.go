@@ -180,7 +180,7 @@ func (o *review) reviewObject(
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = "default" // as admission does
 	}
-	if slices.Contains(scc.ExemptNamespaces, pod.Namespace) {
+	if slices.Contains(env.exempt, pod.Namespace) {
 		return result{Allowed: true, Pod: pod, Reasons: []scc.Reason{}, original: pod}, nil
 	}
 	if env.isUnlisted {

@@ -243,7 +243,7 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 		r.NoteMissingOperator(ctx, r.Cluster, notCorrected)
 	}
 	different = all.Summary.DifferentObjects > 0
-	isComplete := all.isRecorded || len(all.Unknown) == 0
+	isComplete := all.isRecorded && !all.isUnreported || len(all.Unknown) == 0
 	if !different && (!isComplete || d.namespaces.HasNames() && len(all.NotPopulated) > 0) {
 		return false, errIncomplete
 	}
@@ -440,6 +440,9 @@ func (d *diff) noteOthers(report *report) {
 // setDefaultScope selects the current namespace if the command line has neither a selection nor files nor templates to
 // remove. Otherwise it keeps the empty selection, which means all namespaces.
 func (d *diff) setDefaultScope() error {
+	if err := d.namespaces.SelectExplicit(d.Session); err != nil {
+		return err
+	}
 	if !d.namespaces.IsEmpty() || !d.files.IsEmpty() || d.removes() {
 		return nil
 	}

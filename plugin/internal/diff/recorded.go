@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
@@ -60,15 +59,20 @@ func (d *diff) recorded(
 		}
 		unlisted = append(unlisted, populated.Unlisted...)
 		report.Summary.Namespaces++
-		if reason := match.UnpopulatedReason(ns); reason != "" {
+		if reason := survey.UnpopulatedReason(ns); reason != "" {
 			report.NotPopulated = append(report.NotPopulated,
 				notPopulated{Message: reason, Namespaces: []string{ns.Name}})
 			continue
 		}
+		if populate.PopulatedCondition(ns) == nil {
+			report.isUnreported = true
+			report.Unknown = append(report.Unknown, fmt.Sprintf("the operator has not reported on namespace/%s: it is new, "+
+				"the operator is not running, or no template selects it", ns.Name))
+		}
 		items := recordedItems(ns, populated)
 		report.Summary.UnchangedObjects += max(0, len(populated.Objects)-len(items))
 		report.Items = append(report.Items, slices.DeleteFunc(items, func(i *item) bool {
-			return d.template != "" && i.Template != d.template
+			return d.template != "" && i.Template != "" && i.Template != d.template
 		})...)
 	}
 	report.isRecorded = true

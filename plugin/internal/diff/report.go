@@ -33,6 +33,8 @@ type report struct {
 
 	// isRecorded reports whether the report has only what the operator recorded.
 	isRecorded bool
+	// isUnreported reports whether the operator has recorded nothing about a namespace.
+	isUnreported bool
 	// hasContexts reports whether the report is on several clusters.
 	hasContexts bool
 }
@@ -168,6 +170,7 @@ func merge(replies []cli.Reply[*report]) *report {
 			all.hasContexts, all.isRecorded = true, true
 		}
 		all.isRecorded = all.isRecorded && r.Value.isRecorded
+		all.isUnreported = all.isUnreported || r.Value.isUnreported
 		all.Summary.Namespaces += r.Value.Summary.Namespaces
 		all.Summary.UnchangedObjects += r.Value.Summary.UnchangedObjects
 		for _, i := range r.Value.Items {

@@ -304,7 +304,7 @@ func (o *exempt) write(ctx context.Context, c *cluster.Cluster, wanted *v1alpha1
 	unstructured.RemoveNestedField(object.Object, "metadata", "creationTimestamp")
 	existing, err := exemptions.Get(ctx, wanted.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err) && o.written.IsLocal():
+	case o.written.IsLocal() && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
 		return o.written.Print(o.Out, object, "created")
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		created, err := exemptions.Create(ctx, object,

@@ -29,6 +29,11 @@ func (o *exempt) runList(cmd *cobra.Command, args []string) error {
 			"templateexemptions -A'"))
 	}
 	namespace := corev1.NamespaceAll
+	if name, isExplicit, err := o.Namespace(); err != nil {
+		return err
+	} else if isExplicit {
+		namespace = name
+	}
 	if len(args) > 0 {
 		name, err := cli.NamespaceResource().Name(args[0])
 		if err != nil {

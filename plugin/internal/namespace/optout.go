@@ -167,8 +167,14 @@ func (o *optOut) change(
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": ns.UID, "annotations": map[string]any{v1alpha1.OptOutAnnotation: value}},
 	})
-	if err != nil || o.written.IsLocal() {
+	if err != nil {
 		return ns, true, err
+	}
+	if o.written.IsLocal() {
+		if metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.OptOutAnnotation, wanted); wanted == "" {
+			delete(ns.Annotations, v1alpha1.OptOutAnnotation)
+		}
+		return ns, true, nil
 	}
 	options := metav1.PatchOptions{FieldManager: cli.FieldManager, DryRun: o.written.DryRun()}
 	ns, err = c.Namespaces.Patch(ctx, name, types.MergePatchType, patch, options)

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/engine/match"
-	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 // forbiddenTemplates returns the templates that require permission, that would select ns but do not select live, and
@@ -18,13 +18,13 @@ func forbiddenTemplates(
 ) ([]string, error) {
 	selectsLive := map[string]bool{}
 	if live != nil {
-		before, _ := populate.Matching(index, live)
+		before, _ := survey.Matching(index, live)
 		for _, template := range before {
 			selectsLive[template.Name] = true
 		}
 	}
 	var forbidden []string
-	after, _ := populate.Matching(index, ns)
+	after, _ := survey.Matching(index, ns)
 	for _, template := range after {
 		if !match.RequiresPermission(template) || selectsLive[template.Name] {
 			continue

@@ -35,8 +35,9 @@ func (p *preview) runPopulated(ctx context.Context, name string) error {
 		return errors.New(cli.Unlisted("namespacetemplates", "the objects of a new namespace are unknown"))
 	case err != nil:
 		return err
-	case len(p.labels) > 0 || p.creator != "":
-		return errors.New(cli.Unlisted("namespacetemplates", "the effect of --label and --creator is unknown"))
+	case len(p.labels)+len(p.annotations) > 0 || p.creator != "" || p.space.value != "" || p.server:
+		return errors.New(cli.Unlisted("namespacetemplates",
+			"the effect of --label, --annotation, --space, --creator and --server is unknown"))
 	}
 	populated, err := survey.ReadPopulated(ctx, c, name)
 	if err != nil {

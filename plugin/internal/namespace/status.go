@@ -23,6 +23,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 type status struct {
@@ -233,7 +234,7 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 		OptedOut: match.OptedOutTemplates(ns), created: ns.CreationTimestamp.Time,
 	}
 	condition := populate.PopulatedCondition(ns)
-	skipped := match.UnpopulatedReason(ns)
+	skipped := survey.UnpopulatedReason(ns)
 	if index == nil {
 		shown.Templates = nil
 	} else if skipped == "" {

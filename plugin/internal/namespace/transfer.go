@@ -83,10 +83,10 @@ func (o *transfer) run(ctx context.Context, name string) error {
 		return o.written.Print(o.Out, ns, "already transferred")
 	}
 	o.noteChanges(ctx, name)
-	if !o.written.IsLocal() {
-		if ns, err = o.patch(ctx, c.Namespaces, ns); err != nil {
-			return err
-		}
+	if o.written.IsLocal() {
+		metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.CreatorAnnotation, o.to)
+	} else if ns, err = o.patch(ctx, c.Namespaces, ns); err != nil {
+		return err
 	}
 	return o.written.Print(o.Out, ns, "transferred")
 }

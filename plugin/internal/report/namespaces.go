@@ -23,7 +23,7 @@ func namespace(index *match.Index, cache *render.Cache, ns *corev1.Namespace) (N
 	if index != nil {
 		row.Templates = cells(index, ns)
 	}
-	condition, skipped := populate.PopulatedCondition(ns), match.UnpopulatedReason(ns)
+	condition, skipped := populate.PopulatedCondition(ns), survey.UnpopulatedReason(ns)
 	row.State = survey.StateOf(ns)
 	if initialize.Initializing(ns) {
 		row.PendingInitializers = initializers(ns)
@@ -36,9 +36,9 @@ func namespace(index *match.Index, cache *render.Cache, ns *corev1.Namespace) (N
 	case row.State == Held:
 		row.Reason = "Initializing"
 		row.Message = "waits for initializers: " + strings.Join(row.PendingInitializers, ", ")
-	case slices.ContainsFunc(row.Templates, Cell.populates):
+	case index == nil, slices.ContainsFunc(row.Templates, Cell.populates):
 		row.Reason = string(NotReported)
-		row.Message = "the operator has not reported on the namespace yet"
+		row.Message = "the operator has not reported on the namespace"
 	default:
 		row.State, row.Reason, row.Message = NoTemplate, "NoTemplate", "no template selects the namespace"
 	}
@@ -84,7 +84,7 @@ func initializers(ns *corev1.Namespace) []string {
 // cells returns the templates that select a namespace, with the revisions that it has.
 func cells(index *match.Index, ns *corev1.Namespace) []Cell {
 	all := []Cell{}
-	if match.UnpopulatedReason(ns) != "" && !match.OptedOut(ns) {
+	if survey.UnpopulatedReason(ns) != "" && !match.OptedOut(ns) {
 		return all
 	}
 	state := Populated

@@ -59,6 +59,8 @@ func TestTemplatesThatMayNotBeListedAreUnknown(t *testing.T) {
 	require.Nil(t, r.Namespaces[0].Templates)
 	require.Equal(t, Failed, r.Namespaces[0].State)
 	require.Equal(t, "quota", r.Findings[0].Template)
+	row, _ := namespace(nil, render.NewCache(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new"}})
+	require.Equal(t, NotReported, row.State)
 }
 
 func TestStatesOfNamespaces(t *testing.T) {

@@ -33,6 +33,10 @@ func permissions() []permission {
 		{group, v1alpha1.NamespaceTemplates.Resource, []string{v1alpha1.VerbUse}, "use templates", false},
 		{group, v1alpha1.NamespaceTemplates.Resource, []string{v1alpha1.VerbOptOut}, "opt namespaces out", false},
 		{
+			group, v1alpha1.NamespaceTemplates.Resource, []string{v1alpha1.VerbExempt},
+			"exempt namespaces from templates", false,
+		},
+		{
 			group, v1alpha1.NamespaceTemplates.Resource, []string{v1alpha1.VerbSetCreator},
 			"set the creator of namespaces", false,
 		},

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 // fromNamespace returns a template with the objects of a namespace. If selects is nil, the template selects the
@@ -28,7 +28,7 @@ func fromNamespace(
 		ns.Name)
 	t.add(leftOut + "Secrets, workloads, Services and all other kinds that were not named on the command line")
 	t.selectNamespaces(ns, selects)
-	if reason := match.UnpopulatedReason(ns); reason != "" {
+	if reason := survey.UnpopulatedReason(ns); reason != "" {
 		t.add("Namespace %s itself is not populated: %s.", ns.Name, reason)
 	}
 	_, project := ns.Annotations["openshift.io/sa.scc.mcs"]

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
@@ -39,7 +40,7 @@ func StateOf(ns *corev1.Namespace) State {
 	switch {
 	case match.OptedOut(ns):
 		return OptedOut
-	case match.UnpopulatedReason(ns) != "":
+	case UnpopulatedReason(ns) != "":
 		return Excluded
 	case condition != nil && populate.HasFailed(condition):
 		return Failed
@@ -53,6 +54,26 @@ func StateOf(ns *corev1.Namespace) State {
 		return Drifted
 	}
 	return InOrder
+}
+
+// UnpopulatedReason returns the reason why no template populates a namespace, or "" if templates may. What flags of the
+// operator exclude is known once the operator has reported it.
+func UnpopulatedReason(ns *corev1.Namespace) string {
+	if reason := match.UnpopulatedReason(ns); reason != "" {
+		return reason
+	}
+	if condition := populate.PopulatedCondition(ns); condition != nil && condition.Reason == populate.ConditionExcluded {
+		return condition.Message
+	}
+	return ""
+}
+
+// Matching returns the templates that populate a namespace, or the reason why none does.
+func Matching(index *match.Index, ns *corev1.Namespace) (templates []*v1alpha1.NamespaceTemplate, unpopulated string) {
+	if reason := UnpopulatedReason(ns); reason != "" {
+		return nil, reason
+	}
+	return populate.Matching(index, ns)
 }
 
 // IsDrift reports whether a finding is about an object that another client changed, deleted or added, or that admission

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
@@ -30,6 +31,7 @@ func TestStateOf(t *testing.T) {
 	undeclared := condition(corev1.ConditionTrue, populate.ConditionPopulated, "role.rbac.authorization.k8s.io/c: no "+
 		"template declares it, and template base is authoritative for its kind; authoritativePolicy is Report")
 	warning := condition(corev1.ConditionTrue, populate.ConditionPopulated, "quota/x: declared by templates a, b")
+	excluded := condition(corev1.ConditionFalse, populate.ConditionExcluded, "the operator excludes the namespace")
 	optOut := func(ns *corev1.Namespace) {
 		ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "true"}
 	}
@@ -43,6 +45,7 @@ func TestStateOf(t *testing.T) {
 		"populated": {[]option{populated}, InOrder}, "drifted": {[]option{drifted}, Drifted},
 		"an added object": {[]option{undeclared}, Drifted}, "another warning": {[]option{warning}, InOrder},
 		"opted out": {[]option{failed, optOut}, OptedOut}, "being deleted": {[]option{failed, terminating}, Excluded},
+		"excluded by a flag of the operator": {[]option{excluded}, Excluded},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -53,4 +56,23 @@ func TestStateOf(t *testing.T) {
 			require.Equal(t, test.want, StateOf(ns))
 		})
 	}
+}
+
+// A namespace that a flag of the operator excludes has nothing of the templates that select it.
+func TestExcludedNamespacesDeclareNothing(t *testing.T) {
+	t.Parallel()
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "base"}}
+	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+	index := match.NewIndex(template)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	templates, reason := Matching(index, ns)
+	require.Len(t, templates, 1)
+	require.Empty(t, reason)
+	ns.Status.Conditions = []corev1.NamespaceCondition{{
+		Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionFalse,
+		Reason: populate.ConditionExcluded, Message: "the operator excludes the namespace",
+	}}
+	templates, reason = Matching(index, ns)
+	require.Empty(t, templates)
+	require.Equal(t, "the operator excludes the namespace", reason)
 }

@@ -114,7 +114,7 @@ type Scope struct {
 func Declare(
 	cache *render.Cache, sources populate.Sources, index *match.Index, ns *corev1.Namespace,
 ) Namespace {
-	templates, skipped := populate.Matching(index, ns)
+	templates, skipped := Matching(index, ns)
 	if skipped != "" {
 		return Namespace{Declared: populate.Declared{Namespace: ns}, Skipped: skipped}
 	}
@@ -142,7 +142,7 @@ func Compare(
 	add(populate.KindsToObserve(scope.templates(index)))
 	inUse := map[*v1alpha1.NamespaceTemplate]bool{}
 	for _, ns := range namespaces {
-		templates, skipped := populate.Matching(index, ns)
+		templates, skipped := Matching(index, ns)
 		if skipped != "" {
 			continue
 		}

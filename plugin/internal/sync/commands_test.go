@@ -34,9 +34,11 @@ func TestSuspendAndResume(t *testing.T) {
 	require.EqualError(t, err, `policyrepositories.policy.nstpl.dev "foo-corp" is already suspended`)
 	_, err = resumePatch(encoded(t, running))
 	require.EqualError(t, err, `policyrepositories.policy.nstpl.dev "foo-corp" is not suspended`)
-	_, err = requestPatch(encoded(t, suspended), "now")
+	_, err = requestPatch("", encoded(t, suspended), "now")
 	require.EqualError(t, err, `policyrepositories.policy.nstpl.dev "foo-corp" is suspended: `+
 		`run 'kubectl nstpl sync resume foo-corp' first`)
+	_, err = requestPatch("production", encoded(t, suspended), "now")
+	require.ErrorContains(t, err, `run 'kubectl nstpl sync resume foo-corp --context production' first`)
 }
 
 func TestIsServed(t *testing.T) {
@@ -130,7 +132,7 @@ func TestPendingDeletions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			repository := pending("team-a")
 			test.change(repository)
-			got, err := pendingDeletions(repository, test.commit)
+			got, err := pendingDeletions("", repository, test.commit)
 			if test.err != "" {
 				require.EqualError(t, err, test.err)
 				return
@@ -222,7 +224,7 @@ func TestConfirmationsInSeveralContexts(t *testing.T) {
 	require.EqualError(t, failures[0].Err, `policyrepositories.policy.nstpl.dev "foo-corp" has no deletions to confirm`)
 	require.Equal(t, "three", failures[1].Context)
 	require.EqualError(t, failures[1].Err, `policyrepositories.policy.nstpl.dev "foo-corp" has no deletions of commit `+
-		newCommit+` to confirm, but of commit `+elsewhere+": run 'kubectl nstpl sync status foo-corp' to see them")
+		newCommit+` to confirm, but of commit `+elsewhere+": run 'kubectl nstpl sync status foo-corp --context three' to see them")
 }
 
 func TestHistory(t *testing.T) {

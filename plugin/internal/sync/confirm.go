@@ -179,7 +179,7 @@ func (o *confirmation) patch(object *unstructured.Unstructured) (map[string]any,
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := decisionOf(repository, o.commit)
+	waiting, err := decisionOf(o.in.Context, repository, o.commit)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func (o *confirmation) patch(object *unstructured.Unstructured) (map[string]any,
 		o.show(repository)
 	} else if !reflect.DeepEqual(o.shown, waiting) {
 		return nil, fmt.Errorf("the pending deletions of %s changed at the same time, and nothing is confirmed: "+
-			"run 'kubectl nstpl sync status %s', and then try again", quoted(repository.Name), repository.Name)
+			"run '%s', and then try again", quoted(repository.Name), commandIn(o.in.Context, "status", repository.Name))
 	}
 	return map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{waiting.annotation(): waiting.commit}},
@@ -196,7 +196,7 @@ func (o *confirmation) patch(object *unstructured.Unstructured) (map[string]any,
 }
 
 // decisionOf returns what a commit, whose hash may be abbreviated, waits for.
-func decisionOf(repository *v1alpha1.PolicyRepository, commit string) (*decision, error) {
+func decisionOf(context string, repository *v1alpha1.PolicyRepository, commit string) (*decision, error) {
 	rollback := repository.Status.PendingRollback
 	isCurrent := repository.Status.ObservedGeneration >= repository.Generation
 	if isCurrent && rollback != nil && hashes.MatchString(rollback.Commit) &&
@@ -207,7 +207,7 @@ func decisionOf(repository *v1alpha1.PolicyRepository, commit string) (*decision
 		}
 		return &decision{commit: rollback.Commit, rollback: rollback}, nil
 	}
-	deletions, err := pendingDeletions(repository, commit)
+	deletions, err := pendingDeletions(context, repository, commit)
 	if err != nil {
 		return nil, err
 	}
@@ -215,9 +215,11 @@ func decisionOf(repository *v1alpha1.PolicyRepository, commit string) (*decision
 }
 
 // pendingDeletions returns the deletions that a commit, whose hash may be abbreviated, waits for.
-func pendingDeletions(repository *v1alpha1.PolicyRepository, commit string) (*v1alpha1.PendingDeletions, error) {
+func pendingDeletions(
+	context string, repository *v1alpha1.PolicyRepository, commit string,
+) (*v1alpha1.PendingDeletions, error) {
 	pending := repository.Status.PendingDeletions
-	advice := fmt.Sprintf("run 'kubectl nstpl sync status %s'", repository.Name)
+	advice := fmt.Sprintf("run '%s'", commandIn(context, "status", repository.Name))
 	switch {
 	case repository.Status.ObservedGeneration < repository.Generation:
 		return nil, fmt.Errorf("nstpl-sync has not seen the last change of %s yet, so its pending deletions are unknown: "+
@@ -251,8 +253,8 @@ func (o *confirmation) show(repository *v1alpha1.PolicyRepository) {
 		}
 	}
 	if repository.Spec.Suspend {
-		o.Note("%sWarning: %s is suspended: nothing is %s until 'kubectl nstpl sync resume %s'",
-			o.in.Prefix(), quoted(repository.Name), consequence, repository.Name)
+		o.Note("%sWarning: %s is suspended: nothing is %s until '%s'",
+			o.in.Prefix(), quoted(repository.Name), consequence, commandIn(o.in.Context, "resume", repository.Name))
 	}
 }
 

@@ -78,7 +78,11 @@ func (v view) pendingRollback() []string {
 	if rollback == nil {
 		return nil
 	}
-	line := fmt.Sprintf("%s: %s. Confirm it to have it applied", v.title(), isOlder(rollback))
+	line := fmt.Sprintf("%s: %s. ", v.title(), isOlder(rollback))
+	if v.confirmedRollback == rollback.Commit {
+		return []string{line + "It is confirmed, and nstpl-sync has not applied it yet"}
+	}
+	line += "Confirm it to have it applied"
 	if !hashes.MatchString(rollback.Commit) {
 		return []string{line}
 	}
@@ -147,9 +151,14 @@ func (v view) unmanaged() []string {
 
 // command returns a command line of this family for the repository.
 func (v view) command(verb string, args ...string) string {
-	words := append([]string{"kubectl nstpl sync", verb, v.Name}, args...)
-	if v.Context != "" {
-		words = append(words, "--context", v.Context)
+	return commandIn(v.Context, verb, append([]string{v.Name}, args...)...)
+}
+
+// commandIn returns a command line of this family for the cluster of a context, which is empty without --contexts.
+func commandIn(context, verb string, args ...string) string {
+	words := append([]string{"kubectl nstpl sync", verb}, args...)
+	if context != "" {
+		words = append(words, "--context", context)
 	}
 	return strings.Join(words, " ")
 }

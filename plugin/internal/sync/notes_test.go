@@ -70,6 +70,18 @@ foo-corp: commit 1b1b1b1 of 1970-01-01 00:00:01Z is older than commit 0a0a0a0 of
   To confirm: kubectl nstpl sync confirm foo-corp 1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b
 `,
 		},
+		"a confirmed rollback": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.Conditions[0].Status = "False"
+				r.Annotations = map[string]string{v1alpha1.ConfirmedRollbackAnnotation: newCommit}
+				r.Status.PendingRollback = &v1alpha1.PendingRollback{
+					Commit: newCommit, Committed: metav1.Unix(1, 0), InForce: oldCommit, InForceCommitted: metav1.Unix(2, 0),
+				}
+			},
+			want: `
+foo-corp: commit 1b1b1b1 of 1970-01-01 00:00:01Z is older than commit 0a0a0a0 of 1970-01-01 00:00:02Z, which is in force. It is confirmed, and nstpl-sync has not applied it yet
+`,
+		},
 		"contested objects": {
 			change: func(r *v1alpha1.PolicyRepository) {
 				r.Status.Conditions[0].Status = "False"

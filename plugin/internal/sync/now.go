@@ -81,7 +81,7 @@ func (o *now) run(ctx context.Context) error {
 			return in.Cluster.Edit(ctx, v1alpha1.PolicyRepositories, o.name,
 				metav1.PatchOptions{FieldManager: cli.FieldManager},
 				func(repository *unstructured.Unstructured) (map[string]any, error) {
-					return requestPatch(repository, request)
+					return requestPatch(in.Context, repository, request)
 				})
 		}))
 	if !o.wait {
@@ -116,10 +116,10 @@ func (o *now) run(ctx context.Context) error {
 	return cmp.Or(failed, late, readiness(views))
 }
 
-func requestPatch(repository *unstructured.Unstructured, request string) (map[string]any, error) {
+func requestPatch(context string, repository *unstructured.Unstructured, request string) (map[string]any, error) {
 	if isSuspended(repository) {
-		return nil, fmt.Errorf("%s is suspended: run 'kubectl nstpl sync resume %s' first",
-			quoted(repository.GetName()), repository.GetName())
+		return nil, fmt.Errorf("%s is suspended: run '%s' first", quoted(repository.GetName()),
+			commandIn(context, "resume", repository.GetName()))
 	}
 	return map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.SyncRequestedAnnotation: request}},
@@ -165,7 +165,7 @@ func (o *now) waitFor(
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, o.interrupted(ctx)
+			return nil, o.interrupted(ctx, requested.Context)
 		case <-late:
 			o.Note("%snstpl-sync has not served the request yet%s", requested.Prefix(), checkPods)
 		case r := <-results:
@@ -174,11 +174,11 @@ func (o *now) waitFor(
 	}
 }
 
-func (o *now) interrupted(ctx context.Context) error {
+func (o *now) interrupted(ctx context.Context, in string) error {
 	why := "interrupted"
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		why = fmt.Sprintf("timed out after %s", o.timeout)
 	}
-	return fmt.Errorf("%s: the synchronization of %s is requested but not done: "+
-		"run 'kubectl nstpl sync status %s' to check again", why, quoted(o.name), o.name)
+	return fmt.Errorf("%s: the synchronization of %s is requested but not done: run '%s' to check again", why,
+		quoted(o.name), commandIn(in, "status", o.name))
 }

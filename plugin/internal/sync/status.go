@@ -103,6 +103,10 @@ func (o *status) readAll(ctx context.Context) []cli.Reply[[]view] {
 // read returns the named repositories of a cluster, or all. It returns those that it can read in spite of an error.
 func (o *status) read(ctx context.Context, s cli.Source) ([]view, error) {
 	defer s.Progress("reading policyrepositories")()
+	if leader, err := s.Cluster.Leader(ctx, cluster.SyncLease); err == nil && !leader.Running {
+		s.Note("nstpl-sync is not running (nothing holds lease %s in namespace %s), so nothing is fetched, repaired or "+
+			"deleted: run 'kubectl nstpl check'", cluster.SyncLease, v1alpha1.OperatorNamespace)
+	}
 	var views []view
 	if len(o.names) == 0 {
 		repositories, err := s.Cluster.PolicyRepositories(ctx)

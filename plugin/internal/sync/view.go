@@ -26,6 +26,8 @@ type view struct {
 	Status    v1alpha1.PolicyRepositoryStatus `json:"status"`
 	// confirmed is the commit whose deletions are confirmed, or empty.
 	confirmed string
+	// confirmedRollback is the older commit that is confirmed, or empty.
+	confirmedRollback string
 }
 
 const checkPods = ": run 'kubectl get pods -n " + v1alpha1.OperatorNamespace + "' to check whether it is running"
@@ -35,7 +37,8 @@ func newView(context string, repository *v1alpha1.PolicyRepository) view {
 	v := view{
 		Context: context, Name: repository.Name, Ready: string(metav1.ConditionUnknown),
 		Suspended: repository.Spec.Suspend, Status: repository.Status,
-		confirmed: repository.Annotations[v1alpha1.ConfirmedCommitAnnotation],
+		confirmed:         repository.Annotations[v1alpha1.ConfirmedCommitAnnotation],
+		confirmedRollback: repository.Annotations[v1alpha1.ConfirmedRollbackAnnotation],
 	}
 	ready := apimeta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
 	switch {

@@ -23,6 +23,7 @@ func (o *tree) ownerNode(ctx context.Context, c *cluster.Cluster) (*node, error)
 	if err != nil {
 		return nil, err
 	}
+	o.isPartial = true
 	o.Note("%s", cli.Unlisted("policyspaces and namespacetemplates",
 		"only namespace/"+ns.Name+" and the policyspaces in its labels are shown"))
 	root := &node{Name: clusterKind, Kind: clusterKind}

@@ -3,6 +3,7 @@ package tree
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -47,6 +48,9 @@ func (o *tree) spaceNode(ctx context.Context, name string) (*node, error) {
 		return nil, err
 	}
 	found, above := root.find(name)
+	if found == nil && o.isPartial {
+		return nil, fmt.Errorf("policyspace %q is in no label of the namespace, so whether it exists is unknown", name)
+	}
 	if found == nil {
 		return nil, cluster.NoPolicySpace(name, root.spaces())
 	}

@@ -24,6 +24,8 @@ const (
 type tree struct {
 	cli.Session
 	output cli.ListFlags
+	// isPartial reports whether only what the owner of a namespace may read was read.
+	isPartial bool
 }
 
 // New returns the command `kubectl nstpl tree`.

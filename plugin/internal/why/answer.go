@@ -24,6 +24,8 @@ type answer struct {
 	// Codes are those in the message, the outermost first.
 	Codes []codes.Code `json:"codes,omitempty"`
 	Facts []fact       `json:"facts"`
+	// unpopulated is why the operator leaves all objects in the namespace as they are, or empty.
+	unpopulated string
 }
 
 // fact is a labeled part of an answer.

@@ -107,7 +107,7 @@ func (e *explainer) addTemplates(
 // addState sets the summary and adds the state of a namespace, and what to do. selecting is the number of templates
 // that select it, or -1 if it is unknown.
 func addState(a *answer, ns *corev1.Namespace, selecting int, now time.Time) {
-	condition, skipped := populate.PopulatedCondition(ns), match.UnpopulatedReason(ns)
+	condition, skipped := populate.PopulatedCondition(ns), survey.UnpopulatedReason(ns)
 	age := duration.HumanDuration(now.Sub(ns.CreationTimestamp.Time))
 	switch {
 	case skipped != "":

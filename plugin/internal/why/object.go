@@ -105,6 +105,13 @@ func (e *explainer) planned(
 		e.isUnread(err, "namespace/"+a.Namespace, "")
 		return nil, nil
 	}
+	if a.unpopulated = survey.UnpopulatedReason(ns); a.unpopulated != "" {
+		a.add(labelState, fmt.Sprintf("namespace/%s is not populated: %s", a.Namespace, a.unpopulated))
+		if match.OptedOut(ns) {
+			a.add(labelRemedy, fmt.Sprintf("Opt it in again with 'kubectl nstpl opt-out %s --undo'.", ns.Name))
+		}
+		return nil, nil
+	}
 	templates, known := e.templates(ctx)
 	if !known {
 		return nil, nil
@@ -125,9 +132,6 @@ func (e *explainer) planned(
 		})
 		if i >= 0 {
 			return &planned.Changes[i], index
-		}
-		if planned.Skipped != "" {
-			a.add(labelState, fmt.Sprintf("namespace/%s is not populated: %s", a.Namespace, planned.Skipped))
 		}
 		addFindings(a, planned)
 	}
@@ -338,10 +342,13 @@ func explainByMetadata(a *answer, live *unstructured.Unstructured) {
 	case live.GetKind() == "ResourceQuota" && live.GetName() == v1alpha1.QuotaName:
 		a.Summary = a.where() + " counts usage for the quotas of policy spaces, and is managed by the operator"
 		a.add(labelRemedy, "Leave it as it is. Its own limits are not enforced.")
+	case template != "" && a.unpopulated != "":
+		a.Summary = fmt.Sprintf("%s has the label of template %s, and the operator leaves it as it is", a.where(), template)
 	case template != "":
 		a.Summary = fmt.Sprintf("%s is managed by nstpl: template %s declares it", a.where(), template)
 		a.add(labelDeclaredBy, "template "+template+", according to the label "+v1alpha1.TemplateNameLabel)
-		a.add(labelRemedy, "Ask an administrator to change the template. The operator reverts changes of declared fields.")
+		a.add(labelRemedy, "Ask an administrator to change the template. Unless its "+
+			"driftPolicy is Report, the operator reverts changes of declared fields.")
 	case tree != "":
 		a.Summary = fmt.Sprintf("%s is compiled from the tree %s", a.Subject, tree)
 		a.add(labelRemedy, "Change the files of the tree, and apply them again.")
