@@ -32,7 +32,8 @@ func newAuthority() (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := certutil.Config{CommonName: "nstpl-test-ca", NotBefore: time.Now().Add(-time.Hour)} // clocks may be set back
+	begin := time.Now().Add(-time.Hour) // clocks may be set back
+	config := certutil.Config{CommonName: "nstpl-test-ca", NotBefore: begin}
 	cert, err := certutil.NewSelfSignedCACert(config, key)
 	if err != nil {
 		return nil, err
@@ -67,8 +68,8 @@ func ServingCertificate(until time.Time, names ...string) (tls.Certificate, []by
 	return certificate, a.pem(), err
 }
 
-// ClientCertificate returns a certificate of a user with its private key, and the certificate of its authority, which no
-// other one has, in PEM format.
+// ClientCertificate returns a certificate of a user with its private key, and the certificate of its authority, which
+// signs nothing else, in PEM format.
 func ClientCertificate(user string) (certificate, key, authority []byte, err error) {
 	a, err := newAuthority()
 	if err != nil {

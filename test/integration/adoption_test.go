@@ -212,6 +212,29 @@ func expectMovedNamespaceIsAdoptedAgain(
 	require.Equal(t, kept, storedContents(s, ns, foreign))
 }
 
+// A user who names a policyspace of a tree to which the namespace does not belong keeps no grant by that.
+func TestANamespaceThatIsNotAdoptedKeepsNoRevokedGrant(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("ordinary", documents(configMap("gone", "1"), viewerBinding("owner")))
+	narrow := s.createTemplate("narrow", viewerBinding("narrowed"), deletesObjects)
+	ns := s.createNamespace("existing")
+	s.waitPresent(ns, documents(configMap("gone", "1"), viewerBinding("owner"), viewerBinding("narrowed")))
+	root := s.name("root")
+	mustApplyTree(s, root, policyTree{"viewers.yaml": viewerBinding("viewers")}.addNamespace(s.name("new"), s.name("new")),
+		false)
+	s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.PolicySpaceLabel, root))
+	waitNotAdopted(s, ns, root)
+	s.updateTemplate(template, withObjects(t, configMap("stays", "1")))
+	s.updateTemplate(narrow, func(t *v1alpha1.NamespaceTemplate) {
+		t.Spec.Namespaces.LabelSelector.MatchLabels["never"] = "set"
+	})
+	s.waitPresent(ns, configMap("stays", "1"))
+	s.waitAbsent(ns, documents(viewerBinding("owner"), viewerBinding("narrowed")))
+	waitNotAdopted(s, ns, root)
+	s.waitPresent(ns, configMap("gone", "1")) // what replaces it may be where the namespace belongs
+}
+
 // A tree with the names of existing policyspaces does not change the objects of the namespaces in them.
 func TestTreeKeepsObjectsOfNamespacesInExistingPolicySpaces(t *testing.T) {
 	t.Parallel()

@@ -403,7 +403,7 @@ func TestNamespaceMetadataCannotBeForged(t *testing.T) {
 	ns := s.createPopulatedNamespace("a", withLabel(foreign, "x"))
 	waitLabels(s, ns, added, "x")
 	user := s.newUserWithRules("user", policyRule("get patch update", "", "namespaces"),
-		policyRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates"))
+		policyRule("create use", v1alpha1.GroupVersion.Group, "namespacetemplates"))
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
 	for _, record := range []string{
 		`null`, `"{}"`, fmt.Sprintf("%q", `{"labels":{"`+foreign+`":{"template":"`+template.Name+`","uid":"`+
@@ -504,7 +504,8 @@ func TestAnnotationsOfNamespacesHaveRoomForRecords(t *testing.T) {
 	}
 	const message = "the annotations of a namespace must not take more than 192 KiB"
 	const most, allowed = 256<<10 - 500, 190 << 10
-	owner := s.newAllVerbsClient(s.name("owner"))
+	owner := s.newUserWithRules("owner", policyRule("*", "", "namespaces"), policyRule("*", "", "namespaces/status"),
+		policyRule("create use", v1alpha1.GroupVersion.Group, "namespacetemplates"))
 	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), fill(most)), message)
 	require.ErrorContains(t, owner.Status().Patch(t.Context(), ns.DeepCopy(), fill(most)), message)
 	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), mergePatch(fmt.Sprintf(
@@ -518,6 +519,12 @@ func TestAnnotationsOfNamespacesHaveRoomForRecords(t *testing.T) {
 	}}), message)
 	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), fill(allowed)))
 	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), fill(allowed+4<<10)), message)
+	// A program that applies a tree still adds what the tree declares.
+	sync := s.newUserWithRules("sync", policyRule("*", "", "namespaces"),
+		policyRule("create patch", v1alpha1.GroupVersion.Group, "namespacetemplates"))
+	declared := mergePatch(fmt.Sprintf(`{"metadata": {"annotations": {"declared": %q}}}`, strings.Repeat("x", 4<<10)))
+	require.NoError(t, sync.Patch(t.Context(), ns.DeepCopy(), declared))
+	require.ErrorContains(t, sync.Patch(t.Context(), ns.DeepCopy(), fill(222<<10)), message)
 
 	label := s.name("enforce")
 	template := s.createTemplate("t", "", labelsNamespaces(label, "restricted"), deletesObjects)
@@ -534,7 +541,8 @@ func TestNamespacesHaveRoomForRecords(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	ns := s.createNamespace("full")
 	s.waitInitialized(ns)
-	owner := s.newAllVerbsClient(s.name("owner"))
+	owner := s.newUserWithRules("owner", policyRule("*", "", "namespaces"), policyRule("*", "", "namespaces/status"),
+		policyRule("create use", v1alpha1.GroupVersion.Group, "namespacetemplates"))
 	const message = "must not have more than 256 labels, and not more than 64 finalizers and owners"
 	full := func(n int) *corev1.Namespace {
 		labels := map[string]string{}
@@ -564,4 +572,22 @@ func TestNamespacesHaveRoomForRecords(t *testing.T) {
 		patch(map[string]any{"finalizers": finalizers(65)})), message)
 	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{"finalizers": finalizers(64)})))
 	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{"finalizers": nil})))
+
+	// A program that applies a tree restores a label that a user replaced by others.
+	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{"labels": full(250).Labels})))
+	found := &corev1.Namespace{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
+	rest := map[string]string{}
+	for i := range 256 - len(found.Labels) {
+		rest[fmt.Sprint("rest-", i)] = "x"
+	}
+	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{"labels": rest})))
+	declared := patch(map[string]any{"labels": map[string]string{s.name("declared"): "x"}})
+	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), declared), message)
+	sync := s.newUserWithRules("sync", policyRule("*", "", "namespaces"),
+		policyRule("create patch", v1alpha1.GroupVersion.Group, "namespacetemplates"))
+	require.NoError(t, sync.Patch(t.Context(), ns.DeepCopy(), declared))
+	require.ErrorContains(t, sync.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{
+		"labels": full(600).Labels,
+	})), message)
 }

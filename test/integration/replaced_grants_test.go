@@ -1,12 +1,15 @@
 package integration_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -92,6 +95,59 @@ func TestGrantsReplacedWithoutTheOperatorAreRevoked(t *testing.T) {
 	require.NoError(t, s.startOperator(t.Context()))
 	s.waitAbsent(revoked, grants)
 	s.waitAbsent(replaced, grants)
+}
+
+// Who replaces a Role and a RoleBinding while the operator leaves them alone does not keep them after that.
+func TestGrantsReplacedWhileTheyAreLeftAloneAreRevoked(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("grants", documents(grants, configMap("kept", "v")))
+	objects := parseYAML(t, grants)
+	optOut := func(value string) func(*corev1.Namespace) {
+		return func(ns *corev1.Namespace) {
+			s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.OptOutAnnotation, value))
+			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+				assert.NotContains(c, condition.Message, " of "+template.Name)
+			})
+		}
+	}
+	optIn := func(ns *corev1.Namespace) {
+		s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"annotations": {%q: null}}}`, v1alpha1.OptOutAnnotation))
+	}
+	exempt := func(objects ...*unstructured.Unstructured) func(*corev1.Namespace) {
+		return func(ns *corev1.Namespace) {
+			exemption := newExemption(ns, "x", template)
+			for _, object := range objects {
+				exemption.Spec.Objects = append(exemption.Spec.Objects, v1alpha1.ExemptObject{
+					Group: rbacv1.GroupName, Kind: object.GetKind(), Name: object.GetName(),
+				})
+			}
+			require.NoError(t, s.client.Create(t.Context(), exemption))
+			waitExemption(s, exemption, v1alpha1.ExemptionActive, metav1.ConditionTrue, "the namespace is exempt from ")
+		}
+	}
+	endExemption := func(ns *corev1.Namespace) { s.delete(newExemption(ns, "x", template)) }
+	ways := map[string]struct{ begin, end func(*corev1.Namespace) }{
+		"object": {exempt(objects...), endExemption}, "template": {exempt(), endExemption},
+		"out": {optOut("true"), optIn}, "partly": {optOut(template.Name), optIn},
+	}
+	namespaces := map[string]*corev1.Namespace{}
+	for name, way := range ways {
+		ns := s.createPopulatedNamespace(name)
+		namespaces[name] = ns
+		way.begin(ns)
+		for _, object := range objects {
+			s.replace(ns, object)
+		}
+	}
+	s.updateTemplate(template, withObjects(t, configMap("kept", "v")))
+	for name, way := range ways {
+		s.waitPresent(namespaces[name], grants)
+		way.end(namespaces[name])
+	}
+	for _, ns := range namespaces {
+		s.waitAbsent(ns, grants)
+	}
 }
 
 // A RoleBinding that existed before stays when the template revokes it, and is reported as long as it does.

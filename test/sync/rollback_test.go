@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/gittest"
@@ -110,6 +111,29 @@ func TestASignedCommitThatIsOlderWaitsForAConfirmation(t *testing.T) {
 	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
 		assert.Nil(c, status.PendingRollback)
 	})
+
+	// Neither does a restart while the one in force is not applied completely, since a user keeps a namespace.
+	kept := keepDeletedNamespace(t, "rolled-a")
+	partly := x.commitSigned(key, begin.Add(3*time.Hour), files("watch", "rolled-a", "rolled-b", "rolled-c"))
+	x.eventually(func(c *assert.CollectT) {
+		found := role("rolled-role")
+		if assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(found), found)) {
+			assert.Equal(c, []string{"watch"}, found.Rules[0].Verbs)
+		}
+	})
+	x.reset(newest)
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.NotNil(c, status.PendingRollback)
+	})
+	require.NoError(t, cluster.sync.Kill())
+	require.NoError(t, cluster.client.Delete(t.Context(), role("rolled-role")))
+	cluster.sync, err = operator.StartSync(cluster.syncOptions)
+	require.NoError(t, err)
+	x.waitExists(role("rolled-role"))
+	hasVerb("watch")
+	x.reset(partly)
+	releaseNamespace(t, kept)
+	x.waitApplied(partly)
 }
 
 // A commit whose key is not trusted any more stays in force, and the status says that it is not verified.

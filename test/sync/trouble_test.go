@@ -216,6 +216,58 @@ func TestATreeBesideTemplates(t *testing.T) {
 	x.waitExact(more)
 }
 
+// Who may delete a namespace, or keep it from being changed, keeps no grants in force elsewhere by that.
+func TestAFailingNamespaceDelaysNoRevocation(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "failing")
+	files := map[string]string{
+		"failing-a/namespace.yaml": namespaceFile("failing-a"), "team/failing-b/namespace.yaml": namespaceFile("failing-b"),
+		"role.yaml": roleFile("failing", "get"), "team/viewers.yaml": bindingFile("viewers", "view", "ann"),
+	}
+	x.commit(files)
+	x.follow()
+	x.waitExact(files)
+
+	kept := keepDeletedNamespace(t, "failing-a")
+	delete(files, "role.yaml")
+	delete(files, "team/viewers.yaml")
+	files["team/failing-b/namespace.yaml"] += "  labels: {example.com/changed: \"yes\"}\n"
+	commit := x.commit(files)
+	x.waitGone(role("failing"))
+	x.waitGone(binding("failing-b", "team.viewers"))
+	x.eventually(func(c *assert.CollectT) {
+		found := namespace("failing-b")
+		if assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(found), found)) {
+			assert.Equal(c, "yes", found.Labels["example.com/changed"])
+		}
+	})
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.Equal(c, commit, status.Commits.Vetted)
+		assert.NotEqual(c, commit, status.Commits.Applied, "the namespace is still missing")
+	})
+	releaseNamespace(t, kept)
+	x.waitApplied(commit)
+	x.waitExact(files)
+}
+
+// keepDeletedNamespace deletes a namespace, which an object with a finalizer keeps. It returns the object.
+func keepDeletedNamespace(t *testing.T, name string) *corev1.ConfigMap {
+	t.Helper()
+	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: name, Name: "kept", Finalizers: []string{"example.com/kept"},
+	}}
+	require.NoError(t, cluster.client.Create(t.Context(), kept))
+	require.NoError(t, cluster.client.Delete(t.Context(), namespace(name)))
+	return kept
+}
+
+// releaseNamespace removes the finalizer of keepDeletedNamespace.
+func releaseNamespace(t *testing.T, kept *corev1.ConfigMap) {
+	t.Helper()
+	require.NoError(t, cluster.client.Patch(t.Context(), kept,
+		client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"finalizers": null}}`))))
+}
+
 // While the operator is down, commits are applied, and the operator populates the namespaces later. While nstpl-sync is
 // down, the operator enforces the last commit.
 func TestOneOfTheProgramsIsDown(t *testing.T) { //nolint:paralleltest // it stops the programs of all tests

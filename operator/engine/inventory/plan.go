@@ -44,13 +44,24 @@ type Apply struct {
 
 // Step returns when the object is applied: a step begins when all applies of the steps before it have succeeded. In
 // each phase, objects are created and repaired in a first step, and changed to what a new commit declares in a second
-// one: what an object loses by the change may be in one that is created.
+// one: what an object loses by the change may be in one that is created. Namespaces depend on none of each other, and
+// those who may change one may make it fail, so all of them are applied in one step.
 func (a Apply) Step() int {
-	step := firstStep(PhaseOf(IDOf(a.Declared).GroupKind))
+	phase := PhaseOf(IDOf(a.Declared).GroupKind)
+	step := firstStep(phase)
+	if phase == Namespaces {
+		return step
+	}
 	if a.Replaced != nil || a.Live != nil && HashOf(a.Live) != HashOf(a.Declared) {
 		step++
 	}
 	return step
+}
+
+// Moves reports whether the object is a namespace that moves from one policyspace to another.
+func (a Apply) Moves() bool {
+	spaceOf := func(ns *unstructured.Unstructured) string { return ns.GetLabels()[v1alpha1.PolicySpaceLabel] }
+	return a.Live != nil && spaceOf(a.Live) != spaceOf(a.Declared)
 }
 
 func firstStep(phase Phase) int { return 2 * int(phase) }

@@ -24,7 +24,7 @@ const (
 	// ConditionNotAdopted is the reason if the namespace existed before the tree of policies that claims it.
 	ConditionNotAdopted = "NotAdopted"
 	// ConditionExcluded is the reason if a flag of the operator excludes the namespace. Only the operator knows its
-	// flags, so it is said here for all others.
+	// flags, so this tells all others.
 	ConditionExcluded = "Excluded"
 )
 

@@ -88,8 +88,9 @@ func (d *Declared) exemptWith(role ExemptObject, binding Object) {
 }
 
 // exemptChange plans an object that is left alone because of an exemption. observed is nil if it does not exist.
-func exemptChange(exempt ExemptObject, observed *metav1.PartialObjectMetadata) Change {
+func exemptChange(exempt ExemptObject, observed *metav1.PartialObjectMetadata, recorded existing) Change {
 	return Change{
+		Populated: recorded.populatedBy(exempt.ID()) != "", Adopted: recorded.adoptedBy(exempt.ID()),
 		Action: LeaveAlone, Kind: exempt.Kind, Name: exempt.Name, Template: exempt.Template, Reason: exempt.Reason,
 		Observed: observed, Exemption: exempt.Exemption,
 	}

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 )
 
 // existing records which objects of templates the namespace had: for each key, a short digest of each object. The
@@ -24,7 +25,8 @@ import (
 // keys for a template:
 //
 //   - populatedKey has all objects. If another object of the same name exists later, it replaces the template's, and is
-//     not adopted. An object stays in the record as long as the template declares it.
+//     not adopted. An object stays in the record as long as the template declares it, also while the namespace is
+//     exempt from it, and a Role or RoleBinding until it is certain that no template declares it.
 //   - adoptedKey has those of them that were adopted.
 //   - The template's name has its objects if its driftPolicy is Report, each with the beginning of the hash of its
 //     declaration. If such an object is missing later, another client deleted it, which is reported until its
@@ -117,6 +119,9 @@ func MissesGrants(declared Declared, observed Observed) bool {
 	for i := range declared.Objects {
 		delete(missing, populatedDigest(declared.Objects[i].ID()))
 	}
+	for i := range declared.Exempt { // what is in their place is left alone
+		delete(missing, populatedDigest(declared.Exempt[i].ID()))
+	}
 	for _, object := range observed.Objects {
 		delete(missing, populatedDigest(idOf(object)))
 	}
@@ -164,9 +169,18 @@ func (e existing) remove(template string, id ObjectID) bool {
 	return contained
 }
 
+// ignores reports whether the objects of a template stay as they are for a while: it cannot be rendered, or the
+// namespace is exempt from it or opted out.
+func (p Plan) ignores(template string) bool {
+	return slices.ContainsFunc(p.Broken, func(b Broken) bool { return b.Template.Name == template }) ||
+		p.inputs.Exemptions.OfTemplate(template) != nil ||
+		slices.Contains(match.OptedOutTemplates(p.Namespace), template)
+}
+
 // ExistingObjects returns the value of a namespace's ExistingAnnotation after a plan was carried out.
 func ExistingObjects(plan Plan, result Result) string {
-	before, after := existingIn(plan), existing{}
+	before := existingIn(plan)
+	after := before.grantsOf(plan.ignores)
 	add := func(change Change, isApplied bool) {
 		// The labels and annotations of the namespace have a record of their own.
 		if change.Declared == nil || change.Metadata != nil {
@@ -191,6 +205,9 @@ func ExistingObjects(plan Plan, result Result) string {
 		if change.Populated && (change.Declared != nil || !deleted[change.ID()]) {
 			after.add(populatedKey(change.Template), populatedDigest(change.ID()))
 		}
+		if change.Adopted && change.Exemption != nil {
+			after.add(adoptedKey(change.Template), populatedDigest(change.ID()))
+		}
 		existed := change.Action == Unchanged || change.Action == LeaveAlone || change.Declared != nil &&
 			before.has(change.Declared)
 		if existed && !deleted[change.ID()] { // nstpl creates an object that it deleted itself again
@@ -212,6 +229,30 @@ func ExistingObjects(plan Plan, result Result) string {
 		}
 	}
 	return after.String()
+}
+
+// RecordedGrants returns the value of the ExistingAnnotation of a namespace that is not populated any more. The objects
+// in it belong to its users. A user who replaces a Role or RoleBinding meanwhile must not keep it once the namespace is
+// populated again.
+func RecordedGrants(ns *corev1.Namespace) string {
+	recorded := parseExisting(ns.Annotations[v1alpha1.ExistingAnnotation])
+	return recorded.grantsOf(func(string) bool { return true }).String()
+}
+
+// grantsOf returns the Roles and RoleBindings in the record of some templates.
+func (e existing) grantsOf(isIncluded func(template string) bool) existing {
+	grants := existing{}
+	for key, digests := range e {
+		if key == "" || !isIncluded(key[1:]) {
+			continue
+		}
+		for digest := range digests {
+			if strings.HasPrefix(digest, grantMark) { // no digest in the third record of a template has the mark
+				grants.add(key, digest)
+			}
+		}
+	}
+	return grants
 }
 
 // WriteExisting stores the value of a namespace's ExistingAnnotation.

@@ -182,7 +182,7 @@ func TestPlanOfAnUndeclaredLabel(t *testing.T) {
 			}, metadata.patch())
 			labels, _ := metadata.After()
 			require.Empty(t, labels)
-			require.Equal(t, LeaveAlone, plan.WithoutDeletions().Changes[0].Action)
+			require.Equal(t, LeaveAlone, plan.WithoutDeletions(index).Changes[0].Action)
 			coming := setsTier("u", "z")
 			require.Equal(t, LeaveAlone,
 				plan.Keeping(render.NewCache(), []*v1alpha1.NamespaceTemplate{coming}).Changes[0].Action)

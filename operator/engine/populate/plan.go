@@ -3,6 +3,7 @@ package populate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -226,11 +227,11 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	}
 	for _, exempt := range declared.Exempt {
 		if plan.has(exempt.ID()) {
-			plan.Changes = append(plan.Changes, exemptChange(exempt, nil))
+			plan.Changes = append(plan.Changes, exemptChange(exempt, nil, recorded))
 			continue
 		}
 		plan.Changes = append(plan.Changes,
-			exemptChange(exempt, cmp.Or(labelled[exempt.ID()], others[exempt.ID()])))
+			exemptChange(exempt, cmp.Or(labelled[exempt.ID()], others[exempt.ID()]), recorded))
 		delete(labelled, exempt.ID())
 	}
 	for _, omission := range declared.Omitted {
@@ -241,7 +242,9 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	}
 	for _, object := range observed.Objects {
 		if labelled[idOf(object)] == object {
-			plan.Changes = append(plan.Changes, keepProtected(declared, undeclared(declared, index, object)))
+			change := undeclared(declared, index, object)
+			change.Populated = !change.Undeclared && recorded.populatedBy(change.ID()) != ""
+			plan.Changes = append(plan.Changes, keepProtected(declared, change))
 		}
 	}
 	for _, object := range observed.Others {
@@ -259,11 +262,37 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	return plan
 }
 
-// WithoutDeletions returns the plan without the changes that delete objects.
-func (p Plan) WithoutDeletions() Plan {
-	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), Change.Deletes)
+// WithoutDeletions returns the plan for a namespace whose place in the hierarchy of policy spaces is unknown: without
+// the changes that delete objects, since what replaces them may be where the namespace belongs. Users choose the place,
+// so a grant that a template takes away independent of it is deleted all the same.
+func (p Plan) WithoutDeletions(index *match.Index) Plan {
+	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool {
+		return c.Deletes() && !p.revokesEverywhere(c, index)
+	})
 	p.keepMetadata(func(render.MetadataKey) bool { return true }, "remains until the namespace's place is known")
 	return p
+}
+
+// revokesEverywhere reports whether a change takes a grant away wherever the namespace may belong: its template selects
+// the namespace and does not declare the grant any more, or does not select by depth labels.
+func (p Plan) revokesEverywhere(c Change, index *match.Index) bool {
+	template := index.Get(c.Template)
+	if template == nil || !isRBAC(c.Kind.GroupKind()) {
+		return false
+	}
+	isSelecting := slices.ContainsFunc(p.Templates, func(t *v1alpha1.NamespaceTemplate) bool {
+		return t.Name == c.Template
+	})
+	return isSelecting && !c.Undeclared || !selectsByDepth(template.Spec.Namespaces.LabelSelector)
+}
+
+// selectsByDepth reports whether a selector, which may be nil, has a depth label.
+func selectsByDepth(selector *metav1.LabelSelector) bool {
+	isDepth := func(key string) bool { return strings.HasSuffix(key, v1alpha1.DepthLabelSuffix) }
+	return selector != nil && (slices.ContainsFunc(slices.Collect(maps.Keys(selector.MatchLabels)), isDepth) ||
+		slices.ContainsFunc(selector.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {
+			return isDepth(r.Key)
+		}))
 }
 
 // keepMetadata leaves out the removal of some labels and annotations of the namespace. It changes the changes.

@@ -300,7 +300,7 @@ func (r *Namespaces) plan(
 	}
 	plan, err := r.withoutDoubtfulDeletions(ctx, populate.NewPlan(declared, r.Templates.Index, observed))
 	if selected.misplaced != nil {
-		plan = plan.WithoutDeletions() // what replaces the objects may be where the namespace belongs
+		plan = plan.WithoutDeletions(r.Templates.Index)
 	}
 	return plan, err
 }

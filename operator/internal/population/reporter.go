@@ -92,7 +92,10 @@ func (r *Namespaces) reportUnpopulated(ctx context.Context, selected *selection)
 	if err != nil {
 		return err
 	}
-	report := Report{Depths: hierarchy.OwnDepthLabels(selected.placed), InTree: hierarchy.InTree(selected.placed)}
+	report := Report{
+		Depths: hierarchy.OwnDepthLabels(selected.placed), InTree: hierarchy.InTree(selected.placed),
+		Existing: populate.RecordedGrants(ns),
+	}
 	if match.UnpopulatedReason(ns) == "" { // a flag excludes it
 		report.Status, report.Reason = corev1.ConditionFalse, populate.ConditionExcluded
 		report.Message = selected.unpopulated

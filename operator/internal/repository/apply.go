@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -132,9 +133,7 @@ func (r *Repositories) apply(
 	o.limit()
 	rec.forgetGone(live)
 	rec.deletions = o.Deletions
-	if !tree.committed.IsZero() {
-		rec.inForce = committed{tree.commit, tree.committed}
-	}
+	rec.inForce = committed{tree.commit, cmp.Or(tree.committed, rec.inForce.at)}
 	for _, change := range o.Applies {
 		if id := inventory.IDOf(change.Declared); change.Live == nil {
 			rec.pending[id] = true
@@ -164,9 +163,8 @@ func (r *Repositories) apply(
 	if len(created) > 0 {
 		r.scopes.set(repository.Name, tree, rec)
 	}
-	if !o.hasFailed() {
-		deleteAll(ctx, to, &o, measure)
-	}
+	o.keepForFailures()
+	deleteAll(ctx, to, &o, measure)
 	return o, nil
 }
 
@@ -271,11 +269,39 @@ func applyAll(
 
 func byID(a, b failure) int { return strings.Compare(a.String(), b.String()) }
 
+// keepForFailures leaves out the deletions that wait until all objects are applied: what is deleted may be replaced by
+// what failed. Those who may change a namespace may make it fail, which must not keep grants in force elsewhere: so a
+// namespace keeps what it needs until it has moved, and nothing if it does not move.
+func (o *outcome) keepForFailures() {
+	failed := map[inventory.ID]bool{}
+	for _, f := range o.failures {
+		failed[f.ID] = true
+	}
+	for _, c := range o.Conflicts {
+		failed[c.ID] = true
+	}
+	for id := range failed {
+		if inventory.PhaseOf(id.GroupKind) != inventory.Namespaces {
+			o.Deletes, o.Releases = nil, nil
+			return
+		}
+	}
+	waits := func(a inventory.Apply) bool { return failed[inventory.IDOf(a.Declared)] && a.Moves() }
+	if !slices.ContainsFunc(o.Applies, waits) {
+		return
+	}
+	o.Deletes = slices.DeleteFunc(o.Deletes, func(object *unstructured.Unstructured) bool {
+		phase := inventory.PhaseOf(inventory.IDOf(object).GroupKind)
+		return phase == inventory.Templates || phase == inventory.Spaces
+	})
+}
+
 // deleteAll deletes the objects of a plan that the tree no longer declares, phase by phase.
 func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 	if len(o.Releases)+len(o.Deletes) > 0 {
 		defer measure(phasePrune)()
 	}
+	before := len(o.failures)
 	var mu sync.Mutex
 	try := func(object *unstructured.Unstructured, do func(context.Context, *unstructured.Unstructured) error) {
 		err := do(ctx, object)
@@ -289,7 +315,7 @@ func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 	}
 	each(o.Releases, func(ns *unstructured.Unstructured) { try(ns, to.release) })
 	for _, phase := range slices.Backward(inventory.Phases) {
-		if len(o.failures) > 0 {
+		if len(o.failures) > before {
 			break
 		}
 		var objects []*unstructured.Unstructured

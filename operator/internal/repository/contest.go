@@ -88,7 +88,11 @@ func (c *contests) postpone(repository types.UID, o *outcome, now time.Time) {
 		o.differed[declarationOf(change.Declared)] = true
 	}
 	o.Applies = slices.DeleteFunc(o.Applies, func(change inventory.Apply) bool {
-		wait := fights.Wait(repository, declarationOf(change.Declared), backoff.LastPause, now)
+		longest := backoff.LastPause
+		if inventory.PhaseOf(inventory.IDOf(change.Declared).GroupKind) == inventory.Namespaces {
+			longest = backoff.FirstPause // its labels may protect it from its users, who may begin a fight
+		}
+		wait := fights.Wait(repository, declarationOf(change.Declared), longest, now)
 		if wait > 0 {
 			o.due = min(cmp.Or(o.due, wait), wait)
 		}

@@ -182,8 +182,8 @@ func sourceOf(repository *v1alpha1.PolicyRepository) string {
 	return string(data)
 }
 
-// ask asks the source. If the newest commit is not valid and no tree is known, it fetches the commit that is in force
-// according to the status, so that a restart does not stop its repair.
+// ask asks the source. If the newest commit is not valid and no tree is known, it fetches the commit that is in force,
+// so that a restart does not stop its repair.
 func (f *follower) ask(ctx context.Context, repository *v1alpha1.PolicyRepository, before answer) answer {
 	after := answer{fetched: before.fetched, tree: before.tree}
 	from, err := f.sources.open(ctx, repository)
@@ -226,14 +226,20 @@ func (f *follower) ask(ctx context.Context, repository *v1alpha1.PolicyRepositor
 func (f *follower) withApplied(
 	ctx context.Context, from treeSource, repository *v1alpha1.PolicyRepository, after answer,
 ) answer {
-	applied := repository.Status.Commits.Applied
-	if after.tree != nil || applied == "" {
+	if after.tree != nil {
 		return after
 	}
-	tree, err := fetch(ctx, from, applied, repository.Spec.Path, f.measure)
+	inForce, err := f.sources.inForce(ctx, repository)
+	if err != nil {
+		after.problem = problemOf(err)
+	}
+	if err != nil || inForce == "" {
+		return after
+	}
+	tree, err := fetch(ctx, from, inForce, repository.Spec.Path, f.measure)
 	if err != nil {
 		after.problem.message = fmt.Sprintf("%s; and %s, which is in force, cannot be fetched, so it is not "+
-			"repaired: %v", after.problem.message, named(applied), err)
+			"repaired: %v", after.problem.message, named(inForce), err)
 		return after
 	}
 	// That an older commit is kept in force does not make it the one with which newer ones are compared.

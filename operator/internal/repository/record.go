@@ -34,7 +34,8 @@ type record struct {
 	// trees are the names of the trees for which pending objects were to be created. It is more than one if the tree
 	// was renamed.
 	trees map[string]bool
-	// inForce is the commit that was last brought into force, or empty if none was or its time is unknown.
+	// inForce is the commit or artifact that was last brought into force, maybe not completely, or empty if none was.
+	// Its time is that of the last commit whose time is known.
 	inForce committed
 }
 

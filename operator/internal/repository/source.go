@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -72,8 +73,21 @@ func (s *sources) open(ctx context.Context, repository *v1alpha1.PolicyRepositor
 		return nil, files.Failf(files.InvalidConfiguration, "the PolicyRepository has no source: set spec.git or "+
 			"spec.sourceRef")
 	}
-	dir := filepath.Join(s.dir, string(repository.UID))
-	return s.openGit(ctx, *repository.Spec.Git, repository.Status.Commits.Applied, dir)
+	inForce, err := s.inForce(ctx, repository)
+	if err != nil {
+		return nil, err
+	}
+	return s.openGit(ctx, *repository.Spec.Git, inForce, filepath.Join(s.dir, string(repository.UID)))
+}
+
+// inForce returns the commit or artifact that is in force, or "". The status names only one that was applied
+// completely: one before that would bring back what the newer one took away.
+func (s *sources) inForce(ctx context.Context, repository *v1alpha1.PolicyRepository) (string, error) {
+	rec, err := readRecord(ctx, s.secrets, repository)
+	if err != nil {
+		return "", err
+	}
+	return cmp.Or(rec.inForce.commit, repository.Status.Commits.Applied), nil
 }
 
 // openGit opens a Git repository, of which a commit is in force.

@@ -198,7 +198,8 @@ func readAfter(ctx context.Context, c *cluster.Cluster, server cluster.Server) (
 	reading.Go(func() { facts.namespaces = factOf(c.ListNamespaces(ctx, "")) })
 	reading.Go(func() { facts.sync = factOf(get(ctx, c, syncDeployment)) })
 	reading.Go(func() {
-		facts.syncLease = factOf(c.Leases.Leases(v1alpha1.OperatorNamespace).Get(ctx, cluster.SyncLease, metav1.GetOptions{}))
+		leases := c.Leases.Leases(v1alpha1.OperatorNamespace)
+		facts.syncLease = factOf(leases.Get(ctx, cluster.SyncLease, metav1.GetOptions{}))
 	})
 	reading.Go(func() {
 		found := cluster.Each(ownResources, func(resource schema.GroupVersionResource) fact[[]*ownObject] {

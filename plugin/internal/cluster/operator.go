@@ -23,7 +23,9 @@ type Leader struct {
 }
 
 // Operator returns the state of the operator. The error is NotFound if no operator has ever run in the cluster.
-func (c *Cluster) Operator(ctx context.Context) (Leader, error) { return c.Leader(ctx, v1alpha1.OperatorLease) }
+func (c *Cluster) Operator(ctx context.Context) (Leader, error) {
+	return c.Leader(ctx, v1alpha1.OperatorLease)
+}
 
 // Leader returns the state of the holder of a lease. The error is NotFound if none has ever held it.
 func (c *Cluster) Leader(ctx context.Context, lease string) (Leader, error) {

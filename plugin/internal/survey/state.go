@@ -62,8 +62,8 @@ func UnpopulatedReason(ns *corev1.Namespace) string {
 	if reason := match.UnpopulatedReason(ns); reason != "" {
 		return reason
 	}
-	if condition := populate.PopulatedCondition(ns); condition != nil && condition.Reason == populate.ConditionExcluded {
-		return condition.Message
+	if reported := populate.PopulatedCondition(ns); reported != nil && reported.Reason == populate.ConditionExcluded {
+		return reported.Message
 	}
 	return ""
 }
