@@ -219,24 +219,24 @@ func TestATreeBesideTemplates(t *testing.T) {
 // Who may delete a namespace, or keep it from being changed, keeps no grants in force elsewhere by that.
 func TestAFailingNamespaceDelaysNoRevocation(t *testing.T) {
 	t.Parallel()
-	x := newTree(t, "failing")
+	x := newTree(t, "halted")
 	files := map[string]string{
-		"failing-a/namespace.yaml": namespaceFile("failing-a"), "team/failing-b/namespace.yaml": namespaceFile("failing-b"),
-		"role.yaml": roleFile("failing", "get"), "team/viewers.yaml": bindingFile("viewers", "view", "ann"),
+		"halted-a/namespace.yaml": namespaceFile("halted-a"), "halted-team/halted-b/namespace.yaml": namespaceFile("halted-b"),
+		"role.yaml": roleFile("halted", "get"), "halted-team/viewers.yaml": bindingFile("viewers", "view", "ann"),
 	}
 	x.commit(files)
 	x.follow()
 	x.waitExact(files)
 
-	kept := keepDeletedNamespace(t, "failing-a")
+	kept := keepDeletedNamespace(t, "halted-a")
 	delete(files, "role.yaml")
-	delete(files, "team/viewers.yaml")
-	files["team/failing-b/namespace.yaml"] += "  labels: {example.com/changed: \"yes\"}\n"
+	delete(files, "halted-team/viewers.yaml")
+	files["halted-team/halted-b/namespace.yaml"] += "  labels: {example.com/changed: \"yes\"}\n"
 	commit := x.commit(files)
-	x.waitGone(role("failing"))
-	x.waitGone(binding("failing-b", "team.viewers"))
+	x.waitGone(role("halted"))
+	x.waitGone(binding("halted-b", "halted-team.viewers"))
 	x.eventually(func(c *assert.CollectT) {
-		found := namespace("failing-b")
+		found := namespace("halted-b")
 		if assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(found), found)) {
 			assert.Equal(c, "yes", found.Labels["example.com/changed"])
 		}
