@@ -67,15 +67,11 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err != nil {
 		return err
 	}
-	measured, err := repository.NewMetrics(metrics.Registry, mgr.GetClient())
-	if err != nil {
-		return err
-	}
 	repositories := &repository.Repositories{
 		Client: leader, Live: mgr.GetAPIReader(),
 		Cluster:  &repository.Cluster{Cached: mgr.GetClient(), Config: guarded},
 		Recorder: mgr.GetEventRecorder(recorder),
-		Metrics:  measured,
+		Metrics:  repository.NewMetrics(metrics.Registry, mgr.GetClient()),
 		Dir:      options.Dir,
 	}
 	if err := repositories.SetupWithManager(mgr); err != nil {
@@ -136,13 +132,9 @@ func clientsOfLeader(mgr ctrl.Manager, lease *leadership.Lease) (*rest.Config, c
 
 // addHints adds the server of push hints to a manager.
 func addHints(mgr ctrl.Manager, address string) error {
-	results, err := hint.NewResults(metrics.Registry)
-	if err != nil {
-		return err
-	}
 	server := &hint.Server{
 		Address: address, Client: mgr.GetClient(), Live: mgr.GetAPIReader(),
-		Recorder: mgr.GetEventRecorder(recorder), Results: results,
+		Recorder: mgr.GetEventRecorder(recorder), Results: hint.NewResults(metrics.Registry),
 	}
 	return server.SetupWithManager(mgr)
 }

@@ -81,17 +81,11 @@ func (r *RuleAdmission) Validate(ctx context.Context, request *webhook.Request) 
 
 // mayCreateClusterRules reports whether the requester may create ClusterProtectedAttributes.
 func (r *RuleAdmission) mayCreateClusterRules(ctx context.Context, request *webhook.Request) (bool, error) {
-	review := webhook.ReviewOf(request.UserInfo)
-	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+	reviews := r.clients.AuthorizationV1().SubjectAccessReviews()
+	return webhook.IsAllowed(ctx, reviews, request.UserInfo, authorizationv1.ResourceAttributes{
 		Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version,
 		Resource: v1alpha1.ClusterProtectedAttributes.Resource, Verb: "create",
-	}
-	answer, err := r.clients.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("review whether user %q may create ClusterProtectedAttributes: %w",
-			request.UserInfo.Username, err)
-	}
-	return answer.Status.Allowed, nil
+	})
 }
 
 // denyPermission denies a namespace's rule because a cluster's rule protects the attribute.

@@ -8,7 +8,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,18 +67,14 @@ func (g *Grants) mayUse(
 	if answer, cached := g.answers.Get(key); cached {
 		return answer.(bool), nil
 	}
-	review := webhook.ReviewOf(who)
-	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+	allowed, err := webhook.IsAllowed(ctx, g.reviews, who, authorizationv1.ResourceAttributes{
 		Verb: v1alpha1.VerbUse, Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version,
 		Resource: v1alpha1.SecurityContextConstraintses.Resource, Name: constraint.Name, Namespace: namespace,
-	}
-	answer, err := g.reviews.Create(ctx, review, metav1.CreateOptions{})
+	})
 	if err != nil {
-		return false,
-			fmt.Errorf("review whether user %q may use SecurityContextConstraints %s: %w", who.Username,
-				constraint.Name, err)
+		return false, err
 	}
-	allowed, lifetime := answer.Status.Allowed && !answer.Status.Denied, deniedLifetime
+	lifetime := deniedLifetime
 	if allowed {
 		lifetime = allowedLifetime
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,17 +44,16 @@ const recountManager = "nstpl-recount"
 // NewDenials returns a runnable that every replica has to run.
 func NewDenials(
 	quotas corev1client.ResourceQuotasGetter, recorder events.EventRecorder, registerer prometheus.Registerer,
-) (*Denials, error) {
-	d := &Denials{
+) *Denials {
+	return &Denials{
 		quotas: quotas, recorder: recorder,
-		denied: prometheus.NewCounterVec(prometheus.CounterOpts{
+		denied: promauto.With(registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "nstpl_policyspace_quota_denials_total",
 			Help: "Number of requests that the quota of a policyspace denied.",
 		}, []string{"policyspace"}),
 		recounts: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](backoff.FirstRetry, backoff.LastRetry)),
 	}
-	return d, registerer.Register(d.denied)
 }
 
 // NeedLeaderElection returns false, because each replica requests recounts for its own denials.

@@ -2,6 +2,7 @@ package policyspace
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -11,14 +12,13 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics registered with registerer.
-func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
-	m := &Metrics{
-		quotas: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
+	return &Metrics{
+		quotas: promauto.With(registerer).NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nstpl_policyspace_quota",
 			Help: "Usage (used) and limit (hard) of a resource, summed over all namespaces in and below a policyspace.",
 		}, []string{"policyspace", "resource", "type"}),
 	}
-	return m, registerer.Register(m.quotas)
 }
 
 // setQuota replaces the reported usage and limits of a policy space.

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,28 +75,15 @@ func (m *missingSpaces) similar(ctx context.Context, request *webhook.Request, s
 			return "", nil
 		}
 		for _, verb := range []string{v1alpha1.VerbUse, "get"} {
-			if allowed, err := mayDo(ctx, m.reviews, request, verb, v1alpha1.PolicySpaces.Group,
-				v1alpha1.PolicySpaces.Resource, name); err != nil || allowed {
+			allowed, err := webhook.IsAllowed(ctx, m.reviews, request.UserInfo, authorizationv1.ResourceAttributes{
+				Verb: verb, Group: v1alpha1.PolicySpaces.Group, Version: "*", Resource: v1alpha1.PolicySpaces.Resource,
+				Name: name,
+			})
+			if err != nil || allowed {
 				return name, err
 			}
 		}
 		names = slices.DeleteFunc(names, func(n string) bool { return n == name })
 	}
 	return "", nil
-}
-
-// mayDo reports whether the requester has a verb on a cluster-scoped resource, or on one object of it.
-func mayDo(
-	ctx context.Context, reviews authorizationv1client.SubjectAccessReviewInterface, request *webhook.Request,
-	verb, group, resource, name string,
-) (bool, error) {
-	review := webhook.ReviewOf(request.UserInfo)
-	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
-		Verb: verb, Group: group, Version: "*", Resource: resource, Name: name,
-	}
-	answer, err := reviews.Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("review whether user %q may %s %s: %w", request.UserInfo.Username, verb, resource, err)
-	}
-	return answer.Status.Allowed, nil
 }

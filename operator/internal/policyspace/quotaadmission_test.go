@@ -55,12 +55,11 @@ func TestDenials(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				recorder := events.NewFakeRecorder(10)
-				denials, err := NewDenials(nil, recorder, prometheus.NewRegistry())
-				require.NoError(t, err)
+				denials := NewDenials(nil, recorder, prometheus.NewRegistry())
 				defer denials.recounts.ShutDown()
 				request := &webhook.Request{}
 				request.Namespace, request.DryRun = "a", &test.dryRun
-				err = (&QuotaAdmission{denials: denials}).deny(request, test.err, test.mayBeCharged)
+				err := (&QuotaAdmission{denials: denials}).deny(request, test.err, test.mayBeCharged)
 				if denied, isDenied := errors.AsType[*webhook.Denied](err); test.isDenied {
 					require.True(t, isDenied)
 					require.Equal(t, test.err.Error(), codes.Trim(denied.Error()))

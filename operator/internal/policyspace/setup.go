@@ -43,10 +43,6 @@ type Options struct {
 // Setup adds the controllers of policy spaces to a manager.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	leader, clients := o.Leader, o.Clients
-	spaceMetrics, err := NewMetrics(metrics.Registry)
-	if err != nil {
-		return nil, err
-	}
 	members, err := newMembers(ctx, mgr.GetCache())
 	if err != nil {
 		return nil, fmt.Errorf("index the namespaces by policyspace: %w", err)
@@ -57,10 +53,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	if err := usageQuotas.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of usage quotas: %w", err)
 	}
-	denials, err := NewDenials(clients.CoreV1(), mgr.GetEventRecorder(reporting.Controller), metrics.Registry)
-	if err != nil {
-		return nil, err
-	}
+	denials := NewDenials(clients.CoreV1(), mgr.GetEventRecorder(reporting.Controller), metrics.Registry)
 	if err := mgr.Add(denials); err != nil {
 		return nil, err
 	}
@@ -79,7 +72,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	totals := newNamespaceTotals(mgr.GetCache(), mgr.GetAPIReader(), census, &quota.changes)
 	spaces := &Spaces{
 		Client: leader.Client, Live: mgr.GetAPIReader(), Members: members, Namespaces: o.Namespaces,
-		Metrics: spaceMetrics,
+		Metrics: NewMetrics(metrics.Registry),
 		Caches:  leader.Caches, Queues: leader.Queues, totals: totals, enforcement: enforced,
 	}
 	if err := spaces.SetupWithManager(mgr); err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -52,7 +53,9 @@ func (a *SpaceAdmission) checkUnused(ctx context.Context, request *webhook.Reque
 		{&use.namespaces, corev1.GroupName, "namespaces"},
 		{&use.children, v1alpha1.PolicySpaces.Group, v1alpha1.PolicySpaces.Resource},
 	} {
-		allowed, err := mayDo(ctx, a.missing.reviews, request, "list", listed.group, listed.resource, "")
+		allowed, err := webhook.IsAllowed(ctx, a.missing.reviews, request.UserInfo, authorizationv1.ResourceAttributes{
+			Verb: "list", Group: listed.group, Version: "*", Resource: listed.resource,
+		})
 		if err != nil || !allowed { // a review that fails does not let the request pass
 			clear(*listed.names)
 		}

@@ -156,17 +156,14 @@ func mustRepeat(ns *corev1.Namespace) bool {
 // isInitializer reports whether the requester may initialize the namespace. If the API server cannot answer that, the
 // request waits like all others.
 func (h *Hold) isInitializer(ctx context.Context, request *webhook.Request) bool {
-	review := webhook.ReviewOf(request.UserInfo)
-	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+	allowed, err := webhook.IsAllowed(ctx, h.reviews, request.UserInfo, authorizationv1.ResourceAttributes{
 		Verb: v1alpha1.VerbInitialize, Resource: "namespaces", Version: "v1", Namespace: request.Namespace,
 		Name: request.Namespace,
-	}
-	answer, err := h.reviews.Create(ctx, review, metav1.CreateOptions{})
+	})
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "can't ask whether a user initializes namespaces")
-		return false
 	}
-	return answer.Status.Allowed
+	return allowed
 }
 
 // denialOf returns why users may not write into an initializing namespace until a person acts, or an empty string if

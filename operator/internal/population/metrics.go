@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -31,12 +32,13 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics registered with registerer.
-func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
+	register := promauto.With(registerer)
 	byKind := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"group", "kind"})
+		return register.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"group", "kind"})
 	}
-	m := &Metrics{
-		population: prometheus.NewHistogram(prometheus.HistogramOpts{
+	return &Metrics{
+		population: register.NewHistogram(prometheus.HistogramOpts{
 			Name:    "nstpl_namespace_population_seconds",
 			Help:    "Seconds from the creation of a namespace, as seen by the operator, until it is populated.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
@@ -46,35 +48,26 @@ func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
 		drifted: byKind("nstpl_objects_drifted_total", "Objects that another client changed or deleted."),
 		fought: byKind("nstpl_objects_fought_total",
 			"Corrections of objects that another client changes again and again."),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failures: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "nstpl_object_failures_total", Help: "Objects that could not be applied or pruned, each try counted.",
 		}, []string{"reason"}),
-		rollouts: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		rollouts: register.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nstpl_template_rollout",
 			Help: "1 for each template whose newest revision has not reached every namespace, by the state of its rollout.",
 		}, []string{"template", "state"}),
-		unknown: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		unknown: register.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nstpl_template_kinds_unavailable",
 			Help: "1 for each template with objects of a kind that the operator cannot list, so that they are unknown.",
 		}, []string{"template"}),
-		exemptions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		exemptions: register.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nstpl_template_exemptions", Help: "TemplateExemptions that are in force, by template.",
 		}, []string{"template"}),
-		nextExpiry: prometheus.NewGauge(prometheus.GaugeOpts{
+		nextExpiry: register.NewGauge(prometheus.GaugeOpts{
 			Name: "nstpl_exemption_next_expiry_timestamp_seconds",
 			Help: "Unix time at which the next TemplateExemption in force expires, or 0 if none does.",
 		}),
 		exempted: map[string]match.Exemptions{},
 	}
-	for _, collector := range []prometheus.Collector{
-		m.population, m.applied, m.pruned, m.drifted, m.fought, m.failures, m.rollouts, m.unknown,
-		m.exemptions, m.nextExpiry,
-	} {
-		if err := registerer.Register(collector); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
 }
 
 func (m *Metrics) drift(finding populate.Finding) {

@@ -63,16 +63,10 @@ func (m NamespaceMutators) Creator(ctx context.Context, request *webhook.Request
 
 // maySetCreator reports whether the requester may name any user as the creator of a namespace.
 func (m NamespaceMutators) maySetCreator(ctx context.Context, request *webhook.Request) (bool, error) {
-	review := webhook.ReviewOf(request.UserInfo)
-	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+	return webhook.IsAllowed(ctx, m.Reviews, request.UserInfo, authorizationv1.ResourceAttributes{
 		Verb: v1alpha1.VerbSetCreator, Group: v1alpha1.NamespaceTemplates.Group,
 		Version: v1alpha1.NamespaceTemplates.Version, Resource: v1alpha1.NamespaceTemplates.Resource,
-	}
-	answer, err := m.Reviews.Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("ask whether user %s may set the creator: %w", request.UserInfo.Username, err)
-	}
-	return answer.Status.Allowed, nil
+	})
 }
 
 // AutoOptOut opts out the namespaces that users and groups of the ConfigMap nstpl-auto-opt-out create.

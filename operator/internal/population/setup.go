@@ -59,10 +59,7 @@ type Options struct {
 
 // Setup adds the controllers that populate namespaces to a manager, and returns the validator that holds requests.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
-	populationMetrics, err := NewMetrics(metrics.Registry)
-	if err != nil {
-		return nil, err
-	}
+	populationMetrics := NewMetrics(metrics.Registry)
 	requests := o.Leader.Queues.NewRetrying("namespacetemplate", backoff.FirstRetry)
 	// Many namespaces change at a time, so a template's status is written a little later. A rollout goes on at once.
 	results := NewResults(func(template string, isSettled bool) {

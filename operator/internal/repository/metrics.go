@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,17 +28,14 @@ type Metrics struct {
 
 // NewMetrics returns metrics that are registered with registerer. It also registers what the statuses of
 // PolicyRepositories say, for which it reads them from a cache.
-func NewMetrics(registerer prometheus.Registerer, cached client.Reader) (*Metrics, error) {
-	m := &Metrics{phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+func NewMetrics(registerer prometheus.Registerer, cached client.Reader) *Metrics {
+	registerer.MustRegister(statuses{cached})
+	return &Metrics{phases: promauto.With(registerer).NewHistogramVec(prometheus.HistogramOpts{
 		Name: "nstpl_sync_phase_seconds",
 		Help: "Seconds that a phase of a synchronization took, if there was something to do: " +
 			"fetch, vet, apply, prune.",
 		Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
 	}, []string{"repository", "phase"})}
-	if err := registerer.Register(m.phases); err != nil {
-		return nil, err
-	}
-	return m, registerer.Register(statuses{cached})
 }
 
 // measure begins a phase, and returns a function that ends it.

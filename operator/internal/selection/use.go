@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
@@ -15,16 +14,10 @@ import (
 // mayUseAll reports whether the user of a request has the verb use on all templates. No template restricts this user,
 // and this user may restrict others.
 func (a *Admission) mayUseAll(ctx context.Context, request *webhook.Request) (bool, error) {
-	review := webhook.ReviewOf(request.UserInfo)
-	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+	return webhook.IsAllowed(ctx, a.Reviews, request.UserInfo, authorizationv1.ResourceAttributes{
 		Verb: v1alpha1.VerbUse, Group: v1alpha1.GroupVersion.Group, Version: "*",
 		Resource: v1alpha1.NamespaceTemplates.Resource,
-	}
-	answer, err := a.Reviews.Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("review whether user %q may use all templates: %w", request.UserInfo.Username, err)
-	}
-	return answer.Status.Allowed && !answer.Status.Denied, nil
+	})
 }
 
 // restricts returns the denial of a template that would restrict other users.

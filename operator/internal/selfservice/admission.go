@@ -164,15 +164,8 @@ func hasRules(lineage []*v1alpha1.PolicySpace) bool {
 // mayPatch reports whether the requester may patch a policy space, or all of them if the name is empty: then they could
 // change the rules.
 func (a *Admission) mayPatch(ctx context.Context, request *webhook.Request, space string) (bool, error) {
-	review := webhook.ReviewOf(request.UserInfo)
-	review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+	return webhook.IsAllowed(ctx, a.reviews, request.UserInfo, authorizationv1.ResourceAttributes{
 		Verb: "patch", Group: v1alpha1.PolicySpaces.Group, Version: "*", Resource: v1alpha1.PolicySpaces.Resource,
 		Name: space,
-	}
-	answer, err := a.reviews.Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("review whether user %q may patch policyspace %s: %w", request.UserInfo.Username, space,
-			err)
-	}
-	return answer.Status.Allowed, nil
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"nstpl.dev/nstpl/operator/selfservice"
 )
@@ -17,22 +18,17 @@ type metrics struct {
 	of map[string]selfservice.State
 }
 
-func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
-	m := &metrics{
-		deleted: prometheus.NewCounter(prometheus.CounterOpts{
+func newMetrics(registerer prometheus.Registerer) *metrics {
+	register := promauto.With(registerer)
+	return &metrics{
+		deleted: register.NewCounter(prometheus.CounterOpts{
 			Name: "nstpl_namespaces_expired_deleted_total", Help: "Expired namespaces that the operator deleted.",
 		}),
-		states: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		states: register.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nstpl_namespaces_expiring", Help: "Namespaces that have expired or soon will, by state.",
 		}, []string{"state"}),
 		of: map[string]selfservice.State{},
 	}
-	for _, collector := range []prometheus.Collector{m.deleted, m.states} {
-		if err := registerer.Register(collector); err != nil {
-			return nil, err
-		}
-	}
-	return m, nil
 }
 
 // set records the state of a namespace.

@@ -35,12 +35,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Plugins, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch the policyspaces: %w", err)
 	}
-	metrics, err := newMetrics(ctrlmetrics.Registry)
-	if err != nil {
-		return nil, err
-	}
 	expiry := &Expiry{
-		Client: o.Leader.Client, Recorder: mgr.GetEventRecorder(reporting.Controller), Metrics: metrics,
+		Client: o.Leader.Client, Recorder: mgr.GetEventRecorder(reporting.Controller), Metrics: newMetrics(ctrlmetrics.Registry),
 		Exempt: o.Exempt, Caches: o.Leader.Caches, Queues: o.Leader.Queues,
 	}
 	if err := expiry.SetupWithManager(mgr); err != nil {

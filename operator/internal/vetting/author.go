@@ -7,7 +7,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/util/workqueue"
 
@@ -77,18 +76,13 @@ func (a *author) missing(ctx context.Context, rights []right) ([]right, error) {
 
 // review asks the API server whether the author holds a right.
 func (a *author) review(ctx context.Context, r right) (bool, error) {
-	review := webhook.ReviewOf(a.user)
-	spec := &review.Spec
+	spec := authorizationv1.SubjectAccessReviewSpec{}
 	if r.path != "" {
 		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: r.path, Verb: r.verb}
 	} else {
 		spec.ResourceAttributes = r.attributes()
 	}
-	answer, err := a.reviews.Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return false, err
-	}
-	return answer.Status.Allowed && !answer.Status.Denied, nil
+	return webhook.Review(ctx, a.reviews, a.user, spec)
 }
 
 // attributes returns the right as SubjectAccessReviews name it. The right must not have a path.

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // The verdicts of plugins, as label values of the metric.
@@ -21,11 +22,10 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics that are registered with registerer.
-func NewMetrics(registerer prometheus.Registerer) (*Metrics, error) {
-	m := &Metrics{decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+func NewMetrics(registerer prometheus.Registerer) *Metrics {
+	return &Metrics{decisions: promauto.With(registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "nstpl_admission_decisions_total", Help: "Number of decisions of admission plugins, by verdict.",
 	}, []string{"plugin", "verdict"})}
-	return m, registerer.Register(m.decisions)
 }
 
 // verdictOf returns the verdict of a plugin that returned err and, if it is a mutator, changed the object.

@@ -58,9 +58,7 @@ func mutator(name string, err error) Plugin {
 
 func chainOf(t *testing.T, plugins ...Plugin) reviewer {
 	t.Helper()
-	metrics, err := NewMetrics(prometheus.NewRegistry())
-	require.NoError(t, err)
-	return reviewer{chain: plugins, metrics: metrics}
+	return reviewer{chain: plugins, metrics: NewMetrics(prometheus.NewRegistry())}
 }
 
 func creation(t *testing.T, object map[string]any) ctrladmission.Request {
@@ -280,8 +278,7 @@ func TestServe(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			metrics, err := NewMetrics(prometheus.NewRegistry())
-			require.NoError(t, err)
+			metrics := NewMetrics(prometheus.NewRegistry())
 			received := map[string]string{}
 			server := handlers{mux: http.NewServeMux()}
 			Chain{revisions("a", received)}.Serve(server, metrics, test.identified, test.ending)

@@ -44,10 +44,7 @@ type Options struct {
 // leader runs, to a manager. The operator is not ready before the server serves its certificate and the API server
 // calls the webhooks as the leader has written them.
 func Setup(mgr ctrl.Manager, o Options) error {
-	decisions, err := NewMetrics(metrics.Registry)
-	if err != nil {
-		return err
-	}
+	decisions := NewMetrics(metrics.Registry)
 	configurations := &Configurations{
 		Client: o.Leader.Client, Leases: o.Clients.CoordinationV1().Leases(v1alpha1.OperatorNamespace),
 		Stored: o.Stored, Chain: o.Chain, Endpoint: Endpoint{URL: o.URL}, Called: make(chan struct{}),

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/net/netutil"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -59,15 +60,15 @@ const (
 )
 
 // NewResults returns a counter for Server.Results that is registered with registerer.
-func NewResults(registerer prometheus.Registerer) (*prometheus.CounterVec, error) {
+func NewResults(registerer prometheus.Registerer) *prometheus.CounterVec {
 	// There is no label with the name of the repository, since clients without a token choose it.
-	results := prometheus.NewCounterVec(prometheus.CounterOpts{
+	results := promauto.With(registerer).NewCounterVec(prometheus.CounterOpts{
 		Name: "nstpl_sync_hints_total", Help: "Number of push hints, by result: accepted, rejected, unread.",
 	}, []string{"result"})
 	for _, result := range []string{resultAccepted, resultRejected, resultUnread} {
 		results.WithLabelValues(result)
 	}
-	return results, registerer.Register(results)
+	return results
 }
 
 // SetupWithManager adds the server to a manager, which is not ready before the server knows all tokens.

@@ -17,9 +17,7 @@ import (
 // newServer returns a server that knows the tokens of one PolicyRepository, and of another whose Secret is missing.
 func newServer(t *testing.T) *Server {
 	t.Helper()
-	results, err := NewResults(prometheus.NewRegistry())
-	require.NoError(t, err)
-	s := &Server{Results: results}
+	s := &Server{Results: NewResults(prometheus.NewRegistry())}
 	s.init()
 	t.Cleanup(s.requests.queue.ShutDown)
 	s.tokens.set("foo-corp", entry{token: []byte(githubToken)})
