@@ -52,8 +52,7 @@ func New(s cli.Session) *cobra.Command {
 
 			# Check whether a user may set a label
 			kubectl nstpl attributes can-set env=prod -n team-a --as jane`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.output.Check(cmd); err != nil {
 				return err

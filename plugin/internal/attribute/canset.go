@@ -54,9 +54,8 @@ func newCanSet(s cli.Session) *cobra.Command {
 
 			# Check whether jane, as a member of the group ops, may set an annotation on Namespaces
 			kubectl nstpl attributes can-set example.com/owner --cluster-scoped --as jane --as-group ops`),
-		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     o.complete,
-		Args:                  cli.OneArg("KEY[=VALUE]"),
+		ValidArgsFunction: o.complete,
+		Args:              cli.OneArg("KEY[=VALUE]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.parse(args[0]); err != nil {
 				return cli.UsageError(cmd, err)

@@ -77,9 +77,8 @@ func New(s cli.Session) *cobra.Command {
 
 			# Print everything for the report of a bug
 			kubectl nstpl check -o yaml`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.NoArgs,
-		ValidArgsFunction:     cobra.NoFileCompletions,
+		Args:              cli.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.output.Check(cmd); err != nil {
 				return err

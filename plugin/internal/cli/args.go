@@ -16,7 +16,6 @@ func UsageError(cmd *cobra.Command, err error) error {
 // Subcommands adds subcommands to a command that does nothing itself. Without arguments, the command prints its help.
 func Subcommands(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(subcommands...)
-	cmd.DisableFlagsInUseLine = true
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

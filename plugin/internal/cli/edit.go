@@ -28,7 +28,6 @@ func NewEdit(
 	s Session, cmd *cobra.Command, resource schema.GroupVersionResource, operation string, patch Patch,
 ) *Edit {
 	e := &Edit{Session: s, resource: resource, operation: operation, patch: patch}
-	cmd.DisableFlagsInUseLine = true
 	e.written.AddOutputFlag(cmd)
 	return e
 }

@@ -37,8 +37,7 @@ func newCompletion(s cli.Session) *cobra.Command {
 
 			# Complete "kubectl-nstpl" in the current bash shell
 			source <(kubectl nstpl completion bash)`),
-		DisableFlagsInUseLine: true,
-		ValidArgs:             []string{"bash", "zsh", "fish", "powershell"},
+		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
 		Args: func(cmd *cobra.Command, args []string) error {
 			if install {
 				return cli.NoArgs(cmd, args)

@@ -27,10 +27,19 @@ func setHelp(root *cobra.Command) {
 		fmt.Fprintln(out)
 		writeUsage(out, cmd)
 	})
+	nameFlags(root)
 	root.SetUsageFunc(func(cmd *cobra.Command) error {
 		writeUsage(term.NewResponsiveWriter(cmd.OutOrStderr()), cmd)
 		return nil
 	})
+}
+
+// nameFlags has the usage lines of a command and its subcommands name the flags themselves, as far as they do.
+func nameFlags(cmd *cobra.Command) {
+	cmd.DisableFlagsInUseLine = cmd.HasParent()
+	for _, sub := range cmd.Commands() {
+		nameFlags(sub)
+	}
 }
 
 func writeUsage(out io.Writer, cmd *cobra.Command) {
@@ -106,8 +115,7 @@ func newOptions(s cli.Session) *cobra.Command {
 		Example: templates.Examples(`
 			# List the options of all commands
 			kubectl nstpl options`),
-		Args:                  cli.NoArgs,
-		DisableFlagsInUseLine: true,
+		Args: cli.NoArgs,
 		Run: func(cmd *cobra.Command, _ []string) {
 			var flags []*pflag.Flag
 			cmd.Root().PersistentFlags().VisitAll(func(flag *pflag.Flag) { flags = append(flags, flag) })

@@ -36,9 +36,8 @@ func newVersion(s cli.Session) *cobra.Command {
 
 			# Print the version of the plugin, without a cluster
 			kubectl nstpl version --client`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.NoArgs,
-		ValidArgsFunction:     cobra.NoFileCompletions,
+		Args:              cli.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := format.Check(cmd); err != nil {
 				return err

@@ -55,8 +55,7 @@ func newPreflight(s cli.Session) *cobra.Command {
 		Example: templates.Examples(`
 			# Show which namespaces to exempt before you create the first constraints
 			kubectl nstpl scc preflight`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.output.Check(cmd); err != nil {
 				return err

@@ -63,8 +63,7 @@ func newReview(s cli.Session) *cobra.Command {
 
 			# Review a pod without a cluster
 			kubectl nstpl scc review -f pod.yaml --constraints constraints/ --namespace-file namespace.yaml --as jane`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.NoArgs,
+		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			formatErr, filesErr := o.output.Check(cmd), o.files.Check()
 			switch {

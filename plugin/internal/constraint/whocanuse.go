@@ -39,9 +39,8 @@ func newWhoCanUse(s cli.Session) *cobra.Command {
 
 			# Show who may use them in any namespace
 			kubectl nstpl scc who-can-use privileged -A`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.OneArg("NAME"),
-		ValidArgsFunction:     s.CompleteObject(v1alpha1.SecurityContextConstraintses),
+		Args:              cli.OneArg("NAME"),
+		ValidArgsFunction: s.CompleteObject(v1alpha1.SecurityContextConstraintses),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.output.Check(cmd); err != nil {
 				return err

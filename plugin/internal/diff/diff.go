@@ -151,8 +151,7 @@ func New(s cli.Session) *cobra.Command {
 
 			# Show what applying a tree of policies would do
 			kubectl nstpl diff --tree foo-corp`),
-		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     s.CompleteNamespaces(0),
+		ValidArgsFunction: s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d.namespaces.Names = args
 			if err := d.check(cmd); err != nil {

@@ -49,9 +49,8 @@ func NewAccept(s cli.Session) *cobra.Command {
 
 			# Change the template in a file
 			kubectl patch --local -f budget.yaml --type=json --patch-file=patch.yaml -o yaml`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.OneArg("TYPE/NAME"),
-		ValidArgsFunction:     cobra.NoFileCompletions,
+		Args:              cli.OneArg("TYPE/NAME"),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return accept(cmd.Context(), s, args[0])
 		},

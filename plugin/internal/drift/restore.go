@@ -39,8 +39,7 @@ func NewRestore(s cli.Session) *cobra.Command {
 
 			# Take the changes of two objects back
 			kubectl nstpl restore resourcequota/compute limitrange/defaults -n team-a`),
-		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     cobra.NoFileCompletions,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cli.UsageError(cmd, errors.New("name an object as TYPE/NAME"))

@@ -54,9 +54,8 @@ func NewCreate(s cli.Session) *cobra.Command {
 
 			# Create a namespace that no template populates
 			kubectl nstpl create scratch --opt-out`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.OneArg("NAME"),
-		ValidArgsFunction:     cobra.NoFileCompletions,
+		Args:              cli.OneArg("NAME"),
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.written.Parse(cmd); err != nil {
 				return err

@@ -77,7 +77,6 @@ func NewExempt(s cli.Session) *cobra.Command {
 
 			# End an exemption early
 			kubectl delete templateexemption network -n team-a`),
-		DisableFlagsInUseLine: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if o.list && len(args) == 0 {
 				return nil

@@ -48,8 +48,7 @@ func NewOptOut(s cli.Session) *cobra.Command {
 
 			# Let templates populate the namespace again
 			kubectl nstpl opt-out scratch --undo`),
-		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     s.CompleteNamespaces(0),
+		ValidArgsFunction: s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cli.UsageError(cmd, errors.New("at least one NAMESPACE is required"))

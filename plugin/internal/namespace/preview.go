@@ -77,9 +77,8 @@ func NewPreview(s cli.Session) *cobra.Command {
 
 			# Preview what the API server would store for a changed template
 			kubectl nstpl preview team-a -f template.yaml --server`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.OneArg("NAME"),
-		ValidArgsFunction:     s.CompleteNamespaces(1),
+		Args:              cli.OneArg("NAME"),
+		ValidArgsFunction: s.CompleteNamespaces(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := cli.NamespaceResource().Name(args[0])
 			if err != nil {

@@ -73,8 +73,7 @@ func NewStatus(s cli.Session) *cobra.Command {
 
 			# Watch how namespaces are populated, until you interrupt the command
 			kubectl nstpl status -w`),
-		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     s.CompleteNamespaces(0),
+		ValidArgsFunction: s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.namespaces.Names = args
 			if err := o.output.Check(cmd); err != nil {

@@ -44,9 +44,8 @@ func NewTransfer(s cli.Session) *cobra.Command {
 
 			# Show what would change
 			kubectl nstpl transfer team-a --to jane@example.com --dry-run=client`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.OneArg("NAMESPACE"),
-		ValidArgsFunction:     s.CompleteNamespaces(1),
+		Args:              cli.OneArg("NAMESPACE"),
+		ValidArgsFunction: s.CompleteNamespaces(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := cli.NamespaceResource().Name(args[0])
 			if err == nil && o.to == "" {

@@ -67,8 +67,7 @@ func New(s cli.Session) *cobra.Command {
 
 			# Write test results on the namespaces with a label, for a pipeline
 			kubectl nstpl report -l tier=production -o junit >report.xml`),
-		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     s.CompleteNamespaces(0),
+		ValidArgsFunction: s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.namespaces.Names = args
 			if o.format.Format == "" {

@@ -46,8 +46,7 @@ func newHistory(s cli.Session) *cobra.Command {
 
 			# Show which objects a return to revision 3 would change
 			kubectl nstpl rollout history budget --revision=3 | kubectl nstpl diff -A -f -`),
-		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     s.CompleteTemplate(),
+		ValidArgsFunction: s.CompleteTemplate(),
 		RunE: oneTemplate(func(cmd *cobra.Command, name string) error {
 			if o.revision < 0 {
 				return cli.UsageError(cmd, fmt.Errorf("revision must be a positive integer: %d", o.revision))

@@ -56,8 +56,7 @@ func newStatus(s cli.Session) *cobra.Command {
 
 			# Wait for at most five minutes, as in a pipeline
 			kubectl nstpl rollout status budget --timeout=5m`),
-		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     s.CompleteTemplate(),
+		ValidArgsFunction: s.CompleteTemplate(),
 		RunE: oneTemplate(func(cmd *cobra.Command, name string) error {
 			if o.revision < 0 {
 				return cli.UsageError(cmd, fmt.Errorf("revision must be a positive integer: %d", o.revision))

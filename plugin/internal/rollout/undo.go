@@ -49,8 +49,7 @@ func newUndo(s cli.Session) *cobra.Command {
 
 			# Check whether the API server would accept the rollback from you
 			kubectl nstpl rollout undo budget --dry-run=server`),
-		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     s.CompleteTemplate(),
+		ValidArgsFunction: s.CompleteTemplate(),
 		RunE: oneTemplate(func(cmd *cobra.Command, name string) error {
 			if o.toRevision < 0 {
 				return cli.UsageError(cmd, fmt.Errorf("revision must be a positive integer: %d", o.toRevision))

@@ -72,7 +72,6 @@ func New(s cli.Session) *cobra.Command {
 
 			# Convert exported Tenants of Capsule
 			kubectl nstpl init --from-capsule -f tenants.yaml`),
-		DisableFlagsInUseLine: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := x.check(args); err != nil {
 				return cli.UsageError(cmd, err)

@@ -50,9 +50,8 @@ func New(s cli.Session) *cobra.Command {
 			# Check files with kubeconform
 			kubeconform -schema-location default \
 			  -schema-location "$HOME/.local/share/nstpl/{{.ResourceKind}}_{{.ResourceAPIVersion}}.json" policies`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.AtMostOneArg("KIND"),
-		ValidArgsFunction:     completeKind,
+		Args:              cli.AtMostOneArg("KIND"),
+		ValidArgsFunction: completeKind,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.format.Check(cmd); err != nil {
 				return err

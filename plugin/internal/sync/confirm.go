@@ -79,8 +79,7 @@ func newConfirm(s cli.Session) *cobra.Command {
 
 			# Delete them in two clusters
 			kubectl nstpl sync confirm foo-corp 1a2b3c4d5e6f --contexts=test,production`),
-		DisableFlagsInUseLine: true,
-		Args:                  nameAndCommit,
+		Args: nameAndCommit,
 		// COMMIT is not completed, so that users confirm only a commit that they have read about.
 		ValidArgsFunction: s.CompleteObject(v1alpha1.PolicyRepositories),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -39,9 +39,8 @@ func newHistory(s cli.Session) *cobra.Command {
 
 			# Compare the commits in two clusters
 			kubectl nstpl sync history foo-corp --contexts=test,production`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.OneArg("NAME"),
-		ValidArgsFunction:     s.CompleteObject(v1alpha1.PolicyRepositories),
+		Args:              cli.OneArg("NAME"),
+		ValidArgsFunction: s.CompleteObject(v1alpha1.PolicyRepositories),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.output.Check(cmd); err != nil {
 				return err

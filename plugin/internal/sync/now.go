@@ -55,9 +55,8 @@ func newNow(s cli.Session) *cobra.Command {
 
 			# Fetch and apply it in two clusters
 			kubectl nstpl sync now foo-corp --contexts=test,production`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.OneArg("NAME"),
-		ValidArgsFunction:     s.CompleteObject(v1alpha1.PolicyRepositories),
+		Args:              cli.OneArg("NAME"),
+		ValidArgsFunction: s.CompleteObject(v1alpha1.PolicyRepositories),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.contexts.Check(cmd, s); err != nil {
 				return err

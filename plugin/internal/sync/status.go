@@ -51,8 +51,7 @@ func newStatus(s cli.Session) *cobra.Command {
 
 			# Compare the commits in two clusters
 			kubectl nstpl sync status --contexts=test,production`),
-		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     s.CompleteObjects(v1alpha1.PolicyRepositories, 0),
+		ValidArgsFunction: s.CompleteObjects(v1alpha1.PolicyRepositories, 0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.output.Check(cmd); err != nil {
 				return err

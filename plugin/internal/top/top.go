@@ -62,9 +62,8 @@ func newSpace(s cli.Session) *cobra.Command {
 
 			# Show all namespaces that use up a limit on pods
 			kubectl nstpl top space payments --resource pods -o wide`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.AtMostOneArg("SPACE"),
-		ValidArgsFunction:     s.CompletePolicySpace(),
+		Args:              cli.AtMostOneArg("SPACE"),
+		ValidArgsFunction: s.CompletePolicySpace(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.flags.Check(cmd); err != nil {
 				return err

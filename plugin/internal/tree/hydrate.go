@@ -72,8 +72,7 @@ func NewHydrate(s cli.Session) *cobra.Command {
 
 			# Print all policies of each namespace as plain objects
 			kubectl nstpl hydrate foo-corp --flat`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.OneArg("DIR"),
+		Args: cli.OneArg("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := h.output.Check(cmd); err != nil {
 				return err

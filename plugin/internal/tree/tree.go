@@ -60,9 +60,8 @@ func New(s cli.Session) *cobra.Command {
 
 			# Draw a tree as a Mermaid graph, for a Markdown page
 			kubectl nstpl tree foo-corp -o mermaid`),
-		DisableFlagsInUseLine: true,
-		Args:                  cli.AtMostOneArg("DIR or SPACE"),
-		ValidArgsFunction:     completeSpaces(s),
+		Args:              cli.AtMostOneArg("DIR or SPACE"),
+		ValidArgsFunction: completeSpaces(s),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.output.Check(cmd); err != nil {
 				return err

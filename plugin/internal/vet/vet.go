@@ -78,7 +78,6 @@ func New(s cli.Session) *cobra.Command {
 			# Check whether the API server accepts a template from you, or from jane
 			kubectl nstpl vet -f template.yaml --server
 			kubectl nstpl vet -f template.yaml --server --as jane@example.com`),
-		DisableFlagsInUseLine: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			filesErr := v.files.Check()
 			switch {

@@ -66,8 +66,7 @@ func New(s cli.Session) *cobra.Command {
 
 			# Explain an error message
 			kubectl create -f pod.yaml 2>&1 | kubectl nstpl why - -n team-a`),
-		DisableFlagsInUseLine: true,
-		ValidArgsFunction:     completeNamespace(s),
+		ValidArgsFunction: completeNamespace(s),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			formatErr, filesErr := o.output.Check(cmd), o.files.Check()
 			switch {
