@@ -28,8 +28,10 @@ func TestAnnotationsThatSwitchSomethingHaveKnownValues(t *testing.T) {
 		}
 	}
 	template := s.createTemplate("b", configMap("b", "v"))
-	require.ErrorContains(t, s.client.Patch(t.Context(), template.DeepCopy(), mergePatch(
-		`{"metadata": {"annotations": {"`+v1alpha1.RequirePermissionAnnotation+`": "TRUE"}}}`)), "is invalid")
+	for _, value := range []string{"TRUE", ""} {
+		require.ErrorContains(t, s.client.Patch(t.Context(), template.DeepCopy(), mergePatch(
+			`{"metadata": {"annotations": {"`+v1alpha1.RequirePermissionAnnotation+`": "`+value+`"}}}`)), "is invalid", value)
+	}
 
 	ns := s.createNamespace("a")
 	for key, values := range map[string][]string{

@@ -115,7 +115,9 @@ func (c *content) renew(hosts []string, lifetimes Lifetimes, now time.Time) (err
 		}
 	}
 	c.bundle = trusted
-	if c.authority == nil || c.authority.NotAfter.Sub(now) < lifetimes.Authority/3 {
+	// An authority from the future was made with another clock. Until its time, no certificate of it is valid.
+	if c.authority == nil || now.Before(c.authority.NotBefore) ||
+		c.authority.NotAfter.Sub(now) < lifetimes.Authority/3 {
 		if c.authority, c.authorityKey, err = newAuthority(lifetimes.Authority, now); err != nil {
 			return err
 		}

@@ -105,3 +105,21 @@ func TestGarbageIsNotRead(t *testing.T) {
 		}
 	}
 }
+
+// A replica whose clock is behind makes an authority that is valid by its own clock, instead of certificates that are
+// not.
+func TestAnAuthorityFromTheFutureIsReplaced(t *testing.T) {
+	t.Parallel()
+	var c content
+	now, lifetimes := time.Now(), DefaultLifetimes()
+	hosts := []string{"localhost"}
+	require.NoError(t, c.renew(hosts, lifetimes, now))
+	before := now.Add(-time.Hour)
+	require.False(t, c.good(hosts, before))
+	require.NoError(t, c.renew(hosts, lifetimes, before))
+	require.True(t, c.good(hosts, before))
+	require.True(t, c.good(hosts, now))
+	serving := c.serving
+	require.NoError(t, c.renew(hosts, lifetimes, before))
+	require.Equal(t, serving, c.serving, "nothing is left to do")
+}

@@ -25,8 +25,8 @@ import (
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// longestWait is the longest time until a namespace with exemptions that expire is reconciled again. The clock may be
-// changed meanwhile.
+// longestWait is the longest time until a namespace with exemptions that expire, or a template whose rollout pauses, is
+// reconciled again. The clock may be changed meanwhile.
 const longestWait = time.Hour
 
 // exemptions are the TemplateExemptions of a namespace at the time of a pass.

@@ -109,6 +109,9 @@ func (r *Remains) toPrune(
 		}
 		for _, object := range there {
 			kind := object.GroupVersionKind().GroupKind()
+			if !slices.Contains(template.Status.Kinds, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}) {
+				continue // an earlier template of that name has left it
+			}
 			if populate.Ours(object) && !r.isExempt(namespace, template.Name, kind, object.Name) {
 				left = append(left, object)
 			}

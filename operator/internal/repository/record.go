@@ -53,17 +53,15 @@ func (c committed) String() string {
 	return c.commit + " " + c.at.UTC().Format(time.RFC3339) + "\n"
 }
 
-// parseCommitted parses a line of the record. It returns an empty commit if there is none.
-func parseCommitted(line string) (committed, error) {
-	if line == "" {
-		return committed{}, nil
-	}
+// parseCommitted parses a line of the record. It returns an empty commit if there is none. A time that is not valid is
+// unknown.
+func parseCommitted(line string) committed {
 	commit, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return committed{}, fmt.Errorf("the key %s is not a commit with its time: %w", inForceKey, err)
+		at = time.Time{}
 	}
-	return committed{commit, at}, nil
+	return committed{commit, at}
 }
 
 // Keys of the ConfigMap. The values have one UID, object, name or commit in each line. The UID of a created object is
@@ -112,9 +110,7 @@ func readRecord(ctx context.Context, live client.Reader, repository *v1alpha1.Po
 	for tree := range strings.FieldsSeq(stored.Data[treesKey]) {
 		r.trees[tree] = true
 	}
-	if r.inForce, err = parseCommitted(stored.Data[inForceKey]); err != nil {
-		return nil, fmt.Errorf("read the record of PolicyRepository %s: %w", repository.Name, err)
-	}
+	r.inForce = parseCommitted(stored.Data[inForceKey])
 	return r, nil
 }
 

@@ -103,7 +103,7 @@ func (a *Admission) Plugin() webhook.Plugin {
 func templateConditions() []admissionregistrationv1.MatchCondition {
 	const (
 		applies  = ".metadata.?annotations[?'" + v1alpha1.TemplateApplyAnnotation + "'].orValue('')"
-		requires = ".metadata.?annotations[?'" + v1alpha1.RequirePermissionAnnotation + "'].orValue('')"
+		requires = ".metadata.?annotations[?'" + v1alpha1.RequirePermissionAnnotation + "']" // "" differs from none
 		deletes  = ".spec.?deletionPolicy.orValue('') == '" + string(v1alpha1.DeletionDelete) + "'"
 		disabled = "'" + v1alpha1.TemplateApplyDisable + "'"
 		waits    = "'" + v1alpha1.DeletionFinalizer + "' in %s.metadata.?finalizers.orValue([])"

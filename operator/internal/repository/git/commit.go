@@ -118,6 +118,10 @@ func parseIdentity(text string) (string, time.Time) {
 		return printable(text, maxAuthor), time.Time{}
 	}
 	seconds, _ := strconv.ParseInt(parts[3], 10, 64)
+	at := time.Unix(seconds, 0).UTC()
+	if at.Year() < 0 || at.Year() > 9999 { // such as milliseconds; RFC 3339 has no such years
+		at = time.Time{}
+	}
 	who := strings.TrimSpace(parts[1]) + " <" + parts[2] + ">"
-	return printable(strings.TrimSpace(who), maxAuthor), time.Unix(seconds, 0).UTC()
+	return printable(strings.TrimSpace(who), maxAuthor), at
 }

@@ -334,6 +334,9 @@ func TestParseCommit(t *testing.T) {
 		"a short tree":       {"tree abc\n" + people, "", time.Time{}, "", true},
 		"two authors":        {tree + people + "author x\n", "", time.Time{}, "", true},
 		"nothing":            {"", "", time.Time{}, "", true},
+		"milliseconds instead of seconds": {
+			tree + "author x\ncommitter x <y> 1700000000000 +0000\n", "x", time.Time{}, "", false,
+		},
 		"a time out of range": {
 			tree + "author x\ncommitter x <y> 9999999999999999999999 +0000\n", "x", time.Time{}, "", false,
 		},
