@@ -125,7 +125,12 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 		case Unchanged, LeaveAlone:
 		}
 	}
-	p := &pass{Applier: a, namespace: plan.Namespace.Name, existing: newExistingStore(plan, write)}
+	p := &pass{
+		Applier: a, namespace: plan.Namespace.Name, existing: newExistingStore(plan, write), declared: map[ObjectID]bool{},
+	}
+	for i := range plan.Objects {
+		p.declared[plan.Objects[i].ID()] = true
+	}
 	result := Result{Outcomes: p.pruneAll(ctx, revoked)}
 	obstacle := revokeObstacle(result.Outcomes)
 	applied := a.each(ctx, first, func(change Change) Outcome {
@@ -157,6 +162,8 @@ type pass struct {
 	*Applier
 	namespace string
 	existing  *existingStore
+	// declared are the objects that the plan declares.
+	declared map[ObjectID]bool
 }
 
 // revokeObstacle returns why Roles must not change yet, or nil. They must not while a RoleBinding that should have been
@@ -261,7 +268,9 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 	objects, err := p.resource(change.Kind, p.namespace)
 	if err == nil {
 		if change.Action == Create {
-			outcome.Written, outcome.Created, err = create(ctx, objects, change)
+			if err = p.checkBindings(ctx, change); err == nil {
+				outcome.Written, outcome.Created, err = create(ctx, objects, change)
+			}
 		} else {
 			outcome.Written,
 				err = patch(ctx, objects, change.Declared,

@@ -28,6 +28,8 @@ const (
 	// could not be applied.
 	ReasonWaitsForRole      metav1.StatusReason = "WaitsForRole"
 	ReasonRoleNotAsDeclared metav1.StatusReason = "RoleNotAsDeclared"
+	// ReasonBound is the reason for a Role that would give rights to a RoleBinding of another client.
+	ReasonBound metav1.StatusReason = "RoleIsBound"
 	// ReasonNotRevoked is the reason for a Role that must not change because a RoleBinding could not be deleted.
 	ReasonNotRevoked metav1.StatusReason = "RoleBindingNotRevoked"
 )
@@ -107,7 +109,7 @@ func (f *Failure) IsLocal() bool {
 	if cause, follows := errors.AsType[*Failure](f.err); follows {
 		return cause.IsLocal()
 	}
-	return f.InTheWay || f.Reason == ReasonHeldByFinalizer || f.Reason == ReasonRoleNotAsDeclared ||
+	return f.InTheWay || f.Reason == ReasonHeldByFinalizer || f.Reason == ReasonBound || f.Reason == ReasonRoleNotAsDeclared ||
 		exceedsQuota(f.err)
 }
 

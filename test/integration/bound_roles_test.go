@@ -1,0 +1,65 @@
+package integration_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
+)
+
+// The owner of a namespace, who may bind what it holds, gets no rules of a populated Role by binding it while it has
+// none.
+func TestOwnersGetNoRulesOfPopulatedRoles(t *testing.T) {
+	marks.OnEveryVersion(t)
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	const widgets = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: widgets}\n" +
+		"rules: [{apiGroups: [example.com], resources: [widgets], verbs: [get]}]\n"
+	s.createTemplate("widgets", documents(widgets, bindingToRole("widgets", "widgets", "jane")), s.selectsClass("class", "a"))
+	populated, later := s.createPopulatedNamespace("populated", withLabel("class", "a")), s.createNamespace("later")
+	s.waitPresent(populated, widgets)
+	s.waitInitialized(later)
+	for _, ns := range []*corev1.Namespace{populated, later} {
+		s.bindRole(ns.Name, v1alpha1.ClusterRoleKind, "admin", userSubject(s.name("owner")))
+	}
+	owner, err := s.newUserClient(s.name("owner"))
+	require.NoError(t, err)
+	s.eventually(func(c *assert.CollectT) { assert.True(c, s.isAllowed(s.name("owner"), later.Name, "create", "secrets")) })
+	roleIn := func(ns *corev1.Namespace) *rbacv1.Role {
+		return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "widgets"}}
+	}
+	mayGetWidgets := func(ns *corev1.Namespace) bool {
+		return s.isAllowedInGroup(s.name("owner"), ns.Name, "get", "example.com", "widgets")
+	}
+
+	const denied = "the rules of a populated Role belong to its NamespaceTemplate"
+	expectForbidden(t, owner.Patch(t.Context(), roleIn(populated), mergePatch(`{"rules": []}`)), denied)
+	expectForbidden(t, owner.Delete(t.Context(), roleIn(populated)), denied)
+	expectForbidden(t, owner.DeleteAllOf(t.Context(), &rbacv1.Role{}, client.InNamespace(populated.Name)), denied)
+
+	require.NoError(t, owner.Create(t.Context(), roleIn(later)))
+	mine := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: later.Name, Name: "mine"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: v1alpha1.RoleKind, Name: "widgets"},
+		Subjects:   []rbacv1.Subject{userSubject(s.name("owner"))},
+	}
+	require.NoError(t, owner.Create(t.Context(), mine))
+	s.patchNamespace(later, `{"metadata": {"labels": {"class": "a"}}}`)
+	s.waitCondition(later, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionFalse, condition.Status)
+		assert.Contains(c, condition.Message, "rolebinding.rbac.authorization.k8s.io/mine, which no template declares, "+
+			"would grant its rules: delete the RoleBinding, or rename the Role")
+	})
+	require.False(t, mayGetWidgets(later))
+	require.NoError(t, owner.Delete(t.Context(), mine))
+	s.waitPresent(later, widgets)
+	s.waitPopulated(later)
+	require.False(t, mayGetWidgets(later))
+}
