@@ -387,6 +387,23 @@ func TestAdmissionMarksSelectedNamespacesAsInitializing(t *testing.T) {
 	}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	require.NoError(t, err)
 	expectInitializing(generated, "namespace-template")
+	// The label with the name is that of no other namespace once the name is generated.
+	s.createTemplate("others", configMap("c", "v"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces = selectLabel("others", s.id)
+		template.Spec.Namespaces.LabelSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{
+			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"monitoring"},
+		}}
+	})
+	others := map[string]string{"others": s.id}
+	s.eventually(func(c *assert.CollectT) {
+		assert.Contains(c, dryRun(s.name("a"), others, nil).Labels, v1alpha1.InitializingLabel)
+	})
+	others[corev1.LabelMetadataName] = "monitoring"
+	generated, err = jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: s.name("x"), Labels: others,
+	}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	require.NoError(t, err)
+	expectInitializing(generated, "namespace-template")
 	// A label or annotation in the request cannot prevent initialization.
 	expectInitializing(dryRun(s.name("a"), with(v1alpha1.InitializingLabel, "false"),
 		map[string]string{v1alpha1.PendingAnnotation: ""}), "namespace-template")

@@ -114,15 +114,19 @@ func (m NamespaceMutators) Initialization(ctx context.Context, request *webhook.
 }
 
 // namespaceOf returns the fields of a namespace that selectors and rules use. The API server appends five random
-// characters to a generateName after admission. Any five stand for them here, so that the prefix alone is not treated
-// as a name.
+// characters to a generateName after admission, and corrects the label with the name. Any five stand for them here, so
+// that the prefix alone is not treated as a name.
 func namespaceOf(object *unstructured.Unstructured) *corev1.Namespace {
 	name := object.GetName()
 	if name == "" {
 		name = object.GetGenerateName() + "xxxxx"
 	}
+	labels := maps.Clone(object.GetLabels())
+	if _, isForged := labels[corev1.LabelMetadataName]; isForged {
+		labels[corev1.LabelMetadataName] = name
+	}
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Labels: object.GetLabels(), Annotations: object.GetAnnotations(),
+		Name: name, Labels: labels, Annotations: object.GetAnnotations(),
 	}}
 }
 
