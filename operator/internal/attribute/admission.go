@@ -3,6 +3,7 @@ package attribute
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -170,15 +171,15 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	if err != nil || rules.Empty() {
 		return err
 	}
-	var evicted *unstructured.Unstructured
-	if isEviction(request) && rules.GuardDeletion() {
-		if evicted, err = a.evictedPod(ctx, request); err != nil {
+	var pod *unstructured.Unstructured
+	if isEviction(request) && rules.GuardDeletion() || isBinding(request) {
+		if pod, err = a.podOf(ctx, request); err != nil {
 			return err
 		}
 	}
 	// Most requests change no protected attribute, and then nothing has to wait for the bindings.
 	var unread error
-	denial := decide(request, evicted, rules,
+	denial := decide(request, pod, rules,
 		func(who attributes.Requester, role v1alpha1.RoleReference, namespace string) bool {
 			index, err := a.bindings.Index(ctx)
 			if err != nil {
@@ -208,10 +209,10 @@ func denyMarker(request *webhook.Request) error {
 // decide denies a request by which the requester changes a protected attribute without a role for it. evicted is the
 // pod that an eviction deletes, or nil.
 func decide(
-	request *webhook.Request, evicted *unstructured.Unstructured, rules *attributes.Rules,
+	request *webhook.Request, pod *unstructured.Unstructured, rules *attributes.Rules,
 	holds func(who attributes.Requester, role v1alpha1.RoleReference, namespace string) bool,
 ) error {
-	who, change := requesterOf(request), changeOf(request, evicted)
+	who, change := requesterOf(request), changeOf(request, pod)
 	violations := rules.Judge(change, func(role v1alpha1.RoleReference) bool {
 		return holds(who, role, change.Namespace)
 	})
@@ -234,17 +235,26 @@ func isEviction(request *webhook.Request) bool {
 	return request.SubResource == "eviction" && request.Operation == admissionv1.Create
 }
 
-// changeOf returns the change that a request makes. The object of an eviction is not the pod that it deletes.
-func changeOf(request *webhook.Request, evicted *unstructured.Unstructured) attributes.Change {
+// isBinding reports whether a request binds a pod to a node.
+func isBinding(request *webhook.Request) bool {
+	return request.Kind.Group == corev1.GroupName && request.Kind.Kind == "Binding"
+}
+
+// changeOf returns the change that a request makes. The object of an eviction is not the pod that it deletes, and the
+// labels and annotations of a Binding replace those of the pod. The pod may be nil.
+func changeOf(request *webhook.Request, pod *unstructured.Unstructured) attributes.Change {
 	change := attributes.Change{Namespace: request.Namespace}
 	if request.Resource.Group == corev1.GroupName && request.Resource.Resource == "namespaces" {
 		change.Namespace = ""
 	}
 	if isEviction(request) {
-		if evicted != nil {
-			change.Old = evicted.Object
+		if pod != nil {
+			change.Old = pod.Object
 		}
 		return change
+	}
+	if isBinding(request) && pod != nil {
+		change.Old = replacedBy(request.Object, pod)
 	}
 	if request.OldObject != nil {
 		change.Old = request.OldObject.Object
@@ -255,16 +265,29 @@ func changeOf(request *webhook.Request, evicted *unstructured.Unstructured) attr
 	return change
 }
 
-// evictedPod returns the pod that an eviction deletes, or nil if it does not exist.
-func (a *Admission) evictedPod(ctx context.Context, request *webhook.Request) (*unstructured.Unstructured, error) {
+// replacedBy returns an object with the labels and annotations of a pod that a Binding replaces.
+func replacedBy(binding, pod *unstructured.Unstructured) map[string]any {
+	replaced := func(old, updated map[string]string) map[string]string {
+		old = maps.Clone(old)
+		maps.DeleteFunc(old, func(key, _ string) bool { _, isReplaced := updated[key]; return !isReplaced })
+		return old
+	}
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object.SetLabels(replaced(pod.GetLabels(), binding.GetLabels()))
+	object.SetAnnotations(replaced(pod.GetAnnotations(), binding.GetAnnotations()))
+	return object.Object
+}
+
+// podOf returns the pod that an eviction deletes or a Binding binds, or nil if it does not exist.
+func (a *Admission) podOf(ctx context.Context, request *webhook.Request) (*unstructured.Unstructured, error) {
 	pod := &unstructured.Unstructured{}
 	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	err := a.live.Get(ctx, client.ObjectKey{Namespace: request.Namespace, Name: request.Name}, pod)
+	err := a.live.Get(ctx, client.ObjectKey{Namespace: request.Namespace, Name: webhook.GivenName(request)}, pod)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("get the evicted pod %s/%s: %w", request.Namespace, request.Name, err)
+		return nil, fmt.Errorf("get the pod %s/%s: %w", request.Namespace, webhook.GivenName(request), err)
 	}
 	return pod, nil
 }

@@ -83,10 +83,11 @@ func TestDecide(t *testing.T) {
 	inTeamA := []v1alpha1.ProtectedAttribute{namespaceRule("team-a", "env", rule("deployer", false))}
 	guarded := []v1alpha1.ClusterProtectedAttribute{clusterRule("env", rule("prod-deployer", true))}
 	someValues := []v1alpha1.ClusterProtectedAttribute{clusterRule("env", rule("prod-deployer", false, "prod"))}
+	testRule := rule("tester", false, "test")
 	const denied = `user "jane" may not `
 	for name, test := range map[string]struct {
 		request    *webhook.Request
-		evicted    *unstructured.Unstructured
+		pod        *unstructured.Unstructured
 		cluster    []v1alpha1.ClusterProtectedAttribute
 		namespaced []v1alpha1.ProtectedAttribute
 		// roles are those that jane holds, each as namespace/name.
@@ -145,13 +146,24 @@ func TestDecide(t *testing.T) {
 			request: configMap(env("prod"), nil), cluster: guarded, roles: []string{"team-a/prod-deployer"},
 		},
 		"evicts a pod whose deletion is guarded": {
-			request: eviction(), evicted: env("prod"), cluster: guarded,
+			request: eviction(), pod: env("prod"), cluster: guarded,
 			want: denied + `remove label env of Pod team-a/web`,
 		},
 		"evicts a pod whose deletion is guarded, with the role": {
-			request: eviction(), evicted: env("prod"), cluster: guarded, roles: []string{"team-a/prod-deployer"},
+			request: eviction(), pod: env("prod"), cluster: guarded, roles: []string{"team-a/prod-deployer"},
 		},
-		"evicts a pod without the label":     {request: eviction(), evicted: labeled(nil, nil), cluster: guarded},
+		"binds a pod to a node and replaces the label, with the role for the new value": {
+			request: write("Binding", "pods", nil, env("test")), pod: env("prod"),
+			cluster: []v1alpha1.ClusterProtectedAttribute{
+				clusterRule("env", rule("prod-deployer", false, "prod")), clusterRule("test", testRule),
+			},
+			roles: []string{"team-a/tester"}, want: denied + `change label env of Binding team-a/web from "prod" to "test"`,
+		},
+		"binds a pod to a node and sets the label, with the role for the value": {
+			request: write("Binding", "pods", nil, env("test")), pod: labeled(map[string]string{"app": "web"}, nil),
+			cluster: []v1alpha1.ClusterProtectedAttribute{clusterRule("test", testRule)}, roles: []string{"team-a/tester"},
+		},
+		"evicts a pod without the label":     {request: eviction(), pod: labeled(nil, nil), cluster: guarded},
 		"evicts a pod that does not exist":   {request: eviction(), cluster: guarded},
 		"evicts a pod, deletion not guarded": {request: eviction(), cluster: cluster},
 		"labels a Namespace, with the role in that namespace only": {
@@ -165,7 +177,7 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := decide(test.request, test.evicted, attributes.NewRules(test.cluster, test.namespaced),
+			err := decide(test.request, test.pod, attributes.NewRules(test.cluster, test.namespaced),
 				func(who attributes.Requester, role v1alpha1.RoleReference, namespace string) bool {
 					require.Equal(t, attributes.Requester{Name: "jane", Groups: []string{"devs"}}, who)
 					return slices.Contains(test.roles, namespace+"/"+role.Name)
