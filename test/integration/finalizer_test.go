@@ -29,3 +29,20 @@ func TestTheFinalizerOfATemplateKeepsUntilItsGrantsAreDeleted(t *testing.T) {
 	s.waitDeleted(template)
 	s.delete(&v1alpha1.NamespaceTemplate{ObjectMeta: kept.ObjectMeta})
 }
+
+// What an earlier template of the same name has left does not keep a template.
+func TestObjectsOfAnEarlierTemplateKeepNoTemplate(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	earlier := s.createTemplate("t", documents(configMap("a", "1"), podQuota("left")))
+	ns := s.createPopulatedNamespace("a")
+	s.waitPresent(ns, documents(configMap("a", "1"), podQuota("left")))
+	s.delete(earlier)
+	s.waitDeleted(earlier)
+	later := s.createTemplate("t", configMap("a", "2"), deletesObjects)
+	s.waitPresent(ns, documents(configMap("a", "2"), podQuota("left")))
+	s.delete(later)
+	s.waitDeleted(later)
+	s.waitAbsent(ns, configMap("a", ""))
+	s.waitPresent(ns, podQuota("left"))
+}

@@ -197,3 +197,31 @@ func TestAKindThatCanNoLongerBeListedIsUnknown(t *testing.T) {
 		})
 	}
 }
+
+// A template that does not declare a kind any more works without its CustomResourceDefinition.
+func TestAFormerKindThatIsUninstalledIsNotMissed(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	kind := newCogs(s, "former.example.org")
+	former := s.createTemplate("former", documents(kind.declared("v1", "c"), configMap("a", "1")))
+	s.createTemplate("still", kind.declared("v1", "d"))
+	ns := s.createPopulatedNamespace("a")
+	s.waitPresent(ns, documents(kind.declared("v1", "c"), kind.declared("v1", "d")))
+	s.updateTemplate(former, withObjects(t, configMap("a", "2")))
+	s.waitAbsent(ns, kind.declared("v1", "c"))
+	_, err := s.kubectl(t.Context(), "", "delete", "customresourcedefinition", "cogs."+kind.group)
+	require.NoError(t, err)
+	acceptedReason := func(reason string) func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		return func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			accepted := apimeta.FindStatusCondition(status.Conditions, v1alpha1.TemplateAccepted)
+			assert.Equal(c, reason, accepted.Reason, accepted.Message)
+		}
+	}
+	still := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: s.name("still")}}
+	s.waitTemplateStatus(still, acceptedReason("KindsUnavailable")) // the operator knows that the kind is gone
+	s.updateTemplate(former, withObjects(t, configMap("a", "3")))
+	s.waitTemplateStatus(former, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		acceptedReason("Accepted")(c, status)
+		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
+	})
+}

@@ -320,7 +320,7 @@ func (r *Templates) acceptTemplate(
 		addKinds(status, known.Status.Kinds)
 	}
 	accepted := r.accept(ctx, template, status)
-	problems, err := r.watch(ctx, status.Kinds, template.Spec.Authoritative)
+	problems, err := r.watch(ctx, template, status.Kinds)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -437,9 +437,17 @@ func (r *Templates) compile(
 	return accepted
 }
 
-// watch starts the watches of kinds. It returns why some cannot be listed: the cluster does not have the kind, or the
-// operator lacks a permission. The error is objects.ErrPending if that is not known yet.
-func (r *Templates) watch(ctx context.Context, kinds, authoritative []v1alpha1.GroupKind) (string, error) {
+// watch starts the watches of the kinds that a template declares or declared earlier. It returns why some cannot be
+// listed: the cluster does not have the kind, or the operator lacks a permission. Of a kind that the cluster does not
+// have and that the template does not declare any more, there is nothing to know. The error is objects.ErrPending if
+// that is not known yet.
+func (r *Templates) watch(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, kinds []v1alpha1.GroupKind,
+) (string, error) {
+	declared := map[schema.GroupKind]bool{}
+	for _, declaration := range render.AllDeclarations(template) {
+		declared[declaration.GroupKind()] = true
+	}
 	var problems []string
 	var pending error
 	note := func(kind v1alpha1.GroupKind, err error) {
@@ -450,9 +458,12 @@ func (r *Templates) watch(ctx context.Context, kinds, authoritative []v1alpha1.G
 		}
 	}
 	for _, kind := range kinds {
-		note(kind, r.Objects.Watch(ctx, schema.GroupKind(kind)))
+		err := r.Objects.Watch(ctx, schema.GroupKind(kind))
+		if !apimeta.IsNoMatchError(err) || declared[schema.GroupKind(kind)] {
+			note(kind, err)
+		}
 	}
-	for _, kind := range authoritative {
+	for _, kind := range template.Spec.Authoritative {
 		note(kind, r.Objects.WatchOthers(ctx, schema.GroupKind(kind)))
 	}
 	return reporting.Shorten(strings.Join(problems, "; ")), pending

@@ -267,7 +267,7 @@ func (s *followers) get(uid types.UID, create func() *follower) *follower {
 	return s.all[uid]
 }
 
-// keep forgets the followers of all other PolicyRepositories.
+// keep forgets the followers of all other PolicyRepositories, and removes the commits that they fetched.
 func (s *followers) keep(uids []types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,6 +275,7 @@ func (s *followers) keep(uids []types.UID) {
 		isGone := !slices.Contains(uids, uid)
 		if isGone {
 			f.stop()
+			f.sources.remove(uid)
 		}
 		return isGone
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -77,7 +78,17 @@ func (s *sources) open(ctx context.Context, repository *v1alpha1.PolicyRepositor
 	if err != nil {
 		return nil, err
 	}
-	return s.openGit(ctx, *repository.Spec.Git, inForce, filepath.Join(s.dir, string(repository.UID)))
+	return s.openGit(ctx, *repository.Spec.Git, inForce, s.dirOf(repository.UID))
+}
+
+func (s *sources) dirOf(repository types.UID) string { return filepath.Join(s.dir, string(repository)) }
+
+// remove removes what was fetched for a PolicyRepository that does not exist any more. What a fetch that has not ended
+// yet writes after that stays until the next start.
+func (s *sources) remove(repository types.UID) {
+	if s.dir != "" && repository != "" {
+		_ = os.RemoveAll(s.dirOf(repository))
+	}
 }
 
 // inForce returns the commit or artifact that is in force, or "". The status names only one that was applied
