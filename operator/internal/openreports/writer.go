@@ -110,7 +110,8 @@ func (w *Writer) Start(ctx context.Context) error {
 	return nil
 }
 
-// list reads the metadata of the operator's Reports.
+// list reads the metadata of the operator's Reports, and queues the namespaces that lack one: they go with their
+// CustomResourceDefinition.
 func (w *Writer) list(ctx context.Context) error {
 	found, err := w.metadata.List(ctx, metav1.ListOptions{LabelSelector: ManagedByLabel + "=" + Name})
 	if err != nil {
@@ -122,6 +123,11 @@ func (w *Writer) list(ctx context.Context) error {
 	for i := range found.Items {
 		if report := &found.Items[i]; report.Name == Name && isOurs(report) {
 			w.written[report.Namespace] = report.UID
+		}
+	}
+	for namespace := range w.wanted {
+		if w.written[namespace] == "" {
+			w.queue.Add(namespace)
 		}
 	}
 	return nil

@@ -60,3 +60,22 @@ func TestReportsAreDeletedAlthoughTheirCreationIsNotKnown(t *testing.T) {
 	require.NoError(t, w.write(t.Context(), "a"))
 	require.Len(t, reads.Actions(), sent, "no request")
 }
+
+// After the CustomResourceDefinition was deleted and created again, all Reports are written again.
+func TestReportsAreWrittenAgainAfterTheirKindIsBack(t *testing.T) {
+	t.Parallel()
+	scheme := fake.NewTestScheme()
+	require.NoError(t, metav1.AddMetaToScheme(scheme))
+	w := NewWriter(nil, fake.NewSimpleMetadataClient(scheme))
+	w.Report("a", []populate.Finding{{Severity: populate.Error}})
+	w.Report("b", nil)
+	for range 2 {
+		namespace, _ := w.queue.Get()
+		w.queue.Done(namespace)
+	}
+	w.written = map[string]types.UID{"a": "1"}
+	require.NoError(t, w.list(t.Context()))
+	require.Equal(t, 1, w.queue.Len())
+	namespace, _ := w.queue.Get()
+	require.Equal(t, "a", namespace)
+}
