@@ -64,8 +64,10 @@ func condition(changed, deleted nameSet) string {
 	test, evicted := changed.contain("f", "k"), ""
 	if len(deleted) > 0 {
 		test = "(request.operation == 'DELETE' ? " + deleted.contain("f", "k") + " : " + test + ")"
-		// An eviction deletes the Pod, which the request does not contain.
-		evicted = "request.?subResource.orValue('') == 'eviction' || " +
+		// An eviction deletes the Pod, which the request does not contain. Kubernetes deletes objects whose owners do
+		// not exist.
+		evicted = "request.?subResource.orValue('') == 'eviction' || request.operation == 'UPDATE' && " +
+			"object.metadata.?ownerReferences != oldObject.metadata.?ownerReferences || " +
 			"!(request.operation == 'DELETE' && has(oldObject.metadata.deletionTimestamp)) && "
 	}
 	// o is the object with the attributes, and the one to which it is compared. p is a path, and r contains the values

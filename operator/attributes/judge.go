@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
@@ -20,9 +23,27 @@ type Violation struct {
 
 // Judge returns the violations of a change. For each protected attribute that changes, the requester must hold the role
 // of a rule that covers the old and new values. The deletion of an object violates only rules with guardDeletion, and
-// nothing once the object has a deletion timestamp. holds reports whether the requester holds a role in the object's
-// namespace.
+// nothing once the object has a deletion timestamp. To add an owner counts as a deletion: if the owner does not exist,
+// Kubernetes deletes the object. holds reports whether the requester holds a role in the object's namespace.
 func (r *Rules) Judge(change Change, holds func(v1alpha1.RoleReference) bool) []Violation {
+	violations := r.judgeAll(change, holds)
+	if len(violations) == 0 && change.Old != nil && addsOwner(change.Old, change.New) {
+		violations = r.judgeAll(Change{Namespace: change.Namespace, Old: change.Old}, holds)
+	}
+	return violations
+}
+
+// addsOwner reports whether an object has an owner that it did not have before.
+func addsOwner(old, updated map[string]any) bool {
+	before := (&unstructured.Unstructured{Object: old}).GetOwnerReferences()
+	return slices.ContainsFunc((&unstructured.Unstructured{Object: updated}).GetOwnerReferences(),
+		func(owner metav1.OwnerReference) bool {
+			isSame := func(known metav1.OwnerReference) bool { return known.UID == owner.UID }
+			return !slices.ContainsFunc(before, isSame)
+		})
+}
+
+func (r *Rules) judgeAll(change Change, holds func(v1alpha1.RoleReference) bool) []Violation {
 	if r.Empty() || change.New == nil && isBeingDeleted(change.Old) {
 		return nil
 	}

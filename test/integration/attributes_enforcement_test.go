@@ -188,7 +188,7 @@ func TestAttributesOfPodsAreCheckedInWorkloadTemplates(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: pods[0].Name, Namespace: ns, Labels: map[string]string{key: "x"}},
 			Target:     corev1.ObjectReference{Kind: "Node", Name: "n"},
 		}
-		require.ErrorContains(t, jane.SubResource("binding").Create(t.Context(), &pods[0], binding), "set label "+key)
+		require.ErrorContains(t, jane.SubResource("binding").Create(t.Context(), &pods[0], binding), "change label "+key)
 		debug := pods[0].DeepCopy()
 		debug.Labels[key] = "other"
 		debug.Spec.EphemeralContainers = []corev1.EphemeralContainer{
@@ -206,6 +206,8 @@ func TestAttributesOfPodsAreCheckedInWorkloadTemplates(t *testing.T) {
 			jane.SubResource("eviction").Create(t.Context(), pods[0].DeepCopy(), &policyv1.Eviction{}),
 			jane.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(ns), client.MatchingLabels{"app": "web"}),
 			jane.Delete(t.Context(), web.DeepCopy()),
+			jane.Patch(t.Context(), web.DeepCopy(), mergePatch(`{"metadata": {"ownerReferences": [
+				{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "1"}]}}`)),
 		} {
 			expectForbidden(t, err, "remove label "+key)
 		}

@@ -31,7 +31,9 @@ func TestOwnersGetNoRulesOfPopulatedRoles(t *testing.T) {
 	}
 	owner, err := s.newUserClient(s.name("owner"))
 	require.NoError(t, err)
-	s.eventually(func(c *assert.CollectT) { assert.True(c, s.isAllowed(s.name("owner"), later.Name, "create", "secrets")) })
+	s.eventually(func(c *assert.CollectT) {
+		assert.True(c, s.isAllowed(s.name("owner"), later.Name, "create", "secrets"))
+	})
 	roleIn := func(ns *corev1.Namespace) *rbacv1.Role {
 		return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "widgets"}}
 	}

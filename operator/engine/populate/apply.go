@@ -126,7 +126,8 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 		}
 	}
 	p := &pass{
-		Applier: a, namespace: plan.Namespace.Name, existing: newExistingStore(plan, write), declared: map[ObjectID]bool{},
+		Applier: a, namespace: plan.Namespace.Name, existing: newExistingStore(plan, write),
+		declared: map[ObjectID]bool{},
 	}
 	for i := range plan.Objects {
 		p.declared[plan.Objects[i].ID()] = true

@@ -109,8 +109,8 @@ func (f *Failure) IsLocal() bool {
 	if cause, follows := errors.AsType[*Failure](f.err); follows {
 		return cause.IsLocal()
 	}
-	return f.InTheWay || f.Reason == ReasonHeldByFinalizer || f.Reason == ReasonBound || f.Reason == ReasonRoleNotAsDeclared ||
-		exceedsQuota(f.err)
+	byUsers := []metav1.StatusReason{ReasonHeldByFinalizer, ReasonBound, ReasonRoleNotAsDeclared}
+	return f.InTheWay || slices.Contains(byUsers, f.Reason) || exceedsQuota(f.err)
 }
 
 // exceedsQuota reports whether a write was denied because a quota of the namespace, or of its policy space, is full.

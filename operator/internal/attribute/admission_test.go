@@ -48,6 +48,11 @@ func env(value string) *unstructured.Unstructured {
 	return labeled(map[string]string{"env": value}, nil)
 }
 
+func owned(object *unstructured.Unstructured) *unstructured.Unstructured {
+	object.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "gone", UID: "1"}})
+	return object
+}
+
 // write returns a request of jane for the object team-a/web.
 func write(kind, resource string, old, updated *unstructured.Unstructured) *webhook.Request {
 	request := &webhook.Request{Object: updated, OldObject: old}
@@ -141,6 +146,19 @@ func TestDecide(t *testing.T) {
 		"deletes an object whose deletion is guarded": {
 			request: configMap(env("prod"), nil), cluster: guarded,
 			want: denied + `remove label env of ConfigMap team-a/web`,
+		},
+		"adds an owner to an object whose deletion is guarded": {
+			request: configMap(env("prod"), owned(env("prod"))), cluster: guarded,
+			want: denied + `remove label env of ConfigMap team-a/web`,
+		},
+		"adds an owner to an object whose deletion is guarded, with the role": {
+			request: configMap(env("prod"), owned(env("prod"))), cluster: guarded, roles: []string{"team-a/prod-deployer"},
+		},
+		"keeps the owner of an object whose deletion is guarded": {
+			request: configMap(owned(env("prod")), owned(env("prod"))), cluster: guarded,
+		},
+		"adds an owner to an object, deletion not guarded": {
+			request: configMap(env("prod"), owned(env("prod"))), cluster: cluster,
 		},
 		"deletes an object whose deletion is guarded, with the role": {
 			request: configMap(env("prod"), nil), cluster: guarded, roles: []string{"team-a/prod-deployer"},

@@ -36,8 +36,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Plugins, error) {
 		return nil, fmt.Errorf("watch the policyspaces: %w", err)
 	}
 	expiry := &Expiry{
-		Client: o.Leader.Client, Recorder: mgr.GetEventRecorder(reporting.Controller), Metrics: newMetrics(ctrlmetrics.Registry),
-		Exempt: o.Exempt, Caches: o.Leader.Caches, Queues: o.Leader.Queues,
+		Client: o.Leader.Client, Recorder: mgr.GetEventRecorder(reporting.Controller),
+		Metrics: newMetrics(ctrlmetrics.Registry),
+		Exempt:  o.Exempt, Caches: o.Leader.Caches, Queues: o.Leader.Queues,
 	}
 	if err := expiry.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of expiring namespaces: %w", err)
