@@ -22,6 +22,10 @@ const maxSize = 700 << 10
 // with, or that every namespace is. Some 300 KiB take the API server a second, and more are denied.
 const maxGroupSize = 16 << 10
 
+// maxKeySize is the size in bytes from which the rules of templates in one key of the data are abridged. For each label
+// of a namespace, the API server searches the text of a key, and 700 KiB cost it a quarter of what an expression may.
+const maxKeySize = 64 << 10
+
 // Set is a set of rules.
 type Set map[Rule]struct{}
 
@@ -76,9 +80,15 @@ func (s Set) Data() (map[string]string, error) {
 			groups[""] = append(groups[""], rule)
 		}
 	}
+	for label, rules := range groups {
+		if populatingSize(rules) > maxGroupSize {
+			groups[label] = abridged(label, rules)
+		}
+	}
+	limitKeys(groups)
 	lines := map[string][]string{}
 	for label, rules := range groups {
-		for _, rule := range abridged(label, rules) {
+		for _, rule := range rules {
 			if label == "" {
 				lines[keyAll] = append(lines[keyAll], string(rule))
 			} else {
@@ -95,19 +105,47 @@ func (s Set) Data() (map[string]string, error) {
 	return data, nil
 }
 
-// abridged returns the rules that are found by a label, or without one. If those of templates that populate namespaces
-// are too large together, every namespace with the label counts as populated by a template: the API server evaluates
-// all rules of a label one by one, and denies requests whose evaluation costs too much.
-func abridged(label string, rules []Rule) []Rule {
+// populatingSize returns how many bytes the rules of templates that populate namespaces take.
+func populatingSize(rules []Rule) int {
 	size := 0
 	for _, rule := range rules {
 		if rule.populates() {
 			size += len(rule)
 		}
 	}
-	if size <= maxGroupSize {
-		return rules
+	return size
+}
+
+// limitKeys abridges the largest groups of each key until all groups of the key are small enough together. The API
+// server searches the text of a key for each label of a namespace.
+func limitKeys(groups map[string][]Rule) {
+	labels := map[string][]string{}
+	sizes := map[string]int{}
+	for label, rules := range groups {
+		if size := populatingSize(rules); label != "" && size > 0 {
+			labels[keyOf(label)] = append(labels[keyOf(label)], label)
+			sizes[keyOf(label)] += size + len(label)*len(rules)
+		}
 	}
+	for key, all := range labels {
+		slices.SortFunc(all, func(a, b string) int {
+			return cmp.Or(populatingSize(groups[b])-populatingSize(groups[a]), strings.Compare(a, b))
+		})
+		for _, label := range all {
+			if sizes[key] <= maxKeySize {
+				break
+			}
+			before := populatingSize(groups[label]) + len(label)*len(groups[label])
+			groups[label] = abridged(label, groups[label])
+			sizes[key] += populatingSize(groups[label]) + len(label)*len(groups[label]) - before
+		}
+	}
+}
+
+// abridged returns the rules that are found by a label, or without one, with which every namespace with the label
+// counts as populated by a template: the API server evaluates all rules of a label one by one, and denies requests
+// whose evaluation costs too much.
+func abridged(label string, rules []Rule) []Rule {
 	return append(slices.DeleteFunc(rules, Rule.populates), Rule(strings.TrimSpace(Populates+" "+label)))
 }
 

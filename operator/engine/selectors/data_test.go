@@ -88,3 +88,23 @@ func TestManyRulesOfALabelAreAbridged(t *testing.T) {
 		"all":     "\nt:\n",
 	}, data)
 }
+
+// The rules of many labels that are found in one text are abridged, the largest first.
+func TestManyRulesOfAKeyAreAbridged(t *testing.T) {
+	t.Parallel()
+	set := NewSet("t: small")
+	for i := range 44 {
+		var values []string
+		for j := range 240 {
+			values = append(values, fmt.Sprintf("%s-%d", strings.Repeat("v", 50), j))
+		}
+		set.Add(Rule(fmt.Sprintf("t: k%d other~%s", i, strings.Join(values, "|"))))
+	}
+	data, err := set.Data()
+	require.NoError(t, err)
+	require.Less(t, len(data[keyAny]), 2*maxKeySize)
+	require.Contains(t, data[keyAny], "\nsmall t: small\n")
+	for i := range 44 {
+		require.Contains(t, data[keyAny], fmt.Sprintf("\nk%[1]d t: k%[1]d", i))
+	}
+}

@@ -82,7 +82,7 @@ func TestInstalledObjects(t *testing.T) {
 		status          Status
 		message, remedy string
 	}{
-		"as installed": {func(*testing.T, *after) {}, OK, "64 objects of the installation found", ""},
+		"as installed": {func(*testing.T, *after) {}, OK, "66 objects of the installation found", ""},
 		"missing": {func(_ *testing.T, a *after) {
 			a.stored[operatorRole] = fact[*unstructured.Unstructured]{err: errNotFound}
 		}, Failure, "clusterrole.rbac.authorization.k8s.io/nstpl-operator not found", "apply install.yaml"},
@@ -98,17 +98,17 @@ func TestInstalledObjects(t *testing.T) {
 			subjects, _, _ := unstructured.NestedSlice(a.stored[bound].value.Object, "subjects")
 			require.NoError(t, unstructured.SetNestedSlice(a.stored[bound].value.Object,
 				append([]any{map[string]any{"kind": "User", "name": "ci"}}, subjects...), "subjects"))
-		}, OK, "64 objects", ""},
+		}, OK, "66 objects", ""},
 		"of another version": {func(t *testing.T, a *after) {
 			t.Helper()
 			require.NoError(t, unstructured.SetNestedSlice(role(a).Object, nil, "rules"))
 			a.lease.value = leaseOf("v1.2.4", 0)
-		}, OK, "64 objects", ""},
+		}, OK, "66 objects", ""},
 		"other kinds that templates may declare": {func(t *testing.T, a *after) {
 			t.Helper()
 			kinds := ref{kind: operatorRole.kind, name: policyKinds}
 			require.NoError(t, unstructured.SetNestedSlice(a.stored[kinds].value.Object, nil, "rules"))
-		}, OK, "64 objects", ""},
+		}, OK, "66 objects", ""},
 		"before 1.36": {func(_ *testing.T, a *after) {
 			a.server.Version = "v1.35.4"
 			for _, object := range a.manifests {
@@ -116,7 +116,7 @@ func TestInstalledObjects(t *testing.T) {
 					a.stored[refOf(object)] = fact[*unstructured.Unstructured]{err: errNotFound}
 				}
 			}
-		}, OK, "60 objects", ""},
+		}, OK, "62 objects", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -131,7 +131,7 @@ func TestInstalledObjects(t *testing.T) {
 	}
 	results := checkObjects(a)
 	require.Len(t, results, maxNamed+1)
-	require.Contains(t, results[maxNamed].Message, "61 more objects not found")
+	require.Contains(t, results[maxNamed].Message, "63 more objects not found")
 }
 
 func TestContains(t *testing.T) {
