@@ -253,8 +253,9 @@ var explanations = []Explanation{
 	{
 		Code: ManagedObject,
 		Meaning: "The request changes the records with which the operator recognizes the objects of a template: a " +
-			"label, annotations, or its entry in managedFields.",
-		DecidedBy:     "the ValidatingAdmissionPolicy nstpl-object-guard",
+			"label, annotations, or its entry in managedFields. Or it changes the rules of a Role of a template, deletes " +
+			"the Role, or changes a ConfigMap in nstpl-system that decides what nstpl does.",
+		DecidedBy:     "the ValidatingAdmissionPolicy nstpl-object-guard, or nstpl-record-guard in nstpl-system",
 		User:          omitOperatorsField + " To change the object itself, change its template.",
 		Administrator: "Change the template. Users who may patch it can also change these records.",
 	},
