@@ -38,7 +38,10 @@ func addsOwner(old, updated map[string]any) bool {
 	before := (&unstructured.Unstructured{Object: old}).GetOwnerReferences()
 	return slices.ContainsFunc((&unstructured.Unstructured{Object: updated}).GetOwnerReferences(),
 		func(owner metav1.OwnerReference) bool {
-			isSame := func(known metav1.OwnerReference) bool { return known.UID == owner.UID }
+			isSame := func(known metav1.OwnerReference) bool {
+				return known.UID == owner.UID && known.Name == owner.Name && known.Kind == owner.Kind &&
+					known.APIVersion == owner.APIVersion
+			}
 			return !slices.ContainsFunc(before, isSame)
 		})
 }

@@ -22,7 +22,7 @@ func TestOwnersGetNoRulesOfPopulatedRoles(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	const widgets = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: widgets}\n" +
 		"rules: [{apiGroups: [example.com], resources: [widgets], verbs: [get]}]\n"
-	s.createTemplate("widgets", documents(widgets, bindingToRole("widgets", "widgets", "jane")), s.selectsClass("class", "a"))
+	template := s.createTemplate("widgets", documents(widgets, bindingToRole("widgets", "widgets", "jane")), s.selectsClass("class", "a"))
 	populated, later := s.createPopulatedNamespace("populated", withLabel("class", "a")), s.createNamespace("later")
 	s.waitPresent(populated, widgets)
 	s.waitInitialized(later)
@@ -56,12 +56,40 @@ func TestOwnersGetNoRulesOfPopulatedRoles(t *testing.T) {
 	s.patchNamespace(later, `{"metadata": {"labels": {"class": "a"}}}`)
 	s.waitCondition(later, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
-		assert.Contains(c, condition.Message, "rolebinding.rbac.authorization.k8s.io/mine, which no template declares, "+
-			"would grant its rules: delete the RoleBinding, or rename the Role")
+		assert.Contains(c, condition.Message, "rolebinding.rbac.authorization.k8s.io/mine, which no template declares as it "+
+			"is, would grant its rules: delete the RoleBinding, rename the Role")
 	})
 	require.False(t, mayGetWidgets(later))
+	// Neither does one with the name of a declared RoleBinding.
+	named := mine.DeepCopy()
+	named.Name, named.ResourceVersion = "widgets", ""
+	require.NoError(t, owner.Create(t.Context(), named))
 	require.NoError(t, owner.Delete(t.Context(), mine))
+	s.waitCondition(later, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Contains(c, condition.Message, "rolebinding.rbac.authorization.k8s.io/widgets, which no template declares as it ")
+	})
+	require.False(t, mayGetWidgets(later))
+	require.NoError(t, owner.Delete(t.Context(), named))
 	s.waitPresent(later, widgets)
 	s.waitPopulated(later)
 	require.False(t, mayGetWidgets(later))
+
+	// A Role that a finalizer of the owner keeps has no rules, also if it is declared again.
+	removeFinalizer := s.addFinalizer(populated, parseYAML(t, widgets)[0])
+	s.updateTemplate(template, withObjects(t, configMap("a", "1")))
+	isEmpty := func(c *assert.CollectT) {
+		role := roleIn(populated)
+		if assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(role), role)) {
+			assert.Empty(c, role.Rules)
+		}
+	}
+	s.eventually(isEmpty)
+	mine = mine.DeepCopy()
+	mine.Namespace, mine.ResourceVersion = populated.Name, ""
+	require.NoError(t, owner.Create(t.Context(), mine))
+	s.updateTemplate(template, withObjects(t, documents(widgets, configMap("a", "2"))))
+	s.waitPresent(populated, configMap("a", "2"))
+	s.waitNotPopulated(populated, "finalizers keep it")
+	require.False(t, mayGetWidgets(populated))
+	removeFinalizer()
 }

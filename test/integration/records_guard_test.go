@@ -37,4 +37,6 @@ func TestAuthorsDoNotWriteTheRecordsOfTheOperator(t *testing.T) {
 			ObjectMeta: newConfigMap(v1alpha1.OperatorNamespace, v1alpha1.AutoOptOutConfigMap).ObjectMeta,
 		}, mergePatch(`{"metadata": {"annotations": {"example.com/a": null}}}`)))
 	})
+	expectForbidden(t, listing.Patch(t.Context(), newConfigMap(v1alpha1.OperatorNamespace, v1alpha1.SelectorsConfigMap),
+		mergePatch(`{"data": {"a": "b"}}`)), "decides what nstpl does")
 }

@@ -101,8 +101,11 @@ func TestGrantsReplacedWithoutTheOperatorAreRevoked(t *testing.T) {
 func TestGrantsReplacedWhileTheyAreLeftAloneAreRevoked(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	template := s.createTemplate("grants", documents(grants, configMap("kept", "v")))
-	objects := parseYAML(t, grants)
+	const binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: " + replacedName + "}\n" +
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\n" +
+		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: jane}]\n"
+	template := s.createTemplate("grants", binding)
+	objects := parseYAML(t, binding)
 	optOut := func(value string) func(*corev1.Namespace) {
 		return func(ns *corev1.Namespace) {
 			s.patchNamespace(ns, fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.OptOutAnnotation, value))
@@ -137,16 +140,20 @@ func TestGrantsReplacedWhileTheyAreLeftAloneAreRevoked(t *testing.T) {
 		namespaces[name] = ns
 		way.begin(ns)
 		for _, object := range objects {
+			s.delete(s.mustGet(ns, object))
+			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+				assert.NotContains(c, condition.Message, "stays") // the operator has noticed the deletion
+			})
 			s.replace(ns, object)
 		}
 	}
 	s.updateTemplate(template, withObjects(t, configMap("kept", "v")))
 	for name, way := range ways {
-		s.waitPresent(namespaces[name], grants)
+		s.waitPresent(namespaces[name], binding)
 		way.end(namespaces[name])
 	}
 	for _, ns := range namespaces {
-		s.waitAbsent(ns, grants)
+		s.waitAbsent(ns, binding)
 	}
 }
 

@@ -150,7 +150,7 @@ type AttributeRule struct {
 	ProtectedValues []string `json:"protectedValues,omitempty"`
 
 	// guardDeletion denies the deletion and eviction of objects with the attribute to users who may not remove the
-	// attribute. The default is false.
+	// attribute. Adding an owner to such an object counts as a deletion. The default is false.
 	// +optional
 	GuardDeletion bool `json:"guardDeletion,omitempty"`
 }

@@ -127,10 +127,10 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 	}
 	p := &pass{
 		Applier: a, namespace: plan.Namespace.Name, existing: newExistingStore(plan, write),
-		declared: map[ObjectID]bool{},
+		declared: map[ObjectID]*Object{},
 	}
 	for i := range plan.Objects {
-		p.declared[plan.Objects[i].ID()] = true
+		p.declared[plan.Objects[i].ID()] = &plan.Objects[i]
 	}
 	result := Result{Outcomes: p.pruneAll(ctx, revoked)}
 	obstacle := revokeObstacle(result.Outcomes)
@@ -164,7 +164,7 @@ type pass struct {
 	namespace string
 	existing  *existingStore
 	// declared are the objects that the plan declares.
-	declared map[ObjectID]bool
+	declared map[ObjectID]*Object
 }
 
 // revokeObstacle returns why Roles must not change yet, or nil. They must not while a RoleBinding that should have been
@@ -267,6 +267,12 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 		return outcome
 	}
 	objects, err := p.resource(change.Kind, p.namespace)
+	if err == nil && isEndingRole(change) {
+		if _, err = empty(ctx, objects, change); err == nil {
+			outcome.Failure = finalizerFailure(change)
+			return outcome
+		}
+	}
 	if err == nil {
 		if change.Action == Create {
 			if err = p.checkBindings(ctx, change); err == nil {

@@ -32,7 +32,8 @@ func (p *pass) checkBindings(ctx context.Context, change Change) error {
 		binding := &bindings.Items[i]
 		if role, ok := boundRole(binding); ok && role == change.ID() && !Ours(binding) && !p.declares(binding) {
 			return &Failure{Reason: ReasonBound, err: fmt.Errorf("rolebinding.rbac.authorization.k8s.io/%s, which no "+
-				"template declares, would grant its rules: delete the RoleBinding, or rename the Role", binding.GetName())}
+				"template declares as it is, would grant its rules: delete the RoleBinding, rename the Role, or create the Role "+
+				"with the declared rules, which takes these rights", binding.GetName())}
 		}
 	}
 	return nil
@@ -54,7 +55,17 @@ func (p *pass) hasRules(ctx context.Context, change Change) (bool, error) {
 	return equality.Semantic.DeepEqual(role.Object["rules"], change.Declared.Object["rules"]), nil
 }
 
-// declares reports whether the plan declares an object.
-func (p *pass) declares(object *unstructured.Unstructured) bool {
-	return p.declared[ObjectID{object.GroupVersionKind().GroupKind(), object.GetName()}]
+// declares reports whether the plan declares a RoleBinding as it is. One that differs grants something else until it is
+// applied, which may fail.
+func (p *pass) declares(binding *unstructured.Unstructured) bool {
+	declared := p.declared[ObjectID{binding.GroupVersionKind().GroupKind(), binding.GetName()}]
+	return declared != nil &&
+		equality.Semantic.DeepEqual(declared.Object["roleRef"], binding.Object["roleRef"]) &&
+		equality.Semantic.DeepEqual(declared.Object["subjects"], binding.Object["subjects"])
+}
+
+// isEndingRole reports whether a Role is being deleted, and exists because of a finalizer. It gets no rules: a user
+// who bound it while it had none would get them.
+func isEndingRole(change Change) bool {
+	return change.Kind.GroupKind() == roleKind && change.Observed != nil && change.Observed.DeletionTimestamp != nil
 }

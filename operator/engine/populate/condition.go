@@ -41,5 +41,6 @@ func PopulatedCondition(ns *corev1.Namespace) *corev1.NamespaceCondition {
 // HasFailed reports whether a Populated condition, which may be nil, says that the namespace cannot be populated until
 // a person acts. It does not for failures that may pass by themselves.
 func HasFailed(condition *corev1.NamespaceCondition) bool {
-	return condition != nil && condition.Status == corev1.ConditionFalse && condition.Reason != ConditionRetrying
+	return condition != nil && condition.Status == corev1.ConditionFalse &&
+		condition.Reason != ConditionRetrying && condition.Reason != ConditionExcluded
 }

@@ -206,8 +206,8 @@ func denyMarker(request *webhook.Request) error {
 			"remove it from the request", marker))
 }
 
-// decide denies a request by which the requester changes a protected attribute without a role for it. evicted is the
-// pod that an eviction deletes, or nil.
+// decide denies a request by which the requester changes a protected attribute without a role for it. pod is the pod
+// that an eviction deletes or a Binding binds, or nil.
 func decide(
 	request *webhook.Request, pod *unstructured.Unstructured, rules *attributes.Rules,
 	holds func(who attributes.Requester, role v1alpha1.RoleReference, namespace string) bool,

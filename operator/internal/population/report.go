@@ -19,7 +19,7 @@ import (
 )
 
 // Report is what is stored with a namespace about its population: the Populated condition, the record of existing
-// objects of templates with driftPolicy Report, the depth labels, and the initializers that it waits for. The zero
+// objects of templates, the depth labels, and the initializers that it waits for. The zero
 // value is that of a namespace that no template selects.
 type Report struct {
 	Status   corev1.ConditionStatus
@@ -51,6 +51,7 @@ func reportOf(plan populate.Plan, result populate.Result, findings []populate.Fi
 	stays := func(f populate.Finding) bool {
 		return f.Reason == populate.FindingProtected || f.Reason == populate.FindingGrantStays
 	}
+	report.Existing = populate.ExistingObjects(plan, result)
 	if len(plan.Templates) == 0 && isPopulated && !slices.ContainsFunc(findings, stays) {
 		return report
 	}
@@ -67,7 +68,6 @@ func reportOf(plan populate.Plan, result populate.Result, findings []populate.Fi
 			parts = append(parts, finding.String())
 		}
 	}
-	report.Existing = populate.ExistingObjects(plan, result)
 	report.Message = reporting.Shorten(strings.Join(parts, "; "))
 	return report
 }

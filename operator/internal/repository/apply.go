@@ -10,11 +10,15 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
@@ -286,14 +290,29 @@ func (o *outcome) keepForFailures() {
 			return
 		}
 	}
-	waits := func(a inventory.Apply) bool { return failed[inventory.IDOf(a.Declared)] && a.Moves() }
-	if !slices.ContainsFunc(o.Applies, waits) {
-		return
-	}
 	o.Deletes = slices.DeleteFunc(o.Deletes, func(object *unstructured.Unstructured) bool {
-		phase := inventory.PhaseOf(inventory.IDOf(object).GroupKind)
-		return phase == inventory.Templates || phase == inventory.Spaces
+		return slices.ContainsFunc(o.Applies, func(a inventory.Apply) bool {
+			return failed[inventory.IDOf(a.Declared)] && a.Moves() && needs(a.Live, object)
+		})
 	})
+}
+
+// needs reports whether a namespace is in a policyspace, or selected by a template. It may be if that is unknown.
+func needs(ns, object *unstructured.Unstructured) bool {
+	switch inventory.PhaseOf(inventory.IDOf(object).GroupKind) {
+	case inventory.Spaces:
+		_, isIn := ns.GetLabels()[hierarchy.DepthLabel(object.GetName())]
+		return isIn
+	case inventory.Templates:
+		template := &v1alpha1.NamespaceTemplate{}
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, template) != nil {
+			return true
+		}
+		selector, err := match.Selector(template.Spec.Namespaces)
+		return err != nil || selector.Matches(labels.Set(ns.GetLabels()))
+	case inventory.Cluster, inventory.Namespaces:
+	}
+	return false
 }
 
 // deleteAll deletes the objects of a plan that the tree no longer declares, phase by phase.
@@ -315,8 +334,8 @@ func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 	}
 	each(o.Releases, func(ns *unstructured.Unstructured) { try(ns, to.release) })
 	for _, phase := range slices.Backward(inventory.Phases) {
-		if len(o.failures) > before {
-			break
+		if len(o.failures) > before && phase != inventory.Cluster {
+			continue // what stays may need them, but not the grants in the cluster
 		}
 		var objects []*unstructured.Unstructured
 		for _, object := range o.Deletes {

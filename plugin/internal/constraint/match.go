@@ -1,8 +1,8 @@
 package constraint
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -24,8 +24,11 @@ func (o *review) readFlags(ctx context.Context, e *environment) error {
 	e.isIntersection, e.exempt = o.match == matchIntersection, scc.ExemptNamespaces
 	pods, err := e.reader.DeploymentPods(ctx, v1alpha1.OperatorNamespace, v1alpha1.WebhookName)
 	if apierrors.IsForbidden(err) {
-		o.Note("you may not read the operator's Deployment, so %s=%s is assumed, and no %s",
-			matchFlag, cmp.Or(o.match, matchUnion), exemptFlag)
+		assumed := "no " + exemptFlag + " is assumed"
+		if o.match == "" {
+			assumed = fmt.Sprintf("%s=%s and no %s are assumed: specify %[1]s", matchFlag, matchUnion, exemptFlag)
+		}
+		o.Note("you may not read the operator's Deployment, so %s", assumed)
 		return nil
 	}
 	if err != nil {

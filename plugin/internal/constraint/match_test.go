@@ -40,7 +40,10 @@ func TestFlagsOfTheOperator(t *testing.T) {
 		"by the operator": {"", false, true, []string{"kube-system", "nstpl-system", "cni"}, ""},
 		"by the command":  {matchUnion, false, false, []string{"kube-system", "nstpl-system", "cni"}, ""},
 		"the Deployment is unread": {"", true, false, []string{"kube-system", "nstpl-system"},
-			"you may not read the operator's Deployment, so --scc-match=union is assumed, and no --scc-exempt-namespaces\n"},
+			"you may not read the operator's Deployment, so --scc-match=union and no --scc-exempt-namespaces are assumed: " +
+				"specify --scc-match\n"},
+		"the Deployment is unread, by the command": {matchIntersection, true, true, []string{"kube-system", "nstpl-system"},
+			"you may not read the operator's Deployment, so no --scc-exempt-namespaces is assumed\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -69,7 +69,8 @@ func New(s cli.Session) *cobra.Command {
 		Long: templates.LongDesc(`
 			Show how the objects in namespaces differ from what templates declare. The differences are the objects
 			that the operator would create, configure or prune, and the drift that driftPolicy Report keeps. Without
-			arguments, the command compares the current namespace; with -f, --delete or --disable, all namespaces.
+			arguments, the command compares the namespace of -n or the current one; with -f, --delete or --disable, the
+			namespace of -n or all namespaces.
 
 			If several namespaces have the same change, the command prints it once, with the number and the names of
 			the namespaces, and shows one of them in full as an example. With --full, it shows every namespace in
@@ -436,8 +437,8 @@ func (d *diff) noteOthers(report *report) {
 	}
 }
 
-// setDefaultScope selects the current namespace if the command line has neither a selection nor files nor templates to
-// remove. Otherwise it keeps the empty selection, which means all namespaces.
+// setDefaultScope selects the namespace of the flag --namespace, unless the command line selects others. Without that
+// flag, it selects the current namespace if there are neither files nor templates to remove, and otherwise all.
 func (d *diff) setDefaultScope() error {
 	if err := d.namespaces.SelectExplicit(d.Session); err != nil {
 		return err

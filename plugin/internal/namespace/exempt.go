@@ -64,7 +64,8 @@ func NewExempt(s cli.Session) *cobra.Command {
 			when you delete it. If you use the command again for the same objects, it changes the reason and the
 			end. An object that the template does not declare for the namespace is refused, unless you use --force.
 
-			With --list, the command lists the exemptions of a namespace, or of all namespaces.`),
+			With --list, the command lists the exemptions of the namespace that you name, also by -n, or of all
+			namespaces.`),
 		Example: templates.Examples(`
 			# Let the users of a namespace change a quota for three days
 			kubectl nstpl exempt team-a --template budget --object resourcequota/compute --reason load-test --for 3d

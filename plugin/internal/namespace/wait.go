@@ -174,6 +174,9 @@ func (w *waiter) isDone() bool {
 	if w.latest == nil {
 		return false
 	}
+	if survey.UnpopulatedReason(w.latest) != "" {
+		return !initialize.Initializing(w.latest)
+	}
 	if populate.HasFailed(populate.PopulatedCondition(w.latest)) {
 		return true
 	}
@@ -197,6 +200,10 @@ func (w *waiter) forgetKind(kind survey.Unreadable) {
 
 // finish prints the result of the population. It returns an error if the population failed.
 func (w *waiter) finish() error {
+	if reason := survey.UnpopulatedReason(w.latest); reason != "" {
+		w.Note("namespace/%s is not populated: %s", w.latest.Name, reason)
+		return nil
+	}
 	w.noteMissing()
 	switch condition := populate.PopulatedCondition(w.latest); {
 	case condition == nil:

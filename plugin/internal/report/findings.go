@@ -72,7 +72,8 @@ func remedy(f Finding) string {
 		return "Exempt the object from the webhook or policy that changes it, or declare what that writes. The operator " +
 			"then applies it again."
 	case populate.FindingGrantStays:
-		return "Delete the object, unless its users should keep the rights that it grants."
+		return "Delete the object, unless its users should keep the rights that it grants. For a Role, you need the verb " +
+			"patch on its template."
 	case populate.FindingLeftOut, populate.FindingDeclaredTwice:
 		return "The namespace is populated without this object. Change the template if the object should exist."
 	}

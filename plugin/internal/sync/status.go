@@ -30,7 +30,7 @@ func newStatus(s cli.Session) *cobra.Command {
 			Show which commit of each repository is in force. If a newer commit is not, notes below the table say
 			why: the rules that it breaks with path and line, the namespaces whose deletion needs a confirmation, or
 			the objects that could not be applied. The column SYNCED shows how long ago the whole tree was found to
-			be in force.
+			be in force. If nstpl-sync is not running, a note says so, and the table shows its last report.
 
 			With --contexts, the command reads several clusters at once. A cluster that does not answer within ten
 			seconds, or within --request-timeout, is a note.
@@ -102,10 +102,18 @@ func (o *status) readAll(ctx context.Context) []cli.Reply[[]view] {
 // read returns the named repositories of a cluster, or all. It returns those that it can read in spite of an error.
 func (o *status) read(ctx context.Context, s cli.Source) ([]view, error) {
 	defer s.Progress("reading policyrepositories")()
-	if leader, err := s.Cluster.Leader(ctx, cluster.SyncLease); err == nil && !leader.Running {
+	views, err := o.readRepositories(ctx, s)
+	if len(views) == 0 {
+		return views, err
+	}
+	if leader, unread := s.Cluster.Leader(ctx, cluster.SyncLease); unread == nil && !leader.Running {
 		s.Note("nstpl-sync is not running (nothing holds lease %s in namespace %s), so nothing is fetched, repaired or "+
 			"deleted: run 'kubectl nstpl check'", cluster.SyncLease, v1alpha1.OperatorNamespace)
 	}
+	return views, err
+}
+
+func (o *status) readRepositories(ctx context.Context, s cli.Source) ([]view, error) {
 	var views []view
 	if len(o.names) == 0 {
 		repositories, err := s.Cluster.PolicyRepositories(ctx)
