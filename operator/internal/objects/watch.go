@@ -7,11 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/freshness"
 )
 
 // A kind is the store of its reflector. An informer of client-go would keep each object's metadata under three string
@@ -163,8 +165,29 @@ func (k *kind) replace(listed []*populate.Reduced, version string, isFirst bool)
 			changed = append(changed, i.Namespace)
 		}
 	}
+	for _, unlisted := range k.unlisted(listed, version) {
+		if k.removed(unlisted) {
+			changed = append(changed, unlisted.Namespace)
+		}
+	}
 	k.written.UpTo(version)
 	return changed
+}
+
+// unlisted returns the objects that this process wrote before a list that lacks them: other clients deleted them while
+// no watch ran. The caller holds the lock.
+func (k *kind) unlisted(listed []*populate.Reduced, version string) []*populate.Reduced {
+	isListed := make(map[types.NamespacedName]bool, len(listed))
+	for _, i := range listed {
+		isListed[types.NamespacedName{Namespace: i.Namespace, Name: i.Name}] = true
+	}
+	var unlisted []*populate.Reduced
+	for key, written := range k.written.Unobserved() {
+		if !isListed[key] && !freshness.Newer(written.ResourceVersion, version) {
+			unlisted = append(unlisted, k.reducer.Reduce(written))
+		}
+	}
+	return unlisted
 }
 
 // Bookmark records that the watch has delivered everything up to a resource version.

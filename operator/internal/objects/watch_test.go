@@ -113,6 +113,18 @@ func TestOwnWritesAreKnownUntilTheWatchHasPassedThem(t *testing.T) {
 	}
 }
 
+// An object that this process creates and another client deletes while no watch runs is in no list, and is missed.
+func TestAnObjectThatIsDeletedBeforeItIsListedIsMissed(t *testing.T) {
+	k, changed := newConfigMaps()
+	require.NoError(t, k.Replace(nil, "1"))
+	k.wrote("a", in("a", "8"))
+	k.wrote("later", in("later", "12"))
+	require.NoError(t, k.Replace(nil, "9"))
+	require.Equal(t, []string{"a"}, *changed)
+	require.Empty(t, k.objectsIn("a"))
+	require.Len(t, k.objectsIn("later"), 1)
+}
+
 // A watch that is late delivers the deletion of an object after its successor was created.
 func TestALateDeletionDoesNotHideTheSuccessor(t *testing.T) {
 	k, _ := newConfigMaps()
