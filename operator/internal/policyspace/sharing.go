@@ -64,6 +64,9 @@ func (r *Spaces) isShareDue(ctx context.Context, replacement hierarchy.Replaceme
 	if i := shareIndex(entered.Status, replacement.Old); i >= 0 {
 		return time.Until(entered.Status.SharedWith[i].Until.Time) < shareTime/2, nil
 	}
+	if !hasQuota(entered) {
+		return false, nil // without counting, for each namespace that moves, all that are there already
+	}
 	return mayReplace(entered, old, len(r.Members.inside(entered.Name))), nil
 }
 

@@ -150,11 +150,8 @@ func (r *Rollouts) queueChanged(
 	for generation, names := range pending {
 		r.Results.SetPending(template.Name, generation, names)
 	}
-	names := make([]string, 0, len(affected))
-	for name := range affected {
-		names = append(names, name)
-	}
-	r.Queue.Enqueue(queue.Rollout, 0, names...)
+	// Namespaces of a team, which the same templates select, often have similar names: their templates are compiled once.
+	r.Queue.Enqueue(queue.Rollout, 0, slices.Sorted(maps.Keys(affected))...)
 	r.setRolledOut(template.Name, now)
 	return nil
 }
