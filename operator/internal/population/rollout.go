@@ -150,7 +150,7 @@ func (r *Rollouts) queueChanged(
 	for generation, names := range pending {
 		r.Results.SetPending(template.Name, generation, names)
 	}
-	// Namespaces of a team, which the same templates select, often have similar names: their templates are compiled once.
+	// Namespaces of a team, which the same templates select, often have similar names: these are compiled once.
 	r.Queue.Enqueue(queue.Rollout, 0, slices.Sorted(maps.Keys(affected))...)
 	r.setRolledOut(template.Name, now)
 	return nil
