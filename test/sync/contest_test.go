@@ -50,13 +50,17 @@ func TestAnObjectThatAdmissionChangesIsNamed(t *testing.T) {
 	_, err := kubectl(t.Context(), "apply", "--filename", file)
 	require.NoError(t, err)
 	x := newTree(t, "altered")
-	x.eventually(func(c *assert.CollectT) { // until the policy is in force
-		probe := role("altered-probe")
-		probe.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}}
-		if assert.NoError(c, cluster.client.Create(t.Context(), probe, client.DryRunAll)) {
-			assert.Equal(c, []string{"get"}, probe.Rules[0].Verbs)
-		}
-	})
+	waitStored := func(verb string) { // until the policy is in force, or no longer
+		t.Helper()
+		x.eventually(func(c *assert.CollectT) {
+			probe := role("altered-probe")
+			probe.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}}
+			if assert.NoError(c, cluster.client.Create(t.Context(), probe, client.DryRunAll)) {
+				assert.Equal(c, []string{verb}, probe.Rules[0].Verbs)
+			}
+		})
+	}
+	waitStored("get")
 	files := map[string]string{
 		"role.yaml": roleFile("altered-role", "list"), "altered-a/namespace.yaml": namespaceFile("altered-a"),
 	}
@@ -77,6 +81,7 @@ func TestAnObjectThatAdmissionChangesIsNamed(t *testing.T) {
 
 	_, err = kubectl(t.Context(), "delete", "--filename", file)
 	require.NoError(t, err)
+	waitStored("list") // twenty requests before that would look like a fight
 	x.eventually(func(c *assert.CollectT) {
 		x.request()
 		repository := &v1alpha1.PolicyRepository{}
