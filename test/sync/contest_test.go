@@ -54,7 +54,9 @@ func TestAnObjectThatAdmissionChangesIsNamed(t *testing.T) {
 		t.Helper()
 		x.eventually(func(c *assert.CollectT) {
 			probe := role("altered-probe")
-			probe.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}}
+			probe.Rules = []rbacv1.PolicyRule{
+				{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
+			}
 			if assert.NoError(c, cluster.client.Create(t.Context(), probe, client.DryRunAll)) {
 				assert.Equal(c, []string{verb}, probe.Rules[0].Verbs)
 			}
