@@ -119,25 +119,23 @@ func populatingSize(rules []Rule) int {
 // limitKeys abridges the largest groups of each key until all groups of the key are small enough together. The API
 // server searches the text of a key for each label of a namespace.
 func limitKeys(groups map[string][]Rule) {
-	labels := map[string][]string{}
-	sizes := map[string]int{}
+	size := func(label string) int { return populatingSize(groups[label]) + len(label)*len(groups[label]) }
+	labels, sizes := map[string][]string{}, map[string]int{}
 	for label, rules := range groups {
-		if size := populatingSize(rules); label != "" && size > 0 {
-			labels[keyOf(label)] = append(labels[keyOf(label)], label)
-			sizes[keyOf(label)] += size + len(label)*len(rules)
+		if key := keyOf(label); label != "" && populatingSize(rules) > 0 {
+			labels[key] = append(labels[key], label)
+			sizes[key] += size(label)
 		}
 	}
 	for key, all := range labels {
-		slices.SortFunc(all, func(a, b string) int {
-			return cmp.Or(populatingSize(groups[b])-populatingSize(groups[a]), strings.Compare(a, b))
-		})
+		slices.SortFunc(all, func(a, b string) int { return cmp.Or(size(b)-size(a), strings.Compare(a, b)) })
 		for _, label := range all {
 			if sizes[key] <= maxKeySize {
 				break
 			}
-			before := populatingSize(groups[label]) + len(label)*len(groups[label])
+			sizes[key] -= size(label)
 			groups[label] = abridged(label, groups[label])
-			sizes[key] += populatingSize(groups[label]) + len(label)*len(groups[label]) - before
+			sizes[key] += size(label)
 		}
 	}
 }

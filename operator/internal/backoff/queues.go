@@ -13,6 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
+// LongestWait is the longest time until what waits for a time, such as an end that a user set, is reconciled. The clock
+// may be changed meanwhile.
+const LongestWait = time.Hour
+
 // The first retry after a failure comes after FirstRetry, unless a queue has another interval. Each further retry comes
 // after twice as long, up to LastRetry.
 const (

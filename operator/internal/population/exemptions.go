@@ -25,10 +25,6 @@ import (
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// longestWait is the longest time until a namespace with exemptions that expire, or a template whose rollout pauses, is
-// reconciled again. The clock may be changed meanwhile.
-const longestWait = time.Hour
-
 // exemptions are the TemplateExemptions of a namespace at the time of a pass.
 type exemptions struct {
 	all    []*v1alpha1.TemplateExemption
@@ -117,7 +113,7 @@ func (r *Namespaces) reportExemptions(
 	ctx context.Context, found exemptions, plan populate.Plan, unpopulated string,
 ) error {
 	if found.next != nil {
-		r.Queue.Enqueue(queue.Changed, min(time.Until(found.next.Time), longestWait), plan.Namespace.Name)
+		r.Queue.Enqueue(queue.Changed, min(time.Until(found.next.Time), backoff.LongestWait), plan.Namespace.Name)
 	}
 	if plan.Namespace.DeletionTimestamp != nil {
 		return nil

@@ -173,9 +173,9 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		wait = kindsRetry
 	}
 	if !sameNewest(known, template.Status.Revisions) {
-		return reconcile.Result{RequeueAfter: min(wait, longestWait)}, r.History.pruneRevisions(ctx, template)
+		return reconcile.Result{RequeueAfter: min(wait, backoff.LongestWait)}, r.History.pruneRevisions(ctx, template)
 	}
-	return reconcile.Result{RequeueAfter: min(wait, longestWait)}, nil
+	return reconcile.Result{RequeueAfter: min(wait, backoff.LongestWait)}, nil
 }
 
 // Load accepts all templates that exist at the start, so that no namespace is planned without them. They need no

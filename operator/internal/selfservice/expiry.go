@@ -172,12 +172,8 @@ func (r *Expiry) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	case life.Changes.IsZero():
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{RequeueAfter: min(time.Until(life.Changes), longestWait)}, nil
+	return reconcile.Result{RequeueAfter: min(time.Until(life.Changes), backoff.LongestWait)}, nil
 }
-
-// longestWait is the longest time until a namespace that expires is reconciled again. The clock may be changed
-// meanwhile.
-const longestWait = time.Hour
 
 // begin gives a namespace an end if its policy spaces limit its life.
 func (r *Expiry) begin(ctx context.Context, ns *corev1.Namespace, now time.Time) (reconcile.Result, error) {

@@ -14,10 +14,10 @@ import (
 // Whether a lease has ended is decided by the clock of the API server, since that of the user may be wrong.
 func TestLeaderByTheClockOfTheServer(t *testing.T) {
 	renewed := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
-	for now, want := range map[time.Time]bool{renewed.Add(time.Second): true, renewed.Add(time.Hour): false} {
+	for clock, want := range map[time.Time]bool{renewed.Add(time.Second): true, renewed.Add(time.Hour): false} {
 		c := connect(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			w.Header().Set("Date", now.Format(http.TimeFormat))
+			w.Header().Set("Date", clock.Format(http.TimeFormat))
 			body := `{"major": "1", "minor": "37", "gitVersion": "v1.37.2"}`
 			if r.URL.Path != "/version" {
 				body = fmt.Sprintf(`{"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "spec": {

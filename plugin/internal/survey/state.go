@@ -73,7 +73,7 @@ func Matching(index *match.Index, ns *corev1.Namespace) (templates []*v1alpha1.N
 	if reason := UnpopulatedReason(ns); reason != "" {
 		return nil, reason
 	}
-	return populate.Matching(index, ns)
+	return index.Match(ns), ""
 }
 
 // IsDrift reports whether a finding is about an object that another client changed, deleted or added, or that admission
