@@ -83,7 +83,7 @@ func TestAnObjectThatAdmissionChangesIsNamed(t *testing.T) {
 
 	_, err = kubectl(t.Context(), "delete", "--filename", file)
 	require.NoError(t, err)
-	waitStored("list") // twenty requests before that would look like a fight
+	waitStored("list") // each further apply before that would delay the next one
 	x.eventually(func(c *assert.CollectT) {
 		x.request()
 		repository := &v1alpha1.PolicyRepository{}

@@ -90,6 +90,13 @@ func (f *Fights[G, K]) In(group G, now time.Time) map[K]Fight {
 	return fought
 }
 
+// Over ends the fight over an object.
+func (f *Fights[G, K]) Over(group G, object K) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.groups[group], object)
+}
+
 // Forget drops a group that no longer exists.
 func (f *Fights[G, K]) Forget(group G) {
 	f.mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -125,21 +124,33 @@ func (c *contests) settle(
 	repository types.UID, o *outcome, tree *vetted, rivals map[declaration]string, now time.Time,
 ) {
 	fights, altered := c.of(repository)
+	over := func(key declaration) { // admission undid the earlier applies, which was no fight with another client
+		delete(altered, key)
+		fights.Over(repository, key)
+	}
 	for _, one := range o.stored {
 		key := declarationOf(one.declared)
-		fights.Corrected(repository, key, rivals[key], now)
 		field := inforce.Difference(one.declared, one.object, nil)
-		if _, isKnown := altered[key]; field != nil && !isKnown {
+		_, wasAltered := altered[key]
+		if field == nil && wasAltered {
+			over(key)
+			continue
+		}
+		fights.Corrected(repository, key, rivals[key], now)
+		if field == nil {
+			continue
+		}
+		altered[key] = field
+		if !wasAltered {
 			// The next pass applies it again: a template may have set a label of a new namespace.
 			o.remaining++
 		}
-		if field != nil {
-			altered[key] = field
-		} else {
-			delete(altered, key)
+	}
+	for key := range altered {
+		if !o.differed[key] {
+			over(key)
 		}
 	}
-	maps.DeleteFunc(altered, func(key declaration, _ inforce.Field) bool { return !o.differed[key] })
 	if o.remaining > 0 {
 		return
 	}
