@@ -1,0 +1,59 @@
+package repository
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/internal/backoff"
+)
+
+// labelled returns a Namespace with a label.
+func labelled(value string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": "a", "labels": map[string]any{"team": value}},
+	}}
+}
+
+func TestAnObjectThatAdmissionAlteredWasNotFoughtOver(t *testing.T) {
+	t.Parallel()
+	declared := labelled("declared")
+	for name, last := range map[string]outcome{
+		"applied as declared":         {stored: []stored{{declared, declared}}},
+		"made as declared by another": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var c contests
+			now, tree := time.Unix(0, 0), &vetted{declared: []*unstructured.Unstructured{declared}}
+			settle := func(o outcome) []contested {
+				o.differed = map[declaration]bool{}
+				for _, one := range o.stored {
+					o.differed[declarationOf(one.declared)] = true
+				}
+				c.settle("repository", &o, tree, nil, now)
+				return o.contested
+			}
+			var contested []contested
+			for range 20 {
+				contested = settle(outcome{stored: []stored{{declared, labelled("altered")}}})
+			}
+			require.Len(t, contested, 1)
+			require.Contains(t, contested[0].why, "the API server stored another value of metadata.labels")
+			fights, _ := c.of("repository")
+			require.NotZero(t, fights.Wait("repository", declarationOf(declared), backoff.LastPause, now))
+
+			require.Empty(t, settle(last))
+			require.Zero(t, fights.Wait("repository", declarationOf(declared), backoff.LastPause, now))
+			require.Empty(t, settle(outcome{}))
+			for range 20 {
+				contested = settle(outcome{stored: []stored{{declared, declared}}})
+			}
+			require.Len(t, contested, 1, "another client undoes what is applied as declared")
+			require.Contains(t, contested[0].why, "another client changes it again and again")
+		})
+	}
+}
