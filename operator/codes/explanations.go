@@ -159,14 +159,15 @@ var explanations = []Explanation{
 		DecidedBy: bySpaces,
 		User: "Correct the name, or create the policy space first. The message suggests a similar name only if you may " +
 			"use or get that policy space.",
-		Administrator: "Nothing: this holds for every user but the service accounts that apply trees.",
+		Administrator: "Nothing: this holds for every user, but not for ServiceAccounts or objects of trees.",
 	},
 	{
-		Code:          PolicySpaceInUse,
-		Meaning:       "Namespaces are in the policy space that the request would delete, or in one below it.",
-		DecidedBy:     bySpaces,
-		User:          "Delete these namespaces, or move them to another policy space, before you delete this one.",
-		Administrator: "Nothing: this holds for every user. 'kubectl nstpl tree NAME' shows what is in the policy space.",
+		Code:      PolicySpaceInUse,
+		Meaning:   "Namespaces are in the policy space that the request would delete, or in one below it.",
+		DecidedBy: bySpaces,
+		User:      "Delete these namespaces, or move them to another policy space, before you delete this one.",
+		Administrator: "Nothing: this holds for every user. A ServiceAccount may delete a policy space of a tree. " +
+			"'kubectl nstpl tree NAME' shows what is in the policy space.",
 	},
 	{
 		Code:          PolicySpaceInvalid,
@@ -306,8 +307,9 @@ var explanations = []Explanation{
 		Administrator: "If the field is right, the CustomResourceDefinitions and the operator have different versions.",
 	},
 	{
-		Code:      SelectorsFull,
-		Meaning:   "The selectors of all templates and initializers do not fit into the ConfigMap nstpl-selectors.",
+		Code: SelectorsFull,
+		Meaning: "The selectors of templates that require permission, and of initializers, do not fit into the ConfigMap " +
+			"nstpl-selectors.",
 		DecidedBy: "the operator's webhook for NamespaceTemplates and NamespaceInitializationConfigurations",
 		User:      "Use shorter selectors, or several templates with the same selector.",
 		Administrator: "Remove templates that are no longer used, or select namespaces by few labels, such as one per " +
