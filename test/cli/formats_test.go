@@ -142,7 +142,7 @@ func formatsCommand(t *testing.T, cluster *controlplane.Cluster, dir string, arg
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(binDir, "kubectl-nstpl"), args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig, "HOME="+dir)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig, "HOME="+dir, "TZ=Asia/Tokyo")
 	return cmd
 }
 
@@ -163,6 +163,7 @@ func tryFormat(t *testing.T, cluster *controlplane.Cluster, dir string, args []s
 	}
 	assert.NotContains(t, errOut.String(), "*unstructured", command)
 	assert.NotContains(t, out.String(), "%!", command)
+	assert.NotRegexp(t, `T[0-9:.]+\+09:00`, out.String(), "%s: times are in UTC, as kubectl prints them", command)
 	if isAdministrator && !hasFailed && strings.Contains(command, "-o json") && !strings.Contains(command, "jsonpath") {
 		assert.Contains(t, out.String(), `{`, command)
 	}

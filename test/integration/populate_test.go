@@ -455,6 +455,7 @@ func TestOverlaysFollowNamespaceLabels(t *testing.T) {
 		})
 	plain := s.createPopulatedNamespace("plain")
 	s.waitPresent(plain, documents(configMap("settings", "base"), configMap("extra", "base")))
+	before := s.countWrites(plain)
 	ns := s.createPopulatedNamespace("production", withLabel("tier", "production"))
 	s.waitPresent(ns, configMap("settings", "production in "+ns.Name))
 	require.Equal(t, "production", s.mustGet(ns, parseYAML(t, configMap("extra", ""))[0]).GetLabels()["tier"])
@@ -466,8 +467,7 @@ func TestOverlaysFollowNamespaceLabels(t *testing.T) {
 	s.patchNamespace(ns, `{"metadata": {"labels": {"bare": null, "tier": null}}}`)
 	s.waitPresent(ns, documents(configMap("settings", "base"), configMap("extra", "base")))
 	require.NotContains(t, s.mustGet(ns, parseYAML(t, configMap("settings", ""))[0]).GetLabels(), "tier")
-	require.Equal(t, map[string]int{"patch configmaps": 2, "patch namespaces/status": 1}, s.countWrites(plain),
-		"this namespace did not change")
+	require.Equal(t, before, s.countWrites(plain), "this namespace did not change: %s", s.outcomes(plain))
 }
 
 func TestOptedOutNamespacesAreNotChanged(t *testing.T) {

@@ -124,7 +124,7 @@ func (c *contests) settle(
 	repository types.UID, o *outcome, tree *vetted, rivals map[declaration]string, now time.Time,
 ) {
 	fights, altered := c.of(repository)
-	over := func(key declaration) { // admission undid the earlier applies, which was no fight with another client
+	over := func(key declaration) { // admission undid the earlier applies, and not another client
 		delete(altered, key)
 		fights.Over(repository, key)
 	}

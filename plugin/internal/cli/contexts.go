@@ -14,7 +14,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// contextTimeout is the longest time that one of several contexts is waited for, unless --request-timeout is set.
+// contextTimeout is how long the first answer of one of several clusters is waited for, unless --request-timeout is set.
 const contextTimeout = 10 * time.Second
 
 // Contexts is the flag --contexts.
@@ -84,7 +84,7 @@ type Reply[T any] struct {
 }
 
 // Ask calls do for the clusters of all contexts at the same time, or for the current one if the flag is not set. Of
-// several clusters, none delays the result for longer than contextTimeout.
+// several clusters, one that does not answer delays the result by no more than contextTimeout.
 func Ask[T any](
 	ctx context.Context, s Session, names Contexts, do func(context.Context, Source) (T, error),
 ) []Reply[T] {
@@ -99,25 +99,28 @@ func Ask[T any](
 			r.Session = s.ForContext(name)
 		}
 		if r.Cluster, r.Err = r.Connect(); r.Err == nil {
-			r.Value, r.Err = InTime(ctx, r.Source, do)
+			r.Err = r.waitAnswer(ctx)
+		}
+		if r.Err == nil {
+			r.Value, r.Err = do(ctx, r.Source)
 		}
 		return r
 	})
 }
 
-// InTime calls do with a time limit if there are several clusters.
-func InTime[T any](ctx context.Context, in Source, do func(context.Context, Source) (T, error)) (T, error) {
-	if timeout := in.Config.Timeout; in.Context == "" || timeout != nil && *timeout != "0" {
-		return do(ctx, in)
+// waitAnswer returns an error if a cluster gives no answer in time, if it is one of several. What is done there may
+// take longer.
+func (s Source) waitAnswer(ctx context.Context) error {
+	if timeout := s.Config.Timeout; s.Context == "" || timeout != nil && *timeout != "0" {
+		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, contextTimeout,
 		fmt.Errorf("the cluster did not answer within %s", contextTimeout))
 	defer cancel()
-	value, err := do(ctx, in)
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
+	if _, err := s.Cluster.Server(ctx); err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	return value, err
+	return nil // a refusal is an answer, too
 }
 
 // Split returns the replies without an error, and an error if there are others. With --contexts, it prints the errors,

@@ -12,28 +12,25 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
-// Templates returns the templates of the cluster as they would be if the files were applied. If c is nil, it returns
-// the templates in the files. It prints a note for each document that is not a template.
-func (s Session) Templates(
-	ctx context.Context, c *cluster.Cluster, from source.Filenames,
+// TemplateFiles returns the templates in files. It prints a note for each document that is not a template.
+func (s Session) TemplateFiles(from source.Filenames) ([]*v1alpha1.NamespaceTemplate, error) {
+	if from.IsEmpty() {
+		return nil, nil
+	}
+	files, skipped, err := source.Read(from, s.In)
+	for _, note := range skipped {
+		s.Note("skipped %s", note)
+	}
+	return files, err
+}
+
+// WithFiles returns the templates of the cluster as they would be if the templates of files were applied. The cluster
+// may lack the kind of templates if there are files.
+func WithFiles(
+	ctx context.Context, c *cluster.Cluster, files []*v1alpha1.NamespaceTemplate,
 ) ([]*v1alpha1.NamespaceTemplate, error) {
-	var files []*v1alpha1.NamespaceTemplate
-	if !from.IsEmpty() {
-		var skipped []string
-		var err error
-		files, skipped, err = source.Read(from, s.In)
-		for _, note := range skipped {
-			s.Note("skipped %s", note)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if c == nil {
-		return files, nil
-	}
 	stored, err := c.Templates(ctx)
-	if errors.Is(err, cluster.NotInstalledError{}) && !from.IsEmpty() {
+	if errors.Is(err, cluster.NotInstalledError{}) && len(files) > 0 {
 		return files, nil
 	}
 	if err != nil {

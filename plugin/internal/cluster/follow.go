@@ -62,10 +62,10 @@ func restrict(options, only metav1.ListOptions) metav1.ListOptions {
 }
 
 // Follow starts an informer and calls changed and deleted with its objects until ctx ends. Deleted may be nil. If the
-// user may not list and watch, Follow stops the informer and calls forbidden once, in a separate goroutine. The
-// informer retries after any other error.
+// user may not list and watch, or is not known to the API server, as after a token has expired, Follow stops the
+// informer and calls denied once, in a separate goroutine. The informer retries after any other error.
 func Follow(
-	ctx context.Context, informer cache.SharedIndexInformer, changed, deleted func(any), forbidden func(error),
+	ctx context.Context, informer cache.SharedIndexInformer, changed, deleted func(any), denied func(error),
 ) {
 	ctx, stop := context.WithCancel(ctx)
 	var once sync.Once
@@ -76,10 +76,11 @@ func Follow(
 	_, _ = informer.AddEventHandler(handlers)
 	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		// The reflector wraps the error of the API server with the name of a Go type.
-		if denied, ok := errors.AsType[*apierrors.StatusError](err); ok && apierrors.IsForbidden(denied) {
+		answer, ok := errors.AsType[*apierrors.StatusError](err)
+		if ok && (apierrors.IsForbidden(answer) || apierrors.IsUnauthorized(answer)) {
 			once.Do(func() {
 				stop()
-				go forbidden(denied)
+				go denied(answer)
 			})
 		}
 	})

@@ -131,6 +131,9 @@ func (o *review) run(ctx context.Context) error {
 	}
 	var results []result
 	for _, object := range objects {
+		if object.GetName() == "" {
+			object.SetName(object.GetGenerateName())
+		}
 		template := workload.PodTemplate(object)
 		if template == nil {
 			o.Note("skipped %s %s: it has no pods", object.GetKind(), object.GetName())

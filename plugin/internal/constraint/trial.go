@@ -59,6 +59,7 @@ func (o *review) try(
 	request := &unstructured.Unstructured{Object: fields}
 	request.SetName("")
 	request.SetGenerateName(pod.Name + "-") // a pod of this name may exist
+	request.SetResourceVersion("")          // the file may be of a pod that exists
 	unstructured.RemoveNestedField(request.Object, "status")
 	stored, err := env.caller.Dynamic.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(pod.Namespace).
 		Create(ctx, request, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: cli.FieldManager})

@@ -56,6 +56,8 @@ type diff struct {
 	verify     bool
 	full       bool
 	contexts   cli.Contexts
+	// templates are those in the files.
+	templates []*v1alpha1.NamespaceTemplate
 }
 
 // New returns the command `kubectl nstpl diff`.
@@ -220,12 +222,20 @@ func (d *diff) check(cmd *cobra.Command) error {
 // run compares namespaces with templates. It returns an error if there are no differences, but not everything could be
 // compared.
 func (d *diff) run(ctx context.Context) (different bool, err error) {
+	selected := d.namespaces
 	if err := d.setDefaultScope(); err != nil {
+		return false, err
+	}
+	// Standard input can be read only once.
+	if d.templates, err = d.TemplateFiles(d.files); err != nil {
 		return false, err
 	}
 	replies := cli.Ask(ctx, d.Session, d.contexts, func(ctx context.Context, in cli.Source) (*report, error) {
 		one := *d
-		one.Session = in.Session
+		one.Session, one.namespaces = in.Session, selected // each context has a namespace of its own
+		if err := one.setDefaultScope(); err != nil {
+			return nil, err
+		}
 		return one.report(ctx, in.Cluster)
 	})
 	read, failed := cli.Split(d.Session, replies)
@@ -319,7 +329,7 @@ func (d *diff) read(
 ) (templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace, forbidden []error, err error) {
 	var reading sync.WaitGroup
 	var ofTemplates, ofNamespaces error
-	reading.Go(func() { templates, ofTemplates = d.Templates(ctx, c, d.files) })
+	reading.Go(func() { templates, ofTemplates = cli.WithFiles(ctx, c, d.templates) })
 	reading.Go(func() { namespaces, forbidden, ofNamespaces = d.namespaces.Read(ctx, c) })
 	reading.Wait()
 	if apierrors.IsForbidden(ofTemplates) {

@@ -62,7 +62,8 @@ func NewExempt(s cli.Session) *cobra.Command {
 
 			The exemption ends at the time of --expires, or after the duration of --for. Without these flags, it ends
 			when you delete it. If you use the command again for the same objects, it changes the reason and the
-			end. An object that the template does not declare for the namespace is refused, unless you use --force.
+			end. An object that the template does not declare for the namespace is refused, unless you use --force. If
+			you may not read templates, so is an object that the template has not populated.
 
 			With --list, the command lists the exemptions of the namespace that you name, also by -n, or of all
 			namespaces.`),
@@ -193,9 +194,12 @@ func (o *exempt) run(ctx context.Context, namespace string) error {
 		return err
 	}
 	if isKnown {
-		if err := o.checkDeclared(namespace, wanted, declared); err != nil {
-			return err
-		}
+		err = o.checkDeclared(namespace, wanted, declared)
+	} else {
+		err = o.checkLabels(ctx, c, wanted)
+	}
+	if err != nil {
+		return err
 	}
 	return o.write(ctx, c, wanted)
 }
@@ -278,7 +282,7 @@ func (o *exempt) checkDeclared(
 		o.Note("template %s declares nothing for namespace/%s, so the exemption has no effect yet", o.template, namespace)
 	}
 	for _, object := range wanted.Spec.Objects {
-		id := populate.ObjectID{GroupKind: schema.GroupKind{Group: object.Group, Kind: object.Kind}, Name: object.Name}
+		id := idOf(object)
 		switch {
 		case slices.Contains(declared, id):
 		case o.force:
@@ -290,6 +294,41 @@ func (o *exempt) checkDeclared(
 		}
 	}
 	return nil
+}
+
+// checkLabels is checkDeclared for a template that the user may not read, or that cannot be rendered: it asks whether
+// the objects are populated by the template, as their labels say.
+func (o *exempt) checkLabels(ctx context.Context, c *cluster.Cluster, wanted *v1alpha1.TemplateExemption) error {
+	const unknown = "it is unknown what template %s declares for namespace/%s, so %s"
+	if len(wanted.Spec.Objects) == 0 {
+		o.Note(unknown, o.template, wanted.Namespace, "the exemption may have no effect")
+	}
+	for _, object := range wanted.Spec.Objects {
+		id := idOf(object)
+		if id.GroupKind == render.NamespaceKind.GroupKind() {
+			continue // its labels do not name the templates that set some of them
+		}
+		objects, err := c.Objects(id.WithVersion(""), wanted.Namespace)
+		if err != nil {
+			return fmt.Errorf("--object: %w", err)
+		}
+		live, err := objects.Get(ctx, id.Name, metav1.GetOptions{})
+		switch {
+		case err == nil && live.GetLabels()[v1alpha1.TemplateNameLabel] == o.template:
+		case o.force || apierrors.IsForbidden(err):
+			o.Note(unknown, o.template, wanted.Namespace, fmt.Sprintf("the exemption of %s may have no effect", id))
+		case err != nil && !apierrors.IsNotFound(err):
+			return err
+		default:
+			return fmt.Errorf("template %s has not populated %s in namespace/%s, and it is unknown whether it declares it: "+
+				"--force exempts it nevertheless", o.template, id, wanted.Namespace)
+		}
+	}
+	return nil
+}
+
+func idOf(object v1alpha1.ExemptObject) populate.ObjectID {
+	return populate.ObjectID{GroupKind: schema.GroupKind{Group: object.Group, Kind: object.Kind}, Name: object.Name}
 }
 
 // write creates the exemption, or changes the reason and the end of the one that exists.

@@ -16,6 +16,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
@@ -48,7 +49,13 @@ func (p *preview) predict(ctx context.Context, name string) (prediction, error) 
 			return prediction{}, err
 		}
 	}
-	templates, err := p.Templates(ctx, reader, p.files)
+	templates, err := p.TemplateFiles(p.files)
+	if err != nil {
+		return prediction{}, err
+	}
+	if reader != nil {
+		templates, err = cli.WithFiles(ctx, reader, templates)
+	}
 	if apierrors.IsForbidden(err) && p.files.IsEmpty() {
 		return prediction{}, errUnlisted
 	}

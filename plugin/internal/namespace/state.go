@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
@@ -44,14 +45,14 @@ func (s *namespaceStatus) needsAttention() bool { return s.State != settled }
 // setReported sets what the Populated condition of a namespace says.
 func (s *namespaceStatus) setReported(ns *corev1.Namespace, condition *corev1.NamespaceCondition) {
 	s.Populated, s.Reason, s.Message = string(condition.Status), condition.Reason, condition.Message
-	s.Since, s.State = &condition.LastTransitionTime.Time, settled
+	s.Since, s.State = output.UTC(condition.LastTransitionTime), settled
 	switch survey.StateOf(ns) {
 	case survey.Failed:
 		s.State = failing
 	case survey.Retrying:
 		s.State = pending
 	case survey.Held:
-		s.State, s.Reason, s.Since = held, "Waiting", &ns.CreationTimestamp.Time
+		s.State, s.Reason, s.Since = held, "Waiting", output.UTC(ns.CreationTimestamp)
 		s.Message = waitsFor(ns) + "; " + condition.Message
 	case survey.Drifted:
 		// The condition has the time at which the namespace was populated, and not that of the drift.

@@ -16,7 +16,7 @@ import (
 
 func TestStateOfANamespace(t *testing.T) {
 	t.Parallel()
-	created, changed := metav1.Unix(1000, 0), metav1.Unix(2000, 0)
+	created, changed := metav1.NewTime(time.Unix(1000, 0).UTC()), metav1.NewTime(time.Unix(2000, 0).UTC())
 	condition := func(status corev1.ConditionStatus, reason, message string) []corev1.NamespaceCondition {
 		return []corev1.NamespaceCondition{{
 			Type: v1alpha1.NamespacePopulated, Status: status, Reason: reason, Message: message, LastTransitionTime: changed,

@@ -135,7 +135,7 @@ func newExemption(from *v1alpha1.TemplateExemption) exemption {
 		shown.Objects = strings.Split(match.ObjectList(&from.Spec), ",")
 	}
 	if from.Spec.Expires != nil {
-		shown.Expires = &from.Spec.Expires.Time
+		shown.Expires = output.UTC(*from.Spec.Expires)
 	}
 	return shown
 }
@@ -269,7 +269,7 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 	}
 	if shown.State == settled && initialize.Initializing(ns) && ns.DeletionTimestamp == nil {
 		shown.State, shown.Reason, shown.Message = held, "Waiting", waitsFor(ns)
-		shown.Since = &ns.CreationTimestamp.Time
+		shown.Since = output.UTC(ns.CreationTimestamp)
 	}
 	return shown
 }

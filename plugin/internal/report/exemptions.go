@@ -16,6 +16,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 // Exemption is a TemplateExemption: a namespace is exempt from a template, or from objects of it.
@@ -59,13 +60,13 @@ func exemptions(all []*v1alpha1.TemplateExemption, now time.Time) []Exemption {
 	for _, exemption := range all {
 		row := Exemption{
 			Namespace: exemption.Namespace, Name: exemption.Name, Template: exemption.Spec.Template,
-			Reason: exemption.Spec.Reason, State: v1alpha1.ExemptionActive, Created: exemption.CreationTimestamp.Time,
+			Reason: exemption.Spec.Reason, State: v1alpha1.ExemptionActive, Created: exemption.CreationTimestamp.UTC(),
 		}
 		if len(exemption.Spec.Objects) > 0 {
 			row.Objects = strings.Split(match.ObjectList(&exemption.Spec), ",")
 		}
 		if end := exemption.Spec.Expires; end != nil {
-			row.Expires = &end.Time
+			row.Expires = output.UTC(*end)
 		}
 		if ready := meta.FindStatusCondition(exemption.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 			row.State, row.Message = ready.Reason, ready.Message

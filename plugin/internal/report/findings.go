@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
@@ -22,7 +22,7 @@ func findingsOf(namespace string, condition *corev1.NamespaceCondition) []Findin
 			Reason: reported.Reason, Message: reported.Cause(),
 		}
 		if finding.Severity == Failure { // when other findings began, the condition does not say
-			finding.Since = timeOrNil(condition.LastTransitionTime.Time)
+			finding.Since = output.UTC(condition.LastTransitionTime)
 		}
 		finding.Remedy = remedy(finding)
 		findings = append(findings, finding)
@@ -38,13 +38,6 @@ func severityOf(reported populate.Reported) Severity {
 		return Drift
 	}
 	return Warning
-}
-
-func timeOrNil(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }
 
 // remedy says what to do about a finding of a namespace.

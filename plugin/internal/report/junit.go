@@ -112,6 +112,10 @@ func caseOf(ns Namespace, findings []Finding) junitCase {
 	case NotReported:
 		c.Failure = &junitMessage{Message: message, Type: ns.Reason}
 	case OptedOut, NoTemplate, Excluded, Held:
+		if ns.Reason == reasonInitializing {
+			c.Failure = &junitMessage{Message: message, Type: ns.Reason}
+			break
+		}
 		c.Skipped = &junitMessage{Message: message}
 	case Populated, NotReached:
 	}

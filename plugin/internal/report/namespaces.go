@@ -12,13 +12,17 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
+
+// reasonInitializing is the reason of a namespace that waits for initializers, and is not known to be populated.
+const reasonInitializing = "Initializing"
 
 // namespace returns a namespace with its findings. The index may be nil.
 func namespace(index *match.Index, cache *render.Cache, ns *corev1.Namespace) (Namespace, []Finding) {
 	row := Namespace{
-		Name: ns.Name, Created: ns.CreationTimestamp.Time, PolicySpace: ns.Labels[v1alpha1.PolicySpaceLabel],
+		Name: ns.Name, Created: ns.CreationTimestamp.UTC(), PolicySpace: ns.Labels[v1alpha1.PolicySpaceLabel],
 	}
 	if index != nil {
 		row.Templates = cells(index, ns)
@@ -34,7 +38,7 @@ func namespace(index *match.Index, cache *render.Cache, ns *corev1.Namespace) (N
 	case condition != nil:
 		return reported(index, cache, ns, row, condition)
 	case row.State == Held:
-		row.Reason = "Initializing"
+		row.Reason = reasonInitializing
 		row.Message = "waits for initializers: " + strings.Join(row.PendingInitializers, ", ")
 	case index == nil, slices.ContainsFunc(row.Templates, Cell.populates):
 		row.Reason = string(NotReported)
@@ -50,7 +54,8 @@ func namespace(index *match.Index, cache *render.Cache, ns *corev1.Namespace) (N
 func reported(
 	index *match.Index, cache *render.Cache, ns *corev1.Namespace, row Namespace, condition *corev1.NamespaceCondition,
 ) (Namespace, []Finding) {
-	row.Reason, row.Message, row.Since = condition.Reason, condition.Message, &condition.LastTransitionTime.Time
+	row.Reason, row.Message = condition.Reason, condition.Message
+	row.Since = output.UTC(condition.LastTransitionTime)
 	findings := findingsOf(ns.Name, condition)
 	lacksTemplate := func(f Finding) bool { return f.Template == "" && f.Object != "" }
 	if index != nil && slices.ContainsFunc(findings, lacksTemplate) {

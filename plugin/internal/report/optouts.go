@@ -8,6 +8,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 // optOut returns the opt-out of a namespace, or nil if it has none.
@@ -25,7 +26,7 @@ func optOut(ns *corev1.Namespace) *OptOut {
 			continue
 		}
 		if found.Since == nil || entry.Time.After(*found.Since) {
-			found.Since, found.By = &entry.Time.Time, entry.Manager
+			found.Since, found.By = output.UTC(*entry.Time), entry.Manager
 		}
 	}
 	return found

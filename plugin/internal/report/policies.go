@@ -15,6 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/quota"
+	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 // templateRow returns a template with the counts of its status, and findings if it is not accepted or if its rollout
@@ -110,7 +111,7 @@ func policySpace(space *v1alpha1.PolicySpace, depth int) (PolicySpace, []Finding
 	add := func(severity Severity, condition *metav1.Condition, remedy string) {
 		findings = append(findings, Finding{
 			Severity: severity, Object: "policyspace/" + space.Name, Reason: condition.Reason,
-			Message: condition.Message, Remedy: remedy, Since: timeOrNil(condition.LastTransitionTime.Time),
+			Message: condition.Message, Remedy: remedy, Since: output.UTC(condition.LastTransitionTime),
 		})
 	}
 	conditions := space.Status.Conditions
@@ -143,7 +144,7 @@ func repositoryFindings(repository *v1alpha1.PolicyRepository) []Finding {
 	}
 	return []Finding{{
 		Severity: Failure, Object: "policyrepository/" + repository.Name, Reason: stalled.Reason,
-		Message: stalled.Message, Since: timeOrNil(stalled.LastTransitionTime.Time),
+		Message: stalled.Message, Since: output.UTC(stalled.LastTransitionTime),
 		Remedy: fmt.Sprintf("Run 'kubectl nstpl sync status %s'.", repository.Name),
 	}}
 }
@@ -165,7 +166,7 @@ func pendingDeletions(x contents) []PendingDeletion {
 	for _, t := range x.templates {
 		if t.DeletionTimestamp != nil {
 			all = append(all, PendingDeletion{
-				Object: "namespacetemplate/" + t.Name, Since: &t.DeletionTimestamp.Time,
+				Object: "namespacetemplate/" + t.Name, Since: output.UTC(*t.DeletionTimestamp),
 				Why: "is deleted when its objects in all namespaces are deleted",
 			})
 		}
@@ -173,7 +174,7 @@ func pendingDeletions(x contents) []PendingDeletion {
 	for _, ns := range x.namespaces {
 		if ns.DeletionTimestamp != nil {
 			all = append(all, PendingDeletion{
-				Object: "namespace/" + ns.Name, Since: &ns.DeletionTimestamp.Time, Why: "is deleted when its objects are deleted",
+				Object: "namespace/" + ns.Name, Since: output.UTC(*ns.DeletionTimestamp), Why: "is deleted when its objects are deleted",
 			})
 		}
 	}

@@ -220,6 +220,26 @@ func TestJUnit(t *testing.T) {
 	require.NotNil(t, suite.Cases[3].Skipped)
 }
 
+// A namespace that waits for initializers fails unless it is populated, since nothing may ever populate it.
+func TestJUnitOfNamespacesThatWait(t *testing.T) {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "a", Labels: map[string]string{v1alpha1.InitializingLabel: ""},
+		Annotations: map[string]string{v1alpha1.PendingAnnotation: "audit"},
+	}}
+	row, findings := namespace(nil, nil, ns)
+	require.Equal(t, Held, row.State)
+	require.Equal(t, &junitMessage{Message: "waits for initializers: audit", Type: "Initializing"},
+		caseOf(row, findings).Failure)
+
+	ns.Status.Conditions = []corev1.NamespaceCondition{{
+		Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionTrue, Reason: "Populated",
+	}}
+	row, findings = namespace(nil, nil, ns)
+	require.Equal(t, Held, row.State)
+	require.Nil(t, caseOf(row, findings).Failure)
+	require.NotNil(t, caseOf(row, findings).Skipped)
+}
+
 // Rows of several clusters name their clusters, and equal rows of two clusters stay two.
 func TestReportsOnSeveralClusters(t *testing.T) {
 	test, production := contentsOf(2), contentsOf(3)

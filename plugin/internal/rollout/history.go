@@ -118,7 +118,7 @@ func (o *history) write(template *v1alpha1.NamespaceTemplate, revisions []cluste
 		shown = append(shown, shownRevision{
 			Template: template.Name, Revision: revision.Revision, Name: revision.Name,
 			ChangeCause: revision.Annotations[v1alpha1.ChangeCauseAnnotation],
-			State:       stateOf(template, revision.Name), Created: revision.CreationTimestamp.Time,
+			State:       stateOf(template, revision.Name), Created: revision.CreationTimestamp.UTC(),
 		})
 	}
 	return cli.PrintList(o.Session, &o.output, cli.Printed[shownRevision]{

@@ -163,10 +163,7 @@ func (o *confirm) writeAll(
 	options := metav1.PatchOptions{FieldManager: cli.FieldManager, DryRun: o.written.DryRun()}
 	return cluster.Each(confirmations, func(c *confirmation) cli.Reply[*unstructured.Unstructured] {
 		r := cli.Reply[*unstructured.Unstructured]{Source: c.in}
-		r.Value, r.Err = cli.InTime(ctx, c.in,
-			func(ctx context.Context, in cli.Source) (*unstructured.Unstructured, error) {
-				return in.Cluster.Edit(ctx, v1alpha1.PolicyRepositories, name, options, c.patch)
-			})
+		r.Value, r.Err = c.in.Cluster.Edit(ctx, v1alpha1.PolicyRepositories, name, options, c.patch)
 		return r
 	})
 }

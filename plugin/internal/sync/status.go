@@ -3,6 +3,7 @@ package sync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -30,7 +31,7 @@ func newStatus(s cli.Session) *cobra.Command {
 			Show which commit of each repository is in force. If a newer commit is not, notes below the table say
 			why: the rules that it breaks with path and line, the namespaces whose deletion needs a confirmation, or
 			the objects that could not be applied. The column SYNCED shows how long ago the whole tree was found to
-			be in force. If nstpl-sync is not running, a note says so, and the table shows its last report.
+			be in force. If nstpl-sync is not running, the command shows its last report, and fails.
 
 			With --contexts, the command reads several clusters at once. A cluster that does not answer within ten
 			seconds, or within --request-timeout, is a note.
@@ -41,7 +42,7 @@ func newStatus(s cli.Session) *cobra.Command {
 			 0
 			All repositories are ready.
 			 1
-			A repository is not ready, a cluster could not be read, or the command failed.`),
+			A repository is not ready, nstpl-sync is not running, a cluster could not be read, or the command failed.`),
 		Example: templates.Examples(`
 			# Show the repositories of the cluster
 			kubectl nstpl sync status
@@ -99,6 +100,9 @@ func (o *status) readAll(ctx context.Context) []cli.Reply[[]view] {
 	return cli.Ask(ctx, o.Session, o.contexts, o.read)
 }
 
+var errNotRunning = fmt.Errorf("nstpl-sync is not running (nothing holds lease %s in namespace %s), so nothing is "+
+	"fetched, repaired or deleted: run 'kubectl nstpl check'", cluster.SyncLease, v1alpha1.OperatorNamespace)
+
 // read returns the named repositories of a cluster, or all. It returns those that it can read in spite of an error.
 func (o *status) read(ctx context.Context, s cli.Source) ([]view, error) {
 	defer s.Progress("reading policyrepositories")()
@@ -106,9 +110,13 @@ func (o *status) read(ctx context.Context, s cli.Source) ([]view, error) {
 	if len(views) == 0 {
 		return views, err
 	}
-	if leader, unread := s.Cluster.Leader(ctx, cluster.SyncLease); unread == nil && !leader.Running {
-		s.Note("nstpl-sync is not running (nothing holds lease %s in namespace %s), so nothing is fetched, repaired or "+
-			"deleted: run 'kubectl nstpl check'", cluster.SyncLease, v1alpha1.OperatorNamespace)
+	leader, unread := s.Cluster.Leader(ctx, cluster.SyncLease)
+	switch {
+	case unread != nil || leader.Running:
+	case o.watch:
+		s.Note("%v", errNotRunning)
+	default:
+		err = errors.Join(err, errNotRunning)
 	}
 	return views, err
 }

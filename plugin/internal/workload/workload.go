@@ -11,13 +11,15 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// PodTemplate returns the fields of a pod, or of the pod template of a workload. It returns nil for other objects.
+// PodTemplate returns the fields of a pod, or of the pod template of a workload. It returns nil for other objects, also
+// for those with a template of something else than pods, such as machines or nodes.
 func PodTemplate(object *unstructured.Unstructured) map[string]any {
 	if object.GetKind() == "Pod" {
 		return object.Object
 	}
 	for _, path := range [][]string{{"spec", "template"}, {"spec", "jobTemplate", "spec", "template"}, {"template"}} {
-		if template, ok, _ := unstructured.NestedMap(object.Object, path...); ok && template["spec"] != nil {
+		template, _, _ := unstructured.NestedMap(object.Object, path...)
+		if containers, _, _ := unstructured.NestedSlice(template, "spec", "containers"); len(containers) > 0 {
 			return template
 		}
 	}

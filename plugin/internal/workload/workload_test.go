@@ -11,7 +11,7 @@ import (
 
 func TestPodTemplate(t *testing.T) {
 	t.Parallel()
-	spec := map[string]any{"nodeName": "a"}
+	spec := map[string]any{"containers": []any{map[string]any{"name": "a"}}}
 	template := map[string]any{"spec": spec}
 	for name, test := range map[string]struct {
 		object map[string]any
@@ -28,7 +28,14 @@ func TestPodTemplate(t *testing.T) {
 	} {
 		require.Equal(t, test.want, PodTemplate(&unstructured.Unstructured{Object: test.object}), name)
 	}
-	require.Nil(t, PodTemplate(&unstructured.Unstructured{Object: map[string]any{"kind": "ConfigMap"}}))
+	for _, other := range []map[string]any{
+		{"kind": "ConfigMap"},
+		{"kind": "NodePool", "spec": map[string]any{"template": map[string]any{
+			"spec": map[string]any{"requirements": []any{}},
+		}}},
+	} {
+		require.Nil(t, PodTemplate(&unstructured.Unstructured{Object: other}), other["kind"])
+	}
 }
 
 // A claim has the place of a volume with its name.
