@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -41,18 +43,24 @@ func TestOwnersGetNoRulesOfPopulatedRoles(t *testing.T) {
 		return s.isAllowedInGroup(s.name("owner"), ns.Name, "get", "example.com", "widgets")
 	}
 
-	const denied = "the rules of a populated Role belong to its NamespaceTemplate"
+	const denied = "the rules and owners of a populated Role belong to its NamespaceTemplate"
 	expectForbidden(t, owner.Patch(t.Context(), roleIn(populated), mergePatch(`{"rules": []}`)), denied)
 	expectForbidden(t, owner.Delete(t.Context(), roleIn(populated)), denied)
+	// Kubernetes' garbage collector would delete it.
+	expectForbidden(t, owner.Patch(t.Context(), roleIn(populated), mergePatch(
+		`{"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "1"}]}}`)), denied)
 	expectForbidden(t, owner.DeleteAllOf(t.Context(), &rbacv1.Role{}, client.InNamespace(populated.Name)), denied)
 
 	require.NoError(t, owner.Create(t.Context(), roleIn(later)))
 	mine := &rbacv1.RoleBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: later.Name, Name: "mine"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: v1alpha1.RoleKind, Name: "widgets"},
 		Subjects:   []rbacv1.Subject{userSubject(s.name("owner"))},
 	}
-	require.NoError(t, owner.Create(t.Context(), mine))
+	theirs, err := runtime.DefaultUnstructuredConverter.ToUnstructured(mine)
+	require.NoError(t, err)
+	s.applyAsNstpl(owner, later, &unstructured.Unstructured{Object: theirs})
 	s.patchNamespace(later, `{"metadata": {"labels": {"class": "a"}}}`)
 	s.waitCondition(later, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
@@ -91,5 +99,11 @@ func TestOwnersGetNoRulesOfPopulatedRoles(t *testing.T) {
 	s.waitPresent(populated, configMap("a", "2"))
 	s.waitNotPopulated(populated, "finalizers keep it")
 	require.False(t, mayGetWidgets(populated))
+	// Without the finalizer, the Role is gone. A new one would have the rules.
 	removeFinalizer()
+	s.waitNotPopulated(populated, "rolebinding.rbac.authorization.k8s.io/mine, which no template declares as it is, would grant")
+	require.False(t, mayGetWidgets(populated))
+	require.NoError(t, owner.Delete(t.Context(), mine))
+	s.waitPresent(populated, widgets)
+	s.waitPopulated(populated)
 }

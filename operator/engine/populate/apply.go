@@ -127,10 +127,13 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 	}
 	p := &pass{
 		Applier: a, namespace: plan.Namespace.Name, existing: newExistingStore(plan, write),
-		declared: map[ObjectID]*Object{},
+		declared: map[ObjectID]*Object{}, changed: map[ObjectID]bool{},
 	}
 	for i := range plan.Objects {
 		p.declared[plan.Objects[i].ID()] = &plan.Objects[i]
+	}
+	for _, change := range plan.Changes {
+		p.changed[change.ID()] = change.Action != LeaveAlone
 	}
 	result := Result{Outcomes: p.pruneAll(ctx, revoked)}
 	obstacle := revokeObstacle(result.Outcomes)
@@ -165,6 +168,8 @@ type pass struct {
 	existing  *existingStore
 	// declared are the objects that the plan declares.
 	declared map[ObjectID]*Object
+	// changed are the objects that the plan declares or deletes.
+	changed map[ObjectID]bool
 }
 
 // revokeObstacle returns why Roles must not change yet, or nil. They must not while a RoleBinding that should have been

@@ -14,9 +14,10 @@ import (
 // checkBindings returns why a Role must not be created or adopted, or nil. RBAC lets the users of a namespace bind a
 // Role with the rules that it has: someone could create a Role without rules, bind it, and wait for the Role of a
 // template. Roles that the namespace had from a template were bound with their rules, since admission denies that users
-// change these.
+// change these. Only a Role that was being deleted had none.
 func (p *pass) checkBindings(ctx context.Context, change Change) error {
-	if change.Kind.GroupKind() != roleKind || change.Populated || change.Lost != nil {
+	wasEnding := change.Lost != nil && change.Lost.DeletionTimestamp != nil
+	if change.Kind.GroupKind() != roleKind || (change.Populated || change.Lost != nil) && !wasEnding {
 		return nil
 	}
 	isSame, err := p.hasRules(ctx, change)
@@ -30,7 +31,7 @@ func (p *pass) checkBindings(ctx context.Context, change Change) error {
 	}
 	for i := range bindings.Items {
 		binding := &bindings.Items[i]
-		if role, ok := boundRole(binding); ok && role == change.ID() && !Ours(binding) && !p.declares(binding) {
+		if role, ok := boundRole(binding); ok && role == change.ID() && !p.corrects(binding) && !p.declares(binding) {
 			return &Failure{Reason: ReasonBound, err: fmt.Errorf("rolebinding.rbac.authorization.k8s.io/%s, which no "+
 				"template declares as it is, would grant its rules: delete the RoleBinding, rename the Role, or create the Role "+
 				"with the declared rules, which takes these rights", binding.GetName())}
@@ -53,6 +54,11 @@ func (p *pass) hasRules(ctx context.Context, change Change) (bool, error) {
 		return false, err
 	}
 	return equality.Semantic.DeepEqual(role.Object["rules"], change.Declared.Object["rules"]), nil
+}
+
+// corrects reports whether the plan changes or deletes a RoleBinding of a template.
+func (p *pass) corrects(binding *unstructured.Unstructured) bool {
+	return Ours(binding) && p.changed[ObjectID{binding.GroupVersionKind().GroupKind(), binding.GetName()}]
 }
 
 // declares reports whether the plan declares a RoleBinding as it is. One that differs grants something else until it is

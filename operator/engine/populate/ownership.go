@@ -14,8 +14,12 @@ import (
 )
 
 // ownEntry returns the managedFields entry that records the fields that nstpl applied to an object, or nil. If another
-// client changes a field, the API server removes the field from this entry, so the entry shows drift.
+// client changes a field, the API server removes the field from this entry, so the entry shows drift. Every user may
+// apply an object under the name of nstpl, but for one with the label of a template, which admission protects.
 func ownEntry(object metav1.Object) *metav1.ManagedFieldsEntry {
+	if object.GetLabels()[v1alpha1.TemplateNameLabel] == "" {
+		return nil
+	}
 	entries := object.GetManagedFields()
 	for i := range entries {
 		if IsOwnEntry(&entries[i]) {
@@ -40,11 +44,13 @@ func Ours(object metav1.Object) bool {
 		!slices.ContainsFunc(object.GetManagedFields(), ownsLabel)
 }
 
-// isWrittenByOthers reports whether another client than nstpl wrote to an object, and not only to its status.
+// isWrittenByOthers reports whether another client than nstpl wrote to an object, and not only to its status. An object
+// without a template's label is not nstpl's at all.
 func isWrittenByOthers(object *metav1.PartialObjectMetadata) bool {
-	return object != nil && slices.ContainsFunc(object.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		return !IsOwnEntry(&entry) && entry.Subresource == ""
-	})
+	return object != nil && (labelOf(object) == "" ||
+		slices.ContainsFunc(object.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+			return !IsOwnEntry(&entry) && entry.Subresource == ""
+		}))
 }
 
 // SameRecord reports whether two states are of the same object, with the same label, annotations and creator as far as

@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"sigs.k8s.io/yaml"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 // fields decodes an object given in YAML into the types that decoding JSON gives.
@@ -69,6 +71,8 @@ func TestIsOwnEntry(t *testing.T) {
 					{Manager: "other"}, test.entry,
 				}},
 			}
+			require.Nil(t, ownEntry(object), "every user may apply an object without a template's label")
+			object.Labels = map[string]string{v1alpha1.TemplateNameLabel: "a"}
 			require.Equal(t, test.want, ownEntry(object) != nil)
 		})
 	}
