@@ -187,11 +187,11 @@ func TestAuthoritativeReportKeepsOtherObjects(t *testing.T) {
 }
 
 // Objects that Kubernetes creates in every namespace are never deleted. Authors need the permission to delete the kinds
-// for which their templates are authoritative.
+// for which their templates are authoritative, also to keep such objects.
 func TestAuthoritativeTemplateKeepsDefaultObjects(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.createTemplate("all", configMap("declared", "v"), func(template *v1alpha1.NamespaceTemplate) {
+	all := s.createTemplate("all", configMap("declared", "v"), func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "ConfigMap"}, {Kind: "ServiceAccount"}}
 	})
 	ns := s.createPopulatedNamespace("n")
@@ -219,4 +219,8 @@ func TestAuthoritativeTemplateKeepsDefaultObjects(t *testing.T) {
 			client.DryRunAll)
 		assert.ErrorContains(c, err, `user "author" may not delete resourcequotas in all namespaces`)
 	})
+	// A template of a tree keeps undeclared objects in all namespaces that the tree does not manage.
+	bare := s.newTemplateAuthor("bare")
+	expectForbidden(t, bare.Patch(t.Context(), all.DeepCopy(),
+		mergePatch(`{"metadata": {"labels": {"`+v1alpha1.TreeLabel+`": "x"}}}`)), "configmaps in all namespaces")
 }

@@ -105,6 +105,7 @@ func templateConditions() []admissionregistrationv1.MatchCondition {
 		applies  = ".metadata.?annotations[?'" + v1alpha1.TemplateApplyAnnotation + "'].orValue('')"
 		requires = ".metadata.?annotations[?'" + v1alpha1.RequirePermissionAnnotation + "']" // "" differs from none
 		deletes  = ".spec.?deletionPolicy.orValue('') == '" + string(v1alpha1.DeletionDelete) + "'"
+		tree     = ".metadata.?labels[?'" + v1alpha1.TreeLabel + "']"
 		disabled = "'" + v1alpha1.TemplateApplyDisable + "'"
 		waits    = "'" + v1alpha1.DeletionFinalizer + "' in %s.metadata.?finalizers.orValue([])"
 		admin    = "authorizer.group('*').resource('*').check('*').allowed()"
@@ -118,6 +119,7 @@ func templateConditions() []admissionregistrationv1.MatchCondition {
 				"oldObject == null || object.spec != oldObject.spec || " +
 				"object.metadata.?ownerReferences != oldObject.metadata.?ownerReferences || " +
 				"object" + requires + " != oldObject" + requires + " || " + abandons + " || " +
+				"object" + tree + " != oldObject" + tree + " || " +
 				"object" + applies + " != oldObject" + applies + " && (object" + applies + " != " + disabled +
 				" || object" + deletes + ")",
 		},
