@@ -69,7 +69,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	}
 	repositories := &repository.Repositories{
 		Client: leader, Live: mgr.GetAPIReader(),
-		Cluster:  &repository.Cluster{Cached: mgr.GetClient(), Config: guarded},
+		Cluster:  &repository.Cluster{Cached: mgr.GetClient(), Informers: mgr.GetCache(), Config: guarded},
 		Recorder: mgr.GetEventRecorder(recorder),
 		Metrics:  repository.NewMetrics(metrics.Registry, mgr.GetClient()),
 		Dir:      options.Dir,

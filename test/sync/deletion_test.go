@@ -403,8 +403,9 @@ func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 			"policyspace.policy.nstpl.dev/others-existing: existed before the tree others-two: delete it, rename " +
 				"the declared object, or annotate it with policy.nstpl.dev/adopt=true, which has the tree change it",
 			"namespace/others-shared: belongs to the tree others-one: rename the declared object, or hand the object over: " +
-				"remove it from the tree others-one, if there still is one, and run: " +
-				"kubectl label namespace/others-shared policy.nstpl.dev/tree=others-two --overwrite",
+				"suspend the PolicyRepository of the tree others-one, if there still is one, run: kubectl label " +
+				"namespace/others-shared policy.nstpl.dev/tree=others-two --overwrite, remove the object from the tree " +
+				"others-one, and resume",
 		}, objects)
 		assert.Empty(c, status.Commits.Applied)
 	})
@@ -432,4 +433,41 @@ func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 	two.apply(files)
 	two.mustExist(shared)
 	require.Equal(t, "others-two", shared.Labels[v1alpha1.PolicySpaceLabel])
+}
+
+// A namespace moves from one tree to another with everything in it, as the message about the conflict says.
+func TestANamespaceIsHandedToAnotherTree(t *testing.T) {
+	t.Parallel()
+	one, two := newTree(t, "hand-one"), newTree(t, "hand-two")
+	files := map[string]string{
+		"hand-a/namespace.yaml": namespaceFile("hand-a"), "hand-b/namespace.yaml": namespaceFile("hand-b"),
+	}
+	a := one.commit(files)
+	one.follow()
+	one.waitApplied(a)
+	moved := namespace("hand-a")
+	one.mustExist(moved)
+	before := moved.UID
+	b := two.commit(map[string]string{"hand-a/namespace.yaml": namespaceFile("hand-a")})
+	two.follow()
+	two.waitReason("ObjectsFailed", b)
+
+	one.suspend(true)
+	one.waitReason("Suspended", a)
+	require.NoError(t, cluster.client.Patch(t.Context(), moved, client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata": {"labels": {"policy.nstpl.dev/tree": "hand-two"}}}`))))
+	two.waitApplied(b)
+	delete(files, "hand-a/namespace.yaml")
+	c := one.commit(files)
+	one.suspend(false)
+	one.waitApplied(c)
+	one.mustExist(moved)
+	require.Equal(t, before, moved.UID)
+	require.Equal(t, "hand-two", moved.Labels[v1alpha1.PolicySpaceLabel])
+	// What the first tree created is the other one's for good.
+	two.waitApplied(two.commit(map[string]string{"hand-c/namespace.yaml": namespaceFile("hand-c")}))
+	one.request()
+	one.waitApplied(c)
+	one.mustExist(moved)
+	require.Equal(t, before, moved.UID)
 }

@@ -93,17 +93,9 @@ func TestARestartKeepsTheLastValidCommitInForce(t *testing.T) {
 	require.NoError(t, cluster.client.Delete(t.Context(), role("restart-a")))
 	x.waitExists(role("restart-a"))
 
-	suspend := func(suspended bool) {
-		t.Helper()
-		x.eventually(func(c *assert.CollectT) {
-			assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(x.repository), x.repository))
-			x.repository.Spec.Suspend = suspended
-			assert.NoError(c, cluster.client.Update(t.Context(), x.repository))
-		})
-	}
-	suspend(true)
+	x.suspend(true)
 	x.waitReason("Suspended", b)
-	suspend(false)
+	x.suspend(false)
 	x.waitReason("Violations", b)
 }
 
@@ -128,15 +120,20 @@ func TestUnsignedCommitsAreNotApplied(t *testing.T) {
 func TestARenamedTreeKeepsItsNamespaces(t *testing.T) {
 	t.Parallel()
 	x := newTree(t, "before")
+	adopted := namespace("before-adopted")
+	require.NoError(t, cluster.client.Create(t.Context(), adopted))
 	both := gittest.Commit{Files: map[string]string{
-		"before/before-a/namespace.yaml": namespaceFile("before-a"),
-		"before/viewers.yaml":            bindingFile("viewers", "view", "ann"),
-		"after/before-a/namespace.yaml":  namespaceFile("before-a"),
-		"after/viewers.yaml":             bindingFile("viewers", "view", "ann"),
+		"before/before-a/namespace.yaml":       namespaceFile("before-a"),
+		"before/before-adopted/namespace.yaml": namespaceFile("before-adopted"),
+		"before/viewers.yaml":                  bindingFile("viewers", "view", "ann"),
+		"after/before-a/namespace.yaml":        namespaceFile("before-a"),
+		"after/before-adopted/namespace.yaml":  namespaceFile("before-adopted"),
+		"after/viewers.yaml":                   bindingFile("viewers", "view", "ann"),
 	}}
 	a := x.git.Commit(t, both)
-	x.follow()
+	x.follow(func(r *v1alpha1.PolicyRepository) { r.Spec.ExistingNamespaces = v1alpha1.ExistingAdopt })
 	x.waitApplied(a)
+	x.waitExists(binding("before-adopted", "before.viewers"))
 	ns := namespace("before-a")
 	x.mustExist(ns)
 	uid := ns.UID
@@ -146,9 +143,12 @@ func TestARenamedTreeKeepsItsNamespaces(t *testing.T) {
 	x.waitExists(space("after"))
 	x.waitGone(space("before"))
 	x.waitExists(binding("before-a", "after.viewers"))
+	x.waitExists(binding("before-adopted", "after.viewers"))
 	x.mustExist(ns)
 	require.Equal(t, uid, ns.UID)
 	require.Equal(t, "after", ns.Labels[v1alpha1.TreeLabel])
+	x.mustExist(adopted)
+	require.Equal(t, "after", adopted.Labels[v1alpha1.PolicySpaceLabel])
 }
 
 // The tree is renamed after nstpl-sync has ended without the answer to a creation. The object is recorded all the same,

@@ -130,6 +130,14 @@ func (x *tree) annotate(key, value string) {
 		cluster.client.Patch(x.Context(), x.repository, client.RawPatch("application/merge-patch+json", []byte(body))))
 }
 
+// suspend suspends or resumes the synchronization.
+func (x *tree) suspend(suspended bool) {
+	x.Helper()
+	body := fmt.Sprintf(`{"spec": {"suspend": %t}}`, suspended)
+	require.NoError(x,
+		cluster.client.Patch(x.Context(), x.repository, client.RawPatch("application/merge-patch+json", []byte(body))))
+}
+
 // waitStatus waits until a status is as expected.
 func (x *tree) waitStatus(check func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus)) {
 	x.Helper()

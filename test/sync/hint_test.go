@@ -224,21 +224,14 @@ func TestHintsWaitForASuspendedRepository(t *testing.T) {
 	a := x.push("paused-a")
 	x.followWithHints()
 	x.waitApplied(a)
-	suspend := func(suspended string) {
-		t.Helper()
-		body := `{"spec": {"suspend": ` + suspended + `}}`
-		require.NoError(t,
-			cluster.client.Patch(t.Context(), x.repository,
-				client.RawPatch("application/merge-patch+json", []byte(body))))
-	}
-	suspend("true")
+	x.suspend(true)
 	x.waitReason("Suspended", a)
 	b := x.push("paused-b")
 	x.waitAccepted(cluster.sync, signed("X-Signature", hintToken))
 	x.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, x.requested(c)) })
 	x.waitReason("Suspended", a)
 	x.mustNotExist(namespace("paused-b"))
-	suspend("false")
+	x.suspend(false)
 	x.waitApplied(b)
 }
 

@@ -204,3 +204,18 @@ func TestCompileSetsDefaults(t *testing.T) {
 			`"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"all"}}`,
 	}, got)
 }
+
+// The output of kubectl get has a spec of namespaces, which the API server sets.
+func TestCompileDropsTheSpecOfNamespaces(t *testing.T) {
+	t.Parallel()
+	for _, object := range compile(t, fstest.MapFS{
+		"a/namespace.yaml": {Data: []byte("{apiVersion: v1, kind: Namespace, metadata: {name: a, uid: x}, " +
+			"spec: {finalizers: [kubernetes]}, status: {phase: Active}}")},
+	}) {
+		if object.GetKind() == "Namespace" {
+			require.NotContains(t, object.Object, "spec")
+			require.NotContains(t, object.Object, "status")
+			require.Empty(t, object.GetUID())
+		}
+	}
+}

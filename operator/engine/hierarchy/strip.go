@@ -22,7 +22,8 @@ func (l *loader) stripServerFields(o Object) bool {
 	var before metav1.ObjectMeta
 	switch typed := o.Object.(type) {
 	case *corev1.Namespace:
-		before, typed.ObjectMeta, typed.Status = typed.ObjectMeta, kept, corev1.NamespaceStatus{}
+		before, typed.ObjectMeta = typed.ObjectMeta, kept
+		typed.Spec, typed.Status = corev1.NamespaceSpec{}, corev1.NamespaceStatus{}
 	case *corev1.ResourceQuota:
 		before, typed.ObjectMeta, typed.Status = typed.ObjectMeta, kept, corev1.ResourceQuotaStatus{}
 	case *rbacv1.Role:

@@ -18,6 +18,8 @@ type State struct {
 	Live map[ID]*unstructured.Unstructured
 	// Created are the UIDs of the objects that were created for the tree.
 	Created map[types.UID]bool
+	// Left are objects that the tree leaves to another one. They are not deleted.
+	Left map[ID]bool
 	// Deletions are the decisions of the plan before.
 	Deletions Deletions
 }
@@ -77,6 +79,8 @@ type Conflict struct {
 	Reason string
 	// Passes is true if no person needs to act.
 	Passes bool
+	// Live is the object if it belongs to another tree, and nil otherwise.
+	Live *unstructured.Unstructured
 }
 
 // Plan is what to do about the objects of a tree.
@@ -116,7 +120,7 @@ func NewPlan(declared []*unstructured.Unstructured, state State, options Options
 	var namespaces []*unstructured.Unstructured
 	for id, live := range state.Live {
 		switch {
-		case declaredAs[id] != nil:
+		case declaredAs[id] != nil || state.Left[id]:
 		case id.GroupKind == namespaceKind && state.Created[live.GetUID()]:
 			namespaces = append(namespaces, live)
 		case state.Created[live.GetUID()]:
@@ -171,11 +175,11 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 	}
 	if !state.Created[live.GetUID()] {
 		switch tree := live.GetLabels()[v1alpha1.TreeLabel]; {
-		case tree != "" && tree != options.Tree:
-			p.Conflicts = append(p.Conflicts, Conflict{ID: id, Reason: fmt.Sprintf(
-				"belongs to the tree %s: rename the declared object, or hand the object over: "+
-					"remove it from the tree %[1]s, if there still is one, and run: kubectl label %s %s=%s --overwrite", tree, id,
-				v1alpha1.TreeLabel, options.Tree)})
+		case tree != "" && tree != options.Tree && !state.wasName(tree):
+			p.Conflicts = append(p.Conflicts, Conflict{ID: id, Live: live, Reason: fmt.Sprintf(
+				"belongs to the tree %s: rename the declared object, or hand the object over: suspend the PolicyRepository of "+
+					"the tree %[1]s, if there still is one, run: kubectl label %s %s=%s --overwrite, remove the object from the "+
+					"tree %[1]s, and resume", tree, id, v1alpha1.TreeLabel, options.Tree)})
 			return
 		case id.GroupKind == namespaceKind && options.Adopt:
 			object = withAnnotation(object, v1alpha1.AdoptAnnotation, "true")
@@ -200,6 +204,12 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 	default:
 		p.Applies = append(p.Applies, Apply{Declared: object, Live: live})
 	}
+}
+
+// wasName reports whether a name is an earlier one of the tree, whose policyspace was created for it.
+func (s State) wasName(tree string) bool {
+	root := s.Live[ID{spaceKind, tree}]
+	return root != nil && s.Created[root.GetUID()]
 }
 
 // waitForConflicts removes the applies of all steps after a creation that a conflict prevents. If a namespace moved to

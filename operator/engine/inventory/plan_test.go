@@ -62,6 +62,13 @@ func inSpace(space string) change {
 	}
 }
 
+// inTreeAt returns a change that puts a namespace into a policyspace of a tree.
+func inTreeAt(tree, space string) change {
+	return func(o *unstructured.Unstructured) {
+		o.SetLabels(map[string]string{v1alpha1.TreeLabel: tree, v1alpha1.PolicySpaceLabel: space})
+	}
+}
+
 func below(parent string) change {
 	return func(o *unstructured.Unstructured) { o.Object["spec"] = map[string]any{"parent": parent} }
 }
@@ -152,8 +159,9 @@ func edited(o *unstructured.Unstructured) *unstructured.Unstructured {
 
 // ofBar returns why an object of the tree bar is not applied by the tree foo.
 func ofBar(object string) string {
-	return "belongs to the tree bar: rename the declared object, or hand the object over: remove it from the tree bar, " +
-		"if there still is one, and run: kubectl label " + object + " policy.nstpl.dev/tree=foo --overwrite"
+	return "belongs to the tree bar: rename the declared object, or hand the object over: suspend the PolicyRepository of " +
+		"the tree bar, if there still is one, run: kubectl label " + object + " policy.nstpl.dev/tree=foo --overwrite, " +
+		"remove the object from the tree bar, and resume"
 }
 
 func TestPlan(t *testing.T) {
@@ -379,6 +387,34 @@ func TestPlan(t *testing.T) {
 			options: Options{Tree: "bar"},
 			want: []string{
 				"+policyspace.policy.nstpl.dev/bar", "+namespace/n", "-policyspace.policy.nstpl.dev/foo",
+			},
+		},
+		"a renamed tree keeps adopted namespaces": {
+			declared: []*unstructured.Unstructured{space("bar"), namespace("n", ofTree("bar"))},
+			state: stateOf([]string{"1"}, space("foo", uid("1"), ofTree("foo")),
+				stored(t, "2", namespace("n", ofTree("foo"), annotated(v1alpha1.InTreeAnnotation, "true")))),
+			options: Options{Tree: "bar"},
+			want: []string{
+				"+policyspace.policy.nstpl.dev/bar", "+namespace/n", "-policyspace.policy.nstpl.dev/foo",
+			},
+		},
+		"the name of a tree says nothing about a namespace that has not consented": {
+			declared: []*unstructured.Unstructured{space("bar"), namespace("n", ofTree("bar"))},
+			state: stateOf([]string{"1"}, space("foo", uid("1"), ofTree("foo")),
+				stored(t, "2", namespace("n", ofTree("foo")))),
+			options: Options{Tree: "bar"},
+			want:    []string{"+policyspace.policy.nstpl.dev/bar", "-policyspace.policy.nstpl.dev/foo", "!n"},
+		},
+		"a policyspace stays while a namespace of another tree is in it": {
+			declared: []*unstructured.Unstructured{space("foo"), namespace("n", inTreeAt("foo", "foo"))},
+			state: stateOf([]string{"1", "2"}, space("foo", uid("1"), ofTree("foo")), space("old", uid("2"), ofTree("foo")),
+				stored(t, "3", namespace("n", inTreeAt("bar", "old")))),
+			want: []string{"+policyspace.policy.nstpl.dev/foo", "uold", "xnamespace/n " + ofBar("namespace/n")},
+		},
+		"an object that is left to another tree is not deleted": {
+			state: State{
+				Live:    stateOf(nil, stored(t, "1", namespace("n", ofTree("bar")))).Live,
+				Created: map[types.UID]bool{"1": true}, Left: map[ID]bool{{namespaceKind, "n"}: true},
 			},
 		},
 	} {

@@ -22,7 +22,9 @@ func (p *Plan) keepUsedSpaces(declared map[ID]*unstructured.Unstructured, state 
 			continue
 		}
 		at := live
-		if declared[id] != nil && !slices.Contains(p.Unmanaged, id.Name) {
+		remains := slices.Contains(p.Unmanaged, id.Name) ||
+			slices.ContainsFunc(p.Conflicts, func(c Conflict) bool { return c.ID == id })
+		if declared[id] != nil && !remains {
 			at = declared[id]
 		}
 		for space := at.GetLabels()[v1alpha1.PolicySpaceLabel]; space != "" && !used[space]; {

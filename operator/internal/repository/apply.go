@@ -125,10 +125,14 @@ func (r *Repositories) apply(
 	if err := r.resolvePending(ctx, repository.UID, rec, trees, live); err != nil {
 		return outcome{}, err
 	}
+	left, err := r.leave(ctx, repository, rec, live)
+	if err != nil {
+		return outcome{}, err
+	}
 	unanswered := maps.Clone(rec.pending)
 	isConfirmed := repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == tree.commit
 	o := outcome{Plan: inventory.NewPlan(tree.declared,
-		inventory.State{Live: live, Created: rec.created, Deletions: rec.deletions},
+		inventory.State{Live: live, Created: rec.created, Left: left, Deletions: rec.deletions},
 		inventory.Options{
 			Tree: tree.root, Adopt: repository.Spec.ExistingNamespaces == v1alpha1.ExistingAdopt,
 			Limit: repository.Spec.DeletionLimit, Confirmed: isConfirmed,
@@ -170,6 +174,39 @@ func (r *Repositories) apply(
 	o.keepForFailures()
 	deleteAll(ctx, to, &o, measure)
 	return o, nil
+}
+
+// leave returns the objects that were created for the tree, and that it leaves to the tree of another PolicyRepository:
+// their label names that tree, which declares them. From then on, they do not count as created for this one. As long as
+// it is unknown what the other tree declares, they stay, too.
+func (r *Repositories) leave(
+	ctx context.Context, repository *v1alpha1.PolicyRepository, rec *record,
+	live map[inventory.ID]*unstructured.Unstructured,
+) (map[inventory.ID]bool, error) {
+	list := &v1alpha1.PolicyRepositoryList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	others := map[string]string{}
+	for i := range list.Items {
+		if other := &list.Items[i]; other.UID != repository.UID {
+			others[treeName(other)] = other.Name
+		}
+	}
+	left := map[inventory.ID]bool{}
+	own, _ := r.scopes.of(repository.Name)
+	for id, object := range live {
+		other, exists := others[object.GetLabels()[v1alpha1.TreeLabel]]
+		if !exists || own.Declared[id] != nil || !rec.created[object.GetUID()] {
+			continue
+		}
+		scope, isKnown := r.scopes.of(other)
+		isDeclared := scope.Declared[id] != nil
+		if left[id] = isDeclared || !isKnown; isDeclared {
+			delete(rec.created, object.GetUID())
+		}
+	}
+	return left, nil
 }
 
 // treesOf returns the names of the trees for which pending objects may have been created: the present name of the
@@ -293,6 +330,8 @@ func (o *outcome) keepForFailures() {
 	o.Deletes = slices.DeleteFunc(o.Deletes, func(object *unstructured.Unstructured) bool {
 		return slices.ContainsFunc(o.Applies, func(a inventory.Apply) bool {
 			return failed[inventory.IDOf(a.Declared)] && a.Moves() && needs(a.Live, object)
+		}) || slices.ContainsFunc(o.Conflicts, func(c inventory.Conflict) bool {
+			return c.Live != nil && needs(c.Live, object)
 		})
 	})
 }

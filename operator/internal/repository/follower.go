@@ -119,7 +119,8 @@ func (f *follower) update(ctx context.Context, repository *v1alpha1.PolicyReposi
 	f.mu.Lock()
 	if ctx.Err() == nil {
 		requested := repository.Annotations[v1alpha1.SyncRequestedAnnotation]
-		f.pace.answered(requested, after.fetched != before.fetched, time.Now())
+		failed := after.problem != nil && after.problem.passes
+		f.pace.answered(requested, after.fetched != before.fetched, failed, time.Now())
 		f.answer, f.source = after, sourceOf(repository)
 	}
 	f.cancel()
@@ -265,6 +266,17 @@ func (s *followers) get(uid types.UID, create func() *follower) *follower {
 		s.all[uid] = create()
 	}
 	return s.all[uid]
+}
+
+// rest forgets the follower of a PolicyRepository that is not followed for a while. What it knew may be over when the
+// PolicyRepository is followed again: the source is asked first then, as after a restart.
+func (s *followers) rest(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.all[uid]; f != nil {
+		f.stop()
+		delete(s.all, uid)
+	}
 }
 
 // keep forgets the followers of all other PolicyRepositories, and removes the commits that they fetched.

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -41,22 +43,60 @@ func newObject(kind schema.GroupVersionKind) *unstructured.Unstructured {
 
 // Cluster reads and writes the objects of trees.
 type Cluster struct {
-	// Cached reads from the cache.
-	Cached client.Reader
+	// Cached reads from the cache, which Informers fill. Informers are nil if Cached reads from the API server.
+	Cached    client.Reader
+	Informers cache.Informers
 	// Config is for requests to the API server with the permissions of nstpl-sync.
 	Config *rest.Config
 
 	mu sync.Mutex
 	// clients are the clients for the objects, by the ServiceAccount that they impersonate.
 	clients map[string]dynamic.Interface
-	// written has the objects that were written.
-	written freshness.Store[inventory.ID, *unstructured.Unstructured]
+	// written has the objects that were written, by kind. Each kind has a cache of its own.
+	written map[schema.GroupKind]*writeStore
+}
+
+type writeStore = freshness.Store[inventory.ID, *unstructured.Unstructured]
+
+func (c *Cluster) writtenOf(kind schema.GroupKind) *writeStore {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.written == nil {
+		c.written = map[schema.GroupKind]*writeStore{}
+	}
+	if c.written[kind] == nil {
+		c.written[kind] = &writeStore{}
+	}
+	return c.written[kind]
+}
+
+// upTo returns the resourceVersion up to which the cache of a kind is complete, or "" if that is unknown.
+func (c *Cluster) upTo(ctx context.Context, kind schema.GroupVersionKind) (string, error) {
+	if c.Informers == nil {
+		return "", nil
+	}
+	informer, err := c.Informers.GetInformer(ctx, newObject(kind))
+	if err != nil {
+		return "", fmt.Errorf("find the cache of the kind %s: %w", kind.Kind, err)
+	}
+	if shared, ok := informer.(toolscache.SharedInformer); ok {
+		return shared.GetStore().LastStoreSyncResourceVersion(), nil
+	}
+	return "", nil
 }
 
 // live returns all objects of the kinds that trees declare. They must not be changed.
 func (c *Cluster) live(ctx context.Context) (map[inventory.ID]*unstructured.Unstructured, error) {
 	all := map[inventory.ID]*unstructured.Unstructured{}
 	for kind := range resources {
+		// No event tells of an object that was created and deleted while the watch was interrupted. The version is read
+		// before the objects, which are then at least as new.
+		version, err := c.upTo(ctx, kind)
+		if err != nil {
+			return nil, err
+		}
+		written := c.writtenOf(kind.GroupKind())
+		written.UpTo(version)
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 		if err := c.Cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -65,24 +105,25 @@ func (c *Cluster) live(ctx context.Context) (map[inventory.ID]*unstructured.Unst
 		for i := range list.Items {
 			object := &list.Items[i]
 			id := inventory.ID{GroupKind: kind.GroupKind(), Name: object.GetName()}
-			all[id] = c.written.Latest(id, object)
+			all[id] = written.Latest(id, object)
 		}
-	}
-	for id, written := range c.written.Unobserved() {
-		if all[id] == nil {
-			all[id] = written // the cache does not have it yet
+		for id, object := range written.Unobserved() {
+			if all[id] == nil {
+				all[id] = object // the cache does not have it yet
+			}
 		}
 	}
 	return all, nil
 }
 
 func (c *Cluster) observed(kind schema.GroupVersionKind, object client.Object) {
-	c.written.Observed(inventory.ID{GroupKind: kind.GroupKind(), Name: object.GetName()}, object.GetResourceVersion())
+	c.writtenOf(kind.GroupKind()).Observed(inventory.ID{GroupKind: kind.GroupKind(), Name: object.GetName()}, object.GetResourceVersion())
 }
 
 func (c *Cluster) wrote(object *unstructured.Unstructured) {
 	object.SetManagedFields(nil)
-	c.written.Written(inventory.IDOf(object), object)
+	id := inventory.IDOf(object)
+	c.writtenOf(id.GroupKind).Written(id, object)
 }
 
 // createdBySync returns the UID of an object that nstpl-sync created for one of some trees, as its managedFields say,

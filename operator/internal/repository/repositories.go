@@ -93,7 +93,7 @@ func (r *Repositories) SetupWithManager(mgr ctrl.Manager) error {
 				}
 			},
 			DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
-				r.Cluster.written.Deleted(
+				r.Cluster.writtenOf(kind.GroupKind()).Deleted(
 					inventory.ID{GroupKind: kind.GroupKind(), Name: e.Object.GetName()}, e.Object.GetUID())
 				r.changed(q, e.Object, nil)
 			},
@@ -144,6 +144,7 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 	}
 	status := repository.Status.DeepCopy()
 	if repository.Spec.Suspend {
+		r.followers.rest(repository.UID)
 		condition{reporting.Failed, reasonSuspended, "the synchronization is suspended: set spec.suspend to false to " +
 			"resume"}.set(status, repository.Generation)
 		return reconcile.Result{}, r.writeStatus(ctx, repository, status)
@@ -153,6 +154,7 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 		return reconcile.Result{}, err
 	}
 	if other != "" {
+		r.followers.rest(repository.UID)
 		condition{reporting.Failed, reasonTreeTaken, fmt.Sprintf("the tree %s is that of the PolicyRepository %s: rename "+
 			"the directory of one of them", treeName(repository), other)}.set(status, repository.Generation)
 		return reconcile.Result{RequeueAfter: retryFailed}, r.writeStatus(ctx, repository, status)

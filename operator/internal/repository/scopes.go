@@ -27,6 +27,14 @@ func (s *scopes) set(repository string, tree *vetted, rec *record) {
 	s.all[repository] = scope
 }
 
+// of returns the scope of a PolicyRepository, if it is known.
+func (s *scopes) of(repository string) (scope inventory.Scope, isKnown bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	scope, isKnown = s.all[repository]
+	return scope, isKnown
+}
+
 // forget forgets the scopes of all PolicyRepositories but those with the given names.
 func (s *scopes) forget(exists map[string]bool) {
 	s.mu.Lock()

@@ -18,10 +18,13 @@ type advertisement struct {
 	references   int           // how many references the repository has
 	tip          plumbing.Hash // of the reference that was asked for; that of the commit, if it is an annotated tag
 	head         plumbing.Hash
-	hasCommit    bool // whether a reference points to the commit that was asked for
+	// want is what can be requested to get the commit that was asked for, since a reference names it: the commit itself,
+	// or an annotated tag that points to it. It is zero if there is no such reference.
+	want plumbing.Hash
+	tag  plumbing.Hash // of the last reference that was read
 }
 
-// maxPeeledSuffix follows the name of an annotated tag in the line that names its commit.
+// peeledSuffix follows the name of an annotated tag in the line that names its commit.
 const peeledSuffix = "^{}"
 
 var sha256Hash = regexp.MustCompile(`^[0-9a-f]{64}$`)
@@ -93,7 +96,17 @@ func (a *advertisement) add(line []byte, reference string, commit plumbing.Hash)
 	if name == reference || name == reference+peeledSuffix {
 		a.tip = at
 	}
-	a.hasCommit = a.hasCommit || at == commit
+	isPeeled := strings.HasSuffix(name, peeledSuffix)
+	switch {
+	case at != commit:
+	case !isPeeled:
+		a.want = at
+	case a.want.IsZero():
+		a.want = a.tag
+	}
+	if !isPeeled {
+		a.tag = at // an annotated tag is followed by the commit that it points to
+	}
 	return nil
 }
 

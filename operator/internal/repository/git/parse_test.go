@@ -219,15 +219,20 @@ func TestReadAdvertisement(t *testing.T) {
 		"https": {
 			packets("# service=git-upload-pack\n", "", a+" HEAD\x00x y=z shallow\n", b+" refs/heads/main\n", ""),
 			advertisement{capabilities: []string{"x", "y=z", "shallow"}, references: 2, tip: plumbing.NewHash(b),
-				head: plumbing.NewHash(a)}, nil,
+				head: plumbing.NewHash(a), tag: plumbing.NewHash(b)}, nil,
 		},
 		"ssh, without line feeds": {
 			packets(b+" refs/heads/main\x00x", c+" refs/heads/x", "shallow "+a, ""),
-			advertisement{capabilities: []string{"x"}, references: 2, tip: plumbing.NewHash(b), hasCommit: true}, nil,
+			advertisement{capabilities: []string{"x"}, references: 2, tip: plumbing.NewHash(b),
+				want: plumbing.NewHash(c), tag: plumbing.NewHash(c)}, nil,
 		},
 		"an annotated tag": {
 			packets(a+" refs/heads/main\x00\n", b+" refs/heads/main^{}\n", ""),
-			advertisement{references: 2, tip: plumbing.NewHash(b)}, nil,
+			advertisement{references: 2, tip: plumbing.NewHash(b), tag: plumbing.NewHash(a)}, nil,
+		},
+		"an annotated tag of the commit": {
+			packets(a+" refs/tags/x\x00\n", c+" refs/tags/x^{}\n", b+" refs/heads/main\n", ""),
+			advertisement{references: 3, tip: plumbing.NewHash(b), tag: plumbing.NewHash(b), want: plumbing.NewHash(a)}, nil,
 		},
 		"empty, with capabilities": {
 			packets(strings.Repeat("0", 40)+" capabilities^{}\x00x\n", ""), advertisement{capabilities: []string{"x"}},

@@ -160,7 +160,11 @@ func (r *Remote) Fetch(ctx context.Context, commit string) (*Commit, error) {
 	}
 	defer func() { l.close() }()
 	q := &request{want: hash, depth: 1, maxBlob: r.limits.tree.File, offer: offer}
-	if !offer.hasCommit && !offer.sendsAnyCommit() {
+	switch {
+	case offer.sendsAnyCommit():
+	case !offer.want.IsZero():
+		q.want = offer.want
+	default:
 		if err := r.requestHistory(q); err != nil {
 			return nil, err
 		}

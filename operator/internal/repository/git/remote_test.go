@@ -214,12 +214,22 @@ func TestFetch(t *testing.T) {
 
 func TestReferences(t *testing.T) {
 	t.Parallel()
-	s := serve(t, gittest.HTTPS{})
+	for name, https := range map[string]*gittest.HTTPS{"https": {}, "ssh": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testReferences(t, serveEither(t, https, &gittest.SSH{}))
+		})
+	}
+}
+
+func testReferences(t *testing.T, s *served) {
+	t.Helper()
 	first := s.Commit(t, gittest.Commit{Files: map[string]string{"a": "1"}})
-	s.Git(t, "tag", "light")
+	// No reference names this commit itself.
 	s.Git(t, "tag", "--annotate", "--message=x", "annotated")
 	s.Git(t, "tag", "--annotate", "--message=x", "nested", "annotated")
 	second := s.Commit(t, gittest.Commit{Files: map[string]string{"a": "2"}})
+	s.Git(t, "tag", "light")
 	slash := s.Commit(t, gittest.Commit{Branch: "team/a", Files: map[string]string{"a": "3"}})
 	s.Git(t, "tag", "tree", "main^{tree}")
 	tests := map[string]struct {
@@ -229,7 +239,7 @@ func TestReferences(t *testing.T) {
 	}{
 		"branch":          {git.Reference{Branch: "main"}, second, ""},
 		"branch in a dir": {git.Reference{Branch: "team/a"}, slash, ""},
-		"tag":             {git.Reference{Tag: "light"}, first, ""},
+		"tag":             {git.Reference{Tag: "light"}, second, ""},
 		"annotated tag":   {git.Reference{Tag: "annotated"}, first, ""},
 		"tag of a tag":    {git.Reference{Tag: "nested"}, first, ""},
 		"commit":          {git.Reference{Commit: second}, second, ""},
