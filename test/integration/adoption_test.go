@@ -319,7 +319,7 @@ func TestAdoptionRequiresDeletePermissions(t *testing.T) {
 			"user nadia needs the verb delete on roles, rolebindings and resourcequotas in namespace "+ns.Name)
 		require.ErrorContains(t,
 			patch(`{"metadata": {"annotations": {"`+v1alpha1.InTreeAnnotation+`": "true"}}}`, status),
-			"is managed by the operator")
+			"are managed by the operator")
 	}
 	for _, key := range []string{v1alpha1.AdoptAnnotation, v1alpha1.InTreeAnnotation} {
 		born := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -223,6 +224,33 @@ func TestADeletionWaitsAcrossARestart(t *testing.T) {
 	x.waitApplied(empty)
 }
 
+// keepsTheLabel fails unless a user who may change a namespace may change its labels, but not the one that names its
+// tree: with the label of another tree, the tree would enforce nothing on the namespace any more.
+func (x *tree) keepsTheLabel(ns *corev1.Namespace) {
+	x.Helper()
+	user := x.name + "-owner"
+	rights := role(user)
+	rights.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"patch"}}}
+	require.NoError(x, cluster.client.Create(x.Context(), rights))
+	require.NoError(x, cluster.client.Create(x.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	}))
+	owner := impersonate(x, user)
+	patch := func(labels string) error {
+		return owner.Patch(x.Context(), ns.DeepCopy(),
+			client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"labels": `+labels+`}}`)))
+	}
+	x.eventually(func(c *assert.CollectT) { // until the API server knows the permissions
+		assert.NoError(c, patch(`{"own": "x"}`))
+	})
+	for _, tree := range []string{`"other"`, "null"} {
+		require.ErrorContains(x, patch(`{"policy.nstpl.dev/tree": `+tree+`}`),
+			"the label policy.nstpl.dev/tree of those that have it, are managed by the operator and nstpl-sync")
+	}
+}
+
 // Only what was created for the tree is deleted: neither an object with the label of the tree, nor a namespace that
 // existed before.
 func TestOnlyCreatedObjectsAreDeleted(t *testing.T) {
@@ -250,6 +278,7 @@ func TestOnlyCreatedObjectsAreDeleted(t *testing.T) {
 	require.Contains(t, message,
 		"1 declared namespaces existed before and are not managed, the first is created-existing")
 	x.waitExists(binding("created-adopted", "created.viewers"))
+	x.keepsTheLabel(adopted)
 	x.mustExist(existing)
 	require.NotContains(t, existing.Labels, v1alpha1.TreeLabel)
 	require.NotContains(t, existing.Labels, v1alpha1.PolicySpaceLabel)

@@ -220,10 +220,14 @@ func (x *tree) mustNotExist(object client.Object) {
 // program returns the client of a ServiceAccount. It may delete a policy space of a tree that is in use.
 func program(t testing.TB) client.Client {
 	t.Helper()
+	return impersonate(t, "system:serviceaccount:ci:program", "system:masters")
+}
+
+// impersonate returns the client of a user.
+func impersonate(t testing.TB, user string, groups ...string) client.Client {
+	t.Helper()
 	config := rest.CopyConfig(cluster.RESTConfig())
-	config.Impersonate = rest.ImpersonationConfig{
-		UserName: "system:serviceaccount:ci:program", Groups: []string{"system:masters"},
-	}
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
 	c, err := client.New(config, client.Options{Scheme: cluster.client.Scheme()})
 	require.NoError(t, err)
 	return c
