@@ -465,7 +465,9 @@ func TestAdmissionProtectsOperatorMetadata(t *testing.T) {
 		require.ErrorContains(t, patch("mine", fmt.Sprintf(ours, "")), denial+" in the API group")
 		require.ErrorContains(t, patch("a", fmt.Sprintf(ours, "")), denial+", namespacetemplates/"+s.name("defaults"))
 		require.ErrorContains(t, patch("a", `{"metadata": {"labels": null}}`), denial)
-		for _, key := range []string{v1alpha1.HashAnnotation, v1alpha1.AdoptedAnnotation, v1alpha1.UnownedAnnotation} {
+		for _, key := range []string{
+			v1alpha1.HashAnnotation, v1alpha1.AdoptedAnnotation, v1alpha1.UnownedAnnotation, v1alpha1.CopyOfAnnotation,
+		} {
 			require.ErrorContains(t, patch("a", `{"metadata": {"annotations": {"`+key+`": "x"}}}`), denial)
 		}
 		require.ErrorContains(t, patch("a", `{"metadata": {"annotations": null}}`), denial)

@@ -1,12 +1,17 @@
 package constraint
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/scc"
@@ -80,4 +85,47 @@ func TestIsListed(t *testing.T) {
 	})
 	require.ErrorContains(t, err, "unavailable")
 	require.False(t, listed)
+}
+
+// reviews are answers about the verb use, which it counts.
+type reviews struct {
+	authorizationclient.SubjectAccessReviewInterface
+	allowed bool
+	asked   int
+}
+
+func (r *reviews) Create(
+	_ context.Context, review *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions,
+) (*authorizationv1.SubjectAccessReview, error) {
+	r.asked++
+	review.Status.Allowed = r.allowed
+	return review, nil
+}
+
+// A permission is remembered for longer than a denial: a user who was just granted a constraint soon has it.
+func TestAnswersAboutTheVerbUseAreRemembered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := &reviews{}
+		grants := NewGrants(api, nil)
+		mayUse := func(namespace string) bool {
+			allowed, err := grants.mayUse(t.Context(), authenticationv1.UserInfo{Username: "jane"}, namespace,
+				&v1alpha1.SecurityContextConstraints{ObjectMeta: metav1.ObjectMeta{Name: "any"}})
+			require.NoError(t, err)
+			return allowed
+		}
+		require.False(t, mayUse("a"))
+		api.allowed = true
+		require.False(t, mayUse("a"))
+		require.Equal(t, 1, api.asked)
+		require.True(t, mayUse("b"), "each namespace has an answer of its own")
+		time.Sleep(deniedLifetime + time.Millisecond)
+		require.True(t, mayUse("a"))
+		require.Equal(t, 3, api.asked)
+		api.allowed = false
+		time.Sleep(allowedLifetime - time.Millisecond)
+		require.True(t, mayUse("a"))
+		time.Sleep(2 * time.Millisecond)
+		require.False(t, mayUse("a"))
+	})
 }
