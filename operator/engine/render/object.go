@@ -3,6 +3,7 @@ package render
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -69,14 +70,11 @@ func (o *compiledObject) stamp(values Values) (Object, error) {
 	return Object{object, o.hash}, nil
 }
 
-// usualSize is the size of the JSON of most objects, in bytes.
-const usualSize = 1024
-
 // Hash returns a hash of the object's JSON, whose keys are sorted. It omits the namespace, so that equal objects in
 // many namespaces have the same hash. 64 bits suffice to distinguish the few contents that one object ever has. A user
 // gains nothing by a collision, because the ownership in managedFields is compared too.
 func Hash(object *unstructured.Unstructured) (string, error) {
-	data, err := appendJSON(make([]byte, 0, usualSize), withoutNamespace(object))
+	data, err := json.Marshal(withoutNamespace(object))
 	if err != nil {
 		return "", err
 	}

@@ -170,7 +170,7 @@ func TestAPassMakesALimitedNumberOfChanges(t *testing.T) {
 }
 
 // No event tells of an object that was created and deleted while a watch was interrupted.
-func TestAnObjectThatNoEventToldOfIsGone(t *testing.T) {
+func TestAnObjectThatNoEventAnnouncedIsGone(t *testing.T) {
 	t.Parallel()
 	cluster, admin := newCluster(t)
 	createRepository(t, admin, "gap")
