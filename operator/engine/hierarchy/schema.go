@@ -18,6 +18,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/manifest"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/engine/schema"
 )
 
 // checkName reports a name that the API server would reject. It returns whether the name is valid.
@@ -71,9 +72,9 @@ func (l *loader) checkSchema(o Object) {
 		l.checkClusterLevel(o)
 	case *corev1.ResourceQuota:
 		for _, name := range slices.Sorted(maps.Keys(typed.Spec.Hard)) {
-			if wrong := CheckLimit(name, typed.Spec.Hard); wrong != "" {
+			if message, remedy := schema.CheckLimit(string(name), typed.Spec.Hard[name]); message != "" {
 				l.violate("schema", o.Path, o.lines.Of("spec", "hard", string(name)),
-					fmt.Sprintf("%s: %s %s", o.describe(), name, wrong), "correct or remove the limit")
+					fmt.Sprintf("%s: %s: %s", o.describe(), name, message), cmp.Or(remedy, "correct or remove the limit"))
 			}
 		}
 	}

@@ -30,20 +30,27 @@ var quotaResources = slices.Concat(counts, compute, []string{
 func (c *checker) quota(at *field.Path, entries map[string]any) {
 	hard, _ := entries["hard"].(map[string]any)
 	for name, value := range hard {
-		at := at.Child("hard").Key(name)
-		isHugePages := strings.HasPrefix(strings.TrimPrefix(name, "requests."), corev1.ResourceHugePagesPrefix)
-		if !c.resourceName(at, name, isHugePages, quotaResources) {
-			continue
-		}
-		quantity, ok := quantityOf(value)
-		switch {
-		case !ok:
-		case quantity.Sign() < 0:
-			c.report(at, "must not be negative", "")
-		case isCounted(name) && quantity.MilliValue()%1000 != 0:
-			c.report(at, "must be a whole number", "")
+		quantity, _ := quantityOf(value) // zero if it is none, which is reported elsewhere
+		if message, remedy := CheckLimit(name, quantity); message != "" {
+			c.report(at.Child("hard").Key(name), message, remedy)
 		}
 	}
+}
+
+// CheckLimit returns why the API server would reject a limit of a ResourceQuota, and a remedy if one is known. The
+// message is empty if the API server would not.
+func CheckLimit(name string, quantity resource.Quantity) (message, remedy string) {
+	isHugePages := strings.HasPrefix(strings.TrimPrefix(name, "requests."), corev1.ResourceHugePagesPrefix)
+	message, remedy = checkResourceName(name, isHugePages, quotaResources)
+	switch {
+	case message != "":
+		return message, remedy
+	case quantity.Sign() < 0:
+		return "must not be negative", ""
+	case isCounted(name) && quantity.MilliValue()%1000 != 0:
+		return "must be a whole number", ""
+	}
+	return "", ""
 }
 
 // isCounted reports whether a resource is counted in whole numbers, as objects and devices are.
@@ -53,25 +60,23 @@ func isCounted(name string) bool {
 	return isExtended || slices.Contains(counts, name)
 }
 
-// resourceName checks the name of a resource: it is one of those known or has a domain. It returns whether the name is
-// valid.
-func (c *checker) resourceName(at *field.Path, name string, isHugePages bool, known []string) bool {
+// checkResourceName returns what is wrong about the name of a resource, which is one of those known or has a domain, and a
+// remedy. The message is empty if the name is valid.
+func checkResourceName(name string, isHugePages bool, known []string) (message, remedy string) {
 	if problems := validation.IsQualifiedName(name); len(problems) > 0 {
-		c.report(at, fmt.Sprintf("%q is not the name of a resource", name), problems[0])
-		return false
+		return fmt.Sprintf("%q is not the name of a resource", name), problems[0]
 	}
 	if isHugePages || slices.Contains(known, name) || strings.Contains(name, "/") {
-		return true
+		return "", ""
 	}
-	remedy := "use one of " + andList(known) + ", or a name with a domain such as example.com/gpu"
+	remedy = "use one of " + andList(known) + ", or a name with a domain such as example.com/gpu"
 	if slices.Contains(known, "pods") {
 		remedy = "use count/RESOURCE.GROUP to count objects, such as count/deployments.apps"
 	}
 	if similar := Closest(name, known); similar != "" {
 		remedy = "did you mean " + similar + "?"
 	}
-	c.report(at, "unknown resource", remedy)
-	return false
+	return "unknown resource", remedy
 }
 
 // limit checks an item of a LimitRange.
@@ -95,8 +100,10 @@ func (c *checker) limit(at *field.Path, entries map[string]any) {
 			continue
 		}
 		for resource := range resources {
-			c.resourceName(at.Child(name).Key(resource), resource,
-				strings.HasPrefix(resource, corev1.ResourceHugePagesPrefix), known)
+			isHugePages := strings.HasPrefix(resource, corev1.ResourceHugePagesPrefix)
+			if message, remedy := checkResourceName(resource, isHugePages, known); message != "" {
+				c.report(at.Child(name).Key(resource), message, remedy)
+			}
 		}
 	}
 	for _, order := range [][2]string{

@@ -1,6 +1,7 @@
 package vet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/manifest"
+	"nstpl.dev/nstpl/operator/engine/schema"
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
@@ -74,8 +75,8 @@ func (c *checker) checkSpace(object source.Object) {
 		}
 		hard[name] = limit
 		at := fmt.Sprintf("spec.quota.hard[%s]", name)
-		if wrong := hierarchy.CheckLimit(name, hard); wrong != "" && !c.isReported(object, at) {
-			c.violate(object, ruleQuota, at, wrong, "correct or remove the limit")
+		if message, remedy := schema.CheckLimit(string(name), limit); message != "" && !c.isReported(object, at) {
+			c.violate(object, ruleQuota, at, message, cmp.Or(remedy, "correct or remove the limit"))
 		}
 	}
 	var perCreator *v1alpha1.NamespacesPerCreator
