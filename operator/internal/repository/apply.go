@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -389,14 +390,5 @@ func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 
 // each calls do for all items, several at a time, and returns when all calls have returned.
 func each[T any](items []T, do func(T)) {
-	var running sync.WaitGroup
-	slots := make(chan struct{}, writes)
-	for _, item := range items {
-		slots <- struct{}{}
-		running.Go(func() {
-			defer func() { <-slots }()
-			do(item)
-		})
-	}
-	running.Wait()
+	workqueue.ParallelizeUntil(context.Background(), writes, len(items), func(i int) { do(items[i]) })
 }
