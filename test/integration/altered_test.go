@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
@@ -103,4 +104,31 @@ func TestWhatAdmissionAltersIsNotInForce(t *testing.T) {
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.NotContains(c, condition.Message, altered)
 	})
+}
+
+// Without its label, an object is not known as the operator's. That is not silent either.
+func TestALabelThatAdmissionRemovesIsNamed(t *testing.T) {
+	t.Parallel()
+	if _, flags, _ := controlplane.Manifests(controlplane.Version()); len(flags) > 0 {
+		return // without MutatingAdmissionPolicies, which exist since Kubernetes 1.36
+	}
+	s := newScope(t, sharedCluster)
+	const limits = "apiVersion: v1\nkind: LimitRange\nmetadata: {name: limits}\nspec: {limits: [{type: Pod, max: {cpu: 1}}]}\n"
+	mend := s.alter("limits", "", "limitranges",
+		"[JSONPatch{op: 'remove', path: '/metadata/labels/policy~1namespace-template-name'}]")
+	probe := s.createNamespace("probe")
+	s.eventually(func(c *assert.CollectT) { // until the API server knows the policy
+		object := parseYAML(t, limits)[0]
+		object.SetNamespace(probe.Name)
+		object.SetLabels(map[string]string{v1alpha1.TemplateNameLabel: "any"})
+		if assert.NoError(c, s.client.Create(t.Context(), object, client.DryRunAll)) {
+			assert.NotContains(c, object.GetLabels(), v1alpha1.TemplateNameLabel)
+		}
+	})
+	s.createTemplate("limits", limits)
+	ns := s.createNamespace("a")
+	s.waitNotPopulated(ns, "is not stored as it is declared: metadata.labels")
+	mend()
+	s.waitPopulated(ns)
+	require.NotEmpty(t, s.mustGet(ns, parseYAML(t, limits)[0]).GetLabels()[v1alpha1.TemplateNameLabel])
 }

@@ -17,13 +17,13 @@ const ReasonAltered metav1.StatusReason = "Altered"
 // AlteredField returns the first declared field that is not stored as it is declared, or nil. Metadata does not show
 // that: the API server records the fields that a client applies, even if admission changes or removes them.
 func AlteredField(declared *Object, stored *unstructured.Unstructured) inforce.Field {
-	return inforce.Difference(declared.Unstructured, stored, ownEntry(stored))
+	return inforce.Difference(declared.Unstructured, stored, appliedEntry(stored))
 }
 
-// alteredFailure returns the failure of an apply that the API server answered with an object, or nil if the object is
-// stored as it is declared.
-func alteredFailure(declared *Object, stored *unstructured.Unstructured) error {
-	field := AlteredField(declared, stored)
+// alteredFailure returns the failure of an apply that the API server answered with an object and nstpl's managedFields
+// entry, or nil if the object is stored as it is declared.
+func alteredFailure(declared *Object, stored *unstructured.Unstructured, own *metav1.ManagedFieldsEntry) error {
+	field := inforce.Difference(declared.Unstructured, stored, own)
 	if field == nil {
 		return nil
 	}

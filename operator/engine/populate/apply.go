@@ -459,23 +459,23 @@ func patch(
 ) (*metav1.PartialObjectMetadata, error) {
 	o.unowned = expectUnowned(object, o.unowned)
 	written, stored, err := send(ctx, objects, object, o)
-	if err != nil || o.dryRun || ownEntry(written) == nil {
+	if err != nil || o.dryRun || appliedEntry(written) == nil {
 		return written, err
 	}
-	unowned, err := lostFields(object.Object, ownEntry(written))
+	unowned, err := lostFields(object.Object, appliedEntry(written))
 	if err != nil {
 		return written, err
 	}
 	actual := joinFields(unowned)
 	if actual == o.unowned {
-		return written, alteredFailure(object, stored)
+		return written, alteredFailure(object, stored, appliedEntry(written))
 	}
 	o.unowned, o.existing = actual, written
 	recorded, stored, err := send(ctx, objects, object, o)
 	if err != nil {
 		return written, err
 	}
-	return recorded, alteredFailure(object, stored)
+	return recorded, alteredFailure(object, stored, appliedEntry(recorded))
 }
 
 // send makes one apply request.

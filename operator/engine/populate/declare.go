@@ -139,6 +139,12 @@ func (i Inputs) unguarded() Inputs {
 	return i
 }
 
+// declaresNothing reports whether a template has neither objects nor labels or annotations of namespaces.
+func declaresNothing(template *v1alpha1.NamespaceTemplate) bool {
+	spec := &template.Spec
+	return len(spec.Templates)+len(spec.Sources)+len(spec.Overlays) == 0 && spec.NamespaceMetadata == nil
+}
+
 // Declare renders templates for a namespace. The templates must match ns, and be sorted by name.
 func Declare(
 	cache *render.Cache, ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate, inputs Inputs,
@@ -155,9 +161,14 @@ func Declare(
 	compiled := make([]*render.Compiled, len(templates))
 	errs := make([]error, len(templates))
 	for i, template := range templates {
-		compiled[i], errs[i] = cache.Compile(template, match.Overlays(template, ns))
+		if !declaresNothing(template) {
+			compiled[i], errs[i] = cache.Compile(template, match.Overlays(template, ns))
+		}
 	}
 	for i, template := range templates {
+		if declaresNothing(template) {
+			continue
+		}
 		err := errs[i]
 		if err == nil {
 			err = checkValues(template, compiled[i], compiled, inputs.Guard)

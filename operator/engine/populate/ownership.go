@@ -20,6 +20,11 @@ func ownEntry(object metav1.Object) *metav1.ManagedFieldsEntry {
 	if object.GetLabels()[v1alpha1.TemplateNameLabel] == "" {
 		return nil
 	}
+	return appliedEntry(object)
+}
+
+// appliedEntry is ownEntry for an object that nstpl has just applied: admission may have removed its label.
+func appliedEntry(object metav1.Object) *metav1.ManagedFieldsEntry {
 	entries := object.GetManagedFields()
 	for i := range entries {
 		if IsOwnEntry(&entries[i]) {

@@ -380,19 +380,19 @@ func anyOverridden(results map[string]*TemplateResult) bool {
 
 // set and remove are called with the lock held.
 func (r *Results) set(template, namespace string, result TemplateResult) {
+	before := r.results[template][namespace]
+	if before != nil && same(*before, result) {
+		return
+	}
 	if r.results[template] == nil {
 		r.results[template] = map[string]*TemplateResult{}
 	}
 	if r.templates[namespace] == nil {
 		r.templates[namespace] = map[string]struct{}{}
 	}
-	before := r.results[template][namespace]
 	r.results[template][namespace] = r.shared(result)
 	r.templates[namespace][template] = struct{}{}
-	isSettled := r.count(template, before != nil && before.State == Pending, result.State == Pending)
-	if before == nil || !same(*before, result) {
-		r.changed(template, isSettled)
-	}
+	r.changed(template, r.count(template, before != nil && before.State == Pending, result.State == Pending))
 }
 
 // shared returns a copy of a result, which other namespaces share if it is plain.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -223,7 +224,7 @@ func (r *Rollouts) selectedBy(layers rollout.Layers) ([]*corev1.Namespace, error
 		if err != nil {
 			continue // it selects nothing, and the status of the template says why
 		}
-		namespaces, err := r.Namespaces.List(selector)
+		namespaces, err := list(r.Namespaces, selector)
 		if err != nil {
 			return nil, fmt.Errorf("list the namespaces of template %s: %w", layers[i].Template.Name, err)
 		}
@@ -238,6 +239,19 @@ func (r *Rollouts) selectedBy(layers rollout.Layers) ([]*corev1.Namespace, error
 		}
 	}
 	return all, nil
+}
+
+// list returns the namespaces that a selector selects. Most templates of a tree require the name of one.
+func list(from corev1listers.NamespaceLister, selector labels.Selector) ([]*corev1.Namespace, error) {
+	name, isNamed := selector.RequiresExactMatch(corev1.LabelMetadataName)
+	if !isNamed {
+		return from.List(selector)
+	}
+	ns, err := from.Get(name)
+	if err != nil || !selector.Matches(labels.Set(ns.Labels)) {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return []*corev1.Namespace{ns}, nil
 }
 
 // nextStep is the time after a step of a rollout in which namespaces are found that need not be populated.
