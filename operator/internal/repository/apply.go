@@ -287,7 +287,7 @@ func applyAll(
 		changes := left[:end]
 		left = left[end:]
 		var mu sync.Mutex
-		each(changes, func(change inventory.Apply) {
+		each(ctx, changes, func(change inventory.Apply) {
 			object, err := to.apply(ctx, change)
 			mu.Lock()
 			defer mu.Unlock()
@@ -372,7 +372,7 @@ func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 		}
 		o.deleted++
 	}
-	each(o.Releases, func(ns *unstructured.Unstructured) { try(ns, to.release) })
+	each(ctx, o.Releases, func(ns *unstructured.Unstructured) { try(ns, to.release) })
 	for _, phase := range slices.Backward(inventory.Phases) {
 		if len(o.failures) > before && phase != inventory.Cluster {
 			continue // what stays may need them, but not the grants in the cluster
@@ -383,12 +383,13 @@ func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 				objects = append(objects, object)
 			}
 		}
-		each(objects, func(object *unstructured.Unstructured) { try(object, to.delete) })
+		each(ctx, objects, func(object *unstructured.Unstructured) { try(object, to.delete) })
 	}
 	slices.SortFunc(o.failures, byID)
 }
 
-// each calls do for all items, several at a time, and returns when all calls have returned.
-func each[T any](items []T, do func(T)) {
-	workqueue.ParallelizeUntil(context.Background(), writes, len(items), func(i int) { do(items[i]) })
+// each calls do for all items, several at a time, and returns when all calls have returned. It does so also after ctx
+// has ended, so that the outcome has what failed.
+func each[T any](ctx context.Context, items []T, do func(T)) {
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), writes, len(items), func(i int) { do(items[i]) })
 }

@@ -117,7 +117,8 @@ func (c *Cluster) live(ctx context.Context) (map[inventory.ID]*unstructured.Unst
 }
 
 func (c *Cluster) observed(kind schema.GroupVersionKind, object client.Object) {
-	c.writtenOf(kind.GroupKind()).Observed(inventory.ID{GroupKind: kind.GroupKind(), Name: object.GetName()}, object.GetResourceVersion())
+	id := inventory.ID{GroupKind: kind.GroupKind(), Name: object.GetName()}
+	c.writtenOf(id.GroupKind).Observed(id, object.GetResourceVersion())
 }
 
 func (c *Cluster) wrote(object *unstructured.Unstructured) {

@@ -75,7 +75,8 @@ func (e edit) widens() bool {
 // changesTree reports whether an edit of an authoritative template decides otherwise in which namespaces undeclared
 // objects are deleted: a template of a tree deletes them only in namespaces that the tree manages.
 func (e edit) changesTree() bool {
-	return len(e.updated.Spec.Authoritative) > 0 && e.old.Labels[v1alpha1.TreeLabel] != e.updated.Labels[v1alpha1.TreeLabel]
+	return len(e.updated.Spec.Authoritative) > 0 &&
+		e.old.Labels[v1alpha1.TreeLabel] != e.updated.Labels[v1alpha1.TreeLabel]
 }
 
 // populatedBy returns a spec without the fields that only say how it is rolled out. Both the old and the new spec of a

@@ -14,7 +14,7 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// contextTimeout is how long the first answer of one of several clusters is waited for, unless --request-timeout is set.
+// contextTimeout is how long the first answer of one of several clusters is awaited, unless --request-timeout is set.
 const contextTimeout = 10 * time.Second
 
 // Contexts is the flag --contexts.

@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -29,7 +31,6 @@ import (
 	rbacv1client "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -166,7 +167,16 @@ func (c *Cluster) Objects(kind schema.GroupVersionKind, namespace string) (dynam
 func Each[T, R any](items []T, do func(T) R) []R {
 	const maxConcurrent = 32
 	results := make([]R, len(items))
-	workqueue.ParallelizeUntil(context.Background(), maxConcurrent, len(items), func(i int) { results[i] = do(items[i]) })
+	var next atomic.Int64
+	var working sync.WaitGroup
+	for range min(maxConcurrent, len(items)) {
+		working.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(items)); i = next.Add(1) - 1 {
+				results[i] = do(items[i])
+			}
+		})
+	}
+	working.Wait()
 	return results
 }
 

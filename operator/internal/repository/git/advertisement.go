@@ -18,8 +18,8 @@ type advertisement struct {
 	references   int           // how many references the repository has
 	tip          plumbing.Hash // of the reference that was asked for; that of the commit, if it is an annotated tag
 	head         plumbing.Hash
-	// want is what can be requested to get the commit that was asked for, since a reference names it: the commit itself,
-	// or an annotated tag that points to it. It is zero if there is no such reference.
+	// want is what can be requested to get the commit that was asked for: the commit itself if a reference names it, or
+	// an annotated tag that points to it. It is zero if there is neither.
 	want plumbing.Hash
 	tag  plumbing.Hash // of the last reference that was read
 }
