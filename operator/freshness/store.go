@@ -64,8 +64,9 @@ func (s *Store[K, T]) Deleted(key K, uid types.UID) {
 	}
 }
 
-// UpTo records that the cache has everything up to a resourceVersion, as after a list or a bookmark. An informer does
-// not know that: while it takes in a list, it delivers the objects in any order.
+// UpTo records that the cache has everything up to a resourceVersion, as after a list or a bookmark, or nothing if the
+// version is empty. The events of an informer do not say that: they deliver the objects of a list in any order. Its
+// store does, since it is replaced by a list as a whole.
 func (s *Store[K, T]) UpTo(version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

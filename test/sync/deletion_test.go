@@ -247,7 +247,7 @@ func (x *tree) keepsTheLabel(ns *corev1.Namespace) {
 	})
 	for _, tree := range []string{`"other"`, "null"} {
 		require.ErrorContains(x, patch(`{"policy.nstpl.dev/tree": `+tree+`}`),
-			"the label policy.nstpl.dev/tree of those that have it, are managed by the operator and nstpl-sync")
+			"the label policy.nstpl.dev/tree of namespaces are managed by the operator and nstpl-sync")
 	}
 }
 

@@ -42,7 +42,7 @@ func (p *Plan) deleteNamespaces(undeclared []*unstructured.Unstructured, state S
 	p.Deletions = decide(undeclared, p.createsNamespaces(), state, options)
 	for _, ns := range undeclared {
 		switch {
-		case isBeingDeleted(ns):
+		case isBeingDeleted(ns) || state.Undecided[IDOf(ns)]:
 		case isProtected(ns):
 			p.Protected = append(p.Protected, ns.GetName())
 		case p.Deletions.Waiting[ns.GetUID()]:

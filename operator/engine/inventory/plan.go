@@ -18,8 +18,8 @@ type State struct {
 	Live map[ID]*unstructured.Unstructured
 	// Created are the UIDs of the objects that were created for the tree.
 	Created map[types.UID]bool
-	// Left are objects that the tree leaves to another one. They are not deleted.
-	Left map[ID]bool
+	// Undecided are namespaces that another tree may declare. They are not deleted yet.
+	Undecided map[ID]bool
 	// Deletions are the decisions of the plan before.
 	Deletions Deletions
 }
@@ -79,8 +79,8 @@ type Conflict struct {
 	Reason string
 	// Passes is true if no person needs to act.
 	Passes bool
-	// Live is the object if it belongs to another tree, and nil otherwise.
-	Live *unstructured.Unstructured
+	// Apply is what the conflict prevents if the object belongs to another tree.
+	Apply Apply
 }
 
 // Plan is what to do about the objects of a tree.
@@ -120,7 +120,7 @@ func NewPlan(declared []*unstructured.Unstructured, state State, options Options
 	var namespaces []*unstructured.Unstructured
 	for id, live := range state.Live {
 		switch {
-		case declaredAs[id] != nil || state.Left[id]:
+		case declaredAs[id] != nil:
 		case id.GroupKind == namespaceKind && state.Created[live.GetUID()]:
 			namespaces = append(namespaces, live)
 		case state.Created[live.GetUID()]:
@@ -176,7 +176,7 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 	if !state.Created[live.GetUID()] {
 		switch tree := live.GetLabels()[v1alpha1.TreeLabel]; {
 		case tree != "" && tree != options.Tree && !state.wasName(tree):
-			p.Conflicts = append(p.Conflicts, Conflict{ID: id, Live: live, Reason: fmt.Sprintf(
+			p.Conflicts = append(p.Conflicts, Conflict{ID: id, Apply: Apply{Declared: object, Live: live}, Reason: fmt.Sprintf(
 				"belongs to the tree %s: rename the declared object, or hand the object over: suspend the PolicyRepository of "+
 					"the tree %[1]s, if there still is one, run: kubectl label %s %s=%s --overwrite, remove the object from the "+
 					"tree %[1]s, and resume", tree, id, v1alpha1.TreeLabel, options.Tree)})
@@ -206,7 +206,8 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 	}
 }
 
-// wasName reports whether a name is an earlier one of the tree, whose policyspace was created for it.
+// wasName reports whether a name is that of a policyspace that was created for the tree, as an earlier name of the tree
+// is.
 func (s State) wasName(tree string) bool {
 	root := s.Live[ID{spaceKind, tree}]
 	return root != nil && s.Created[root.GetUID()]

@@ -411,10 +411,10 @@ func TestPlan(t *testing.T) {
 				stored(t, "3", namespace("n", inTreeAt("bar", "old")))),
 			want: []string{"+policyspace.policy.nstpl.dev/foo", "uold", "xnamespace/n " + ofBar("namespace/n")},
 		},
-		"an object that is left to another tree is not deleted": {
+		"a namespace that another tree may declare is not deleted": {
 			state: State{
 				Live:    stateOf(nil, stored(t, "1", namespace("n", ofTree("bar")))).Live,
-				Created: map[types.UID]bool{"1": true}, Left: map[ID]bool{{namespaceKind, "n"}: true},
+				Created: map[types.UID]bool{"1": true}, Undecided: map[ID]bool{{namespaceKind, "n"}: true},
 			},
 		},
 	} {

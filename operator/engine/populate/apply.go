@@ -133,7 +133,9 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 		p.declared[plan.Objects[i].ID()] = &plan.Objects[i]
 	}
 	for _, change := range plan.Changes {
-		p.changed[change.ID()] = change.Action != LeaveAlone
+		if change.Deletes() || change.Action == Create || change.Action == Configure {
+			p.changed[change.ID()] = true
+		}
 	}
 	result := Result{Outcomes: p.pruneAll(ctx, revoked)}
 	obstacle := revokeObstacle(result.Outcomes)
@@ -168,7 +170,7 @@ type pass struct {
 	existing  *existingStore
 	// declared are the objects that the plan declares.
 	declared map[ObjectID]*Object
-	// changed are the objects that the plan declares or deletes.
+	// changed are the objects that the plan applies or deletes.
 	changed map[ObjectID]bool
 }
 

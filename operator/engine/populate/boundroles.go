@@ -13,11 +13,11 @@ import (
 
 // checkBindings returns why a Role must not be created or adopted, or nil. RBAC lets the users of a namespace bind a
 // Role with the rules that it has: someone could create a Role without rules, bind it, and wait for the Role of a
-// template. Roles that the namespace had from a template were bound with their rules, since admission denies that users
-// change these. Only a Role that was being deleted had none.
+// template. A Role that the operator has just seen was bound with its rules, since admission denies that users change
+// these. Only one that was being deleted had none.
 func (p *pass) checkBindings(ctx context.Context, change Change) error {
-	wasEnding := change.Lost != nil && change.Lost.DeletionTimestamp != nil
-	if change.Kind.GroupKind() != roleKind || (change.Populated || change.Lost != nil) && !wasEnding {
+	hadRules := change.Lost != nil && change.Lost.DeletionTimestamp == nil
+	if change.Kind.GroupKind() != roleKind || hadRules {
 		return nil
 	}
 	isSame, err := p.hasRules(ctx, change)

@@ -15,7 +15,7 @@ import (
 
 // ownEntry returns the managedFields entry that records the fields that nstpl applied to an object, or nil. If another
 // client changes a field, the API server removes the field from this entry, so the entry shows drift. Every user may
-// apply an object under the name of nstpl, but for one with the label of a template, which admission protects.
+// apply objects as the field manager nstpl. Only on an object with a template's label does admission protect the entry.
 func ownEntry(object metav1.Object) *metav1.ManagedFieldsEntry {
 	if object.GetLabels()[v1alpha1.TemplateNameLabel] == "" {
 		return nil

@@ -167,9 +167,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	plan := Plan{Declared: declared}
 	others := map[ObjectID]*metav1.PartialObjectMetadata{}
 	for _, object := range observed.Others {
-		if ownEntry(object) == nil {
-			others[idOf(object)] = object
-		}
+		others[idOf(object)] = object
 	}
 	if change, isPlanned := planMetadata(declared, index); isPlanned {
 		plan.Changes = append(plan.Changes, change)

@@ -60,8 +60,8 @@ func isCounted(name string) bool {
 	return isExtended || slices.Contains(counts, name)
 }
 
-// checkResourceName returns what is wrong about the name of a resource, which is one of those known or has a domain, and
-// a remedy. The message is empty if the name is valid.
+// checkResourceName returns what is wrong about the name of a resource, which is one of those known or has a domain,
+// and a remedy. The message is empty if the name is valid.
 func checkResourceName(name string, isHugePages bool, known []string) (message, remedy string) {
 	if problems := validation.IsQualifiedName(name); len(problems) > 0 {
 		return fmt.Sprintf("%q is not the name of a resource", name), problems[0]

@@ -119,21 +119,18 @@ func (r *Repositories) apply(
 	if err != nil {
 		return outcome{}, err
 	}
-	trees, err := r.treesOf(ctx, repository, tree, rec)
+	others, err := r.otherTrees(ctx, repository)
 	if err != nil {
 		return outcome{}, err
 	}
-	if err := r.resolvePending(ctx, repository.UID, rec, trees, live); err != nil {
+	if err := r.resolvePending(ctx, repository.UID, rec, treesOf(tree, others, rec), live); err != nil {
 		return outcome{}, err
 	}
-	left, err := r.leave(ctx, repository, rec, live)
-	if err != nil {
-		return outcome{}, err
-	}
+	undecided := r.leave(tree, others, rec, live)
 	unanswered := maps.Clone(rec.pending)
 	isConfirmed := repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == tree.commit
 	o := outcome{Plan: inventory.NewPlan(tree.declared,
-		inventory.State{Live: live, Created: rec.created, Left: left, Deletions: rec.deletions},
+		inventory.State{Live: live, Created: rec.created, Undecided: undecided, Deletions: rec.deletions},
 		inventory.Options{
 			Tree: tree.root, Adopt: repository.Spec.ExistingNamespaces == v1alpha1.ExistingAdopt,
 			Limit: repository.Spec.DeletionLimit, Confirmed: isConfirmed,
@@ -177,59 +174,62 @@ func (r *Repositories) apply(
 	return o, nil
 }
 
-// leave returns the objects that were created for the tree, and that it leaves to the tree of another PolicyRepository:
-// their label names that tree, which declares them. From then on, they do not count as created for this one. As long as
-// it is unknown what the other tree declares, they stay, too.
-func (r *Repositories) leave(
-	ctx context.Context, repository *v1alpha1.PolicyRepository, rec *record,
-	live map[inventory.ID]*unstructured.Unstructured,
-) (map[inventory.ID]bool, error) {
+// otherTrees returns the names of the PolicyRepositories that follow other trees, by the name of the tree.
+func (r *Repositories) otherTrees(ctx context.Context, repository *v1alpha1.PolicyRepository) (map[string]string, error) {
 	list := &v1alpha1.PolicyRepositoryList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
-	others := map[string]string{}
+	others := map[string]*v1alpha1.PolicyRepository{}
 	for i := range list.Items {
-		if other := &list.Items[i]; other.UID != repository.UID {
-			others[treeName(other)] = other.Name
+		other := &list.Items[i]
+		name := treeName(other)
+		if name != treeName(repository) && (others[name] == nil || isOlder(other, others[name])) {
+			others[name] = other
 		}
 	}
-	left := map[inventory.ID]bool{}
-	own, _ := r.scopes.of(repository.Name)
+	names := map[string]string{}
+	for tree, other := range others {
+		names[tree] = other.Name
+	}
+	return names, nil
+}
+
+// leave returns the namespaces that the tree may leave to another one: their label names that tree, and it is unknown
+// yet what that tree declares. Once it is known that it declares an object that was created for this tree, the object
+// does not count as created for this one any more.
+func (r *Repositories) leave(
+	tree *vetted, others map[string]string, rec *record, live map[inventory.ID]*unstructured.Unstructured,
+) map[inventory.ID]bool {
+	declared := map[inventory.ID]bool{}
+	for _, object := range tree.declared {
+		declared[inventory.IDOf(object)] = true
+	}
+	undecided := map[inventory.ID]bool{}
 	for id, object := range live {
 		other, exists := others[object.GetLabels()[v1alpha1.TreeLabel]]
-		if !exists || own.Declared[id] != nil || !rec.created[object.GetUID()] {
+		if !exists || declared[id] || !rec.created[object.GetUID()] {
 			continue
 		}
 		scope, isKnown := r.scopes.of(other)
-		isDeclared := scope.Declared[id] != nil
-		if left[id] = isDeclared || !isKnown; isDeclared {
+		switch {
+		case scope.Declared[id] != nil:
 			delete(rec.created, object.GetUID())
+		case !isKnown && inventory.PhaseOf(id.GroupKind) == inventory.Namespaces:
+			undecided[id] = true
 		}
 	}
-	return left, nil
+	return undecided
 }
 
 // treesOf returns the names of the trees for which pending objects may have been created: the present name of the
 // tree, and earlier ones. An earlier name that another PolicyRepository has now is omitted, because the object may have
 // been created for that one.
-func (r *Repositories) treesOf(
-	ctx context.Context, repository *v1alpha1.PolicyRepository, tree *vetted, rec *record,
-) (map[string]bool, error) {
+func treesOf(tree *vetted, others map[string]string, rec *record) map[string]bool {
 	trees := maps.Clone(rec.trees)
-	if len(trees) > 0 {
-		list := &v1alpha1.PolicyRepositoryList{}
-		if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, err
-		}
-		for i := range list.Items {
-			if other := &list.Items[i]; other.UID != repository.UID {
-				delete(trees, treeName(other))
-			}
-		}
-	}
+	maps.DeleteFunc(trees, func(name string, _ bool) bool { return others[name] != "" })
 	trees[tree.root] = true
-	return trees, nil
+	return trees
 }
 
 // resolvePending records the objects that an earlier pass may have created, if it has. A request that was not answered
@@ -332,7 +332,7 @@ func (o *outcome) keepForFailures() {
 		return slices.ContainsFunc(o.Applies, func(a inventory.Apply) bool {
 			return failed[inventory.IDOf(a.Declared)] && a.Moves() && needs(a.Live, object)
 		}) || slices.ContainsFunc(o.Conflicts, func(c inventory.Conflict) bool {
-			return c.Live != nil && needs(c.Live, object)
+			return c.Apply.Moves() && needs(c.Apply.Live, object)
 		})
 	})
 }

@@ -142,6 +142,17 @@ func (f *follower) sourceChanged() {
 	f.notify()
 }
 
+// rest forgets what is known, while the PolicyRepository is not followed: it may be over when the PolicyRepository is
+// followed again. The source is asked first then, as after a restart.
+func (f *follower) rest() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer, f.source, f.isStale = answer{}, "", true
+	if f.busy {
+		f.cancel()
+	}
+}
+
 // watch has sourceChanged called when an object of Flux changes, and no longer when another one did. A nil reference
 // ends that.
 func (f *follower) watch(ctx context.Context, ref *v1alpha1.ArtifactSource) {
@@ -266,17 +277,6 @@ func (s *followers) get(uid types.UID, create func() *follower) *follower {
 		s.all[uid] = create()
 	}
 	return s.all[uid]
-}
-
-// rest forgets the follower of a PolicyRepository that is not followed for a while. What it knew may be over when the
-// PolicyRepository is followed again: the source is asked first then, as after a restart.
-func (s *followers) rest(uid types.UID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if f := s.all[uid]; f != nil {
-		f.stop()
-		delete(s.all, uid)
-	}
 }
 
 // keep forgets the followers of all other PolicyRepositories, and removes the commits that they fetched.

@@ -4,9 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 // What was fetched for a PolicyRepository is removed with it, and what others need stays.
@@ -27,18 +30,18 @@ func TestFetchedCommitsOfDeletedRepositoriesAreRemoved(t *testing.T) {
 	require.Equal(t, "other", entries[1].Name())
 }
 
-// A PolicyRepository that is followed again is asked first: what its follower knew may be over. Its commits stay.
+// A PolicyRepository that is followed again is asked first: what its follower knew may be over.
 func TestARestingRepositoryKeepsNoAnswer(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "resting", "objects"), 0o700))
-	var all followers
-	create := func() *follower { return &follower{sources: &sources{dir: dir}} }
 	stopped := false
-	before := all.get("resting", create)
-	before.busy, before.cancel, before.answer = true, func() { stopped = true }, answer{fetched: "a"}
-	all.rest("resting")
+	f := &follower{
+		busy: true, cancel: func() { stopped = true }, answer: answer{fetched: "a"}, source: "b",
+		pace: pace{asked: time.Now(), requested: "c"},
+	}
+	f.rest()
 	require.True(t, stopped)
-	require.Empty(t, all.get("resting", create).answer)
-	require.DirExists(t, filepath.Join(dir, "resting", "objects"))
+	known, requested, _ := f.follow(t.Context(), &v1alpha1.PolicyRepository{})
+	require.Empty(t, known)
+	require.Equal(t, "c", requested)
+	require.True(t, f.isStale, "it is asked when the question that was cancelled has ended")
 }

@@ -18,9 +18,9 @@ type pace struct {
 // A Git server may send the hint before a push has ended, or before all of its replicas have the commit.
 func recheckAfter() []time.Duration { return []time.Duration{2 * time.Second, 10 * time.Second} }
 
-// firstRetry is when a question without an answer is repeated, and twice as late after each further one, unless the
-// interval ends before.
-const firstRetry, slowestRetry = 5 * time.Second, 6
+// firstRetry is when a question without an answer is repeated. The time doubles with each further one, at most so many
+// times, and no question is later than at the end of the interval.
+const firstRetry, maxDoublings = 5 * time.Second, 6
 
 // wait returns after which time the server is to be asked. It is zero or less if that is due.
 func (p *pace) wait(interval time.Duration, requested string, now time.Time) time.Duration {
@@ -31,7 +31,7 @@ func (p *pace) wait(interval time.Duration, requested string, now time.Time) tim
 		interval = min(interval, p.rechecks[0])
 	}
 	if p.failures > 0 {
-		interval = min(interval, firstRetry<<min(p.failures-1, slowestRetry))
+		interval = min(interval, firstRetry<<min(p.failures-1, maxDoublings))
 	}
 	return interval - now.Sub(p.asked)
 }

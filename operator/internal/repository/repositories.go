@@ -144,7 +144,7 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 	}
 	status := repository.Status.DeepCopy()
 	if repository.Spec.Suspend {
-		r.followers.rest(repository.UID)
+		r.follower(repository).rest()
 		condition{reporting.Failed, reasonSuspended, "the synchronization is suspended: set spec.suspend to false to " +
 			"resume"}.set(status, repository.Generation)
 		return reconcile.Result{}, r.writeStatus(ctx, repository, status)
@@ -154,15 +154,20 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 		return reconcile.Result{}, err
 	}
 	if other != "" {
-		r.followers.rest(repository.UID)
+		r.follower(repository).rest()
 		condition{reporting.Failed, reasonTreeTaken, fmt.Sprintf("the tree %s is that of the PolicyRepository %s: rename "+
 			"the directory of one of them", treeName(repository), other)}.set(status, repository.Generation)
 		return reconcile.Result{RequeueAfter: retryFailed}, r.writeStatus(ctx, repository, status)
 	}
 	known, requested, wait := r.follower(repository).follow(ctx, repository)
 	if known == (answer{}) && len(status.Conditions) > 0 {
-		// The process has just begun. What the status says is true until the first answer.
-		return reconcile.Result{RequeueAfter: wait}, nil
+		// The process has just begun, or the repository is followed again. What the status says about the commits is true
+		// until the first answer.
+		if reason := status.Conditions[0].Reason; reason == reasonSuspended || reason == reasonTreeTaken {
+			condition{reporting.InProgress, reasonProgressing, "the source is asked for the newest commit"}.
+				set(status, repository.Generation)
+		}
+		return reconcile.Result{RequeueAfter: wait}, r.writeStatus(ctx, repository, status)
 	}
 	status.RequestedAt = requested
 	reportProblem(status, known)
@@ -216,13 +221,17 @@ func (r *Repositories) sameTree(ctx context.Context, repository *v1alpha1.Policy
 	}
 	for i := range list.Items {
 		other := &list.Items[i]
-		order := other.CreationTimestamp.Compare(repository.CreationTimestamp.Time)
-		isOlder := order < 0 || order == 0 && other.Name < repository.Name
-		if isOlder && treeName(other) == treeName(repository) {
+		if isOlder(other, repository) && treeName(other) == treeName(repository) {
 			return other.Name, nil
 		}
 	}
 	return "", nil
+}
+
+// isOlder reports which of two PolicyRepositories follows the tree whose name both have.
+func isOlder(a, b *v1alpha1.PolicyRepository) bool {
+	order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	return order < 0 || order == 0 && a.Name < b.Name
 }
 
 // removeConfirmations removes confirmations of commits that are used up or void, so that they do not hold when the
