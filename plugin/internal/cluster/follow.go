@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,14 +63,16 @@ func restrict(options, only metav1.ListOptions) metav1.ListOptions {
 }
 
 // Follow starts an informer and calls changed and deleted with its objects until ctx ends. Deleted may be nil. If the
-// user may not list and watch, or is not known to the API server, as after a token has expired, Follow stops the
-// informer and calls denied once, in a separate goroutine. The informer retries after any other error.
+// user may not list and watch, or is not known to the API server even after the credentials were read again, Follow
+// stops the informer and calls denied once, in a separate goroutine. The informer retries after any other error.
 func Follow(
 	ctx context.Context, informer cache.SharedIndexInformer, changed, deleted func(any), denied func(error),
 ) {
 	ctx, stop := context.WithCancel(ctx)
 	var once sync.Once
+	var unknown atomic.Int32 // answers that the API server does not know the user, one after the other
 	handlers := cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, item any) {
+		unknown.Store(0)
 		changed(item)
 	}, DeleteFunc: deleted}
 	// Both calls return an error only if the informer was started before.
@@ -77,7 +80,8 @@ func Follow(
 	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		// The reflector wraps the error of the API server with the name of a Go type.
 		answer, ok := errors.AsType[*apierrors.StatusError](err)
-		if ok && (apierrors.IsForbidden(answer) || apierrors.IsUnauthorized(answer)) {
+		isUnknown := ok && apierrors.IsUnauthorized(answer) && unknown.Add(1) > 1
+		if isUnknown || ok && apierrors.IsForbidden(answer) {
 			once.Do(func() {
 				stop()
 				go denied(answer)

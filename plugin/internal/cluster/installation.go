@@ -26,9 +26,6 @@ type Server struct {
 // Server returns the version and the time of the API server.
 func (c *Cluster) Server(ctx context.Context) (Server, error) {
 	request := c.rest.Get().AbsPath("version")
-	if err := request.Do(ctx).Error(); err != nil {
-		return Server{}, err
-	}
 	// The client of the API has no access to the headers of a response.
 	plain, err := http.NewRequestWithContext(ctx, http.MethodGet, request.URL().String(), http.NoBody)
 	if err != nil {
@@ -39,6 +36,11 @@ func (c *Cluster) Server(ctx context.Context) (Server, error) {
 		return Server{}, err
 	}
 	defer response.Body.Close()
+	if response.StatusCode >= http.StatusBadRequest {
+		if err := request.Do(ctx).Error(); err != nil { // with kubectl's words
+			return Server{}, err
+		}
+	}
 	data, err := io.ReadAll(io.LimitReader(response.Body, 1<<16))
 	if err != nil {
 		return Server{}, err

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -63,7 +64,8 @@ func NewExempt(s cli.Session) *cobra.Command {
 			The exemption ends at the time of --expires, or after the duration of --for. Without these flags, it ends
 			when you delete it. If you use the command again for the same objects, it changes the reason and the
 			end. An object that the template does not declare for the namespace is refused, unless you use --force. If
-			you may not read templates, so is an object that the template has not populated.
+			it is unknown what the template declares, as for users who may not read templates, so is an object that the
+			template has not populated.
 
 			With --list, the command lists the exemptions of the namespace that you name, also by -n, or of all
 			namespaces.`),
@@ -195,7 +197,7 @@ func (o *exempt) run(ctx context.Context, namespace string) error {
 	}
 	if isKnown {
 		err = o.checkDeclared(namespace, wanted, declared)
-	} else {
+	} else if _, getErr := exemptionsIn(c, namespace).Get(ctx, wanted.Name, metav1.GetOptions{}); getErr != nil {
 		err = o.checkLabels(ctx, c, wanted)
 	}
 	if err != nil {
@@ -308,23 +310,27 @@ func (o *exempt) checkLabels(ctx context.Context, c *cluster.Cluster, wanted *v1
 		if id.GroupKind == render.NamespaceKind.GroupKind() {
 			continue // its labels do not name the templates that set some of them
 		}
+		var live *unstructured.Unstructured
 		objects, err := c.Objects(id.WithVersion(""), wanted.Namespace)
-		if err != nil {
-			return fmt.Errorf("--object: %w", err)
+		if err == nil {
+			live, err = objects.Get(ctx, id.Name, metav1.GetOptions{})
 		}
-		live, err := objects.Get(ctx, id.Name, metav1.GetOptions{})
 		switch {
 		case err == nil && live.GetLabels()[v1alpha1.TemplateNameLabel] == o.template:
 		case o.force || apierrors.IsForbidden(err):
 			o.Note(unknown, o.template, wanted.Namespace, fmt.Sprintf("the exemption of %s may have no effect", id))
 		case err != nil && !apierrors.IsNotFound(err):
-			return err
+			return fmt.Errorf("--object: %w", err)
 		default:
-			return fmt.Errorf("template %s has not populated %s in namespace/%s, and it is unknown whether it declares it: "+
-				"--force exempts it nevertheless", o.template, id, wanted.Namespace)
+			return fmt.Errorf("template %s has not populated %s in namespace/%s, and what it declares is unknown: --force "+
+				"exempts the object nevertheless", o.template, id, wanted.Namespace)
 		}
 	}
 	return nil
+}
+
+func exemptionsIn(c *cluster.Cluster, namespace string) dynamic.ResourceInterface {
+	return c.Dynamic.Resource(v1alpha1.TemplateExemptions).Namespace(namespace)
 }
 
 func idOf(object v1alpha1.ExemptObject) populate.ObjectID {
@@ -333,7 +339,7 @@ func idOf(object v1alpha1.ExemptObject) populate.ObjectID {
 
 // write creates the exemption, or changes the reason and the end of the one that exists.
 func (o *exempt) write(ctx context.Context, c *cluster.Cluster, wanted *v1alpha1.TemplateExemption) error {
-	exemptions := c.Dynamic.Resource(v1alpha1.TemplateExemptions).Namespace(wanted.Namespace)
+	exemptions := exemptionsIn(c, wanted.Namespace)
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(wanted)
 	if err != nil {
 		return err

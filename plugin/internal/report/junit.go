@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"io"
 	"strings"
+	"time"
 
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
@@ -67,7 +68,7 @@ func writeJUnit(w io.Writer, reports []Report, hasContexts bool) error {
 }
 
 // suiteOf returns a test case for each namespace, and one for the rest of the cluster. A namespace that no template
-// populates is skipped.
+// populates is skipped, and so is a new one.
 func suiteOf(r *Report, name string) junitSuite {
 	suite := junitSuite{
 		Name: name, Timestamp: r.Time.UTC().Format("2006-01-02T15:04:05"), Notes: strings.Join(escapeAll(r.Notes), "\n"),
@@ -81,7 +82,7 @@ func suiteOf(r *Report, name string) junitSuite {
 	suite.add(junitCase{Class: "cluster", Name: clusterCase, Failure: failureOf("Failed", findings[""])})
 	exempt := byNamespace(r.Exemptions)
 	for _, ns := range r.Namespaces {
-		c := caseOf(ns, findings[ns.Name])
+		c := caseOf(ns, findings[ns.Name], r.Time)
 		c.Exemptions = strings.Join(escapeAll(exempt[ns.Name]), "\n")
 		suite.add(c)
 	}
@@ -98,7 +99,10 @@ func (s *junitSuite) add(c junitCase) {
 	}
 }
 
-func caseOf(ns Namespace, findings []Finding) junitCase {
+// patience is how long a new namespace may wait for initializers. Most are ready within a second.
+const patience = time.Minute
+
+func caseOf(ns Namespace, findings []Finding, now time.Time) junitCase {
 	c := junitCase{Class: cmp.Or(ns.PolicySpace, "namespaces"), Name: ns.Name}
 	message := output.Escape(ns.Message)
 	switch ns.State {
@@ -112,7 +116,7 @@ func caseOf(ns Namespace, findings []Finding) junitCase {
 	case NotReported:
 		c.Failure = &junitMessage{Message: message, Type: ns.Reason}
 	case OptedOut, NoTemplate, Excluded, Held:
-		if ns.Reason == reasonInitializing {
+		if ns.Reason == reasonInitializing && now.Sub(ns.Created) > patience {
 			c.Failure = &junitMessage{Message: message, Type: ns.Reason}
 			break
 		}

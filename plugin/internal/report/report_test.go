@@ -224,20 +224,23 @@ func TestJUnit(t *testing.T) {
 func TestJUnitOfNamespacesThatWait(t *testing.T) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: "a", Labels: map[string]string{v1alpha1.InitializingLabel: ""},
-		Annotations: map[string]string{v1alpha1.PendingAnnotation: "audit"},
+		Annotations:       map[string]string{v1alpha1.PendingAnnotation: "audit"},
+		CreationTimestamp: metav1.Unix(0, 0),
 	}}
+	now := time.Unix(100, 0)
 	row, findings := namespace(nil, nil, ns)
 	require.Equal(t, Held, row.State)
 	require.Equal(t, &junitMessage{Message: "waits for initializers: audit", Type: "Initializing"},
-		caseOf(row, findings).Failure)
+		caseOf(row, findings, now).Failure)
+	require.Nil(t, caseOf(row, findings, time.Unix(50, 0)).Failure, "it is new")
 
 	ns.Status.Conditions = []corev1.NamespaceCondition{{
 		Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionTrue, Reason: "Populated",
 	}}
 	row, findings = namespace(nil, nil, ns)
 	require.Equal(t, Held, row.State)
-	require.Nil(t, caseOf(row, findings).Failure)
-	require.NotNil(t, caseOf(row, findings).Skipped)
+	require.Nil(t, caseOf(row, findings, now).Failure)
+	require.NotNil(t, caseOf(row, findings, now).Skipped)
 }
 
 // Rows of several clusters name their clusters, and equal rows of two clusters stay two.

@@ -36,7 +36,8 @@ func newStatus(s cli.Session) *cobra.Command {
 			With --contexts, the command reads several clusters at once. A cluster that does not answer within ten
 			seconds, or within --request-timeout, is a note.
 
-			With --watch, the command then prints each repository again whenever its status changes.
+			With --watch, the command then prints each repository again whenever its status changes. A missing
+			nstpl-sync is a note then, and the exit status does not depend on the repositories.
 
 			Exit status:
 			 0
