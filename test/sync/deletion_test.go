@@ -393,7 +393,10 @@ func TestProtectedNamespacesAreKept(t *testing.T) {
 func TestTreesHaveDifferentNames(t *testing.T) {
 	t.Parallel()
 	x := newTree(t, "twice")
-	a := x.commit(map[string]string{"twice-a/namespace.yaml": namespaceFile("twice-a")})
+	a := x.commit(map[string]string{
+		"twice-a/namespace.yaml": namespaceFile("twice-a"), "twice-b/namespace.yaml": namespaceFile("twice-b"),
+		"role.yaml": roleFile("twice-role", "list"),
+	})
 	x.follow()
 	x.waitApplied(a)
 	other := x.repository.DeepCopy()
@@ -402,7 +405,10 @@ func TestTreesHaveDifferentNames(t *testing.T) {
 	require.NoError(t, cluster.client.Create(t.Context(), other))
 	second := &tree{TB: t, name: other.Name, repository: other}
 	require.Contains(t, second.waitReason("TreeTaken", ""), "the tree twice is that of the PolicyRepository twice")
-	x.waitApplied(a)
+	// The tree that is in force loses nothing by that, not even its deletions.
+	x.waitApplied(x.commit(map[string]string{"twice-a/namespace.yaml": namespaceFile("twice-a")}))
+	x.waitGone(role("twice-role"))
+	x.waitGone(namespace("twice-b"))
 }
 
 // A PolicySpace that existed before is not changed, and an object of another tree is neither changed nor deleted.
