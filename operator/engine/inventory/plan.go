@@ -176,10 +176,11 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 	if !state.Created[live.GetUID()] {
 		switch tree := live.GetLabels()[v1alpha1.TreeLabel]; {
 		case tree != "" && tree != options.Tree && !state.wasName(tree):
-			p.Conflicts = append(p.Conflicts, Conflict{ID: id, Apply: Apply{Declared: object, Live: live}, Reason: fmt.Sprintf(
-				"belongs to the tree %s: rename the declared object, or hand the object over: suspend the PolicyRepository of "+
-					"the tree %[1]s, if there still is one, run: kubectl label %s %s=%s --overwrite, remove the object from the "+
-					"tree %[1]s, and resume", tree, id, v1alpha1.TreeLabel, options.Tree)})
+			reason := fmt.Sprintf("belongs to the tree %s: rename the declared object, or hand the object over: suspend the "+
+				"PolicyRepository of the tree %[1]s, if there still is one, run: kubectl label %s %s=%s --overwrite, remove "+
+				"the object from the tree %[1]s, and resume", tree, id, v1alpha1.TreeLabel, options.Tree)
+			p.Conflicts = append(p.Conflicts,
+				Conflict{ID: id, Reason: reason, Apply: Apply{Declared: object, Live: live}})
 			return
 		case id.GroupKind == namespaceKind && options.Adopt:
 			object = withAnnotation(object, v1alpha1.AdoptAnnotation, "true")

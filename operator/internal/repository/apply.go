@@ -175,7 +175,9 @@ func (r *Repositories) apply(
 }
 
 // otherTrees returns the names of the PolicyRepositories that follow other trees, by the name of the tree.
-func (r *Repositories) otherTrees(ctx context.Context, repository *v1alpha1.PolicyRepository) (map[string]string, error) {
+func (r *Repositories) otherTrees(
+	ctx context.Context, repository *v1alpha1.PolicyRepository,
+) (map[string]string, error) {
 	list := &v1alpha1.PolicyRepositoryList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err

@@ -161,8 +161,8 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 	}
 	known, requested, wait := r.follower(repository).follow(ctx, repository)
 	if known == (answer{}) && len(status.Conditions) > 0 {
-		// The process has just begun, or the repository is followed again. What the status says about the commits is true
-		// until the first answer.
+		// The process has just begun, or the repository is followed again. What the status says about the commits is
+		// true until the first answer.
 		if reason := status.Conditions[0].Reason; reason == reasonSuspended || reason == reasonTreeTaken {
 			condition{reporting.InProgress, reasonProgressing, "the source is asked for the newest commit"}.
 				set(status, repository.Generation)
