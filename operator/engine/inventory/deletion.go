@@ -42,11 +42,12 @@ func (p *Plan) deleteNamespaces(undeclared []*unstructured.Unstructured, state S
 	p.Deletions = decide(undeclared, p.createsNamespaces(), state, options)
 	for _, ns := range undeclared {
 		switch {
-		case isBeingDeleted(ns) || state.Undecided[IDOf(ns)]:
+		case isBeingDeleted(ns):
 		case isProtected(ns):
 			p.Protected = append(p.Protected, ns.GetName())
 		case p.Deletions.Waiting[ns.GetUID()]:
 			p.Waiting = append(p.Waiting, ns.GetName())
+		case state.Undecided[IDOf(ns)]:
 		default:
 			p.Deletes = append(p.Deletes, ns)
 		}

@@ -412,10 +412,20 @@ func TestPlan(t *testing.T) {
 			want: []string{"+policyspace.policy.nstpl.dev/foo", "uold", "xnamespace/n " + ofBar("namespace/n")},
 		},
 		"a namespace that another tree may declare is not deleted": {
+			declared: []*unstructured.Unstructured{namespace("m", ofTree("foo"))},
+			state: State{
+				Live: stateOf(nil, stored(t, "1", namespace("n", ofTree("bar"))),
+					stored(t, "2", namespace("m", ofTree("foo")))).Live,
+				Created:   map[types.UID]bool{"1": true, "2": true},
+				Undecided: map[ID]bool{{namespaceKind, "n"}: true},
+			},
+		},
+		"a namespace that another tree may declare is shown if it waits": {
 			state: State{
 				Live:    stateOf(nil, stored(t, "1", namespace("n", ofTree("bar")))).Live,
 				Created: map[types.UID]bool{"1": true}, Undecided: map[ID]bool{{namespaceKind, "n"}: true},
 			},
+			want: []string{"?n"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,14 +9,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 // checkBindings returns why a Role must not be created or adopted, or nil. RBAC lets the users of a namespace bind a
 // Role with the rules that it has: someone could create a Role without rules, bind it, and wait for the Role of a
-// template. A Role that the operator has just seen was bound with its rules, since admission denies that users change
-// these. Only one that was being deleted had none.
+// template. A Role that the operator has seen, and has created again whenever it was missing, was bound with its rules,
+// since admission denies that users change these. Only one that was being deleted had none.
 func (p *pass) checkBindings(ctx context.Context, change Change) error {
-	hadRules := change.Lost != nil && change.Lost.DeletionTimestamp == nil
+	hadRules := change.Lost != nil && change.Lost.DeletionTimestamp == nil &&
+		change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport
 	if change.Kind.GroupKind() != roleKind || hadRules {
 		return nil
 	}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
@@ -119,14 +118,15 @@ func (r *Repositories) apply(
 	if err != nil {
 		return outcome{}, err
 	}
-	others, err := r.otherTrees(ctx, repository)
+	others, err := r.owners(ctx)
 	if err != nil {
 		return outcome{}, err
 	}
+	delete(others, tree.root)
 	if err := r.resolvePending(ctx, repository.UID, rec, treesOf(tree, others, rec), live); err != nil {
 		return outcome{}, err
 	}
-	undecided := r.leave(tree, others, rec, live)
+	undecided := r.leave(repository.Name, others, rec, live)
 	unanswered := maps.Clone(rec.pending)
 	isConfirmed := repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == tree.commit
 	o := outcome{Plan: inventory.NewPlan(tree.declared,
@@ -174,46 +174,21 @@ func (r *Repositories) apply(
 	return o, nil
 }
 
-// otherTrees returns the names of the PolicyRepositories that follow other trees, by the name of the tree.
-func (r *Repositories) otherTrees(
-	ctx context.Context, repository *v1alpha1.PolicyRepository,
-) (map[string]string, error) {
-	list := &v1alpha1.PolicyRepositoryList{}
-	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	others := map[string]*v1alpha1.PolicyRepository{}
-	for i := range list.Items {
-		other := &list.Items[i]
-		name := treeName(other)
-		if name != treeName(repository) && (others[name] == nil || isOlder(other, others[name])) {
-			others[name] = other
-		}
-	}
-	names := map[string]string{}
-	for tree, other := range others {
-		names[tree] = other.Name
-	}
-	return names, nil
-}
-
 // leave returns the namespaces that the tree may leave to another one: their label names that tree, and it is unknown
 // yet what that tree declares. Once it is known that it declares an object that was created for this tree, the object
 // does not count as created for this one any more.
 func (r *Repositories) leave(
-	tree *vetted, others map[string]string, rec *record, live map[inventory.ID]*unstructured.Unstructured,
+	repository string, others map[string]*v1alpha1.PolicyRepository, rec *record,
+	live map[inventory.ID]*unstructured.Unstructured,
 ) map[inventory.ID]bool {
-	declared := map[inventory.ID]bool{}
-	for _, object := range tree.declared {
-		declared[inventory.IDOf(object)] = true
-	}
+	own, _ := r.scopes.of(repository)
 	undecided := map[inventory.ID]bool{}
 	for id, object := range live {
 		other, exists := others[object.GetLabels()[v1alpha1.TreeLabel]]
-		if !exists || declared[id] || !rec.created[object.GetUID()] {
+		if !exists || own.Declared[id] != nil || !rec.created[object.GetUID()] {
 			continue
 		}
-		scope, isKnown := r.scopes.of(other)
+		scope, isKnown := r.scopes.of(other.Name)
 		switch {
 		case scope.Declared[id] != nil:
 			delete(rec.created, object.GetUID())
@@ -227,9 +202,9 @@ func (r *Repositories) leave(
 // treesOf returns the names of the trees for which pending objects may have been created: the present name of the
 // tree, and earlier ones. An earlier name that another PolicyRepository has now is omitted, because the object may have
 // been created for that one.
-func treesOf(tree *vetted, others map[string]string, rec *record) map[string]bool {
+func treesOf(tree *vetted, others map[string]*v1alpha1.PolicyRepository, rec *record) map[string]bool {
 	trees := maps.Clone(rec.trees)
-	maps.DeleteFunc(trees, func(name string, _ bool) bool { return others[name] != "" })
+	maps.DeleteFunc(trees, func(name string, _ bool) bool { return others[name] != nil })
 	trees[tree.root] = true
 	return trees
 }

@@ -40,7 +40,8 @@ type follower struct {
 	// busy is true while a goroutine asks the source, and cancel stops it.
 	busy   bool
 	cancel context.CancelFunc
-	// isStale is true if the source has changed since the goroutine began to ask.
+	// isStale is true if the source must be asked again, whatever the pace: it has changed since the goroutine began to
+	// ask, or was not followed for a while.
 	isStale bool
 	pace    pace
 	answer  answer
@@ -142,12 +143,12 @@ func (f *follower) sourceChanged() {
 	f.notify()
 }
 
-// rest forgets what is known, while the PolicyRepository is not followed: it may be over when the PolicyRepository is
+// rest forgets the answer, while the PolicyRepository is not followed: it may be out of date when the PolicyRepository is
 // followed again. The source is asked first then, as after a restart.
 func (f *follower) rest() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.answer, f.source, f.isStale = answer{}, "", true
+	f.answer, f.isStale = answer{}, true
 	if f.busy {
 		f.cancel()
 	}

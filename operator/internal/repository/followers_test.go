@@ -35,7 +35,7 @@ func TestARestingRepositoryKeepsNoAnswer(t *testing.T) {
 	t.Parallel()
 	stopped := false
 	f := &follower{
-		busy: true, cancel: func() { stopped = true }, answer: answer{fetched: "a"}, source: "b",
+		busy: true, cancel: func() { stopped = true }, answer: answer{fetched: "a"},
 		pace: pace{asked: time.Now(), requested: "c"},
 	}
 	f.rest()

@@ -144,19 +144,19 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 	}
 	status := repository.Status.DeepCopy()
 	if repository.Spec.Suspend {
-		r.follower(repository).rest()
+		r.rest(repository)
 		condition{reporting.Failed, reasonSuspended, "the synchronization is suspended: set spec.suspend to false to " +
 			"resume"}.set(status, repository.Generation)
 		return reconcile.Result{}, r.writeStatus(ctx, repository, status)
 	}
-	other, err := r.sameTree(ctx, repository)
+	owners, err := r.owners(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if other != "" {
-		r.follower(repository).rest()
+	if other := owners[treeName(repository)]; other != nil && isOlder(other, repository) {
+		r.rest(repository)
 		condition{reporting.Failed, reasonTreeTaken, fmt.Sprintf("the tree %s is that of the PolicyRepository %s: rename "+
-			"the directory of one of them", treeName(repository), other)}.set(status, repository.Generation)
+			"the directory of one of them", treeName(repository), other.Name)}.set(status, repository.Generation)
 		return reconcile.Result{RequeueAfter: retryFailed}, r.writeStatus(ctx, repository, status)
 	}
 	known, requested, wait := r.follower(repository).follow(ctx, repository)
@@ -212,26 +212,33 @@ func (r *Repositories) bring(
 // treeName returns the name of the tree that a PolicyRepository follows.
 func treeName(repository *v1alpha1.PolicyRepository) string { return path.Base(repository.Spec.Path) }
 
-// sameTree returns the name of an older PolicyRepository that follows a tree of the same name, or "". The objects of
-// the two would have the same label.
-func (r *Repositories) sameTree(ctx context.Context, repository *v1alpha1.PolicyRepository) (string, error) {
-	list := &v1alpha1.PolicyRepositoryList{}
-	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return "", err
-	}
-	for i := range list.Items {
-		other := &list.Items[i]
-		if isOlder(other, repository) && treeName(other) == treeName(repository) {
-			return other.Name, nil
-		}
-	}
-	return "", nil
+// rest forgets what is known of a PolicyRepository that is not followed for a while.
+func (r *Repositories) rest(repository *v1alpha1.PolicyRepository) {
+	r.follower(repository).rest()
+	r.scopes.remove(repository.Name)
 }
 
-// isOlder reports which of two PolicyRepositories follows the tree whose name both have.
-func isOlder(a, b *v1alpha1.PolicyRepository) bool {
-	order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
-	return order < 0 || order == 0 && a.Name < b.Name
+// owners returns the PolicyRepositories that follow trees, by the name of the tree: the oldest of those with a tree of
+// that name. The objects of two trees of one name would have the same label.
+func (r *Repositories) owners(ctx context.Context) (map[string]*v1alpha1.PolicyRepository, error) {
+	list := &v1alpha1.PolicyRepositoryList{}
+	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	owners := map[string]*v1alpha1.PolicyRepository{}
+	for i := range list.Items {
+		one := &list.Items[i]
+		if name := treeName(one); owners[name] == nil || isOlder(one, owners[name]) {
+			owners[name] = one
+		}
+	}
+	return owners, nil
+}
+
+// isOlder reports whether one PolicyRepository is older than another, or as old and before it by name.
+func isOlder(one, other *v1alpha1.PolicyRepository) bool {
+	order := one.CreationTimestamp.Compare(other.CreationTimestamp.Time)
+	return order < 0 || order == 0 && one.Name < other.Name
 }
 
 // removeConfirmations removes confirmations of commits that are used up or void, so that they do not hold when the

@@ -35,6 +35,13 @@ func (s *scopes) of(repository string) (scope inventory.Scope, isKnown bool) {
 	return scope, isKnown
 }
 
+// remove forgets the scope of a PolicyRepository.
+func (s *scopes) remove(repository string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, repository)
+}
+
 // forget forgets the scopes of all PolicyRepositories but those with the given names.
 func (s *scopes) forget(exists map[string]bool) {
 	s.mu.Lock()

@@ -17,10 +17,6 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// patience is the age from which a namespace that is being initialized or deleted is reported. Most are ready within a
-// second.
-const patience = time.Minute
-
 // checkNamespaces checks whether namespaces are held, are not populated, or cannot be deleted.
 func checkNamespaces(a *after) []Result {
 	if a.namespaces.err != nil {
@@ -50,8 +46,8 @@ func heldNamespaces(namespaces []*corev1.Namespace, now time.Time) Result {
 	})
 	age := now.Sub(oldest.CreationTimestamp.Time)
 	waits := output.Count(len(held), "namespace") + " held until initialized"
-	if age < patience {
-		r.Message = waits + ", all of them younger than " + duration.HumanDuration(patience)
+	if age < survey.Patience {
+		r.Message = waits + ", all of them younger than " + duration.HumanDuration(survey.Patience)
 		return r
 	}
 	r.Status, r.Object = Warning, "namespace/"+oldest.Name
@@ -161,7 +157,7 @@ func deletedNamespaces(namespaces []*corev1.Namespace, now time.Time) Result {
 	r := Result{Check: "deleted-namespaces", Status: OK, Message: "the deletion of no namespace waits for nstpl"}
 	var waiting []string
 	for _, ns := range namespaces {
-		if ns.DeletionTimestamp == nil || now.Sub(ns.DeletionTimestamp.Time) < patience {
+		if ns.DeletionTimestamp == nil || now.Sub(ns.DeletionTimestamp.Time) < survey.Patience {
 			continue
 		}
 		if slices.ContainsFunc(ns.Status.Conditions, func(condition corev1.NamespaceCondition) bool {

@@ -12,6 +12,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 // exceeded is the condition of a PolicySpace that reports whether its namespaces use more than its quota.
@@ -48,17 +49,17 @@ func judgeOwn(resource string, objects []*ownObject, now time.Time) []Result {
 		conditions := object.Status.Conditions
 		switch ready := apimeta.FindStatusCondition(conditions, v1alpha1.ConditionReady); {
 		case object.DeletionTimestamp != nil:
-			if now.Sub(object.DeletionTimestamp.Time) > patience {
+			if now.Sub(object.DeletionTimestamp.Time) > survey.Patience {
 				deleted = append(deleted, object)
 			}
 		case apimeta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled):
 			stalled = append(stalled, object)
 		case ready == nil:
-			if now.Sub(object.CreationTimestamp.Time) > patience {
+			if now.Sub(object.CreationTimestamp.Time) > survey.Patience {
 				late = append(late, object)
 			}
 		case ready.Status != metav1.ConditionTrue:
-			if now.Sub(ready.LastTransitionTime.Time) > patience {
+			if now.Sub(ready.LastTransitionTime.Time) > survey.Patience {
 				late = append(late, object)
 			}
 		case apimeta.IsStatusConditionTrue(conditions, exceeded):

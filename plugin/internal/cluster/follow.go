@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,18 +69,22 @@ func Follow(
 ) {
 	ctx, stop := context.WithCancel(ctx)
 	var once sync.Once
-	var unknown atomic.Int32 // answers that the API server does not know the user, one after the other
 	handlers := cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, item any) {
-		unknown.Store(0)
 		changed(item)
 	}, DeleteFunc: deleted}
 	// Both calls return an error only if the informer was started before.
 	_, _ = informer.AddEventHandler(handlers)
+	var refusedAt *string // the version that the informer had when the API server did not know the user
 	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		// The reflector wraps the error of the API server with the name of a Go type.
 		answer, ok := errors.AsType[*apierrors.StatusError](err)
-		isUnknown := ok && apierrors.IsUnauthorized(answer) && unknown.Add(1) > 1
-		if isUnknown || ok && apierrors.IsForbidden(answer) {
+		isEnd := ok && apierrors.IsForbidden(answer)
+		if ok && apierrors.IsUnauthorized(answer) {
+			version := informer.LastSyncResourceVersion()
+			isEnd = refusedAt != nil && *refusedAt == version
+			refusedAt = &version
+		}
+		if isEnd {
 			once.Do(func() {
 				stop()
 				go denied(answer)

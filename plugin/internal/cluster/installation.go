@@ -36,12 +36,10 @@ func (c *Cluster) Server(ctx context.Context) (Server, error) {
 		return Server{}, err
 	}
 	defer response.Body.Close()
-	if response.StatusCode >= http.StatusBadRequest {
-		if err := request.Do(ctx).Error(); err != nil { // with kubectl's words
-			return Server{}, err
-		}
-	}
 	data, err := io.ReadAll(io.LimitReader(response.Body, 1<<16))
+	if response.StatusCode >= http.StatusBadRequest {
+		data, err = body(request.Do(ctx)) // which tries again, and fails in kubectl's words
+	}
 	if err != nil {
 		return Server{}, err
 	}

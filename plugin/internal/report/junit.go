@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 type junitSuites struct {
@@ -68,7 +69,7 @@ func writeJUnit(w io.Writer, reports []Report, hasContexts bool) error {
 }
 
 // suiteOf returns a test case for each namespace, and one for the rest of the cluster. A namespace that no template
-// populates is skipped, and so is a new one.
+// populates is skipped, and so is a new one that waits for initializers.
 func suiteOf(r *Report, name string) junitSuite {
 	suite := junitSuite{
 		Name: name, Timestamp: r.Time.UTC().Format("2006-01-02T15:04:05"), Notes: strings.Join(escapeAll(r.Notes), "\n"),
@@ -99,9 +100,6 @@ func (s *junitSuite) add(c junitCase) {
 	}
 }
 
-// patience is how long a new namespace may wait for initializers. Most are ready within a second.
-const patience = time.Minute
-
 func caseOf(ns Namespace, findings []Finding, now time.Time) junitCase {
 	c := junitCase{Class: cmp.Or(ns.PolicySpace, "namespaces"), Name: ns.Name}
 	message := output.Escape(ns.Message)
@@ -116,7 +114,7 @@ func caseOf(ns Namespace, findings []Finding, now time.Time) junitCase {
 	case NotReported:
 		c.Failure = &junitMessage{Message: message, Type: ns.Reason}
 	case OptedOut, NoTemplate, Excluded, Held:
-		if ns.Reason == reasonInitializing && now.Sub(ns.Created) > patience {
+		if ns.Reason == reasonInitializing && now.Sub(ns.Created) > survey.Patience {
 			c.Failure = &junitMessage{Message: message, Type: ns.Reason}
 			break
 		}

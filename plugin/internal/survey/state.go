@@ -2,6 +2,7 @@ package survey
 
 import (
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -33,6 +34,10 @@ const (
 	// Excluded is for a namespace that is never populated, or that is being deleted.
 	Excluded State = "Excluded"
 )
+
+// Patience is the age from which an object is reported that is being initialized, deleted or observed for the first time.
+// Most are ready within a second.
+const Patience = time.Minute
 
 // StateOf returns the state of a namespace, by its Populated condition and its initializers.
 func StateOf(ns *corev1.Namespace) State {
