@@ -122,7 +122,9 @@ func (r *Repositories) apply(
 	if err != nil {
 		return outcome{}, err
 	}
-	delete(others, tree.root)
+	maps.DeleteFunc(others, func(name string, owner *v1alpha1.PolicyRepository) bool {
+		return name == tree.root || owner.UID == repository.UID
+	})
 	if err := r.resolvePending(ctx, repository.UID, rec, treesOf(tree, others, rec), live); err != nil {
 		return outcome{}, err
 	}
