@@ -97,7 +97,7 @@ func underway(template *v1alpha1.NamespaceTemplate, newest *v1alpha1.TemplateRev
 	case newest.State == v1alpha1.RolloutWaiting && newest.WaveTime != nil && number <= len(waves):
 		pause := time.Duration(waves[number-1].PauseSeconds) * time.Second
 		return fmt.Sprintf("%s (wave %d of %d is complete, the next begins at %s)", updated, number, len(waves)+1,
-			newest.WaveTime.Add(pause).Format(time.RFC3339))
+			newest.WaveTime.Add(pause).UTC().Format(time.RFC3339))
 	case counts.Updated >= counts.Matched:
 		return fmt.Sprintf("%d of %d updated namespaces are populated", counts.Populated, counts.Matched)
 	case len(waves) > 0:

@@ -32,7 +32,7 @@ func restartPatch(template *unstructured.Unstructured, now time.Time) (map[strin
 		return nil, fmt.Errorf("%s is paused and cannot be restarted: run 'kubectl nstpl rollout resume %s' first",
 			quoted(template.GetName()), template.GetName())
 	}
-	value := now.Format(time.RFC3339)
+	value := now.UTC().Format(time.RFC3339)
 	if template.GetAnnotations()[v1alpha1.RestartedAtAnnotation] == value {
 		return nil, fmt.Errorf("%s was already restarted within the past second: wait before you restart it again",
 			quoted(template.GetName()))
