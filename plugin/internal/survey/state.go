@@ -35,8 +35,8 @@ const (
 	Excluded State = "Excluded"
 )
 
-// Patience is the age from which an object is reported that is being initialized, deleted or observed for the first time.
-// Most are ready within a second.
+// Patience is the age from which an object is reported that is being initialized, deleted or observed for the first
+// time. Most are ready within a second.
 const Patience = time.Minute
 
 // StateOf returns the state of a namespace, by its Populated condition and its initializers.
