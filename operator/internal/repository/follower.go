@@ -143,8 +143,8 @@ func (f *follower) sourceChanged() {
 	f.notify()
 }
 
-// rest forgets the answer, while the PolicyRepository is not followed: it may be out of date when that begins again. The
-// source is asked first then, as after a restart.
+// rest forgets the answer, while the PolicyRepository is not followed: it may be out of date when that begins again.
+// The source is asked first then, as after a restart.
 func (f *follower) rest() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
