@@ -207,11 +207,11 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 	}
 }
 
-// wasName reports whether a name is that of a policyspace that was created for the tree, as an earlier name of the tree
-// is.
+// wasName reports whether a name is an earlier one of the tree: that of a policyspace without a parent that was created
+// for it.
 func (s State) wasName(tree string) bool {
 	root := s.Live[ID{spaceKind, tree}]
-	return root != nil && s.Created[root.GetUID()]
+	return root != nil && s.Created[root.GetUID()] && parentOf(ID{spaceKind, tree}, nil, s) == ""
 }
 
 // waitForConflicts removes the applies of all steps after a creation that a conflict prevents. If a namespace moved to

@@ -405,6 +405,15 @@ func TestPlan(t *testing.T) {
 			options: Options{Tree: "bar"},
 			want:    []string{"+policyspace.policy.nstpl.dev/bar", "-policyspace.policy.nstpl.dev/foo", "!n"},
 		},
+		"the name of a directory is not that of a tree": {
+			declared: []*unstructured.Unstructured{role("viewer", ofTree("foo"))},
+			state: stateOf([]string{"1"}, space("bar", uid("1"), ofTree("foo"), below("foo")),
+				stored(t, "2", role("viewer", ofTree("bar")))),
+			want: []string{
+				"-policyspace.policy.nstpl.dev/bar", "xclusterrole.rbac.authorization.k8s.io/viewer " +
+					ofBar("clusterrole.rbac.authorization.k8s.io/viewer"),
+			},
+		},
 		"a policyspace stays while a namespace of another tree is in it": {
 			declared: []*unstructured.Unstructured{space("foo"), namespace("n", inTreeAt("foo", "foo"))},
 			state: stateOf([]string{"1", "2"}, space("foo", uid("1"), ofTree("foo")), space("old", uid("2"), ofTree("foo")),
