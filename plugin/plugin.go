@@ -26,8 +26,7 @@ import (
 const (
 	// exitInterrupted is the exit code of a command that the user interrupted, like that of shells for SIGINT.
 	exitInterrupted = 130
-	// grace is how long an interrupted command may take to end. A request for the kinds of the cluster cannot be
-	// interrupted.
+	// grace is how long an interrupted command may take to end. A read of standard input cannot be interrupted.
 	grace = 2 * time.Second
 )
 

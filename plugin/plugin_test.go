@@ -73,7 +73,7 @@ func TestInterruptedCommandsEndAndShowWhatIsUnknown(t *testing.T) {
 	}{
 		"a read":                   {[]string{"status", "team-a"}, "error: interrupted\n"},
 		"a read that exits with 2": {[]string{"diff", "team-a"}, "error: interrupted\n"},
-		"a request without a context": {
+		"a request for kinds": {
 			[]string{"vet", "--server", "-f", "../manifests/samples/security-defaults.yaml"}, "error: interrupted\n",
 		},
 		"a write": {
@@ -95,6 +95,23 @@ func TestInterruptedCommandsEndAndShowWhatIsUnknown(t *testing.T) {
 		})
 	}
 }
+
+// A read of standard input does not end with the context.
+func TestAnInterruptedReadOfInputEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	streams.In = readerFunc(func([]byte) (int, error) {
+		cancel()
+		select {}
+	})
+	require.Equal(t, 130, plugin.Run(ctx, []string{"kubectl-nstpl", "vet", "-f", "-"}, streams))
+	require.Equal(t, "error: interrupted\n", errOut.String())
+}
+
+// readerFunc is a function as an io.Reader.
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestRequestTimeout(t *testing.T) {
 	const message = "Unable to connect to the server: no answer in time: check the connection, or increase --request-timeout"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -154,7 +155,7 @@ func listPopulatedObjects(s *testScope,
 	s.t.Helper()
 	metadataClient, err := metadata.NewForConfig(s.controlPlane.RESTConfig())
 	require.NoError(s.t, err)
-	observer := &populate.Observer{Client: metadataClient, Mapper: s.client.RESTMapper()}
+	observer := &populate.Observer{Client: metadataClient, Mapper: meta.ToRESTMapperWithContext(s.client.RESTMapper())}
 	var all []*metav1.PartialObjectMetadata
 	for _, kind := range kinds {
 		found, err := observer.Observe(s.t.Context(), kind, ns.Name, populate.Labelled)

@@ -18,7 +18,7 @@ import (
 // Observer reads the metadata of objects from the API server, with one list request for each kind.
 type Observer struct {
 	Client metadata.Interface
-	Mapper meta.RESTMapper
+	Mapper meta.RESTMapperWithContext
 	// ChunkSize is how many objects a request returns at most. Zero means no limit.
 	ChunkSize int64
 }
@@ -81,7 +81,7 @@ func (l Listed) Keep(keep func(namespace, name string) bool) {
 // Observe returns the objects of a kind that a label selector selects, with the metadata that plans read. An empty
 // namespace means all namespaces. If the cluster does not have the kind, the result is empty.
 func (o *Observer) Observe(ctx context.Context, kind schema.GroupKind, namespace, selector string) (Listed, error) {
-	mapping, err := o.Mapper.RESTMapping(kind)
+	mapping, err := o.Mapper.RESTMappingWithContext(ctx, kind)
 	if meta.IsNoMatchError(err) {
 		return Listed{}, nil
 	}

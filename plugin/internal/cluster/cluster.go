@@ -46,8 +46,8 @@ type Cluster struct {
 	RBAC           rbacv1client.RbacV1Interface
 	Dynamic        dynamic.Interface
 	Metadata       metadata.Interface
-	Mapper         meta.RESTMapper
-	Discovery      discovery.CachedDiscoveryInterface
+	Mapper         meta.RESTMapperWithContext
+	Discovery      discovery.CachedDiscoveryInterfaceWithContext
 	// ChunkSize is how many objects a list request returns at most. Zero means no limit. The API server answers
 	// requests for all chunks from memory, since it keeps the state of a list (KEP-4988, on by default since 1.34).
 	ChunkSize int64
@@ -83,7 +83,7 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 		RBAC:           clientOf(via, rbacv1client.NewForConfigAndClient),
 		Dynamic:        clientOf(via, dynamic.NewForConfigAndClient),
 		Metadata:       clientOf(via, metadata.NewForConfigAndClient),
-		Mapper:         mapper, Discovery: kinds, rest: clientOf(via, newRESTClient),
+		Mapper:         meta.ToRESTMapperWithContext(mapper), Discovery: discovery.ToCachedDiscoveryInterfaceWithContext(kinds), rest: clientOf(via, newRESTClient),
 	}
 	if via.err != nil {
 		return nil, via.err
@@ -152,8 +152,10 @@ func Decode[T any](object *unstructured.Unstructured) (*T, error) {
 }
 
 // Objects returns a client for the objects of a kind in a namespace. The version of the kind may be empty.
-func (c *Cluster) Objects(kind schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, error) {
-	mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+func (c *Cluster) Objects(
+	ctx context.Context, kind schema.GroupVersionKind, namespace string,
+) (dynamic.ResourceInterface, error) {
+	mapping, err := c.Mapper.RESTMappingWithContext(ctx, kind.GroupKind(), kind.Version)
 	if err != nil {
 		return nil, err
 	}

@@ -21,9 +21,8 @@ var records = []string{"Event", "Endpoints", "EndpointSlice"}
 // NamespacedKinds returns the kinds of which objects can be created, patched and listed in namespaces, except for
 // records. Kinds of an API server that does not answer are not among them.
 func (c *Cluster) NamespacedKinds(ctx context.Context) ([]Kind, error) {
-	c.Discovery.Invalidate() // the cached kinds may lack one that was added since
-	lists, err := discovery.ServerPreferredNamespacedResourcesWithContext(ctx,
-		discovery.ToDiscoveryInterfaceWithContext(c.Discovery))
+	c.Discovery.InvalidateWithContext(ctx) // the cached kinds may lack one that was added since
+	lists, err := discovery.ServerPreferredNamespacedResourcesWithContext(ctx, c.Discovery)
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return nil, err
 	}

@@ -63,19 +63,15 @@ func newVersion(s cli.Session) *cobra.Command {
 
 // read reads the versions of the operator and the API server. A version that it cannot read stays empty.
 func (v *versions) read(ctx context.Context, s cli.Session) error {
-	discovery, err := s.Config.ToDiscoveryClient()
-	if err != nil {
-		return err
-	}
-	server, err := discovery.ServerVersion()
-	if err != nil {
-		return err
-	}
-	v.Server = server.GitVersion
 	c, err := s.Connect()
 	if err != nil {
 		return err
 	}
+	server, err := c.Discovery.ServerVersionWithContext(ctx)
+	if err != nil {
+		return err
+	}
+	v.Server = server.GitVersion
 	operator, err := c.Operator(ctx)
 	switch {
 	case apierrors.IsNotFound(err):

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -44,9 +45,12 @@ type liveObjects map[schema.GroupVersionKind]map[string]*unstructured.Unstructur
 func readLiveObjects(ctx context.Context, c *cluster.Cluster) (liveObjects, error) {
 	live := liveObjects{}
 	for _, kind := range treeKinds {
-		mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
-		if err != nil {
+		mapping, err := c.Mapper.RESTMappingWithContext(ctx, kind.GroupKind(), kind.Version)
+		if meta.IsNoMatchError(err) {
 			return nil, cluster.NotInstalledError{}
+		}
+		if err != nil {
+			return nil, err
 		}
 		live[kind] = map[string]*unstructured.Unstructured{}
 		err = cluster.Chunks(ctx, c.ChunkSize, metav1.ListOptions{},
@@ -74,9 +78,9 @@ func (live liveObjects) compare(
 ) ([]treeChange, error) {
 	var changes []treeChange
 	for _, kind := range treeKinds {
-		mapping, err := c.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		mapping, err := c.Mapper.RESTMappingWithContext(ctx, kind.GroupKind(), kind.Version)
 		if err != nil {
-			return nil, cluster.NotInstalledError{}
+			return nil, err
 		}
 		objects := c.Dynamic.Resource(mapping.Resource)
 		var ofThisKind []*unstructured.Unstructured

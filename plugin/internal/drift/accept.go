@@ -62,7 +62,7 @@ func accept(ctx context.Context, s cli.Session, argument string) error {
 	if err != nil {
 		return err
 	}
-	change, err := p.find(argument)
+	change, err := p.find(ctx, argument)
 	if err != nil {
 		return err
 	}

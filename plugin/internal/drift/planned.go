@@ -67,12 +67,12 @@ func plan(ctx context.Context, s cli.Session) (*planned, error) {
 
 // find returns the change of the object that an argument names as TYPE/NAME. An object that no template declares, that
 // is exempt, or that cannot be compared is an error.
-func (p *planned) find(argument string) (populate.Change, error) {
+func (p *planned) find(ctx context.Context, argument string) (populate.Change, error) {
 	declared := make([]populate.ObjectID, 0, len(p.changes))
 	for _, change := range p.changes {
 		declared = append(declared, change.ID())
 	}
-	id, err := p.cluster.ObjectID(argument, declared)
+	id, err := p.cluster.ObjectID(ctx, argument, declared)
 	if err != nil {
 		return populate.Change{}, err
 	}

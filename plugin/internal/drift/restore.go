@@ -65,7 +65,7 @@ func (o *restore) run(ctx context.Context, args []string) error {
 	}
 	var changes []populate.Change
 	for _, argument := range args {
-		change, err := p.find(argument)
+		change, err := p.find(ctx, argument)
 		if err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (o *restore) run(ctx context.Context, args []string) error {
 }
 
 func (o *restore) restore(ctx context.Context, p *planned, change populate.Change) error {
-	objects, err := p.cluster.Objects(change.Kind, p.namespace.Name)
+	objects, err := p.cluster.Objects(ctx, change.Kind, p.namespace.Name)
 	if err != nil {
 		return err
 	}

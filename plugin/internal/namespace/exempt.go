@@ -191,7 +191,7 @@ func (o *exempt) run(ctx context.Context, namespace string) error {
 	if err == nil {
 		declared, isKnown = o.declared(ctx, c, ns)
 	}
-	wanted, err := o.wanted(c, namespace, declared)
+	wanted, err := o.wanted(ctx, c, namespace, declared)
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (o *exempt) declared(ctx context.Context, c *cluster.Cluster, ns *corev1.Na
 
 // wanted returns the exemption that the command line describes.
 func (o *exempt) wanted(
-	c *cluster.Cluster, namespace string, declared []populate.ObjectID,
+	ctx context.Context, c *cluster.Cluster, namespace string, declared []populate.ObjectID,
 ) (*v1alpha1.TemplateExemption, error) {
 	wanted := &v1alpha1.TemplateExemption{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "TemplateExemption"},
@@ -247,7 +247,7 @@ func (o *exempt) wanted(
 		wanted.Spec.Expires = &metav1.Time{Time: o.end.UTC().Truncate(time.Second)}
 	}
 	for _, argument := range o.objects {
-		id, err := c.ObjectID(argument, declared)
+		id, err := c.ObjectID(ctx, argument, declared)
 		if err != nil {
 			return nil, fmt.Errorf("--object: %w", err)
 		}
@@ -311,7 +311,7 @@ func (o *exempt) checkLabels(ctx context.Context, c *cluster.Cluster, wanted *v1
 			continue // its labels do not name the templates that set some of them
 		}
 		var live *unstructured.Unstructured
-		objects, err := c.Objects(id.WithVersion(""), wanted.Namespace)
+		objects, err := c.Objects(ctx, id.WithVersion(""), wanted.Namespace)
 		if err == nil {
 			live, err = objects.Get(ctx, id.Name, metav1.GetOptions{})
 		}

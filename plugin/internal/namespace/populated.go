@@ -86,7 +86,7 @@ func readObjects(
 ) ([]*unstructured.Unstructured, error) {
 	read, errs := cluster.EachOrError(populated.Objects,
 		func(found *metav1.PartialObjectMetadata) (*unstructured.Unstructured, error) {
-			client, err := c.Objects(found.GroupVersionKind(), found.Namespace)
+			client, err := c.Objects(ctx, found.GroupVersionKind(), found.Namespace)
 			if err != nil {
 				return nil, err
 			}

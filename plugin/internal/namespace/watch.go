@@ -54,7 +54,7 @@ func (w *waiter) watch(ctx context.Context, name string) <-chan event {
 func (w *waiter) watchObjects(
 	ctx context.Context, kind schema.GroupVersionKind, namespace string, send func(event),
 ) {
-	mapping, err := w.cluster.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	mapping, err := w.cluster.Mapper.RESTMappingWithContext(ctx, kind.GroupKind(), kind.Version)
 	if err != nil {
 		return
 	}

@@ -40,7 +40,7 @@ func readAccurate(ctx context.Context, r reader) ([]*unstructured.Unstructured, 
 		return nil, err
 	}
 	a := newAccurate(objects)
-	mappings, err := r.mappings(strings.Split(policyKinds, ","))
+	mappings, err := r.mappings(ctx, strings.Split(policyKinds, ","))
 	if err != nil {
 		return nil, err
 	}

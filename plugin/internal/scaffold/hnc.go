@@ -44,11 +44,11 @@ func readHNC(ctx context.Context, r reader) ([]*unstructured.Unstructured, error
 		if resource.Resource == "secrets" {
 			continue // their values must not get into files, so they are not even read
 		}
-		kind, err := r.Mapper.KindFor(resource.WithVersion(""))
+		kind, err := r.Mapper.KindForWithContext(ctx, resource.WithVersion(""))
 		if err != nil {
 			return nil, err
 		}
-		mapping, err := r.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		mapping, err := r.Mapper.RESTMappingWithContext(ctx, kind.GroupKind(), kind.Version)
 		if err != nil {
 			return nil, err
 		}

@@ -27,7 +27,7 @@ var (
 func readProjectTemplate(ctx context.Context, r reader) ([]*unstructured.Unstructured, error) {
 	const ownDefault = "the cluster uses OpenShift's own project template: print it with " +
 		"'oc adm create-bootstrap-project-template -o yaml', and read it with -f"
-	if _, err := r.Mapper.RESTMapping(openShiftTemplate); meta.IsNoMatchError(err) {
+	if _, err := r.Mapper.RESTMappingWithContext(ctx, openShiftTemplate); meta.IsNoMatchError(err) {
 		return nil, fmt.Errorf("the cluster has no kind %s: read an exported template with -f", openShiftTemplate)
 	}
 	config, err := r.Dynamic.Resource(openShiftProjects).Get(ctx, "cluster", metav1.GetOptions{})

@@ -44,7 +44,7 @@ func (x *scaffold) fromCluster(ctx context.Context, args []string) (*draft, erro
 		return nil, err
 	}
 	r := reader{c}
-	mappings, err := r.mappings(strings.Split(kinds, ","))
+	mappings, err := r.mappings(ctx, strings.Split(kinds, ","))
 	if err != nil {
 		return nil, err
 	}
@@ -65,18 +65,18 @@ func (x *scaffold) fromCluster(ctx context.Context, args []string) (*draft, erro
 type reader struct{ *cluster.Cluster }
 
 // mappings returns the resources with some names, such as networkpolicies, netpol or roles.rbac.authorization.k8s.io.
-func (r reader) mappings(names []string) ([]*meta.RESTMapping, error) {
+func (r reader) mappings(ctx context.Context, names []string) ([]*meta.RESTMapping, error) {
 	var mappings []*meta.RESTMapping
 	for _, name := range names {
 		group := schema.ParseGroupResource(strings.ToLower(strings.TrimSpace(name)))
-		kind, err := r.Mapper.KindFor(group.WithVersion(""))
+		kind, err := r.Mapper.KindForWithContext(ctx, group.WithVersion(""))
 		if meta.IsNoMatchError(err) {
 			return nil, fmt.Errorf("the server doesn't have a resource type %q", name)
 		}
 		if err != nil {
 			return nil, err
 		}
-		mapping, err := r.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		mapping, err := r.Mapper.RESTMappingWithContext(ctx, kind.GroupKind(), kind.Version)
 		switch {
 		case err != nil:
 			return nil, err
@@ -113,7 +113,7 @@ func (r reader) list(
 func (r reader) all(ctx context.Context, kinds ...schema.GroupKind) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for i, kind := range kinds {
-		mapping, err := r.Mapper.RESTMapping(kind)
+		mapping, err := r.Mapper.RESTMappingWithContext(ctx, kind)
 		if meta.IsNoMatchError(err) && i > 0 {
 			continue
 		}

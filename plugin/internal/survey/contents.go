@@ -47,7 +47,7 @@ func (s *Survey) ReadLive(
 	var mu sync.Mutex
 	cluster.Each(single, func(i int) struct{} {
 		var live *unstructured.Unstructured
-		objects, err := c.Objects(targets[i].Kind, targets[i].Namespace)
+		objects, err := c.Objects(ctx, targets[i].Kind, targets[i].Namespace)
 		if err == nil {
 			live, err = readLive(ctx, objects, targets[i].Name)
 		}
@@ -79,7 +79,7 @@ func listLive(
 	for _, i := range wanted {
 		missing[key{targets[i].Namespace, targets[i].Name}] = i
 	}
-	if objects, err := c.Objects(kind, metav1.NamespaceAll); err == nil {
+	if objects, err := c.Objects(ctx, kind, metav1.NamespaceAll); err == nil {
 		list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return objects.List(ctx, options)
 		})

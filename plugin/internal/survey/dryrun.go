@@ -35,7 +35,7 @@ func DryRun(ctx context.Context, c *cluster.Cluster, namespace string, change po
 	if change.Metadata != nil {
 		return metadataSides(change), nil
 	}
-	objects, err := c.Objects(change.Kind, namespace)
+	objects, err := c.Objects(ctx, change.Kind, namespace)
 	if err == nil {
 		var live *unstructured.Unstructured
 		if live, err = readLive(ctx, objects, change.Name); err == nil {
@@ -58,7 +58,7 @@ func DryRunOn(
 	if change.Declared == nil {
 		return Sides{Live: live}, nil
 	}
-	objects, err := c.Objects(change.Kind, namespace)
+	objects, err := c.Objects(ctx, change.Kind, namespace)
 	if meta.IsNoMatchError(err) {
 		return Sides{Live: live, Stored: change.Declared.Unstructured, Refusal: err}, nil
 	}

@@ -31,7 +31,7 @@ func Sources(ctx context.Context, c *cluster.Cluster) populate.Sources {
 }
 
 func readSource(ctx context.Context, c *cluster.Cluster, ref render.SourceRef) populate.Source {
-	objects, err := c.Objects(ref.GroupVersionKind, ref.Namespace)
+	objects, err := c.Objects(ctx, ref.GroupVersionKind, ref.Namespace)
 	if err != nil {
 		return populate.SourceUnread(ref, err)
 	}

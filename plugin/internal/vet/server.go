@@ -23,7 +23,7 @@ import (
 
 // dryRun reports why the API server would reject an object. It returns an error if the API server could not check it.
 func (c *checker) dryRun(ctx context.Context, object source.Object) error {
-	mapping, err := c.cluster.Mapper.RESTMapping(object.GroupVersionKind().GroupKind(),
+	mapping, err := c.cluster.Mapper.RESTMappingWithContext(ctx, object.GroupVersionKind().GroupKind(),
 		object.GroupVersionKind().Version)
 	isOurs := object.GroupVersionKind().Group == v1alpha1.GroupVersion.Group
 	switch {

@@ -96,12 +96,12 @@ func (e *explainer) templates(ctx context.Context) ([]*v1alpha1.NamespaceTemplat
 }
 
 // mappingOf returns the mapping of a resource as arguments name it: pods, po, deployments.apps or NetworkPolicy.
-func (e *explainer) mappingOf(argument string) (*meta.RESTMapping, error) {
-	kind, err := e.cluster.KindOf(argument)
+func (e *explainer) mappingOf(ctx context.Context, argument string) (*meta.RESTMapping, error) {
+	kind, err := e.cluster.KindOf(ctx, argument)
 	if err != nil {
 		return nil, err
 	}
-	return e.cluster.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	return e.cluster.Mapper.RESTMappingWithContext(ctx, kind.GroupKind(), kind.Version)
 }
 
 // get returns an object. The namespace is ignored if the resource has none.
@@ -125,7 +125,7 @@ func (e *explainer) named(ctx context.Context, resource, name string) (answer, e
 		e.addOperator(ctx, &a)
 		return a, err
 	}
-	mapping, err := e.mappingOf(resource)
+	mapping, err := e.mappingOf(ctx, resource)
 	if err != nil {
 		return answer{}, err
 	}

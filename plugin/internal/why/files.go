@@ -70,7 +70,7 @@ func (e *explainer) tryAll(
 // try sends a dry run of an object, and explains the answer of the API server.
 func (e *explainer) try(ctx context.Context, object *unstructured.Unstructured) (answer, error) {
 	kind := object.GroupVersionKind()
-	mapping, err := e.cluster.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	mapping, err := e.cluster.Mapper.RESTMappingWithContext(ctx, kind.GroupKind(), kind.Version)
 	if err != nil {
 		return answer{}, err
 	}

@@ -99,7 +99,7 @@ func (e *explainer) addObject(ctx context.Context, a *answer, resource, name str
 	if e.cluster == nil {
 		return nil
 	}
-	mapping, err := e.mappingOf(resource)
+	mapping, err := e.mappingOf(ctx, resource)
 	if e.isUnread(err, resource, "") || err != nil {
 		return nil
 	}

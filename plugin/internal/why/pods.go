@@ -44,7 +44,7 @@ func (e *explainer) tryPods(ctx context.Context, a *answer, object *unstructured
 	if err != nil {
 		return err
 	}
-	mapping, err := e.cluster.Mapper.RESTMapping(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "v1")
+	mapping, err := e.cluster.Mapper.RESTMappingWithContext(ctx, corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "v1")
 	if err != nil {
 		return err
 	}
