@@ -10,10 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/marks"
+	"nstpl.dev/nstpl/test/measure"
 )
 
 // The owner of a namespace, who may bind what it holds, gets no rules of a populated Role by binding it while it has
@@ -106,4 +108,38 @@ func TestOwnersGetNoRulesOfPopulatedRoles(t *testing.T) {
 	require.NoError(t, owner.Delete(t.Context(), mine))
 	s.waitPresent(populated, widgets)
 	s.waitPopulated(populated)
+}
+
+// A new namespace has been held since its creation, so the API server is not asked for RoleBindings that may bind its
+// Roles before they exist. In one that may be older than the webhooks, they are looked for.
+func TestRolesOfHeldNamespacesNeedNoSearchForBindings(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, borrowCluster(t))
+	const widgets = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: widgets}\n" +
+		"rules: [{apiGroups: [example.com], resources: [widgets], verbs: [get]}]\n"
+	s.createTemplate("widgets", widgets)
+	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
+	s.createPopulatedNamespace("first")
+	clients, err := kubernetes.NewForConfig(s.controlPlane.RESTConfig())
+	require.NoError(t, err)
+	lists := func() float64 {
+		work, err := measure.WorkSoFar(t.Context(), clients)
+		require.NoError(t, err)
+		return work.Requests["LIST rolebindings"]
+	}
+	before := lists()
+	s.createPopulatedNamespace("second")
+	require.Zero(t, lists()-before)
+
+	// Without an operator, nothing holds requests, as before the installation.
+	require.NoError(t, s.operator.Kill())
+	require.NoError(t, s.removeWebhooks(t.Context()))
+	older := s.createNamespace("older", withLabel(v1alpha1.InitializingLabel, "true"))
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: older.Name, Name: "widgets"}}
+	require.NoError(t, s.client.Create(t.Context(), role))
+	s.bindRole(older.Name, v1alpha1.RoleKind, "widgets", userSubject(s.name("owner")))
+	require.NoError(t, s.client.Delete(t.Context(), role))
+	require.NoError(t, s.startOperator(t.Context()))
+	s.waitNotPopulated(older, "which no template declares as it is, would grant its rules")
+	require.False(t, s.isAllowedInGroup(s.name("owner"), older.Name, "get", "example.com", "widgets"))
 }

@@ -126,7 +126,7 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 		}
 	}
 	p := &pass{
-		Applier: a, namespace: plan.Namespace.Name, existing: newExistingStore(plan, write),
+		Applier: a, namespace: plan.Namespace.Name, isHeld: plan.IsHeld, existing: newExistingStore(plan, write),
 		declared: map[ObjectID]*Object{}, changed: map[ObjectID]bool{},
 	}
 	for i := range plan.Objects {
@@ -167,6 +167,7 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 type pass struct {
 	*Applier
 	namespace string
+	isHeld    bool
 	existing  *existingStore
 	// declared are the objects that the plan declares.
 	declared map[ObjectID]*Object

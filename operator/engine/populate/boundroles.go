@@ -17,10 +17,13 @@ import (
 // Role with the rules that it has: someone could create a Role without rules, bind it, and wait for the Role of a
 // template. A Role that the operator has seen, and has created again whenever it was missing, was bound with its rules,
 // since admission denies that users change these. Only one that was being deleted had none.
+//
+// In a namespace that users could not write into yet, no RoleBinding can be one of these, so they are not listed: a
+// consistent list takes some 60 ms, until etcd has confirmed that the API server's cache is up to date (KEP-2340).
 func (p *pass) checkBindings(ctx context.Context, change Change) error {
 	hadRules := change.Lost != nil && change.Lost.DeletionTimestamp == nil &&
 		change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport
-	if change.Kind.GroupKind() != roleKind || hadRules {
+	if change.Kind.GroupKind() != roleKind || hadRules || p.isHeld {
 		return nil
 	}
 	isSame, err := p.hasRules(ctx, change)
