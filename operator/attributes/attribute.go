@@ -39,6 +39,10 @@ var fields = map[v1alpha1.AttributeKind]string{
 // each is a step of a path that selects every element of a list.
 const each = "*"
 
+// revisionData is the first step of the paths in a ControllerRevision. The controllers of StatefulSets and DaemonSets
+// decode it with encoding/json, which ignores the case of fields' names.
+const revisionData = "data"
+
 // metadataPaths are the paths of protected metadata in an object: its own, and that of the templates from which
 // controllers create objects. Controllers may set every attribute, so the user who writes the template must be allowed
 // to.
@@ -49,12 +53,12 @@ var metadataPaths = [][]string{
 	{"spec", "template"}, // Deployment and its like
 	{"spec", "jobTemplate"},
 	{"spec", "jobTemplate", "spec", "template"},
-	{"data", "spec", "template"}, // ControllerRevision
+	{revisionData, "spec", "template"}, // ControllerRevision
 	{"spec", "volumeClaimTemplates", each},
-	{"data", "spec", "volumeClaimTemplates", each},
+	{revisionData, "spec", "volumeClaimTemplates", each},
 	{"spec", "volumes", each, "ephemeral", "volumeClaimTemplate"},
 	{"spec", "template", "spec", "volumes", each, "ephemeral", "volumeClaimTemplate"},
-	{"data", "spec", "template", "spec", "volumes", each, "ephemeral", "volumeClaimTemplate"},
+	{revisionData, "spec", "template", "spec", "volumes", each, "ephemeral", "volumeClaimTemplate"},
 	{"spec", "jobTemplate", "spec", "template", "spec", "volumes", each, "ephemeral", "volumeClaimTemplate"},
 }
 
@@ -63,14 +67,14 @@ type values map[Attribute][]string
 
 // valuesAt returns the attributes at a path. It ignores values that do not have the structure of labels or annotations.
 func valuesAt(object map[string]any, place []string) values {
-	found := values{}
-	for _, holder := range at(object, place) {
-		metadata, _ := holder["metadata"].(map[string]any)
+	found, anyCase := values{}, len(place) > 0 && place[0] == revisionData
+	for _, metadata := range at(object, slices.Concat(place, []string{"metadata"}), anyCase) {
 		for kind, field := range fields {
-			attributes, _ := metadata[field].(map[string]any)
-			for name, value := range attributes {
-				attribute := Attribute{kind, name}
-				found[attribute] = append(found[attribute], text(value))
+			for _, attributes := range at(metadata, []string{field}, anyCase) {
+				for name, value := range attributes {
+					attribute := Attribute{kind, name}
+					found[attribute] = append(found[attribute], text(value))
+				}
 			}
 		}
 	}
@@ -82,28 +86,38 @@ func Has(object map[string]any) bool {
 	return slices.ContainsFunc(metadataPaths, func(path []string) bool { return len(valuesAt(object, path)) > 0 })
 }
 
-// at returns the maps at a path.
-func at(object map[string]any, path []string) []map[string]any {
-	for i, step := range path {
-		if step == each {
-			continue // the step before iterates over the list
-		}
-		if i+1 == len(path) || path[i+1] != each {
-			if object, _ = object[step].(map[string]any); object == nil {
-				return nil
-			}
-			continue
-		}
-		var found []map[string]any
-		list, _ := object[step].([]any)
-		for _, item := range list {
-			if element, ok := item.(map[string]any); ok {
-				found = append(found, at(element, path[i+2:])...)
-			}
-		}
-		return found
+// at returns the maps at a path. With anyCase, the case of the fields' names does not matter.
+func at(object map[string]any, path []string, anyCase bool) []map[string]any {
+	if len(path) == 0 {
+		return []map[string]any{object}
 	}
-	return []map[string]any{object}
+	if !anyCase {
+		return below(object[path[0]], path[1:], anyCase)
+	}
+	var found []map[string]any
+	for field, value := range object {
+		if strings.EqualFold(field, path[0]) {
+			found = append(found, below(value, path[1:], anyCase)...)
+		}
+	}
+	return found
+}
+
+// below returns the maps at a path that begins at a map or, if the path begins with each, at the elements of a list.
+func below(value any, path []string, anyCase bool) []map[string]any {
+	if len(path) == 0 || path[0] != each {
+		object, ok := value.(map[string]any)
+		if !ok {
+			return nil
+		}
+		return at(object, path, anyCase)
+	}
+	var found []map[string]any
+	list, _ := value.([]any)
+	for _, item := range list {
+		found = append(found, below(item, path[1:], anyCase)...)
+	}
+	return found
 }
 
 // text returns a value as a string. In the template of a custom resource, it may be of any type.

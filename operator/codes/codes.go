@@ -23,6 +23,7 @@ const (
 
 	AttributeProtected Code = "attribute-protected"
 	AttributeRule      Code = "attribute-rule"
+	AttributesFull     Code = "attributes-full"
 
 	QuotaExceeded       Code = "quota-exceeded"
 	QuotaUncounted      Code = "quota-uncounted"
@@ -41,13 +42,14 @@ const (
 	OptOut          Code = "opt-out"
 	Exemption       Code = "exemption"
 
-	Creator          Code = "creator"
-	Initialization   Code = "initialization"
-	ManagedNamespace Code = "managed-namespace"
-	ManagedObject    Code = "managed-object"
-	Adoption         Code = "adoption"
-	OperatorRole     Code = "operator-role"
-	TrialNamespace   Code = "trial-namespace"
+	Creator           Code = "creator"
+	Initialization    Code = "initialization"
+	ManagedNamespace  Code = "managed-namespace"
+	NamespaceFinalize Code = "namespace-finalize"
+	ManagedObject     Code = "managed-object"
+	Adoption          Code = "adoption"
+	OperatorRole      Code = "operator-role"
+	TrialNamespace    Code = "trial-namespace"
 
 	DeletionProtected  Code = "deletion-protected"
 	DeletionProtection Code = "deletion-protection"

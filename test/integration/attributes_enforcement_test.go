@@ -751,3 +751,33 @@ func TestAttributeSamplesRestrictImagesAndServices(t *testing.T) {
 		require.ErrorContains(t, dev.Update(t.Context(), open), "remove label allowExternal")
 	})
 }
+
+// The webhooks contain the names of all rules. A namespace has a share of them, so that its rules cannot keep those of
+// the cluster from being enforced.
+func TestRulesOfANamespaceAreLimited(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("a")
+	user := s.newTemplateAuthor("owner", policyRule("*", v1alpha1.GroupVersion.Group, "protectedattributes"))
+	rule := func(i int) *v1alpha1.ProtectedAttribute {
+		// A label has a domain and a name.
+		name := fmt.Sprintf("%s.%s.%s/n%d", strings.Repeat("a", 63), strings.Repeat("b", 63), strings.Repeat("c", 63), i)
+		return &v1alpha1.ProtectedAttribute{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: fmt.Sprintf("r%d", i)},
+			AttributeRule: v1alpha1.AttributeRule{
+				AttributeKind: v1alpha1.LabelAttribute, AttributeName: name,
+				RoleRef: v1alpha1.RoleReference{Kind: v1alpha1.ClusterRoleKind, Name: "admin"},
+			},
+		}
+	}
+	const fit = 8 << 10 / 194
+	for i := range fit {
+		require.NoError(t, user.Create(t.Context(), rule(i)))
+	}
+	s.eventually(func(c *assert.CollectT) { // until the operator's cache has them
+		assert.ErrorContains(c, user.Create(t.Context(), rule(fit), client.DryRunAll),
+			"the names that ProtectedAttributes of namespace "+ns.Name+" protect have more than 8 KiB")
+	})
+	require.NoError(t, s.client.Create(t.Context(), rule(fit)))
+	require.NoError(t, s.client.DeleteAllOf(t.Context(), &v1alpha1.ProtectedAttribute{}, client.InNamespace(ns.Name)))
+}

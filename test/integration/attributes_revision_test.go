@@ -27,6 +27,7 @@ func TestAttributesOfControllerRevisionsAreProtected(t *testing.T) {
 	for spec, allowed := range map[string]bool{
 		`{"template": {"metadata": {"labels": {"tier": "x"}}}}`:                                                         false,
 		`{"volumeClaimTemplates": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b", "labels": {"tier": "x"}}}]}`: false,
+		`{"Template": {"metadata": {"Labels": {"tier": "x"}}}}`:                                                         false,
 		`{"volumeClaimTemplates": [{"metadata": {"name": "a", "labels": {"other": "x"}}}]}`:                             true,
 	} {
 		revision := &appsv1.ControllerRevision{

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -277,4 +278,37 @@ func TestPolicySpaceRequiresUse(t *testing.T) {
 		assert.ErrorContains(c, err, "user "+person.name+" may not put policyspaces into policyspace "+s.name("b"))
 	})
 	require.NoError(t, jane.Create(t.Context(), s.newSpace("below-a", "a")))
+}
+
+// A namespace of a policy space ends with its pods: a user with all rights in it does not take away the finalizer of the
+// API server, after which the pods would run uncounted.
+func TestNamespacesOfPolicySpacesEndWithTheirPods(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	s.createSpace("a", "")
+	ns, free := s.createNamespace("n", s.inSpace("a")), s.createNamespace("free")
+	config, err := s.controlPlane.UserConfig(s.name("owner"))
+	require.NoError(t, err)
+	owner, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	for _, in := range []*corev1.Namespace{ns, free} {
+		s.bindRole(in.Name, v1alpha1.ClusterRoleKind, "cluster-admin", userSubject(s.name("owner")))
+		s.eventually(func(c *assert.CollectT) {
+			assert.True(c, s.isAllowed(s.name("owner"), in.Name, "update", "namespaces"))
+		})
+	}
+	finalize := func(ns *corev1.Namespace) error {
+		current, err := owner.CoreV1().Namespaces().Get(t.Context(), ns.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		current.Spec.Finalizers = nil
+		_, err = owner.CoreV1().Namespaces().Finalize(t.Context(), current, metav1.UpdateOptions{})
+		return err
+	}
+	expectForbidden(t, finalize(ns),
+		"user "+s.name("owner")+" needs the verb update on namespaces/finalize in all namespaces")
+	require.NoError(t, finalize(free))
+	require.NoError(t, s.client.Delete(t.Context(), ns))
+	s.waitDeleted(ns)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -320,4 +321,33 @@ func TestTemplatesDeclareValidProtections(t *testing.T) {
 			v1alpha1.DeletionProtectionAnnotation, value)
 		require.ErrorContains(t, s.client.Create(t.Context(), s.newTemplate("a", object)), `is neither "true" nor "false"`)
 	}
+}
+
+// Controllers copy labels and annotations of a template of pods, which any user may write. Such pods are not those of
+// a NamespaceTemplate: they can be deleted, which preemption and evictions need.
+func TestControllersCopyNoProtection(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("a")
+	labels := map[string]string{"app": "web", v1alpha1.TemplateNameLabel: "x"}
+	deployment := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "web"},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{
+					Labels: labels, Annotations: map[string]string{v1alpha1.DeletionProtectionAnnotation: "true"},
+				},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web"}}},
+			},
+		},
+	}
+	require.NoError(t, s.client.Create(t.Context(), deployment))
+	pods := &corev1.PodList{}
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.List(t.Context(), pods, client.InNamespace(ns.Name), client.MatchingLabels(labels)))
+		assert.Len(c, pods.Items, 1)
+	})
+	require.Equal(t, "true", pods.Items[0].Annotations[v1alpha1.DeletionProtectionAnnotation])
+	require.NoError(t, s.client.Delete(t.Context(), &pods.Items[0]))
 }

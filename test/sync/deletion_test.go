@@ -1,6 +1,7 @@
 package sync_test
 
 import (
+	"encoding/json"
 	"maps"
 	"strings"
 	"testing"
@@ -293,6 +294,79 @@ func TestOnlyCreatedObjectsAreDeleted(t *testing.T) {
 	require.NoError(t, cluster.client.Delete(t.Context(), x.repository))
 	x.mustExist(namespace("created-new"))
 	x.mustExist(space("created"))
+}
+
+// A tree takes back the labels and annotations that it applied, although a user of the namespace has applied the same
+// values, or has removed the record of who applied them. What the namespace had before stays.
+func TestATreeTakesBackWhatOthersApplyToo(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "owned")
+	adopted := namespace("owned-adopted")
+	adopted.Labels = map[string]string{"example.com/before": "same"}
+	require.NoError(t, cluster.client.Create(t.Context(), adopted))
+	adopted.Annotations = map[string]string{v1alpha1.AdoptAnnotation: "true"}
+	require.NoError(t, cluster.client.Update(t.Context(), adopted))
+	labelled := func(name string) string {
+		return namespaceFile(name) + "  labels: {example.com/tier: gold, example.com/before: same}\n" +
+			"  annotations: {example.com/note: a}\n"
+	}
+	files := map[string]string{
+		"owned-new/namespace.yaml": labelled("owned-new"), "owned-adopted/namespace.yaml": labelled("owned-adopted"),
+		"owned-reset/namespace.yaml": labelled("owned-reset"),
+	}
+	commit := x.commit(files)
+	x.follow()
+	x.waitApplied(commit)
+
+	for _, name := range []string{"owned-new", "owned-adopted"} {
+		current := namespace(name)
+		x.mustExist(current)
+		theirs := map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
+			"name": name, "labels": current.Labels, "annotations": current.Annotations,
+		}}
+		data, err := json.Marshal(theirs)
+		require.NoError(t, err)
+		require.NoError(t, cluster.client.Patch(t.Context(), current,
+			client.RawPatch(types.ApplyPatchType, data), client.FieldOwner("owner"))) //nolint:staticcheck // it sends raw bytes
+	}
+	require.NoError(t, cluster.client.Patch(t.Context(), namespace("owned-reset"),
+		client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"managedFields": [{}]}}`))))
+	owner := impersonate(t, "owned-owner")
+	require.NoError(t, cluster.client.Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "owned-owner"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"patch"}}},
+	}))
+	require.NoError(t, cluster.client.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "owned-owner"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "owned-owner"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "owned-owner"}},
+	}))
+	for _, annotation := range []string{v1alpha1.TreeMetadataAnnotation, v1alpha1.HashAnnotation} {
+		x.eventually(func(c *assert.CollectT) { // until the API server knows the permissions
+			assert.ErrorContains(c, owner.Patch(t.Context(), namespace("owned-new"), client.RawPatch(types.MergePatchType,
+				[]byte(`{"metadata": {"annotations": {"`+annotation+`": null}}}`))), "(nstpl:managed-namespace)")
+		})
+	}
+
+	files["owned-new/namespace.yaml"] = namespaceFile("owned-new")
+	files["owned-reset/namespace.yaml"] = namespaceFile("owned-reset")
+	delete(files, "owned-adopted/namespace.yaml")
+	x.apply(files)
+	for _, name := range []string{"owned-new", "owned-reset", "owned-adopted"} {
+		ns := namespace(name)
+		x.mustExist(ns)
+		require.NotContains(t, ns.Labels, "example.com/tier", name)
+		require.NotContains(t, ns.Annotations, "example.com/note", name)
+	}
+	x.mustExist(adopted)
+	require.Equal(t, "same", adopted.Labels["example.com/before"])
+	for _, key := range []string{v1alpha1.PolicySpaceLabel, v1alpha1.TreeLabel} {
+		require.NotContains(t, adopted.Labels, key)
+	}
+	for _, key := range []string{v1alpha1.HashAnnotation, v1alpha1.TreeMetadataAnnotation} {
+		require.NotContains(t, adopted.Annotations, key)
+	}
+	x.waitQuiet()
 }
 
 // A policy space that a commit no longer declares is deleted once no namespace is in or below it: neither one whose

@@ -86,6 +86,10 @@ const (
 	// that are no longer in the tree.
 	TreeLabel = "policy.nstpl.dev/tree"
 
+	// TreeMetadataAnnotation on a Namespace lists the labels and annotations that a tree applied to it, by which
+	// nstpl-sync finds those that the tree no longer declares.
+	TreeMetadataAnnotation = "policy.nstpl.dev/tree-metadata"
+
 	// SyncRequestedAnnotation on a PolicyRepository asks for a synchronization now. Its value is a time.
 	SyncRequestedAnnotation = "policy.nstpl.dev/sync-requested-at"
 

@@ -164,7 +164,7 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 	id := IDOf(object)
 	live := state.Live[id]
 	if live == nil {
-		p.Applies = append(p.Applies, Apply{Declared: object})
+		p.Applies = append(p.Applies, Apply{Declared: withMetadataRecord(object, nil)})
 		return
 	}
 	if isBeingDeleted(live) {
@@ -197,6 +197,7 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 	}
 	object, values := withoutTemplateValues(object, live, state.declares)
 	p.TemplateValues = append(p.TemplateValues, values...)
+	object = withMetadataRecord(object, live)
 	switch {
 	case IsInForce(object, live):
 	case id.GroupKind == bindingKind && !equality.Semantic.DeepEqual(live.Object["roleRef"], object.Object["roleRef"]):

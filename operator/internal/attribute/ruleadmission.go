@@ -61,6 +61,9 @@ func (r *RuleAdmission) Validate(ctx context.Context, request *webhook.Request) 
 			return nil
 		}
 	}
+	if err := r.checkSize(ctx, request, rule); err != nil {
+		return err
+	}
 	others, err := r.rules.concerning(ctx, rule)
 	if err != nil {
 		return err
@@ -77,6 +80,35 @@ func (r *RuleAdmission) Validate(ctx context.Context, request *webhook.Request) 
 	request.Warnings = append(request.Warnings, earlierRulesWarning(rule, others)...)
 	request.Warnings = append(request.Warnings, r.roleWarnings(ctx, rule)...)
 	return nil
+}
+
+// The webhooks of the whole cluster contain the names of all rules, and must fit into one object of 1.5 MiB. Bytes of
+// the names in one namespace, and in all namespaces together.
+const (
+	maxNamesOfNamespace  = 8 << 10
+	maxNamesOfNamespaces = 256 << 10
+)
+
+// checkSize denies a namespace's rule whose name does not fit, unless the requester may create ClusterProtectedAttributes.
+func (r *RuleAdmission) checkSize(ctx context.Context, request *webhook.Request, rule attributes.Rule) error {
+	if rule.Namespace == "" {
+		return nil
+	}
+	own, others, err := r.rules.sizes(ctx, rule)
+	if err != nil || own <= maxNamesOfNamespace && own+others <= maxNamesOfNamespaces {
+		return err
+	}
+	allowed, err := r.mayCreateClusterRules(ctx, request)
+	if err != nil || allowed {
+		return err
+	}
+	which, limit := "namespace "+rule.Namespace, maxNamesOfNamespace
+	if own <= maxNamesOfNamespace {
+		which, limit = "all namespaces", maxNamesOfNamespaces
+	}
+	return webhook.Deny(codes.AttributesFull, fmt.Sprintf("the names that ProtectedAttributes of %s protect have more than "+
+		"%d KiB: delete some, or ask a user with the verb create on %s", which, limit>>10,
+		v1alpha1.ClusterProtectedAttributes.GroupResource()))
 }
 
 // mayCreateClusterRules reports whether the requester may create ClusterProtectedAttributes.

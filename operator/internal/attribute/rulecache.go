@@ -133,6 +133,33 @@ func (c *RuleCache) concerning(ctx context.Context, rule attributes.Rule) (*attr
 	return attributes.NewRules(cluster.Items, namespaced.Items), nil
 }
 
+// sizes returns the bytes of the names that ProtectedAttributes protect, each counted once for a namespace: those in a
+// rule's namespace with the rule, and those in all others.
+func (c *RuleCache) sizes(ctx context.Context, rule attributes.Rule) (own, others int, err error) {
+	namespaced := &v1alpha1.ProtectedAttributeList{}
+	if err := c.cached.List(ctx, namespaced, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, 0, fmt.Errorf("list ProtectedAttributes: %w", err)
+	}
+	type name struct {
+		namespace string
+		attributes.Attribute
+	}
+	names := map[name]bool{{rule.Namespace, rule.Attribute()}: true}
+	for i := range namespaced.Items {
+		if object := &namespaced.Items[i]; object.Namespace != rule.Namespace || object.Name != rule.Object {
+			names[name{object.Namespace, attributes.Attribute{Kind: object.AttributeKind, Name: object.AttributeName}}] = true
+		}
+	}
+	for n := range names {
+		if n.namespace == rule.Namespace {
+			own += len(n.Name)
+		} else {
+			others += len(n.Name)
+		}
+	}
+	return own, others, nil
+}
+
 // protects reports whether a rule of the cluster in the cache protects an attribute.
 func (c *RuleCache) protects(ctx context.Context, attribute attributes.Attribute) (bool, error) {
 	found := &v1alpha1.ClusterProtectedAttributeList{}

@@ -2,12 +2,14 @@ package repository
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,6 +72,9 @@ func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructure
 			return nil, err
 		}
 	}
+	if err := w.removeLeftovers(ctx, objects, change); err != nil {
+		return nil, err
+	}
 	body := change.Declared.DeepCopy()
 	if change.Live == nil {
 		body.SetResourceVersion(noVersion)
@@ -83,6 +88,33 @@ func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructure
 	}
 	w.cluster.wrote(applied)
 	return applied, nil
+}
+
+// removeLeftovers removes the labels and annotations of a namespace that the tree applied and no longer declares. It
+// does so before the apply, which changes the record of them.
+func (w writer) removeLeftovers(ctx context.Context, objects dynamic.ResourceInterface, change inventory.Apply) error {
+	if change.Live == nil {
+		return nil
+	}
+	metadata := map[string]any{}
+	for field, keys := range inventory.Leftovers(change.Declared, change.Live) {
+		removed := map[string]any{}
+		for _, key := range keys {
+			removed[key] = nil
+		}
+		metadata[field] = removed
+	}
+	if len(metadata) == 0 {
+		return nil
+	}
+	metadata["uid"] = change.Live.GetUID()
+	body, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	_, err = objects.Patch(ctx, change.Live.GetName(), types.MergePatchType, body,
+		metav1.PatchOptions{FieldManager: fieldManager})
+	return err
 }
 
 // get returns an object as it is now, with its managedFields.
