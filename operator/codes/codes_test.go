@@ -4,8 +4,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -71,19 +69,3 @@ func TestEveryCodeIsExplained(t *testing.T) {
 	_, isKnown := codes.Explain("unknown")
 	require.False(t, isKnown)
 }
-
-// The manual says the same as the command why.
-func TestTheManualListsEveryCode(t *testing.T) {
-	t.Parallel()
-	manual, err := os.ReadFile("../../docs/errors.md")
-	require.NoError(t, err)
-	rows := regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|.*$").FindAllStringSubmatch(string(manual), -1)
-	require.Len(t, rows, len(codes.All()))
-	for i, e := range codes.All() {
-		cells := []string{"`" + string(e.Code) + "`", e.Meaning, inManual(e.User), inManual(e.Administrator)}
-		require.Equal(t, "| "+strings.Join(cells, " | ")+" |", rows[i][0])
-	}
-}
-
-// inManual returns a text with commands as the manual writes them.
-func inManual(text string) string { return strings.ReplaceAll(text, "'", "`") }

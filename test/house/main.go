@@ -21,7 +21,7 @@ import (
 // module is the path of the module, and roots are the folders of its products.
 const module = "nstpl.dev/nstpl/"
 
-var roots = []string{"cmd", "operator", "plugin", "manifests", "krew"}
+var roots = []string{"cmd", "docs", "operator", "plugin", "manifests", "krew"}
 
 func main() {
 	update := flag.Bool("update", false, "write the counts that have changed")

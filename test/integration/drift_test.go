@@ -404,3 +404,42 @@ func TestReportAppliesAChangedTemplate(t *testing.T) {
 	s.waitPresent(ns, documents(configMap("settings", "v2"), configMap("more", "v2")))
 	s.waitDriftedNamespaces(template, 0)
 }
+
+// A user who deletes what a template has left behind changes nothing that the template finds when it declares the object
+// again: it is created, and an object of the user's own is adopted and stays in the end.
+func TestRemainsThatUsersDeleteAreNoDrift(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*v1alpha1.NamespaceTemplate){
+		"reports": reportsDrift, "corrects": func(*v1alpha1.NamespaceTemplate) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScope(t, sharedCluster)
+			template := s.createTemplate("defaults", configMap("settings", "v"), change, s.selectsClass("class", "a"))
+			marker := s.createTemplate("marker", configMap("marker", "1"))
+			ns := s.createPopulatedNamespace("a", withLabel("class", "a"))
+			s.patchNamespace(ns, `{"metadata": {"labels": {"class": null}}}`)
+			s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+				assert.Zero(c, status.Namespaces.Matched)
+			})
+			s.deleteIn(ns, configMap("settings", "v"))
+			s.updateTemplate(marker, withObjects(t, configMap("marker", "2"))) // a pass after the deletion
+			s.waitPresent(ns, configMap("marker", "2"))
+			if name == "corrects" {
+				s.createObjects(ns.Name, configMap("settings", "mine"))
+			}
+			s.patchNamespace(ns, `{"metadata": {"labels": {"class": "a"}}}`)
+			s.waitPresent(ns, configMap("settings", "v"))
+			s.waitDriftedNamespaces(template, 0)
+			if name == "corrects" {
+				s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+					deletesObjects(template)
+					withObjects(t, configMap("other", "v"))(template)
+				})
+				s.waitPresent(ns, configMap("other", "v"))
+				s.waitPopulated(ns)
+				s.waitPresent(ns, configMap("settings", "v"))
+			}
+		})
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -238,4 +239,38 @@ func TestPolicySpaceQuotaReleasesUnusedReservations(t *testing.T) {
 	s.eventually(book)
 	s.waitUsage("a", "pods: 1/5")
 	require.NoError(t, s.createWithRetries(newPod(ns, "q")))
+}
+
+// A namespace that waits for its usage to be counted opens when the limits are removed.
+func TestNamespacesOpenWhenLimitsAreRemoved(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, borrowCluster(t))
+	space := s.createSpace("a", "", "pods", "2")
+	template := s.createTemplate("defaults", configMap("settings", "v"))
+	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
+	require.NoError(t, s.operator.Kill())
+	ns := s.createNamespace("n", s.inSpace("a"))
+	// Kubernetes' own quota lets the operator create no ResourceQuota.
+	full := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "full"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: resourceList("resourcequotas", "1")},
+	}
+	config, err := s.controlPlane.UserConfig(s.name("initializer"), "system:masters")
+	require.NoError(t, err)
+	initializer, err := client.New(config, client.Options{Scheme: s.client.Scheme()})
+	require.NoError(t, err)
+	require.NoError(t, initializer.Create(t.Context(), full))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(full), full))
+		assert.EqualValues(c, 1, full.Status.Used.Name("resourcequotas", resource.DecimalSI).Value())
+	})
+	require.NoError(t, s.startOperator(t.Context()))
+	s.waitPresent(ns, configMap("settings", "v"))
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.EqualValues(c, 1, status.Namespaces.Populated)
+	})
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+	require.Contains(t, ns.Labels, v1alpha1.InitializingLabel)
+	require.NoError(t, s.client.Patch(t.Context(), space, mergePatch(`{"spec": {"quota": null}}`)))
+	s.waitInitialized(ns)
 }

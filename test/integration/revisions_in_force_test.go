@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -238,4 +239,25 @@ func TestEarlierRevisionsStayGuardedAfterARestart(t *testing.T) {
 		}
 	})
 	attack()
+}
+
+// An earlier revision that is in force in a namespace is authoritative there also for an operator that starts later.
+func TestEarlierRevisionsStayAuthoritativeAfterARestart(t *testing.T) {
+	marks.Thorough(t)
+	t.Parallel()
+	s := newScope(t, borrowCluster(t))
+	template := s.createTemplate("only", configMap("settings", "v"), func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Authoritative = []v1alpha1.GroupKind{{Group: rbacv1.GroupName, Kind: "RoleBinding"}}
+	})
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	ns := s.createPopulatedNamespace("a")
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		pausesRollout(template)
+		template.Spec.Authoritative = nil
+	})
+	s.waitRollout(template, v1alpha1.RolloutPaused)
+	s.restartOperator(t)
+	s.waitReconciled("namespace")
+	s.createObjects(ns.Name, viewerBinding(undeclaredName))
+	s.waitAbsent(ns, viewerBinding(undeclaredName))
 }

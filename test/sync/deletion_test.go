@@ -298,7 +298,7 @@ func TestOnlyCreatedObjectsAreDeleted(t *testing.T) {
 
 // A tree takes back the labels and annotations that it applied, although a user of the namespace has applied the same
 // values, or has removed the record of who applied them. What the namespace had before stays.
-func TestATreeTakesBackWhatOthersApplyToo(t *testing.T) {
+func TestATreeRemovesWhatOthersApplyToo(t *testing.T) {
 	t.Parallel()
 	x := newTree(t, "owned")
 	adopted := namespace("owned-adopted")

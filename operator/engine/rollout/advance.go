@@ -126,7 +126,7 @@ func step(
 		return revision, 0, false
 	}
 	if int(revision.Wave) >= len(revision.Waves) {
-		return Completed(revision), 0, false
+		return completed(revision), 0, false
 	}
 	if pause := time.Duration(revision.Waves[revision.Wave].PauseSeconds) * time.Second; pause > 0 && total > 0 {
 		if revision.WaveTime == nil {

@@ -133,7 +133,7 @@ func Begin(
 	start := metav1.NewTime(now.Truncate(time.Second))
 	added.State, added.StartTime = v1alpha1.RolloutProgressing, start
 	if i := slices.IndexFunc(revisions, isComplete); i >= 0 && slices.Contains(same, revisions[i].Name) {
-		return []v1alpha1.TemplateRevision{Completed(added)}
+		return []v1alpha1.TemplateRevision{completed(added)}
 	}
 	all := []v1alpha1.TemplateRevision{added}
 	for _, revision := range revisions {
@@ -160,8 +160,8 @@ func isComplete(revision v1alpha1.TemplateRevision) bool {
 	return revision.State == v1alpha1.RolloutComplete
 }
 
-// Completed returns a revision that every namespace has. What says how far it came is dropped.
-func Completed(revision v1alpha1.TemplateRevision) v1alpha1.TemplateRevision {
+// completed returns a revision that every namespace has. What says how far it came is dropped.
+func completed(revision v1alpha1.TemplateRevision) v1alpha1.TemplateRevision {
 	return v1alpha1.TemplateRevision{
 		Name: revision.Name, Revision: revision.Revision, Generation: revision.Generation,
 		State: v1alpha1.RolloutComplete, StartTime: revision.StartTime, RestartedAt: revision.RestartedAt,

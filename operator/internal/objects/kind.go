@@ -304,6 +304,13 @@ func (k *kind) forget(namespace string) {
 	delete(k.lost, namespace)
 }
 
+// forgetOthers drops the lost objects of a namespace that are not declared.
+func (k *kind) forgetOthers(namespace string, isDeclared func(name string) bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.lost[namespace], func(name string, _ *metav1.PartialObjectMetadata) bool { return !isDeclared(name) })
+}
+
 // namespaceEnded drops the lost objects of a namespace that has ended. The objects that the watch still shows in it
 // will be deleted, and not by another client. Those that this process has written since may be in a new namespace of
 // the same name.

@@ -299,6 +299,24 @@ func (s *Store) Record(plan populate.Plan, result populate.Result) {
 			kind.planEnded(change.Observed.UID)
 		}
 	}
+	s.forgetUndeclared(plan)
+}
+
+// forgetUndeclared drops the lost objects of a namespace that nothing declares any more: a client that deleted one has
+// cleaned up, and has not changed what a later declaration finds.
+func (s *Store) forgetUndeclared(plan populate.Plan) {
+	if len(plan.Broken)+len(plan.Omitted) > 0 {
+		return // it is unknown what is declared
+	}
+	declared := map[populate.ObjectID]bool{}
+	for i := range plan.Objects {
+		declared[plan.Objects[i].ID()] = true
+	}
+	for groupKind, kind := range s.watched(s.kinds) {
+		kind.forgetOthers(plan.Namespace.Name, func(name string) bool {
+			return declared[populate.ObjectID{GroupKind: groupKind, Name: name}]
+		})
+	}
 }
 
 // Populated returns the objects that have a template's label, by namespace.

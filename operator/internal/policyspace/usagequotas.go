@@ -56,12 +56,14 @@ type UsageQuotas struct {
 	mu sync.Mutex
 	// chargedAt is when usage was charged last in namespaces that are to be counted again.
 	chargedAt map[string]time.Time
+	// waiting are the namespaces of which Counted has said that they are not counted.
+	waiting map[string]bool
 }
 
 // SetupWithManager starts the controller. It reconciles a namespace when its policy spaces change, and when the
 // resources in its usage quota do.
 func (r *UsageQuotas) SetupWithManager(mgr ctrl.Manager) error {
-	r.chargedAt = map[string]time.Time{}
+	r.chargedAt, r.waiting = map[string]time.Time{}, map[string]bool{}
 	return ctrl.NewControllerManagedBy(mgr).Named("policyspacequota").
 		For(&corev1.Namespace{}, builder.WithPredicates(predicate.Funcs{
 			UpdateFunc: mayChangeSpaces,
@@ -165,6 +167,9 @@ func (r *UsageQuotas) Reconcile(ctx context.Context, req reconcile.Request) (rec
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if len(want) == 0 && r.setWaiting(ns.Name, false) { // for limits that were removed
+		r.Namespaces.Enqueue(queue.Opening, 0, ns.Name)
+	}
 	usageQuota := &corev1.ResourceQuota{}
 	err = r.Client.Get(ctx, usageQuotaKey(ns.Name), usageQuota)
 	switch {
@@ -263,13 +268,33 @@ func (r *UsageQuotas) limitsOf(ctx context.Context, ns *corev1.Namespace) (corev
 
 // Counted reports whether the API server has counted all resources in a namespace that its policy spaces limit.
 func (r *UsageQuotas) Counted(ctx context.Context, ns *corev1.Namespace) (bool, error) {
+	r.setWaiting(ns.Name, true) // before the limits are read: Reconcile may find at any time that there are none
 	want, err := r.limitsOf(ctx, ns)
-	if err != nil || len(want) == 0 {
-		return err == nil, err
+	if err != nil {
+		return false, err
 	}
 	usageQuota := &corev1.ResourceQuota{}
-	if err := r.Client.Get(ctx, usageQuotaKey(ns.Name), usageQuota, client.UnsafeDisableDeepCopy); err != nil {
-		return false, client.IgnoreNotFound(err)
+	if len(want) > 0 {
+		err := r.Client.Get(ctx, usageQuotaKey(ns.Name), usageQuota, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
 	}
-	return containsAll(countedUsage(usageQuota), want), nil
+	isCounted := containsAll(countedUsage(usageQuota), want)
+	if isCounted {
+		r.setWaiting(ns.Name, false)
+	}
+	return isCounted, nil
+}
+
+// setWaiting records whether a namespace waits until its usage is counted, and reports whether it did before.
+func (r *UsageQuotas) setWaiting(namespace string, waits bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waited := r.waiting[namespace]
+	delete(r.waiting, namespace)
+	if waits {
+		r.waiting[namespace] = true
+	}
+	return waited
 }

@@ -197,10 +197,15 @@ func (r *Results) Record(
 // Deleted forgets a deleted namespace. It reports false if a new one of the same name was reconciled already: the cache
 // has it a moment before the events of both arrive.
 func (r *Results) Deleted(namespace string, uid types.UID) bool {
-	if r.IsSuccessor(namespace, uid) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.namespaces[namespace]
+	switch {
+	case known != nil && known.isReconciled && known.uid != uid:
 		return false
+	case !known.isNew() || known.uid == uid: // it may have ended before its first pass
+		r.forget(namespace)
 	}
-	r.Forget(namespace)
 	return true
 }
 
@@ -228,9 +233,13 @@ func (r *Results) Unconfirmed(namespace string, uid types.UID) []populate.Object
 func (r *Results) Forget(namespace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.namespaces[namespace].isNew() {
-		return
+	if !r.namespaces[namespace].isNew() {
+		r.forget(namespace)
 	}
+}
+
+// forget removes a namespace. The caller holds the lock.
+func (r *Results) forget(namespace string) {
 	delete(r.namespaces, namespace)
 	for template := range r.templates[namespace] {
 		r.remove(template, namespace)

@@ -110,6 +110,19 @@ func TestResultsAreCompleteAfterEveryNamespaceIsReconciled(t *testing.T) {
 	require.Equal(t, map[string]int{"t": 1, "selects none": 1}, changed, "the status of every template is due")
 }
 
+// A namespace that was created and deleted during the start is not waited for, unless it is the predecessor of another.
+func TestNamespacesThatEndBeforeTheirFirstPassAreForgotten(t *testing.T) {
+	results := NewResults(func(string, bool) {})
+	results.Start([]string{"a"})
+	require.True(t, results.Created("a", "1", time.Now()))
+	results.Forget("a")
+	require.False(t, results.Complete("t"), "the cache may not have it yet")
+	require.True(t, results.Deleted("a", "0"))
+	require.False(t, results.Complete("t"), "its predecessor was deleted")
+	require.True(t, results.Deleted("a", "1"))
+	require.True(t, results.Complete("t"))
+}
+
 func TestResultsOfEarlierGenerationsAreIgnored(t *testing.T) {
 	results := NewResults(func(string, bool) {})
 	results.SetPending("t", 2, []string{"a"})

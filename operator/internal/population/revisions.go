@@ -99,11 +99,7 @@ func (h *History) addRevision(
 		Name: revisionName(template.Name, number), Revision: number, Generation: template.Generation,
 		Waves: revisions.WavesOf(template), RestartedAt: template.Annotations[v1alpha1.RestartedAtAnnotation],
 	}
-	isUpgrade := len(status.Revisions) == 0 && status.ObservedGeneration == template.Generation
 	status.Revisions = rollout.Begin(status.Revisions, added, same, time.Now())
-	if isUpgrade { // an operator without revisions has populated the namespaces
-		status.Revisions = []v1alpha1.TemplateRevision{rollout.Completed(added)}
-	}
 	specs[added.Name] = &template.Spec
 	return specs, nil
 }

@@ -205,7 +205,7 @@ func sameRevision(a, b *rollout.Layer) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Name == b.Name && a.Template.Generation == b.Template.Generation
+	return a.Name == b.Name && a.Template.UID == b.Template.UID && a.Template.Generation == b.Template.Generation
 }
 
 // selects reports whether the selector of a layer selects a namespace. An invalid selector selects none.

@@ -123,8 +123,12 @@ func (r *Templates) withKindsOf(_ context.Context, definition client.Object) []r
 // objects became unknown, or known again.
 func (r *Templates) queueDeclaring(kind schema.GroupKind) {
 	for _, template := range r.Index.All() {
+		isAuthoritative := func(layer rollout.Layer) bool {
+			return slices.Contains(layer.Template.Spec.Authoritative, v1alpha1.GroupKind(kind))
+		}
 		if slices.Contains(template.Status.Kinds, v1alpha1.GroupKind(kind)) ||
-			slices.Contains(template.Spec.Authoritative, v1alpha1.GroupKind(kind)) {
+			slices.Contains(template.Spec.Authoritative, v1alpha1.GroupKind(kind)) ||
+			slices.ContainsFunc(r.Index.Layers(template.Name), isAuthoritative) {
 			r.Requests.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(template)})
 		}
 	}
@@ -320,7 +324,11 @@ func (r *Templates) acceptTemplate(
 		addKinds(status, known.Status.Kinds)
 	}
 	accepted := r.accept(ctx, template, status)
-	problems, err := r.watch(ctx, template, status.Kinds)
+	inForce, err := r.History.specs(ctx, template, status.Revisions)
+	if err != nil {
+		return nil, 0, err
+	}
+	problems, err := r.watch(ctx, template, status.Kinds, inForce)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -437,12 +445,14 @@ func (r *Templates) compile(
 	return accepted
 }
 
-// watch starts the watches of the kinds that a template declares or declared earlier. It returns why some cannot be
+// watch starts the watches of the kinds that a template declares or declared earlier, and of those for which it or one
+// of its revisions in force is authoritative. It returns why some cannot be
 // listed: the cluster does not have the kind, or the operator lacks a permission. Of a kind that the cluster does not
 // have and that the template does not declare any more, there is nothing to know. The error is objects.ErrPending if
 // that is not known yet.
 func (r *Templates) watch(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, kinds []v1alpha1.GroupKind,
+	inForce map[string]*v1alpha1.NamespaceTemplateSpec,
 ) (string, error) {
 	declared := map[schema.GroupKind]bool{}
 	for _, declaration := range render.AllDeclarations(template) {
@@ -463,7 +473,11 @@ func (r *Templates) watch(
 			note(kind, err)
 		}
 	}
-	for _, kind := range template.Spec.Authoritative {
+	authoritative := slices.Clone(template.Spec.Authoritative)
+	for _, spec := range inForce {
+		authoritative = append(authoritative, spec.Authoritative...)
+	}
+	for _, kind := range authoritative {
 		note(kind, r.Objects.WatchOthers(ctx, schema.GroupKind(kind)))
 	}
 	return reporting.Shorten(strings.Join(problems, "; ")), pending

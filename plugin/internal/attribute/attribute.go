@@ -54,9 +54,6 @@ func New(s cli.Session) *cobra.Command {
 			kubectl nstpl attributes can-set env=prod -n team-a --as jane`),
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.output.Check(cmd); err != nil {
-				return err
-			}
 			return o.run(cmd.Context())
 		},
 	}

@@ -80,12 +80,6 @@ func New(s cli.Session) *cobra.Command {
 		Args:              cli.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.output.Check(cmd); err != nil {
-				return err
-			}
-			if err := o.contexts.Check(cmd, s); err != nil {
-				return err
-			}
 			return o.run(cmd.Context())
 		},
 	}

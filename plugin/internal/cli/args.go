@@ -13,6 +13,23 @@ func UsageError(cmd *cobra.Command, err error) error {
 	return fmt.Errorf("%w: see '%s -h' for help and examples", err, cmd.CommandPath())
 }
 
+// beforeRun adds a check of flags and arguments to a command, after those added earlier. Its error gets the hint to the
+// help, and the exit code, that the command's FlagErrorFunc gives it.
+func beforeRun(cmd *cobra.Command, check func(args []string) error) {
+	earlier := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if earlier != nil {
+			if err := earlier(cmd, args); err != nil {
+				return err
+			}
+		}
+		if err := check(args); err != nil {
+			return cmd.FlagErrorFunc()(cmd, err)
+		}
+		return nil
+	}
+}
+
 // Subcommands adds subcommands to a command that does nothing itself. Without arguments, the command prints its help.
 func Subcommands(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(subcommands...)

@@ -20,16 +20,17 @@ const contextTimeout = 10 * time.Second
 // Contexts is the flag --contexts.
 type Contexts []string
 
-// AddTo adds the flag to a command.
+// AddTo adds the flag and its check to a command.
 func (c *Contexts) AddTo(cmd *cobra.Command, s Session) {
 	cmd.Flags().StringSliceVar((*[]string)(c), "contexts", nil,
 		"The contexts of the kubeconfig to use, separated by commas, instead of the current one.")
 	s.CompleteContextList(cmd, "contexts")
+	beforeRun(cmd, func([]string) error { return c.check(s) })
 }
 
-// Check returns an error if the flag is combined with a flag that selects one cluster, or names a context twice or by
+// check returns an error if the flag is combined with a flag that selects one cluster, or names a context twice or by
 // an empty name.
-func (c Contexts) Check(cmd *cobra.Command, s Session) error {
+func (c Contexts) check(s Session) error {
 	if len(c) == 0 {
 		return nil
 	}
@@ -37,24 +38,23 @@ func (c Contexts) Check(cmd *cobra.Command, s Session) error {
 		"context": s.Config.Context, "cluster": s.Config.ClusterName, "server": s.Config.APIServer,
 	} {
 		if value != nil && *value != "" {
-			return UsageError(cmd, fmt.Errorf("--contexts cannot be combined with --%s", flag))
+			return fmt.Errorf("--contexts cannot be combined with --%s", flag)
 		}
 	}
 	for i, name := range c {
 		if name == "" || slices.Contains(c[:i], name) {
-			return UsageError(cmd,
-				fmt.Errorf("--contexts: each context must be named once: %q", strings.Join(c, ",")))
+			return fmt.Errorf("--contexts: each context must be named once: %q", strings.Join(c, ","))
 		}
 	}
 	return nil
 }
 
-// CheckOutput is Check for commands with kubectl's output formats, which describe one object.
-func (c Contexts) CheckOutput(cmd *cobra.Command, s Session, written *Written) error {
+// CheckOutput returns a UsageError if the flag is combined with an output format of kubectl, which describes one object.
+func (c Contexts) CheckOutput(cmd *cobra.Command, written *Written) error {
 	if len(c) > 0 && written.HasFormat() {
 		return UsageError(cmd, errors.New("--contexts cannot be combined with --output"))
 	}
-	return c.Check(cmd, s)
+	return nil
 }
 
 // Source is the cluster of a context. The context is empty without --contexts.

@@ -37,7 +37,7 @@ func (e *Edit) AddContexts(cmd *cobra.Command) { e.contexts.AddTo(cmd, e.Session
 
 // Run changes the object with a name, in each cluster.
 func (e *Edit) Run(cmd *cobra.Command, name string) error {
-	if err := e.contexts.CheckOutput(cmd, e.Session, &e.written); err != nil {
+	if err := e.contexts.CheckOutput(cmd, &e.written); err != nil {
 		return err
 	}
 	if err := e.written.checkOutput(); err != nil {

@@ -27,21 +27,22 @@ type FormatFlag struct {
 	allowed       []string
 }
 
-// AddTo adds the flag to a command. The default format may be empty. The help of the flag is the description followed
-// by the allowed formats.
+// AddTo adds the flag and its check to a command. The default format may be empty. The help of the flag is the
+// description followed by the allowed formats.
 func (f *FormatFlag) AddTo(cmd *cobra.Command, defaultFormat, description string, allowed ...string) {
 	f.defaultFormat, f.allowed = defaultFormat, allowed
 	cmd.Flags().StringVarP(&f.Format, "output", "o", defaultFormat,
 		fmt.Sprintf("%s. One of: (%s).", description, strings.Join(allowed, ", ")))
 	CompleteValues(cmd, "output", allowed...)
+	beforeRun(cmd, f.check)
 }
 
-// Check returns a UsageError if the value of the flag is neither the default nor an allowed format.
-func (f *FormatFlag) Check(cmd *cobra.Command) error {
+// check returns an error if the value of the flag is neither the default nor an allowed format.
+func (f *FormatFlag) check([]string) error {
 	if f.Format == f.defaultFormat || slices.Contains(f.allowed, f.Format) {
 		return nil
 	}
 	last := len(f.allowed) - 1
-	return UsageError(cmd, fmt.Errorf("invalid --output %q: must be %s or %s", f.Format,
-		strings.Join(f.allowed[:last], ", "), f.allowed[last]))
+	return fmt.Errorf("invalid --output %q: must be %s or %s", f.Format, strings.Join(f.allowed[:last], ", "),
+		f.allowed[last])
 }

@@ -31,11 +31,12 @@ func TestFormatFlag(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			cmd := &cobra.Command{Use: "show"}
+			cmd.SetFlagErrorFunc(cli.UsageError)
 			var flag cli.FormatFlag
 			flag.AddTo(cmd, test.defaultFormat, "Output format", cli.FormatWide, cli.FormatJSON, cli.FormatYAML)
 			require.Equal(t, "Output format. One of: (wide, json, yaml).", cmd.Flag("output").Usage)
 			require.NoError(t, cmd.ParseFlags(test.args))
-			err := flag.Check(cmd)
+			err := cmd.PreRunE(cmd, nil)
 			if test.want == "" {
 				require.NoError(t, err)
 			} else {

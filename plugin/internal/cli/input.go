@@ -24,19 +24,19 @@ func (s Session) TemplateFiles(from source.Filenames) ([]*v1alpha1.NamespaceTemp
 	return files, err
 }
 
-// WithFiles returns the templates of the cluster as they would be if the templates of files were applied. The cluster
-// may lack the kind of templates if there are files.
+// WithFiles returns the templates of the cluster as they would be if the templates of files were applied, and as they
+// are stored. The cluster may lack the kind of templates if there are files.
 func WithFiles(
 	ctx context.Context, c *cluster.Cluster, files []*v1alpha1.NamespaceTemplate,
-) ([]*v1alpha1.NamespaceTemplate, error) {
-	stored, err := c.Templates(ctx)
+) (merged, stored []*v1alpha1.NamespaceTemplate, err error) {
+	stored, err = c.Templates(ctx)
 	if errors.Is(err, cluster.NotInstalledError{}) && len(files) > 0 {
-		return files, nil
+		return files, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return source.Merge(stored, files), nil
+	return source.Merge(stored, files), stored, nil
 }
 
 // ValidTree reads the tree of policies in a directory and prints its warnings. It returns an error if the tree has

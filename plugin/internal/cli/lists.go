@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -43,7 +44,7 @@ type ListOptions struct {
 	Watch *bool
 }
 
-// AddTo adds the flags to a command.
+// AddTo adds the flags and their check to a command.
 func (f *ListFlags) AddTo(cmd *cobra.Command, options ListOptions) {
 	f.isWide, f.hasNames, f.isWatch, f.more = options.Wide, options.Names, options.Watch, options.Formats
 	allowed := f.allowed()
@@ -52,6 +53,7 @@ func (f *ListFlags) AddTo(cmd *cobra.Command, options ListOptions) {
 	flags.BoolVar(&f.noHeaders, "no-headers", false, "Print tables and custom columns without headers.")
 	flags.StringVar(&f.sortBy, "sort-by", "", "Sort the items by a field, as a JSONPath expression such as '.name'.")
 	CompleteValues(cmd, "output", allowed...)
+	beforeRun(cmd, f.check)
 }
 
 func (f *ListFlags) allowed() []string {
@@ -67,23 +69,22 @@ func (f *ListFlags) allowed() []string {
 		"custom-columns=...", "custom-columns-file=...")
 }
 
-// Check returns a UsageError if the flags are invalid.
-func (f *ListFlags) Check(cmd *cobra.Command) error {
+// check returns an error if the flags are invalid.
+func (f *ListFlags) check([]string) error {
 	if _, err := get.RelaxedJSONPathExpression(f.sortBy); err != nil {
-		return UsageError(cmd, fmt.Errorf("invalid --sort-by %q: %w", f.sortBy, err))
+		return fmt.Errorf("invalid --sort-by %q: %w", f.sortBy, err)
 	}
 	if f.sortBy != "" && f.isWatch != nil && *f.isWatch {
-		return UsageError(cmd, fmt.Errorf("--sort-by cannot be combined with --watch"))
+		return errors.New("--sort-by cannot be combined with --watch")
 	}
 	if f.Format == "" || slices.Contains(f.allowed(), f.Format) && !strings.HasSuffix(f.Format, "=...") {
 		return nil
 	}
 	var err error
 	if f.custom, err = f.customPrinter(); genericclioptions.IsNoCompatiblePrinterError(err) {
-		return UsageError(cmd,
-			fmt.Errorf("invalid --output %q: must be one of %s", f.Format, strings.Join(f.allowed(), ", ")))
+		return fmt.Errorf("invalid --output %q: must be one of %s", f.Format, strings.Join(f.allowed(), ", "))
 	} else if err != nil {
-		return UsageError(cmd, fmt.Errorf("--output: %w", err))
+		return fmt.Errorf("--output: %w", err)
 	}
 	return nil
 }

@@ -23,10 +23,11 @@ func printFruits(t *testing.T, flags []string, lists ...[]fruit) (out, errOut st
 	var list cli.ListFlags
 	watch := false
 	cmd := &cobra.Command{Use: "show"}
+	cmd.SetFlagErrorFunc(cli.UsageError)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "")
 	list.AddTo(cmd, cli.ListOptions{Wide: true, Names: true, Watch: &watch})
 	require.NoError(t, cmd.ParseFlags(flags))
-	if err := list.Check(cmd); err != nil {
+	if err := cmd.PreRunE(cmd, nil); err != nil {
 		return "", "", err
 	}
 	for _, fruits := range lists {

@@ -17,32 +17,31 @@ import (
 
 // Selection holds which namespaces a command line selects: by their names, all (-A), or by their labels (-l).
 type Selection struct {
-	// Names are the arguments of the command. Check replaces arguments such as ns/team-a by the names in them.
+	// Names are the names in the arguments of the command, such as team-a of ns/team-a. Others may be set instead.
 	Names []string
 
 	all      bool
 	selector string
 }
 
-// AddFlags adds -A and -l to a command.
+// AddFlags adds -A, -l and a check to a command. The check sets Names.
 func (x *Selection) AddFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&x.all, "all-namespaces", "A", false, "Select all namespaces.")
 	cmd.Flags().StringVarP(&x.selector, "selector", "l", "",
 		"Select the namespaces whose labels match. Supports '=', '==', '!=', 'in' and 'notin' (e.g. -l tier=prod).")
+	beforeRun(cmd, x.check)
 }
 
-// Check returns a UsageError if names are combined with -A or -l, or if a name or the selector is invalid.
-func (x *Selection) Check(cmd *cobra.Command) error {
-	names, err := NamespaceResource().Names(x.Names)
-	if err != nil {
-		return UsageError(cmd, err)
+// check returns an error if names are combined with -A or -l, or if a name or the selector is invalid.
+func (x *Selection) check(args []string) (err error) {
+	if x.Names, err = NamespaceResource().Names(args); err != nil {
+		return err
 	}
-	x.Names = names
 	if x.HasNames() && (x.all || x.selector != "") {
-		return UsageError(cmd, errors.New("names of namespaces cannot be combined with -A or -l"))
+		return errors.New("names of namespaces cannot be combined with -A or -l")
 	}
 	if _, err := labels.Parse(x.selector); err != nil {
-		return UsageError(cmd, fmt.Errorf("--selector: %w", err))
+		return fmt.Errorf("--selector: %w", err)
 	}
 	return nil
 }

@@ -29,9 +29,8 @@ func TestSelection(t *testing.T) {
 			var selection cli.Selection
 			selection.AddFlags(cmd)
 			require.NoError(t, cmd.ParseFlags(test.args))
-			selection.Names = cmd.Flags().Args()
+			err := cmd.PreRunE(cmd, cmd.Flags().Args())
 			require.Equal(t, test.isEmpty, selection.IsEmpty())
-			err := selection.Check(cmd)
 			if test.err == "" {
 				require.NoError(t, err)
 			} else {

@@ -39,9 +39,6 @@ func newVersion(s cli.Session) *cobra.Command {
 		Args:              cli.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := format.Check(cmd); err != nil {
-				return err
-			}
 			all := versions{
 				Client: version.String(), GitCommit: version.Commit(), GoVersion: runtime.Version(),
 				Platform: runtime.GOOS + "/" + runtime.GOARCH,

@@ -57,9 +57,6 @@ func newPreflight(s cli.Session) *cobra.Command {
 			kubectl nstpl scc preflight`),
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.output.Check(cmd); err != nil {
-				return err
-			}
 			return o.run(cmd.Context())
 		},
 	}

@@ -65,7 +65,7 @@ func newReview(s cli.Session) *cobra.Command {
 			kubectl nstpl scc review -f pod.yaml --constraints constraints/ --namespace-file namespace.yaml --as jane`),
 		Args: cli.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			formatErr, filesErr := o.output.Check(cmd), o.files.Check()
+			filesErr := o.files.Check()
 			switch {
 			case filesErr != nil:
 				return cli.UsageError(cmd, filesErr)
@@ -74,8 +74,6 @@ func newReview(s cli.Session) *cobra.Command {
 			case o.match != "" && o.match != matchUnion && o.match != matchIntersection:
 				return cli.UsageError(cmd, fmt.Errorf("invalid %s %q: specify %s or %s", matchFlag, o.match, matchUnion,
 					matchIntersection))
-			case formatErr != nil:
-				return formatErr
 			case o.namespaceFile != "" && len(o.constraints) == 0:
 				return cli.UsageError(cmd, errors.New("--namespace-file requires --constraints"))
 			}

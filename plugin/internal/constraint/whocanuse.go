@@ -42,9 +42,6 @@ func newWhoCanUse(s cli.Session) *cobra.Command {
 		Args:              cli.OneArg("NAME"),
 		ValidArgsFunction: s.CompleteObject(v1alpha1.SecurityContextConstraintses),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.output.Check(cmd); err != nil {
-				return err
-			}
 			return o.run(cmd.Context(), args[0])
 		},
 	}

@@ -83,8 +83,9 @@ func New(s cli.Session) *cobra.Command {
 			others, unless you use --full.
 
 			With -f, a template in a file replaces the template of the same name in the cluster. The command then
-			shows what would change if you applied the files. If the API server rejects the dry run of an object, so
-			that the operator could not apply it, a note on standard error has the reason.
+			shows what would change if you applied the files. If another client disabled the template in the cluster or
+			paused its rollout, a note on standard error says that it stays so. If the API server rejects the dry run of
+			an object, so that the operator could not apply it, a note has the reason.
 
 			With --delete or --disable, the command shows only what would change if you deleted or disabled a
 			template: the objects that would be pruned, the objects that would stay, and the objects that another
@@ -156,7 +157,6 @@ func New(s cli.Session) *cobra.Command {
 			kubectl nstpl diff --tree foo-corp`),
 		ValidArgsFunction: s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d.namespaces.Names = args
 			if err := d.check(cmd); err != nil {
 				return cli.Failed(err)
 			}
@@ -198,9 +198,6 @@ func New(s cli.Session) *cobra.Command {
 }
 
 func (d *diff) check(cmd *cobra.Command) error {
-	if err := d.output.Check(cmd); err != nil {
-		return err
-	}
 	if err := d.files.Check(); err != nil {
 		return cli.UsageError(cmd, err)
 	}
@@ -216,7 +213,7 @@ func (d *diff) check(cmd *cobra.Command) error {
 	if len(d.contexts) > 0 && d.output.Format == "" {
 		d.output.Format = cli.FormatTable
 	}
-	return errors.Join(d.contexts.Check(cmd, d.Session), d.namespaces.Check(cmd))
+	return nil
 }
 
 // run compares namespaces with templates. It returns an error if there are no differences, but not everything could be
@@ -329,9 +326,11 @@ func (d *diff) read(
 ) (templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace, forbidden []error, err error) {
 	var reading sync.WaitGroup
 	var ofTemplates, ofNamespaces error
-	reading.Go(func() { templates, ofTemplates = cli.WithFiles(ctx, c, d.templates) })
+	var stored []*v1alpha1.NamespaceTemplate
+	reading.Go(func() { templates, stored, ofTemplates = cli.WithFiles(ctx, c, d.templates) })
 	reading.Go(func() { namespaces, forbidden, ofNamespaces = d.namespaces.Read(ctx, c) })
 	reading.Wait()
+	d.noteKept(ctx, c, stored)
 	if apierrors.IsForbidden(ofTemplates) {
 		ofTemplates = forbiddenTemplates{ofTemplates}
 	}

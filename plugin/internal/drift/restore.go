@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,7 +33,8 @@ func NewRestore(s cli.Session) *cobra.Command {
 			operator keeps such changes until the template changes the object. Fields that no template declares stay
 			as they are.
 
-			The command applies the object with your permissions, as the operator would. An exempt object is refused.`),
+			The command applies the object with your permissions, as the operator would. So you need the verb patch on
+			the object, and also on the NamespaceTemplate that declares it. An exempt object is refused.`),
 		Example: templates.Examples(`
 			# Show what was changed in the current namespace
 			kubectl nstpl diff
@@ -101,6 +103,9 @@ func (o *restore) restore(ctx context.Context, p *planned, change populate.Chang
 	case o.written.IsLocal():
 		return o.written.Print(o.Out, change.Declared.Unstructured, "restored")
 	}
+	if err := checkPermission(ctx, p, change.Template); err != nil {
+		return err
+	}
 	body, err := populate.Body(change.Declared, existing)
 	if err != nil {
 		return err
@@ -115,4 +120,18 @@ func (o *restore) restore(ctx context.Context, p *planned, change populate.Chang
 		return err
 	}
 	return o.written.Print(o.Out, stored, "restored")
+}
+
+// checkPermission returns an error if the caller may not patch a template. Admission then denies writes as the operator
+// to objects of the template, but allows a dry run of them.
+func checkPermission(ctx context.Context, p *planned, template string) error {
+	allowed, err := p.cluster.Allowed(ctx, authorizationv1.ResourceAttributes{
+		Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version,
+		Resource: v1alpha1.NamespaceTemplates.Resource, Name: template, Verb: "patch",
+	})
+	if err == nil && !allowed {
+		err = fmt.Errorf("restore writes as the operator does: you need the verb patch on namespacetemplates/%s in the API "+
+			"group %s", template, v1alpha1.GroupVersion.Group)
+	}
+	return err
 }

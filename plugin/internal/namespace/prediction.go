@@ -54,7 +54,7 @@ func (p *preview) predict(ctx context.Context, name string) (prediction, error) 
 		return prediction{}, err
 	}
 	if reader != nil {
-		templates, err = cli.WithFiles(ctx, reader, templates)
+		templates, _, err = cli.WithFiles(ctx, reader, templates)
 	}
 	if apierrors.IsForbidden(err) && p.files.IsEmpty() {
 		return prediction{}, errUnlisted

@@ -84,9 +84,6 @@ func NewPreview(s cli.Session) *cobra.Command {
 			if err != nil {
 				return cli.UsageError(cmd, err)
 			}
-			if err := p.output.Check(cmd); err != nil {
-				return err
-			}
 			if err := p.files.Check(); err != nil {
 				return cli.UsageError(cmd, err)
 			}

@@ -75,13 +75,6 @@ func NewStatus(s cli.Session) *cobra.Command {
 			kubectl nstpl status -w`),
 		ValidArgsFunction: s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.namespaces.Names = args
-			if err := o.output.Check(cmd); err != nil {
-				return err
-			}
-			if err := o.namespaces.Check(cmd); err != nil {
-				return err
-			}
 			if o.watch && o.exitCode {
 				return cli.UsageError(cmd, errors.New("--exit-code cannot be combined with --watch"))
 			}

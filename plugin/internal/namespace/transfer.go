@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 type transfer struct {
@@ -90,7 +93,8 @@ func (o *transfer) run(ctx context.Context, name string) error {
 	return o.written.Print(o.Out, ns, "transferred")
 }
 
-// noteChanges prints which objects change with the creator.
+// noteChanges prints which objects change with the creator. It omits what the operator would change anyway, and drift
+// that it only reports.
 func (o *transfer) noteChanges(ctx context.Context, name string) {
 	predicted, err := (&preview{Session: o.Session, creator: o.to}).predict(ctx, name)
 	switch {
@@ -104,10 +108,21 @@ func (o *transfer) noteChanges(ctx context.Context, name string) {
 	for _, unreadable := range predicted.unreadable {
 		o.Note("not compared: %v", unreadable)
 	}
-	for _, change := range predicted.Changes {
-		if change.Action != populate.Unchanged {
-			o.Note("%s", output.Change(change))
-		}
+	quiet := o.Session
+	quiet.ErrOut = io.Discard // the notes are the same
+	former, err := (&preview{Session: quiet}).predict(ctx, name)
+	if err != nil {
+		o.Note("which objects change is unknown: %v", err)
+		return
+	}
+	changes := slices.DeleteFunc(survey.Except(predicted.Changes, former.Changes), func(change populate.Change) bool {
+		return change.Action == populate.Unchanged
+	})
+	for _, change := range changes {
+		o.Note("%s", output.Change(change))
+	}
+	if len(changes) == 0 {
+		o.Note("no object changes: no template names the creator in namespace/%s", name)
 	}
 }
 

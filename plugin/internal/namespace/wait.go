@@ -168,11 +168,15 @@ func (w *waiter) setLatest(ns *corev1.Namespace) {
 	}
 }
 
-// isDone reports whether there is nothing left to wait for: the namespace cannot be populated until a person acts, or
-// it is populated and initialized. The waiter goes on while the operator retries failures that may pass.
+// isDone reports whether there is nothing left to wait for: the namespace is being deleted, or it cannot be populated
+// until a person acts, or it is populated and initialized. The waiter goes on while the operator retries failures that
+// may pass.
 func (w *waiter) isDone() bool {
 	if w.latest == nil {
 		return false
+	}
+	if w.latest.DeletionTimestamp != nil {
+		return true
 	}
 	if survey.UnpopulatedReason(w.latest) != "" {
 		return !initialize.Initializing(w.latest)
@@ -198,8 +202,12 @@ func (w *waiter) forgetKind(kind survey.Unreadable) {
 	maps.DeleteFunc(w.missing, func(id populate.ObjectID, _ populate.Object) bool { return id.GroupKind == kind.Kind })
 }
 
-// finish prints the result of the population. It returns an error if the population failed.
+// finish prints the result of the population. It returns an error if the population failed, or if the namespace is
+// being deleted.
 func (w *waiter) finish() error {
+	if w.latest.DeletionTimestamp != nil {
+		return fmt.Errorf("namespace/%s was created, but is being deleted again", w.latest.Name)
+	}
 	if reason := survey.UnpopulatedReason(w.latest); reason != "" {
 		w.Note("namespace/%s is not populated: %s", w.latest.Name, reason)
 		return nil

@@ -40,6 +40,13 @@ func retrying() *corev1.Namespace {
 	return ns
 }
 
+// terminating returns a namespace that is being deleted.
+func terminating() *corev1.Namespace {
+	ns := namespaceWith(true, "")
+	ns.DeletionTimestamp = new(metav1.Now())
+	return ns
+}
+
 func TestIsDone(t *testing.T) {
 	tests := map[string]struct {
 		hasTemplates bool
@@ -55,6 +62,7 @@ func TestIsDone(t *testing.T) {
 		"failed, and the operator retries":  {true, retrying(), false},
 		"unknown templates, initializing":   {false, namespaceWith(true, ""), false},
 		"unknown templates and initialized": {false, namespaceWith(false, ""), true},
+		"being deleted, initializing":       {true, terminating(), true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -128,6 +136,13 @@ func TestInterruptedShowsWhyTheNamespaceIsNotPopulated(t *testing.T) {
 			require.EqualError(t, w.interrupted(ctx, "team-a"), test.want)
 		})
 	}
+}
+
+func TestFinishFailsIfTheNamespaceIsBeingDeleted(t *testing.T) {
+	w, out, _ := testWaiter()
+	w.latest = terminating()
+	require.EqualError(t, w.finish(), "namespace/team-a was created, but is being deleted again")
+	require.Empty(t, out.String())
 }
 
 func TestFinish(t *testing.T) {

@@ -69,15 +69,8 @@ func New(s cli.Session) *cobra.Command {
 			kubectl nstpl report -l tier=production -o junit >report.xml`),
 		ValidArgsFunction: s.CompleteNamespaces(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.namespaces.Names = args
 			if o.format.Format == "" {
 				return cli.UsageError(cmd, errors.New("--output is required: one of html, json, csv, junit"))
-			}
-			if err := o.format.Check(cmd); err != nil {
-				return err
-			}
-			if err := o.contexts.Check(cmd, s); err != nil {
-				return err
 			}
 			if err := o.choose(cmd); err != nil {
 				return err
@@ -95,9 +88,6 @@ func New(s cli.Session) *cobra.Command {
 // choose checks the selected namespaces. The flag --namespace selects one, as an argument does.
 func (o *command) choose(cmd *cobra.Command) error {
 	if err := o.namespaces.SelectExplicit(o.Session); err != nil {
-		return err
-	}
-	if err := o.namespaces.Check(cmd); err != nil {
 		return err
 	}
 	if o.namespaces.HasNames() {

@@ -51,9 +51,6 @@ func newHistory(s cli.Session) *cobra.Command {
 			if o.revision < 0 {
 				return cli.UsageError(cmd, fmt.Errorf("revision must be a positive integer: %d", o.revision))
 			}
-			if err := o.output.Check(cmd); err != nil {
-				return err
-			}
 			return o.run(cmd.Context(), name)
 		}),
 	}

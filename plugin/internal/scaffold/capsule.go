@@ -148,6 +148,11 @@ func (t *template) addServiceOptions(tenant *unstructured.Unstructured) {
 			hard[string(resource)] = "0"
 		}
 	}
+	if allowed["nodePort"] == false && allowed["loadBalancer"] != false {
+		delete(hard, string(corev1.ResourceServicesNodePorts)) // it counts Services of type LoadBalancer, too
+		t.need(&t.notes, "serviceOptions.allowedServices.nodePort: a ResourceQuota for services.nodeports also denies "+
+			"Services of type LoadBalancer, unless they set allocateLoadBalancerNodePorts: false: %s", useAdmissionPolicy)
+	}
 	if len(hard) > 0 {
 		t.addCapsuleObject(newObject("v1", "ResourceQuota", map[string]any{"name": objectName(t.name, "services")}, "spec",
 			map[string]any{"hard": hard}), tenant.GetName())

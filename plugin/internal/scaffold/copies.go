@@ -54,10 +54,10 @@ func sourceNotes(sources []v1alpha1.Source) notes {
 	n.add("The operator needs the right to get each source:")
 	for _, s := range sources {
 		group, _ := schema.ParseGroupVersion(s.APIVersion)
-		plural, _ := meta.UnsafeGuessKindToResource(group.WithKind(s.Kind))
+		resource := resourceOf(group.WithKind(s.Kind))
 		role := objectName("nstpl-source", s.Name)
 		n.add("  kubectl create role %s -n %s --verb=get --resource=%s --resource-name=%s", role, s.Namespace,
-			plural.GroupResource(), s.Name)
+			resource, s.Name)
 		n.add("  kubectl create rolebinding %s -n %s --role=%[1]s --serviceaccount=%[3]s:%s", role, s.Namespace,
 			v1alpha1.OperatorNamespace, v1alpha1.OperatorServiceAccount)
 	}
@@ -68,6 +68,18 @@ func sourceNotes(sources []v1alpha1.Source) notes {
 	}
 	return n
 }
+
+// resourceOf returns the resource of a kind, which it guesses without a cluster: "gateways" for Gateway.
+func resourceOf(kind schema.GroupVersionKind) schema.GroupResource {
+	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	guessed := resource.GroupResource()
+	if name := strings.ToLower(kind.Kind); vowelAndY.MatchString(name) { // of these, meta makes "gatewaies"
+		guessed.Resource = name + "s"
+	}
+	return guessed
+}
+
+var vowelAndY = regexp.MustCompile(`[aeiou]y$`)
 
 // metadataFields are the fields of namespaceMetadata.
 var metadataFields = []string{"labels", "annotations"}

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -37,10 +36,7 @@ func readHNC(ctx context.Context, r reader) ([]*unstructured.Unstructured, error
 	if err != nil {
 		return nil, err
 	}
-	resources := slices.SortedFunc(maps.Keys(propagated(objects)), func(a, b schema.GroupResource) int {
-		return strings.Compare(a.String(), b.String())
-	})
-	for _, resource := range resources {
+	for _, resource := range slices.SortedFunc(maps.Keys(propagated(objects)), byName) {
 		if resource.Resource == "secrets" {
 			continue // their values must not get into files, so they are not even read
 		}
@@ -67,6 +63,13 @@ func propagated(objects []*unstructured.Unstructured) map[schema.GroupResource]b
 	resources := map[schema.GroupResource]bool{
 		{Group: rbacv1.GroupName, Resource: "roles"}: false, {Group: rbacv1.GroupName, Resource: "rolebindings"}: false,
 	}
+	maps.Copy(resources, configured(objects))
+	return resources
+}
+
+// configured returns the resources that HNCConfigurations make HNC propagate, as propagated does.
+func configured(objects []*unstructured.Unstructured) map[schema.GroupResource]bool {
+	resources := map[schema.GroupResource]bool{}
 	for _, configuration := range objectsOf(objects, hncConfiguration) {
 		for _, fields := range each(configuration.Object, "spec", "resources") {
 			resource := schema.GroupResource{Group: at[string](fields, "group"), Resource: at[string](fields, "resource")}
@@ -177,11 +180,12 @@ func (h hnc) addTemplates(ctx context.Context, templates map[string]*template) {
 func (h hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstructured) {
 	resources := propagated(objects)
 	templates, copies := map[string]*template{}, map[string]*template{}
+	found := map[schema.GroupResource]bool{{Resource: "secrets"}: true}
 	var exceptions []template
 	for _, object := range objects {
-		kind := object.GroupVersionKind()
-		resource, _ := meta.UnsafeGuessKindToResource(kind)
-		optIn, isPropagated := resources[resource.GroupResource()]
+		resource := resourceOf(object.GroupVersionKind())
+		found[resource] = true
+		optIn, isPropagated := resources[resource]
 		from := object.GetNamespace()
 		switch {
 		case object.GetLabels()[hncInherited] != "":
@@ -211,6 +215,7 @@ func (h hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruct
 	for _, t := range exceptions {
 		h.addTemplate(ctx, t)
 	}
+	h.needMissing(objects, found)
 	hasSecrets := slices.ContainsFunc(objects, func(object *unstructured.Unstructured) bool {
 		return object.GetKind() == "Secret"
 	})
@@ -218,6 +223,17 @@ func (h hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruct
 		h.item("secrets").need(nil, "HNC propagates them, and this command does not read them: list each in spec.sources")
 	}
 }
+
+// needMissing adds a need for each resource that HNCConfigurations name and of which no object was found.
+func (h hnc) needMissing(objects []*unstructured.Unstructured, found map[schema.GroupResource]bool) {
+	for _, resource := range slices.SortedFunc(maps.Keys(configured(objects)), byName) {
+		if !found[resource] && resource.Resource != "" {
+			h.item("%s", resource).need(nil, "none of its objects was found, so nothing was converted")
+		}
+	}
+}
+
+func byName(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) }
 
 // addSecret makes a template copy a Secret that HNC propagates. Its values do not get into the template. It is not the
 // template with the other objects, which needs no right of the operator to read the Secret.

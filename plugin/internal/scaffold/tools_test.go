@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -265,6 +266,67 @@ func TestHNCWithCycle(t *testing.T) {
 			above = parents[above]
 		}
 		require.Empty(t, above, "%v", parents)
+	}
+}
+
+// The plural of a kind is guessed. A resource without objects may have another one, so the result names it.
+func TestHNCWithUnusualPlurals(t *testing.T) {
+	t.Parallel()
+	object := func(apiVersion, kind, namespace string, spec map[string]any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": apiVersion, "kind": kind,
+			"metadata": map[string]any{"name": "x", "namespace": namespace}, "spec": spec,
+		}}
+	}
+	propagate := func(group, resource string) any {
+		return map[string]any{"group": group, "resource": resource, "mode": "Propagate"}
+	}
+	d := fromHNC(t.Context(), []*unstructured.Unstructured{
+		object("hnc.x-k8s.io/v1alpha2", "HNCConfiguration", "", map[string]any{"resources": []any{
+			propagate("gateway.networking.k8s.io", "gateways"), propagate("example.com", "policies"),
+			propagate("example.com", "data"), propagate("", "secrets"),
+		}}),
+		object("hnc.x-k8s.io/v1alpha2", "HierarchyConfiguration", "child", map[string]any{"parent": "acme"}),
+		object("gateway.networking.k8s.io/v1", "Gateway", "acme", map[string]any{"gatewayClassName": "x"}),
+		object("example.com/v1", "Policy", "acme", map[string]any{}),
+	}, nil)
+	got := printed(t, d)
+	require.Contains(t, got, "kind: Gateway\n")
+	require.Contains(t, got, "kind: Policy\n")
+	require.Contains(t, got, "needs you: data.example.com: none of its objects was found, so nothing was converted\n")
+	require.NotContains(t, got, "gateways.gateway.networking.k8s.io: ")
+	require.NotContains(t, got, "secrets: none of")
+}
+
+// A quota for node ports would also deny Services of type LoadBalancer, which have node ports by default.
+func TestCapsuleWithLoadBalancersWithoutNodePorts(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		allowed  map[string]any
+		quotas   []string
+		isNeeded bool
+	}{
+		"only node ports are denied":     {allowed: map[string]any{"nodePort": false}, isNeeded: true},
+		"load balancers are allowed":     {allowed: map[string]any{"nodePort": false, "loadBalancer": true}, isNeeded: true},
+		"only load balancers are denied": {allowed: map[string]any{"loadBalancer": false}, quotas: []string{"loadbalancers"}},
+		"both are denied": {
+			allowed: map[string]any{"nodePort": false, "loadBalancer": false}, quotas: []string{"loadbalancers", "nodeports"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := printed(t, fromCapsule(t.Context(), []*unstructured.Unstructured{{Object: map[string]any{
+				"apiVersion": "capsule.clastix.io/v1beta2", "kind": "Tenant", "metadata": map[string]any{"name": "gas"},
+				"spec": map[string]any{"serviceOptions": map[string]any{"allowedServices": test.allowed}},
+			}}}, nil))
+			for _, resource := range []string{"loadbalancers", "nodeports"} {
+				isLimited := strings.Contains(got, "services."+resource+": \"0\"")
+				require.Equal(t, slices.Contains(test.quotas, resource), isLimited, got)
+			}
+			require.Equal(t, test.isNeeded, strings.Contains(got, "needs you: tenant/gas: "+
+				"serviceOptions.allowedServices.nodePort: a ResourceQuota for services.nodeports also denies Services of type "+
+				"LoadBalancer, unless they set allocateLoadBalancerNodePorts: false: use a ValidatingAdmissionPolicy\n"), got)
+		})
 	}
 }
 

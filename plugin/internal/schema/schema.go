@@ -53,9 +53,6 @@ func New(s cli.Session) *cobra.Command {
 		Args:              cli.AtMostOneArg("KIND"),
 		ValidArgsFunction: completeKind,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.format.Check(cmd); err != nil {
-				return err
-			}
 			if o.directory != "" && (len(args) > 0 || cmd.Flags().Changed("output")) {
 				return cli.UsageError(cmd, fmt.Errorf(
 					"--output-directory writes the schemas of all kinds, so it cannot be used with KIND or --output"))

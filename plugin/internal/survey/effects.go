@@ -15,16 +15,19 @@ func (s *Survey) Effects(ctx context.Context, before *match.Index) iter.Seq[Name
 	return func(yield func(Namespace) bool) {
 		for ns := range s.Namespaces(ctx) {
 			former := s.plan(ns.Declared.Namespace, before)
-			ns.Changes = slices.DeleteFunc(slices.Clone(ns.Changes), func(change populate.Change) bool {
-				return slices.ContainsFunc(former.Changes, func(other populate.Change) bool {
-					return isSameChange(change, other)
-				})
-			})
+			ns.Changes = Except(ns.Changes, former.Changes)
 			if !yield(ns) {
 				return
 			}
 		}
 	}
+}
+
+// Except returns the changes that are not among others.
+func Except(changes, others []populate.Change) []populate.Change {
+	return slices.DeleteFunc(slices.Clone(changes), func(change populate.Change) bool {
+		return slices.ContainsFunc(others, func(other populate.Change) bool { return isSameChange(change, other) })
+	})
 }
 
 func isSameChange(a, b populate.Change) bool {

@@ -88,7 +88,7 @@ func newConfirm(s cli.Session) *cobra.Command {
 				return cli.UsageError(cmd, fmt.Errorf("%q is not a commit: "+
 					"write its hash, or at least the first %d characters of it", args[1], output.ShortHash))
 			}
-			if err := o.contexts.CheckOutput(cmd, s, &o.written); err != nil {
+			if err := o.contexts.CheckOutput(cmd, &o.written); err != nil {
 				return err
 			}
 			if err := o.written.Parse(cmd); err != nil {

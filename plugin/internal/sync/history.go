@@ -42,12 +42,6 @@ func newHistory(s cli.Session) *cobra.Command {
 		Args:              cli.OneArg("NAME"),
 		ValidArgsFunction: s.CompleteObject(v1alpha1.PolicyRepositories),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.output.Check(cmd); err != nil {
-				return err
-			}
-			if err := o.contexts.Check(cmd, s); err != nil {
-				return err
-			}
 			return o.run(cmd.Context(), args[0])
 		},
 	}

@@ -58,9 +58,6 @@ func newNow(s cli.Session) *cobra.Command {
 		Args:              cli.OneArg("NAME"),
 		ValidArgsFunction: s.CompleteObject(v1alpha1.PolicyRepositories),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.contexts.Check(cmd, s); err != nil {
-				return err
-			}
 			o.name = args[0]
 			return o.run(cmd.Context())
 		},

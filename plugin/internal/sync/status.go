@@ -55,12 +55,6 @@ func newStatus(s cli.Session) *cobra.Command {
 			kubectl nstpl sync status --contexts=test,production`),
 		ValidArgsFunction: s.CompleteObjects(v1alpha1.PolicyRepositories, 0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.output.Check(cmd); err != nil {
-				return err
-			}
-			if err := o.contexts.Check(cmd, s); err != nil {
-				return err
-			}
 			o.names = slices.Compact(slices.Sorted(slices.Values(args)))
 			o.hasContexts = len(o.contexts) > 0
 			return o.run(cmd.Context())

@@ -65,9 +65,6 @@ func newSpace(s cli.Session) *cobra.Command {
 		Args:              cli.AtMostOneArg("SPACE"),
 		ValidArgsFunction: s.CompletePolicySpace(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.flags.Check(cmd); err != nil {
-				return err
-			}
 			if len(args) == 0 {
 				return o.run(cmd.Context(), "")
 			}

@@ -226,10 +226,14 @@ func (n *node) addPolicies(declared survey.Namespace) {
 	}
 }
 
-// addQuotas adds the quotas in a namespace. If several quotas limit a resource, it adds the smallest limit.
+// addQuotas adds the quotas in a namespace, except for those with scopes, which limit only some of its objects. If
+// several quotas limit a resource, it adds the smallest limit.
 func (n *node) addQuotas(quotas []*corev1.ResourceQuota) {
 	smallest := corev1.ResourceList{}
 	for i := range quotas {
+		if len(quotas[i].Spec.Scopes) > 0 || quotas[i].Spec.ScopeSelector != nil {
+			continue
+		}
 		for _, name := range slices.Sorted(maps.Keys(quotas[i].Spec.Hard)) {
 			hard, used := quotas[i].Spec.Hard[name], quotas[i].Status.Used[name]
 			if known, limited := smallest[name]; !limited || hard.Cmp(known) < 0 {

@@ -24,8 +24,12 @@ func TestAddQuotasKeepsTheSmallestLimit(t *testing.T) {
 		}
 	}
 	n := &node{Name: "shop", Quota: map[string]string{}, Used: map[string]string{}}
+	scoped, selected := quota("shop", "0", "0"), quota("shop", "1", "0")
+	scoped.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort}
+	selected.Spec.ScopeSelector = &corev1.ScopeSelector{}
 	n.addQuotas(quotasOfNamespaces([]*corev1.ResourceQuota{
 		quota("shop", "10", "3"), quota("shop", "9", "2"), quota("shop", "1k", "1"), quota("other", "1", "1"),
+		scoped, selected,
 	})["shop"])
 	require.Equal(t, map[string]string{"pods": "9"}, n.Quota)
 	require.Equal(t, map[string]string{"pods": "2"}, n.Used)

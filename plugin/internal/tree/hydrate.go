@@ -74,9 +74,6 @@ func NewHydrate(s cli.Session) *cobra.Command {
 			kubectl nstpl hydrate foo-corp --flat`),
 		Args: cli.OneArg("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := h.output.Check(cmd); err != nil {
-				return err
-			}
 			if err := h.checkFlags(); err != nil {
 				return cli.UsageError(cmd, err)
 			}

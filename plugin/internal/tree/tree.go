@@ -47,6 +47,9 @@ func New(s cli.Session) *cobra.Command {
 			draw one policyspace of the cluster, what is below it, and the path above it. A directory of that name
 			takes precedence, but not over policyspace/SPACE.
 
+			The quota of a namespace is the smallest limit of its ResourceQuotas for each resource. ResourceQuotas with
+			scopes are left out, since they limit only some of its objects.
+
 			With -o json or -o yaml, the output is a list of policyspaces and namespaces, each with its parent.`),
 		Example: templates.Examples(`
 			# Draw the policyspaces of the cluster, with the usage of their quotas
@@ -63,9 +66,6 @@ func New(s cli.Session) *cobra.Command {
 		Args:              cli.AtMostOneArg("DIR or SPACE"),
 		ValidArgsFunction: completeSpaces(s),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.output.Check(cmd); err != nil {
-				return err
-			}
 			return o.run(cmd.Context(), args)
 		},
 	}

@@ -67,7 +67,7 @@ type sarifRegion struct {
 // checked is "not-checked".
 func newSARIF(r *result) sarif {
 	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "kubectl-nstpl", Rules: []sarifRule{}}}, Results: []sarifResult{}}
-	for _, rule := range rules {
+	for _, rule := range rules() {
 		if slices.ContainsFunc(r.Violations, func(v finding) bool { return v.Rule == rule.id }) {
 			run.Tool.Driver.Rules = append(run.Tool.Driver.Rules,
 				sarifRule{rule.id, sarifMessage{rule.meaning}, sarifMessage{rule.remedy}})

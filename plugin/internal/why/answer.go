@@ -26,6 +26,10 @@ type answer struct {
 	Facts []fact       `json:"facts"`
 	// unpopulated is why the operator leaves all objects in the namespace as they are, or empty.
 	unpopulated string
+	// leftAlone is why the operator leaves the object as it is, although its template declares it, or empty.
+	leftAlone string
+	// lacksExemptions reports whether exemptions of the object are unknown, because the caller may not read them.
+	lacksExemptions bool
 }
 
 // fact is a labeled part of an answer.

@@ -185,7 +185,8 @@ func (e *explainer) addRuleNow(ctx context.Context, a *answer, kind, named strin
 		return
 	}
 	if err != nil {
-		e.isUnread(err, strings.ToLower(kind)+"s, so the rule is not shown", viewerRole)
+		e.isUnread(err, strings.ToLower(kind)+"s, so the rule is not shown",
+			readerRole(resource.Resource, namespace))
 		return
 	}
 	rule, err := cluster.Decode[v1alpha1.ProtectedAttribute](object) // a ClusterProtectedAttribute has the same fields

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,10 @@ type explainer struct {
 	cluster *cluster.Cluster
 	// namespace is that of objects and messages that name none.
 	namespace string
+	// isExplicit reports whether -n names the namespace.
+	isExplicit bool
+	// isAssumed reports whether namespace is only a guess about a message: neither the message nor -n names it.
+	isAssumed bool
 	noted     map[string]bool
 	// missing says that no operator leads, once it was read. It is empty if one leads, or if that is unknown.
 	missing *string
@@ -50,11 +55,11 @@ func (e *explainer) addOperator(ctx context.Context, a *answer) {
 // explainer returns an explainer for the cluster of the kubeconfig. With an error, it can explain messages only.
 func (o *why) explainer() (*explainer, error) {
 	e := &explainer{Session: o.Session, namespace: corev1.NamespaceDefault, noted: map[string]bool{}}
-	namespace, _, err := o.Namespace()
+	namespace, explicit, err := o.Namespace()
 	if err != nil {
 		return e, err
 	}
-	e.namespace = namespace
+	e.namespace, e.isExplicit = namespace, explicit
 	e.cluster, err = o.Connect()
 	return e, err
 }
@@ -87,7 +92,28 @@ func (e *explainer) isUnread(err error, what, granted string) bool {
 	return true
 }
 
-const viewerRole = "the ClusterRole nstpl-viewer"
+// namedNamespace matches the namespace in a message: kubectl and the API server quote its name.
+var namedNamespace = regexp.MustCompile(`(?:\bNamespace: |\bnamespace )"([a-z0-9-]+)"`)
+
+// locate sets the namespace of a message: the one of -n, or else the one that the message names. Without both, it is
+// assumed to be that of the current context.
+func (e *explainer) locate(message string) {
+	if e.isExplicit {
+		return
+	}
+	match := namedNamespace.FindStringSubmatch(message)
+	if e.isAssumed = match == nil; match != nil {
+		e.namespace = match[1]
+	}
+}
+
+// noteAssumed notes once that the namespace of a message is only a guess, if so.
+func (e *explainer) noteAssumed() {
+	if e.isAssumed {
+		e.noteOnce("the message names no namespace, so that of the current context, %s, is shown: name the namespace of "+
+			"the request with -n", e.namespace)
+	}
+}
 
 // templates returns all templates. It reports false if they cannot be read.
 func (e *explainer) templates(ctx context.Context) ([]*v1alpha1.NamespaceTemplate, bool) {

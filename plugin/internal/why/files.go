@@ -34,23 +34,17 @@ func (o *why) explainFiles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, explicit, err := o.Namespace()
-	if err != nil {
-		return err
-	}
-	answers, err := e.tryAll(ctx, objects, explicit)
+	answers, err := e.tryAll(ctx, objects)
 	return errors.Join(o.write(nil, answers...), err)
 }
 
 // tryAll tries objects one after the other. After an error it goes on with the next object.
-func (e *explainer) tryAll(
-	ctx context.Context, objects []*unstructured.Unstructured, explicit bool,
-) (answers []answer, err error) {
+func (e *explainer) tryAll(ctx context.Context, objects []*unstructured.Unstructured) (answers []answer, err error) {
 	defer e.Progress("sending dry runs")()
 	given := e.namespace
 	var errs []error
 	for _, object := range objects {
-		if own := object.GetNamespace(); own != "" && own != given && explicit {
+		if own := object.GetNamespace(); own != "" && own != given && e.isExplicit {
 			errs = append(errs, fmt.Errorf("%s %s is in namespace %s, which does not match namespace %s", object.GetKind(),
 				object.GetName(), own, given))
 			continue

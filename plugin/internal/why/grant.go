@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -62,13 +65,26 @@ func (g grant) commands() string {
 	role := strings.Join(append([]string{"nstpl", g.verb, resource}, g.names...), "-")
 	names := ""
 	if len(g.names) > 0 {
-		names = "resourceNames: [" + strings.Join(g.names, ", ") + "], "
+		scalars := make([]string, 0, len(g.names))
+		for _, name := range g.names {
+			scalars = append(scalars, yamlText(name))
+		}
+		names = "resourceNames: [" + strings.Join(scalars, ", ") + "], "
 	}
 	subject := notInNames.ReplaceAllString(g.user, "-")
 	return fmt.Sprintf("echo '{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s}, "+
 		"rules: [{apiGroups: [%q], resources: [%s], %sverbs: [%s]}]}' | kubectl create -f -\n"+
 		"kubectl create clusterrolebinding %s-%s --clusterrole=%s %s",
 		role, group, resource, names, g.verb, role, subject, role, subjectFlag(g.user))
+}
+
+// yamlText returns the name of an object as YAML. A name such as 123 or true is quoted, since it would not be a string.
+func yamlText(name string) string {
+	var value any
+	if err := yaml.Unmarshal([]byte(name), &value); err == nil && value == name {
+		return name
+	}
+	return strconv.Quote(name)
 }
 
 // subjectFlag returns kubectl's flag for a user or a ServiceAccount.

@@ -36,6 +36,16 @@ func TestTheGrantInAMessage(t *testing.T) {
 				"kubectl create clusterrolebinding nstpl-use-policyspaces-a-b-dev " +
 				"--clusterrole=nstpl-use-policyspaces-a-b --user=dev",
 		},
+		"names that YAML does not read as text": {
+			"user dev may not put namespaces into policyspace 123 or take them out of policyspace true: ask for the verb use " +
+				"on policyspaces/123 and policyspaces/true in the API group policy.nstpl.dev (nstpl:policyspace-use)",
+			"the verb use on policyspaces/123 and policyspaces/true",
+			clusterRole + "metadata: {name: nstpl-use-policyspaces-123-true}, " +
+				"rules: [{apiGroups: [\"policy.nstpl.dev\"], resources: [policyspaces], " +
+				"resourceNames: [\"123\", \"true\"], verbs: [use]}]}' | kubectl create -f -\n" +
+				"kubectl create clusterrolebinding nstpl-use-policyspaces-123-true-dev " +
+				"--clusterrole=nstpl-use-policyspaces-123-true --user=dev",
+		},
 		"a ServiceAccount, all templates": {
 			"user system:serviceaccount:ci:deploy needs the verb use on all namespacetemplates in the API group " +
 				"policy.nstpl.dev (nstpl:template-use)",

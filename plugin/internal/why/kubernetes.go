@@ -113,12 +113,16 @@ func (e *explainer) addObject(ctx context.Context, a *answer, resource, name str
 		e.isUnread(err, resource, "")
 		return nil
 	}
+	e.noteAssumed()
 	a.include(explained)
 	a.add(labelState, explained.Summary)
 	if live == nil {
 		return nil
 	}
-	if template := live.GetLabels()[v1alpha1.TemplateNameLabel]; template != "" {
+	if e.isAssumed { // another object may have decided
+		return live
+	}
+	if template := live.GetLabels()[v1alpha1.TemplateNameLabel]; template != "" && explained.leftAlone == "" {
 		a.add(labelAdministrator, fmt.Sprintf("Change template %s, or exempt the object with %s. "+
 			"The operator reverts changes of an object that is not exempt, unless driftPolicy of the template is Report.",
 			template, explained.exemptCommand(template)))
@@ -160,6 +164,7 @@ func (e *explainer) podSecurity(ctx context.Context, a *answer, match []string) 
 	}
 	ns, err := e.cluster.Namespace(ctx, e.namespace)
 	if !e.isUnread(err, "namespace/"+e.namespace, "") && err == nil {
+		e.noteAssumed()
 		a.add(labelNow, fmt.Sprintf("namespace/%s has %s=%s", e.namespace, label, ns.Labels[label]))
 	}
 }
@@ -180,7 +185,7 @@ func (e *explainer) noPermission(_ context.Context, a *answer, match []string) {
 		"grants it", user, verb, resource, where)
 	a.add(labelDecidedBy, "the authorizer of the API server, which is usually RBAC. It is not a denial of nstpl")
 	if group == v1alpha1.GroupVersion.Group && slices.Contains([]string{"get", "list", "watch"}, verb) {
-		a.add(labelRemedy, "Ask an administrator for the ClusterRole nstpl-viewer.")
+		a.add(labelRemedy, "Ask an administrator for "+readerRole(resource, namespace)+".")
 	} else {
 		a.add(labelRemedy, fmt.Sprintf("Ask an administrator for the verb %s on %s. '%s' shows whether you have it.", verb,
 			resource, check))

@@ -41,7 +41,7 @@ func (e *explainer) object(
 		addOrigin(&a, live)
 		addManagers(&a, live, time.Now())
 	}
-	change, index := e.planned(ctx, &a, mapping)
+	change, index := e.planned(ctx, &a, mapping, live)
 	switch {
 	case change != nil:
 		e.explainChange(ctx, &a, change, live)
@@ -90,9 +90,9 @@ func (a *answer) where() string {
 }
 
 // planned returns what the operator would do with the object of an answer, and the templates, or nil if no template
-// declares it or that is unknown.
+// declares it or that is unknown. Live is the object, or nil.
 func (e *explainer) planned(
-	ctx context.Context, a *answer, mapping *meta.RESTMapping,
+	ctx context.Context, a *answer, mapping *meta.RESTMapping, live *unstructured.Unstructured,
 ) (*populate.Change, *match.Index) {
 	if a.Namespace == "" {
 		return nil, nil
@@ -114,6 +114,9 @@ func (e *explainer) planned(
 	}
 	templates, known := e.templates(ctx)
 	if !known {
+		if live != nil {
+			e.explainLeftAlone(ctx, a, ns, live)
+		}
 		return nil, nil
 	}
 	index, unread := e.cluster.Index(ctx, templates, []*corev1.Namespace{ns})
@@ -212,14 +215,10 @@ func (e *explainer) explainChange(
 	case populate.Create:
 		e.explainMissing(ctx, a, change)
 	case populate.Configure:
-		a.Summary = fmt.Sprintf("%s differs from template %s, and the operator is about to correct it", a.where(), template)
-		a.add(labelState, change.Reason)
-		e.addDifferences(ctx, a, change, live)
+		e.explainDiffering(ctx, a, change, live)
 		a.add(labelRemedy, edit)
 	case populate.Prune, populate.Empty:
-		a.Summary = a.where() + " is about to be deleted by the operator"
-		a.add(labelState, change.Reason)
-		a.add(labelRemedy, "To keep it, declare it in a template again, or create an object of another name.")
+		e.explainDeleted(ctx, a, change)
 	case populate.LeaveAlone:
 		if change.Exemption != nil {
 			explainExemption(a, change, live != nil)
@@ -247,8 +246,9 @@ func (e *explainer) explainChange(
 
 // driftRemedy says what to do about a change that the operator does not correct.
 func driftRemedy(a *answer, template string, exists bool) string {
-	restore := fmt.Sprintf("To take the change back, run 'kubectl nstpl restore %s -n %s'. To accept it here, exempt the "+
-		"object with %s.", a.Subject, a.Namespace, a.exemptCommand(template))
+	restore := fmt.Sprintf("To take the change back, run 'kubectl nstpl restore %s -n %s', which takes the verb patch on "+
+		"namespacetemplates/%s. To accept it here, exempt the object with %s.", a.Subject, a.Namespace, template,
+		a.exemptCommand(template))
 	if !exists {
 		return restore
 	}
@@ -258,12 +258,12 @@ func driftRemedy(a *answer, template string, exists bool) string {
 
 // explainExemption explains an object that the operator leaves alone because of an exemption.
 func explainExemption(a *answer, change *populate.Change, exists bool) {
-	a.Summary = fmt.Sprintf("%s is left alone by the operator: it %s", a.where(), change.Reason)
+	a.leftAlone = "it " + change.Reason
+	a.Summary = fmt.Sprintf("%s is left alone by the operator: %s", a.where(), a.leftAlone)
 	if !exists {
 		a.add(labelState, "it does not exist, and the operator does not create it")
 	}
-	a.add(labelRemedy, fmt.Sprintf("To put template %s into force for it again, delete the exemption with "+
-		"'kubectl delete templateexemption %s -n %s'.", change.Template, change.Exemption.Name, a.Namespace))
+	addExemptionRemedy(a, change.Template, change.Exemption.Name)
 }
 
 // sourceOf returns the source of which a declared object is a copy, and whether it is one.
@@ -344,11 +344,18 @@ func explainByMetadata(a *answer, live *unstructured.Unstructured) {
 		a.add(labelRemedy, "Leave it as it is. Its own limits are not enforced.")
 	case template != "" && a.unpopulated != "":
 		a.Summary = fmt.Sprintf("%s has the label of template %s, and the operator leaves it as it is", a.where(), template)
+	case template != "" && a.leftAlone != "":
+		a.Summary = fmt.Sprintf("%s has the label of template %s, and the operator leaves it as it is: %s", a.where(),
+			template, a.leftAlone)
 	case template != "":
 		a.Summary = fmt.Sprintf("%s is managed by nstpl: template %s declares it", a.where(), template)
 		a.add(labelDeclaredBy, "template "+template+", according to the label "+v1alpha1.TemplateNameLabel)
-		a.add(labelRemedy, "Ask an administrator to change the template. Unless its "+
-			"driftPolicy is Report, the operator reverts changes of declared fields.")
+		remedy := "Ask an administrator to change the template. Unless its driftPolicy is Report, the operator reverts " +
+			"changes of declared fields."
+		if a.lacksExemptions {
+			remedy += " It does not if an exemption applies, which you may not read."
+		}
+		a.add(labelRemedy, remedy)
 	case tree != "":
 		a.Summary = fmt.Sprintf("%s is compiled from the tree %s", a.Subject, tree)
 		a.add(labelRemedy, "Change the files of the tree, and apply them again.")

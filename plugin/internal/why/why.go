@@ -68,12 +68,10 @@ func New(s cli.Session) *cobra.Command {
 			kubectl create -f pod.yaml 2>&1 | kubectl nstpl why - -n team-a`),
 		ValidArgsFunction: completeNamespace(s),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			formatErr, filesErr := o.output.Check(cmd), o.files.Check()
+			filesErr := o.files.Check()
 			switch {
 			case filesErr != nil:
 				return cli.UsageError(cmd, filesErr)
-			case formatErr != nil:
-				return formatErr
 			case !o.files.IsEmpty() && len(args) > 0:
 				return cli.UsageError(cmd, errors.New("specify either files or arguments"))
 			case !o.files.IsEmpty():
@@ -115,6 +113,7 @@ func readMessage(in io.Reader) (string, error) {
 func (o *why) explain(ctx context.Context, asked subject) error {
 	e, err := o.explainer()
 	if asked.message != "" {
+		e.locate(asked.message)
 		explained, err := e.message(ctx, asked.message)
 		return o.write(err, explained)
 	}

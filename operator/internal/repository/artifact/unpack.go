@@ -25,7 +25,7 @@ func unpack(ctx context.Context, content []byte, source, directory string, l lim
 	if err != nil {
 		return nil, u.malformed(err)
 	}
-	u.archive = tar.NewReader(&bounded{ctx: ctx, from: packed, left: l.unpacked, tooLong: u.tooLong()})
+	u.archive = tar.NewReader(files.Bounded(ctx, packed, l.unpacked, u.tooLong()))
 	if err := u.readAll(); err != nil {
 		return nil, err
 	}
@@ -248,26 +248,4 @@ func isSparse(header *tar.Header) bool {
 		}
 	}
 	return false
-}
-
-// bounded is a reader that fails after a number of bytes, and once its context is done.
-type bounded struct {
-	ctx     context.Context
-	from    io.Reader
-	left    int64
-	tooLong error
-}
-
-func (b *bounded) Read(p []byte) (int, error) {
-	if err := b.ctx.Err(); err != nil {
-		return 0, err
-	}
-	if int64(len(p)) > b.left+1 {
-		p = p[:b.left+1]
-	}
-	n, err := b.from.Read(p)
-	if b.left -= int64(n); b.left < 0 {
-		return 0, b.tooLong
-	}
-	return n, err
 }

@@ -42,8 +42,7 @@ func (n *Node) child(name string) *Node {
 // NewFS returns the files below a directory, whose children are sorted in all directories. All files have the same
 // time. The contents of files are read when they are opened. Symbolic links have fs.ModeSymlink, and are not followed.
 //
-// The result implements fs.ReadDirFS, fs.ReadFileFS and fs.StatFS, and is safe for concurrent use if the Read functions
-// are.
+// The result is safe for concurrent use if the Read functions are.
 func NewFS(root *Node, when time.Time) fs.FS { return &files{root: root, when: when} }
 
 type files struct {
@@ -51,16 +50,10 @@ type files struct {
 	when time.Time
 }
 
-var (
-	_ fs.ReadDirFS  = (*files)(nil)
-	_ fs.ReadFileFS = (*files)(nil)
-	_ fs.StatFS     = (*files)(nil)
-)
-
 // find returns the node with a name.
-func (f *files) find(op, name string) (*Node, error) {
+func (f *files) find(name string) (*Node, error) {
 	if !fs.ValidPath(name) {
-		return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
 	at := f.root
 	if name == "." {
@@ -68,7 +61,7 @@ func (f *files) find(op, name string) (*Node, error) {
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		if at = at.child(part); at == nil {
-			return nil, &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist}
+			return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 		}
 	}
 	return at, nil
@@ -76,7 +69,7 @@ func (f *files) find(op, name string) (*Node, error) {
 
 // Open opens a file or directory. It reads the whole content of a file.
 func (f *files) Open(name string) (fs.File, error) {
-	n, err := f.find("open", name)
+	n, err := f.find(name)
 	if err != nil {
 		return nil, err
 	}
@@ -84,55 +77,12 @@ func (f *files) Open(name string) (fs.File, error) {
 	if n.Mode.IsDir() {
 		return &openDirectory{openFile: opened, left: f.entries(n)}, nil
 	}
-	content, err := f.read("open", name, n)
+	content, err := n.Read()
 	if err != nil {
-		return nil, err
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
 	opened.Reader.Reset(content)
 	return opened, nil
-}
-
-// read returns the content of a file. That of a symbolic link is its target.
-func (f *files) read(op, name string, n *Node) ([]byte, error) {
-	if n.Mode.IsDir() {
-		return nil, &fs.PathError{Op: op, Path: name, Err: errors.New("it is a directory")}
-	}
-	content, err := n.Read()
-	if err != nil {
-		return nil, &fs.PathError{Op: op, Path: name, Err: err}
-	}
-	return content, nil
-}
-
-// ReadFile returns the content of a file.
-func (f *files) ReadFile(name string) ([]byte, error) {
-	n, err := f.find("read", name)
-	if err != nil {
-		return nil, err
-	}
-	content, err := f.read("read", name, n)
-	return slices.Clone(content), err // callers of fs.ReadFile may change it
-}
-
-// Stat describes a file or directory.
-func (f *files) Stat(name string) (fs.FileInfo, error) {
-	n, err := f.find("stat", name)
-	if err != nil {
-		return nil, err
-	}
-	return info{n, f.when}, nil
-}
-
-// ReadDir lists a directory by name.
-func (f *files) ReadDir(name string) ([]fs.DirEntry, error) {
-	n, err := f.find("readdir", name)
-	if err != nil {
-		return nil, err
-	}
-	if !n.Mode.IsDir() {
-		return nil, &fs.PathError{Op: "readdir", Path: name, Err: errors.New("it is not a directory")}
-	}
-	return f.entries(n), nil
 }
 
 func (f *files) entries(n *Node) []fs.DirEntry {

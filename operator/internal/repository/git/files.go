@@ -13,7 +13,7 @@ import (
 // Files returns RefusedFiles if the tree has submodules, pointers of Git LFS or files of more than 8 MiB, and an Error
 // if the path is not a directory or the tree is too large.
 //
-// The result implements fs.ReadDirFS, fs.ReadFileFS and fs.StatFS, and is safe for concurrent use.
+// The result is safe for concurrent use.
 func (c *Commit) Files(at string) (fs.FS, error) {
 	clean, err := files.CleanPath(at)
 	if err != nil {

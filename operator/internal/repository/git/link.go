@@ -109,28 +109,3 @@ func (a *address) explainProtocol(err error) *Error {
 	}
 	return nil
 }
-
-// limited returns a reader that fails with an error after n bytes.
-func limited(r io.Reader, n int64, err error) io.Reader {
-	return &limitedReader{r: r, left: n, err: err}
-}
-
-type limitedReader struct {
-	r    io.Reader
-	left int64
-	err  error
-}
-
-func (l *limitedReader) Read(p []byte) (int, error) {
-	if l.left < 0 {
-		return 0, l.err
-	}
-	if int64(len(p)) > l.left+1 {
-		p = p[:l.left+1]
-	}
-	n, err := l.r.Read(p)
-	if l.left -= int64(n); l.left < 0 {
-		return n - 1, l.err
-	}
-	return n, err
-}

@@ -12,6 +12,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/stretchr/testify/require"
 
+	"nstpl.dev/nstpl/operator/internal/repository/files"
 	"nstpl.dev/nstpl/test/gittest"
 )
 
@@ -266,8 +267,8 @@ func TestReadAdvertisement(t *testing.T) {
 			require.Equal(t, &test.want, got, name)
 		}
 	}
-	_, err := readAdvertisement(limited(strings.NewReader(packets(a+" HEAD\x00\n", "")), 20, errAny), "",
-		plumbing.ZeroHash)
+	short := files.Bounded(t.Context(), strings.NewReader(packets(a+" HEAD\x00\n", "")), 20, errAny)
+	_, err := readAdvertisement(short, "", plumbing.ZeroHash)
 	require.ErrorIs(t, err, errAny)
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/pktline"
+
+	"nstpl.dev/nstpl/operator/internal/repository/files"
 )
 
 // Options describe a remote repository.
@@ -109,7 +111,7 @@ func (r *Remote) open(ctx context.Context, commit plumbing.Hash) (link, *adverti
 		name = r.reference.name()
 	}
 	tooLong := failf(LimitExceeded, "%s lists its references in more than %s", r.address, size(r.limits.advertisement))
-	offer, err := readAdvertisement(limited(l.references(), r.limits.advertisement, tooLong), name, commit)
+	offer, err := readAdvertisement(files.Bounded(ctx, l.references(), r.limits.advertisement, tooLong), name, commit)
 	if err != nil {
 		err = r.explain(ctx, l, err)
 		l.close()
@@ -234,7 +236,7 @@ func (r *Remote) receive(
 ) (*Commit, error) {
 	tooLarge := failf(LimitExceeded, "the commit of %s has more than %s in compressed form: "+
 		"keep policies in a repository of their own", r.address, size(r.limits.pack))
-	stream = io.TeeReader(limited(stream, r.limits.pack, tooLarge), &diskWriter{file})
+	stream = io.TeeReader(files.Bounded(ctx, stream, r.limits.pack, tooLarge), &diskWriter{file})
 	fetched, err := readCommit(ctx, stream, file, commit, r.limits)
 	if errors.Is(err, errAbsent) && q.want != commit {
 		return nil, r.notSent()

@@ -1,0 +1,81 @@
+package diff
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/fields"
+)
+
+// noteKept prints which templates of the files stay disabled or paused if kubectl applies the files, because another
+// client disabled or paused the stored template.
+func (d *diff) noteKept(ctx context.Context, c *cluster.Cluster, stored []*v1alpha1.NamespaceTemplate) {
+	byName := map[string]*v1alpha1.NamespaceTemplate{}
+	for _, template := range stored {
+		byName[template.Name] = template
+	}
+	for _, file := range d.templates {
+		if former := byName[file.Name]; former != nil {
+			d.noteDisabled(ctx, c, file, former)
+			d.notePaused(ctx, c, file, former)
+		}
+	}
+}
+
+// noteDisabled prints that a template stays disabled, if so.
+func (d *diff) noteDisabled(ctx context.Context, c *cluster.Cluster, file, stored *v1alpha1.NamespaceTemplate) {
+	const annotation = v1alpha1.TemplateApplyAnnotation
+	_, isInFile := file.Annotations[annotation]
+	if isInFile || stored.Annotations[annotation] != v1alpha1.TemplateApplyDisable ||
+		!keeps(ctx, c, file.Name, "metadata", "annotations", annotation) {
+		return
+	}
+	d.Note("template %s is disabled in the cluster, and stays so if the file is applied by kubectl apply: compared as if it "+
+		"were enabled", file.Name)
+}
+
+// notePaused prints that the rollout of a template stays paused, if so. Whether the file resumes it is unknown if the
+// file has other fields of the rollout.
+func (d *diff) notePaused(ctx context.Context, c *cluster.Cluster, file, stored *v1alpha1.NamespaceTemplate) {
+	if isPaused(file) || !isPaused(stored) || !keeps(ctx, c, file.Name, "spec", "rollout", "paused") {
+		return
+	}
+	unless := ""
+	if file.Spec.Rollout != nil {
+		unless = ", unless the file sets spec.rollout.paused to false"
+	}
+	d.Note("the rollout of template %s is paused: namespaces get the change after 'kubectl nstpl rollout resume %[1]s'%s",
+		file.Name, unless)
+}
+
+// isPaused reports whether changes of a template wait until its rollout is resumed.
+func isPaused(template *v1alpha1.NamespaceTemplate) bool {
+	return template.Spec.Rollout != nil && template.Spec.Rollout.Paused
+}
+
+// keeps reports whether kubectl apply keeps a field of a stored template that the file lacks: it removes only what it
+// applied before. It reports true if the template cannot be read.
+func keeps(ctx context.Context, c *cluster.Cluster, template string, names ...string) bool {
+	live, err := c.Dynamic.Resource(v1alpha1.NamespaceTemplates).Get(ctx, template, metav1.GetOptions{})
+	if err != nil {
+		return true
+	}
+	lastApplied := map[string]any{} // empty if kubectl apply did not write the template, or only with --server-side
+	_ = json.Unmarshal([]byte(live.GetAnnotations()[corev1.LastAppliedConfigAnnotation]), &lastApplied)
+	if _, isApplied, _ := unstructured.NestedFieldNoCopy(lastApplied, names...); isApplied {
+		return false
+	}
+	var path fields.Path
+	for _, name := range names {
+		path = append(path, fields.Step{Field: &name})
+	}
+	const serverSide = "kubectl" // the field manager of kubectl apply --server-side
+	return !slices.Equal(fields.Managers(live, path), []string{serverSide})
+}

@@ -1,0 +1,80 @@
+package why
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// explainDiffering explains an object that the operator corrects, or that it could not correct.
+func (e *explainer) explainDiffering(
+	ctx context.Context, a *answer, change *populate.Change, live *unstructured.Unstructured,
+) {
+	a.Summary = fmt.Sprintf("%s differs from template %s, and the operator is about to correct it", a.where(),
+		change.Template)
+	if failure := failureOf(e.reported(ctx, a.Namespace), change.ID()); failure != nil {
+		a.Summary = fmt.Sprintf("%s differs from template %s, and the operator could not apply it", a.where(), change.Template)
+		a.add(labelState, failure.Message)
+		a.add(labelRemedy, "Resolve what the state names. The operator tries again by itself.")
+	}
+	a.add(labelState, change.Reason)
+	e.addDifferences(ctx, a, change, live)
+}
+
+// explainDeleted explains an object that the operator deletes, that it could not delete, or that it keeps for now.
+func (e *explainer) explainDeleted(ctx context.Context, a *answer, change *populate.Change) {
+	reported := e.reported(ctx, a.Namespace)
+	if failure := failureOf(reported, change.ID()); failure != nil {
+		a.Summary = a.where() + " is to be deleted, and the operator could not delete it"
+		a.add(labelState, failure.Message)
+		a.add(labelRemedy, "Resolve what the state names. The operator tries again by itself.")
+	} else if failure := replacementFailure(reported, change.ID()); failure != nil {
+		a.Summary = a.where() + " is to be deleted; the operator waits until every declared object of its kind is applied"
+		a.add(labelState, failure.Object+": "+failure.Message)
+		a.add(labelRemedy, "Resolve what the state names. The operator deletes the object by itself then.")
+	} else {
+		a.Summary = a.where() + " is about to be deleted by the operator"
+	}
+	a.add(labelState, change.Reason)
+	a.add(labelRemedy, "To keep it, declare it in a template again, or create an object of another name.")
+}
+
+// reported returns what the operator last reported about a namespace, or nothing if the namespace cannot be read.
+func (e *explainer) reported(ctx context.Context, namespace string) []populate.Reported {
+	ns, err := e.cluster.Namespace(ctx, namespace)
+	if err != nil {
+		return nil // the answer does not depend on it
+	}
+	return populate.ReportedFindings(populate.PopulatedCondition(ns))
+}
+
+// isFailure reports whether a finding is about a write that failed.
+func isFailure(r populate.Reported) bool {
+	return r.Object != "" && (r.Severity == populate.Error || r.Reason == populate.FindingFailed)
+}
+
+// failureOf returns the failure of an object among reported findings, or nil if there is none.
+func failureOf(reported []populate.Reported, id populate.ObjectID) *populate.Reported {
+	for i, r := range reported {
+		if isFailure(r) && r.Object == id.String() {
+			return &reported[i]
+		}
+	}
+	return nil
+}
+
+// replacementFailure returns the failure of another object of the same kind, or nil if there is none. The operator does
+// not delete an object before that other object, which may replace it, is applied.
+func replacementFailure(reported []populate.Reported, id populate.ObjectID) *populate.Reported {
+	kind, _, _ := strings.Cut(id.String(), "/")
+	for i, r := range reported {
+		if of, _, _ := strings.Cut(r.Object, "/"); isFailure(r) && of == kind && r.Template != "" {
+			return &reported[i]
+		}
+	}
+	return nil
+}
