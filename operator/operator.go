@@ -84,8 +84,8 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		return err
 	}
 	err = webhook.Setup(mgr, webhook.Options{
-		Leader: leader, Clients: clients.set, Stored: stored, Chain: chain, Called: called, Address: options.WebhookAddress,
-		URL:     options.WebhookURL,
+		Leader: leader, Clients: clients.set, Stored: stored, Chain: chain, Called: called,
+		Address: options.WebhookAddress, URL: options.WebhookURL,
 		CertDir: options.WebhookCertDir, ClientCAFile: options.WebhookClientCAFile, Ending: ending,
 	})
 	if err != nil {

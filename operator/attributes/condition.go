@@ -52,8 +52,8 @@ func (r *Rules) GuardDeletion() bool {
 	return guards
 }
 
-// condition returns the expression for some names. Judge alone reads ControllerRevisions. It assumes nothing about the structure of custom resources, because
-// an error in the expression would deny the request.
+// condition returns the expression for some names. It selects all ControllerRevisions, which only Judge reads. It
+// assumes nothing about the structure of custom resources, because an error in the expression would deny the request.
 //
 // The API server evaluates the expression for every write in the cluster. So the expression visits templates only if an
 // object has some, and if they differ. The API server also compiles it after every change of the names, while all

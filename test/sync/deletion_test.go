@@ -327,7 +327,7 @@ func TestATreeRemovesWhatOthersApplyToo(t *testing.T) {
 		data, err := json.Marshal(theirs)
 		require.NoError(t, err)
 		require.NoError(t, cluster.client.Patch(t.Context(), current,
-			client.RawPatch(types.ApplyPatchType, data), client.FieldOwner("owner"))) //nolint:staticcheck // it sends raw bytes
+			client.RawPatch(types.ApplyPatchType, data), client.FieldOwner("owner")))
 	}
 	require.NoError(t, cluster.client.Patch(t.Context(), namespace("owned-reset"),
 		client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"managedFields": [{}]}}`))))

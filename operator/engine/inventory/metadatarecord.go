@@ -11,9 +11,10 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// withMetadataRecord returns a declared namespace with TreeMetadataAnnotation. The live namespace may be nil. Server-side
-// apply would take back only what no other field manager has: every user of a namespace may apply the values that it
-// has, or remove all of managedFields. What had the declared value before the tree applied it is not recorded, and stays.
+// withMetadataRecord returns a declared namespace with TreeMetadataAnnotation. The live namespace may be nil.
+// Server-side apply would take back only what no other field manager has: every user of a namespace may apply the
+// values that it has, or remove all of managedFields. What had the declared value before the tree applied it is not
+// recorded, and stays.
 func withMetadataRecord(declared, live *unstructured.Unstructured) *unstructured.Unstructured {
 	if IDOf(declared).GroupKind != namespaceKind {
 		return declared
@@ -47,7 +48,8 @@ func Leftovers(declared, live *unstructured.Unstructured) map[string][]string {
 		return nil
 	}
 	leftovers := map[string][]string{}
-	ofTemplates, wanted, current := populate.RecordedMetadata(live.GetAnnotations()), metadataOf(declared), metadataOf(live)
+	ofTemplates := populate.RecordedMetadata(live.GetAnnotations())
+	wanted, current := metadataOf(declared), metadataOf(live)
 	names := append(recordedMetadata(live), render.Annotations+"/"+v1alpha1.TreeMetadataAnnotation,
 		render.Annotations+"/"+v1alpha1.HashAnnotation)
 	for _, name := range names {

@@ -89,7 +89,8 @@ const (
 	maxNamesOfNamespaces = 256 << 10
 )
 
-// checkSize denies a namespace's rule whose name does not fit, unless the requester may create ClusterProtectedAttributes.
+// checkSize denies a namespace's rule whose name does not fit, unless the requester may create
+// ClusterProtectedAttributes.
 func (r *RuleAdmission) checkSize(ctx context.Context, request *webhook.Request, rule attributes.Rule) error {
 	if rule.Namespace == "" {
 		return nil

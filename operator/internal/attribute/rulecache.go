@@ -146,8 +146,10 @@ func (c *RuleCache) sizes(ctx context.Context, rule attributes.Rule) (own, other
 	}
 	names := map[name]bool{{rule.Namespace, rule.Attribute()}: true}
 	for i := range namespaced.Items {
-		if object := &namespaced.Items[i]; object.Namespace != rule.Namespace || object.Name != rule.Object {
-			names[name{object.Namespace, attributes.Attribute{Kind: object.AttributeKind, Name: object.AttributeName}}] = true
+		object := &namespaced.Items[i]
+		if object.Namespace != rule.Namespace || object.Name != rule.Object {
+			attribute := attributes.Attribute{Kind: object.AttributeKind, Name: object.AttributeName}
+			names[name{object.Namespace, attribute}] = true
 		}
 	}
 	for n := range names {

@@ -308,7 +308,9 @@ func (k *kind) forget(namespace string) {
 func (k *kind) forgetOthers(namespace string, isDeclared func(name string) bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	maps.DeleteFunc(k.lost[namespace], func(name string, _ *metav1.PartialObjectMetadata) bool { return !isDeclared(name) })
+	maps.DeleteFunc(k.lost[namespace], func(name string, _ *metav1.PartialObjectMetadata) bool {
+		return !isDeclared(name)
+	})
 }
 
 // namespaceEnded drops the lost objects of a namespace that has ended. The objects that the watch still shows in it

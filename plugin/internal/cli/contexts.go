@@ -49,7 +49,8 @@ func (c Contexts) check(s Session) error {
 	return nil
 }
 
-// CheckOutput returns a UsageError if the flag is combined with an output format of kubectl, which describes one object.
+// CheckOutput returns a UsageError if the flag is combined with an output format of kubectl, which describes one
+// object.
 func (c Contexts) CheckOutput(cmd *cobra.Command, written *Written) error {
 	if len(c) > 0 && written.HasFormat() {
 		return UsageError(cmd, errors.New("--contexts cannot be combined with --output"))

@@ -83,7 +83,8 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 		RBAC:           clientOf(via, rbacv1client.NewForConfigAndClient),
 		Dynamic:        clientOf(via, dynamic.NewForConfigAndClient),
 		Metadata:       clientOf(via, metadata.NewForConfigAndClient),
-		Mapper:         meta.ToRESTMapperWithContext(mapper), Discovery: discovery.ToCachedDiscoveryInterfaceWithContext(kinds), rest: clientOf(via, newRESTClient),
+		Mapper:         meta.ToRESTMapperWithContext(mapper),
+		Discovery:      discovery.ToCachedDiscoveryInterfaceWithContext(kinds), rest: clientOf(via, newRESTClient),
 	}
 	if via.err != nil {
 		return nil, via.err

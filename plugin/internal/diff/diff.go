@@ -156,7 +156,7 @@ func New(s cli.Session) *cobra.Command {
 			# Show what applying a tree of policies would do
 			kubectl nstpl diff --tree foo-corp`),
 		ValidArgsFunction: s.CompleteNamespaces(0),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := d.check(cmd); err != nil {
 				return cli.Failed(err)
 			}

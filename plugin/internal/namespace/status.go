@@ -74,7 +74,7 @@ func NewStatus(s cli.Session) *cobra.Command {
 			# Watch how namespaces are populated, until you interrupt the command
 			kubectl nstpl status -w`),
 		ValidArgsFunction: s.CompleteNamespaces(0),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.watch && o.exitCode {
 				return cli.UsageError(cmd, errors.New("--exit-code cannot be combined with --watch"))
 			}

@@ -68,7 +68,7 @@ func New(s cli.Session) *cobra.Command {
 			# Write test results on the namespaces with a label, for a pipeline
 			kubectl nstpl report -l tier=production -o junit >report.xml`),
 		ValidArgsFunction: s.CompleteNamespaces(0),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.format.Format == "" {
 				return cli.UsageError(cmd, errors.New("--output is required: one of html, json, csv, junit"))
 			}

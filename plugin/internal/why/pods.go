@@ -44,7 +44,8 @@ func (e *explainer) tryPods(ctx context.Context, a *answer, object *unstructured
 	if err != nil {
 		return err
 	}
-	mapping, err := e.cluster.Mapper.RESTMappingWithContext(ctx, corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "v1")
+	kind := pod.GroupVersionKind()
+	mapping, err := e.cluster.Mapper.RESTMappingWithContext(ctx, kind.GroupKind(), kind.Version)
 	if err != nil {
 		return err
 	}
