@@ -31,8 +31,6 @@ type dependencies struct {
 	leader  *leadership.Leader
 	clients clients
 	stored  *webhook.Stored
-	// called is closed once the API server calls the webhooks.
-	called  chan struct{}
 	options Options
 }
 
@@ -85,7 +83,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 	hold, err := population.Setup(ctx, mgr, population.Options{
 		Leader: leader, Clients: clients.set, Metadata: clients.metadata,
 		Objects: clients.objects, Namespaces: namespaces,
-		Exclude: options.ExcludeNamespaces, Stored: cached, Revisions: inForce, Called: d.called,
+		Exclude: options.ExcludeNamespaces, Stored: cached, Revisions: inForce,
 		Contributors: population.Contributors{
 			Placement: spaces.Spaces, Rules: attributes, IsReady: spaces.UsageQuotas.Counted,
 			Annotations: constraints.Blocks.For, AnnotationKeys: constraint.AllocationKeys, Findings: reports,

@@ -76,16 +76,13 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err != nil {
 		return err
 	}
-	called := make(chan struct{})
-	chain, err := setup(ctx, mgr, dependencies{
-		leader: leader, clients: clients, stored: stored, called: called, options: options,
-	})
+	chain, err := setup(ctx, mgr, dependencies{leader: leader, clients: clients, stored: stored, options: options})
 	if err != nil {
 		return err
 	}
 	err = webhook.Setup(mgr, webhook.Options{
-		Leader: leader, Clients: clients.set, Stored: stored, Chain: chain, Called: called,
-		Address: options.WebhookAddress, URL: options.WebhookURL,
+		Leader: leader, Clients: clients.set, Stored: stored, Chain: chain, Address: options.WebhookAddress,
+		URL:     options.WebhookURL,
 		CertDir: options.WebhookCertDir, ClientCAFile: options.WebhookClientCAFile, Ending: ending,
 	})
 	if err != nil {

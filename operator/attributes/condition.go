@@ -52,8 +52,9 @@ func (r *Rules) GuardDeletion() bool {
 	return guards
 }
 
-// condition returns the expression for some names. It selects all ControllerRevisions, which only Judge reads. It
-// assumes nothing about the structure of custom resources, because an error in the expression would deny the request.
+// condition returns the expression for some names. It selects all new ControllerRevisions, which only Judge reads; they
+// do not change. It assumes nothing about the structure of custom resources, because an error in the expression would
+// deny the request.
 //
 // The API server evaluates the expression for every write in the cluster. So the expression visits templates only if an
 // object has some, and if they differ. The API server also compiles it after every change of the names, while all
@@ -72,7 +73,8 @@ func condition(changed, deleted nameSet) string {
 	}
 	// o is the object with the attributes, and the one to which it is compared. p is a path, and r contains the values
 	// of both objects at that path. m is metadata, f the field of metadata, and k the name of an attribute.
-	return "request.?resource.?resource.orValue('') == 'controllerrevisions' || " + evicted + "[[object, oldObject], [oldObject, object]].exists(o, o[0] != null && (" +
+	return "request.?resource.?resource.orValue('') == 'controllerrevisions' && request.?resource.?group.orValue('') == 'apps' && " +
+		"request.operation == 'CREATE' || " + evicted + "[[object, oldObject], [oldObject, object]].exists(o, o[0] != null && (" +
 		hasTemplates("o[0]") +
 		" && (o[1] == null || ['template', 'spec', 'data'].exists(t, o[0][?t] != o[1][?t])) ? '" +
 		paths() + "'.split(';').map(q, q.split('.')) : [[]]).exists(p, [p.size() == 0 ? " +

@@ -3,7 +3,6 @@ package codes
 import (
 	"slices"
 	"strings"
-	"sync"
 
 	"nstpl.dev/nstpl/docs"
 )
@@ -21,25 +20,24 @@ type Explanation struct {
 
 // Explain returns the explanation of a code. It reports false if the code is unknown.
 func Explain(code Code) (Explanation, bool) {
-	i := slices.IndexFunc(explanations(), func(e Explanation) bool { return e.Code == code })
+	all := All()
+	i := slices.IndexFunc(all, func(e Explanation) bool { return e.Code == code })
 	if i < 0 {
 		return Explanation{}, false
 	}
-	return explanations()[i], true
+	return all[i], true
 }
 
-// All returns the explanations of all codes, in the order in which the manual lists them.
-func All() []Explanation { return slices.Clone(explanations()) }
-
-// explanations returns the rows of the table in docs/errors.md, with commands in quotes instead of backticks.
-var explanations = sync.OnceValue(func() []Explanation {
+// All returns the explanations of all codes: the rows of the table in docs/errors.md, with commands in quotes instead of
+// backticks. It reads the table in each call, so that programs that explain nothing do not contain it.
+func All() []Explanation {
 	var all []Explanation
 	quote := func(text string) string { return strings.ReplaceAll(text, "`", "'") }
 	for _, row := range docs.Table("errors.md", "code") {
 		all = append(all, Explanation{
-			Code: Code(strings.Trim(row[0], "`")), Meaning: row[1], User: quote(row[2]), Administrator: quote(row[3]),
-			DecidedBy: row[4],
+			Code: Code(strings.Trim(row[0], "`")), Meaning: quote(row[1]), User: quote(row[2]),
+			Administrator: quote(row[3]), DecidedBy: quote(row[4]),
 		})
 	}
 	return all
-})
+}

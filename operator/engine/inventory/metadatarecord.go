@@ -1,9 +1,13 @@
 package inventory
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -19,54 +23,81 @@ func withMetadataRecord(declared, live *unstructured.Unstructured) *unstructured
 	if IDOf(declared).GroupKind != namespaceKind {
 		return declared
 	}
-	var recorded, current []string
+	var recorded, entries []string
 	existing := map[string]map[string]string{}
 	if live != nil {
-		recorded = recordedMetadata(live)
-		existing = metadataOf(live)
+		recorded, existing = recordedMetadata(live), metadataOf(live)
 	}
 	for field, values := range metadataOf(declared) {
 		for key, value := range values {
-			name := field + "/" + key
 			before, existed := existing[field][key]
-			if !isRecord(field, key) && (!existed || before != value || slices.Contains(recorded, name)) {
-				current = append(current, name)
+			isApplied := !existed || before != value || slices.Contains(recorded, entryOf(field, key, value))
+			if isApplied && !isRecord(field, key) {
+				entries = append(entries, entryOf(field, key, value))
 			}
 		}
 	}
-	if len(current) == 0 {
+	if len(entries) == 0 {
 		return declared
 	}
-	slices.Sort(current)
-	return withAnnotation(declared, v1alpha1.TreeMetadataAnnotation, strings.Join(current, ","))
+	slices.Sort(entries)
+	return withAnnotation(declared, v1alpha1.TreeMetadataAnnotation, strings.Join(entries, ","))
 }
 
 // Leftovers returns the labels and annotations that the tree applied to a namespace and that a declaration no longer
-// has, by field. Those that a template has set since are not among them.
+// has, by field. Those to which a template or a person has given another value since are not among them.
 func Leftovers(declared, live *unstructured.Unstructured) map[string][]string {
 	if IDOf(declared).GroupKind != namespaceKind {
 		return nil
 	}
 	leftovers := map[string][]string{}
-	ofTemplates := populate.RecordedMetadata(live.GetAnnotations())
-	wanted, current := metadataOf(declared), metadataOf(live)
-	names := append(recordedMetadata(live), render.Annotations+"/"+v1alpha1.TreeMetadataAnnotation,
-		render.Annotations+"/"+v1alpha1.HashAnnotation)
-	for _, name := range names {
-		field, key, _ := strings.Cut(name, "/")
-		_, isDeclared := wanted[field][key]
-		_, exists := current[field][key]
-		_, isOfTemplate := ofTemplates[render.MetadataKey{Field: field, Key: key}]
-		if exists && !isDeclared && !isOfTemplate {
-			leftovers[field] = append(leftovers[field], key)
+	ofTemplates, recorded := populate.RecordedMetadata(live.GetAnnotations()), recordedMetadata(live)
+	wanted := metadataOf(declared)
+	for field, values := range metadataOf(live) {
+		for key, value := range values {
+			_, isDeclared := wanted[field][key]
+			_, isOfTemplate := ofTemplates[render.MetadataKey{Field: field, Key: key}]
+			isOurs := isRecord(field, key) || slices.Contains(recorded, entryOf(field, key, value))
+			if isOurs && !isDeclared && !isOfTemplate {
+				leftovers[field] = append(leftovers[field], key)
+			}
 		}
 	}
 	return leftovers
 }
 
+// AppliedAlone reports whether managedFields say that a field manager has applied labels and annotations, and that no
+// other client has set them. Then its next apply without them removes them.
+func AppliedAlone(ns *unstructured.Unstructured, manager string, metadata map[string][]string) bool {
+	hasApplied := false
+	for _, entry := range ns.GetManagedFields() {
+		var owned struct {
+			Metadata map[string]map[string]any `json:"f:metadata"`
+		}
+		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.Raw, &owned) != nil {
+			return false
+		}
+		isOwn := entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply
+		for field, keys := range metadata {
+			for _, key := range keys {
+				if _, isOwned := owned.Metadata["f:"+field]["f:"+key]; isOwned != isOwn {
+					return false
+				}
+			}
+		}
+		hasApplied = hasApplied || isOwn
+	}
+	return hasApplied
+}
+
 func recordedMetadata(ns *unstructured.Unstructured) []string {
-	return slices.DeleteFunc(strings.Split(ns.GetAnnotations()[v1alpha1.TreeMetadataAnnotation], ","),
-		func(name string) bool { return name == "" })
+	return strings.Split(ns.GetAnnotations()[v1alpha1.TreeMetadataAnnotation], ",")
+}
+
+// entryOf returns what the record says about a label or an annotation. No key has an equals sign.
+func entryOf(field, key, value string) string {
+	sum := sha256.Sum256([]byte(value))
+	return field + "/" + key + "=" + hex.EncodeToString(sum[:8])
 }
 
 func metadataOf(object *unstructured.Unstructured) map[string]map[string]string {

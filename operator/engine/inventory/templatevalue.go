@@ -34,10 +34,7 @@ func withoutTemplateValues(
 	if len(record) == 0 {
 		return declared, nil
 	}
-	left := map[string]map[string]string{
-		render.Labels: declared.GetLabels(), render.Annotations: declared.GetAnnotations(),
-	}
-	current := map[string]map[string]string{render.Labels: live.GetLabels(), render.Annotations: live.GetAnnotations()}
+	left, current := metadataOf(declared), metadataOf(live)
 	var values []TemplateValue
 	for _, key := range slices.SortedFunc(maps.Keys(record), render.MetadataKey.Compare) {
 		wanted, isDeclared := left[key.Field][key.Key]

@@ -44,7 +44,7 @@ func Explain(template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) Verdict
 	}
 	verdict.Matches, verdict.Reason = true, matchReason(selector)
 	if slices.Contains(OptedOutTemplates(ns), template.Name) {
-		verdict.Matches, verdict.Reason = false, optedOutReason(template.Name)
+		verdict.Matches, verdict.Reason = false, OptedOutReason(template.Name)
 		return verdict
 	}
 	verdict.Overlays = Overlays(template, ns)

@@ -86,8 +86,8 @@ func OptedOutTemplates(ns *corev1.Namespace) []string {
 	return slices.Compact(names)
 }
 
-// optedOutReason is the reason why a template that selects a namespace does not populate it.
-func optedOutReason(template string) string {
+// OptedOutReason is the reason why a template that selects a namespace does not populate it.
+func OptedOutReason(template string) string {
 	return fmt.Sprintf("the namespace is opted out of template %s (annotation %s)", template, v1alpha1.OptOutAnnotation)
 }
 

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/initialize"
 )
 
 // Applier carries out plans. It requests that the API server returns only metadata, except for what it applies.
@@ -126,7 +127,7 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 		}
 	}
 	p := &pass{
-		Applier: a, namespace: plan.Namespace.Name, isHeld: plan.IsHeld, existing: newExistingStore(plan, write),
+		Applier: a, namespace: plan.Namespace.Name, isHeld: initialize.Initializing(plan.Namespace), existing: newExistingStore(plan, write),
 		declared: map[ObjectID]*Object{}, changed: map[ObjectID]bool{},
 	}
 	for i := range plan.Objects {
@@ -167,8 +168,9 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 type pass struct {
 	*Applier
 	namespace string
-	isHeld    bool
-	existing  *existingStore
+	// isHeld says that users' writes into the namespace wait.
+	isHeld   bool
+	existing *existingStore
 	// declared are the objects that the plan declares.
 	declared map[ObjectID]*Object
 	// changed are the objects that the plan applies or deletes.

@@ -18,20 +18,24 @@ import (
 // template. A Role that the operator has seen, and has created again whenever it was missing, was bound with its rules,
 // since admission denies that users change these. Only one that was being deleted had none.
 //
-// In a namespace that users could not write into yet, no RoleBinding can be one of these, so they are not listed: a
-// consistent list takes some 60 ms, until etcd has confirmed that the API server's cache is up to date (KEP-2340).
+// A consistent list takes some 60 ms, until etcd has confirmed that the API server's cache is up to date (KEP-2340). In a
+// namespace into which users cannot write at the moment, the cache, which is late by milliseconds, is good enough.
 func (p *pass) checkBindings(ctx context.Context, change Change) error {
 	hadRules := change.Lost != nil && change.Lost.DeletionTimestamp == nil &&
 		change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport
-	if change.Kind.GroupKind() != roleKind || hadRules || p.isHeld {
+	if change.Kind.GroupKind() != roleKind || hadRules {
 		return nil
 	}
 	isSame, err := p.hasRules(ctx, change)
 	if err != nil || isSame {
 		return err
 	}
+	var options metav1.ListOptions
+	if p.isHeld {
+		options.ResourceVersion = "0"
+	}
 	bindings, err := p.objects.Resource(rbacv1.SchemeGroupVersion.WithResource("rolebindings")).Namespace(p.namespace).
-		List(ctx, metav1.ListOptions{})
+		List(ctx, options)
 	if err != nil {
 		return fmt.Errorf("list the RoleBindings that may bind it: %w", err)
 	}

@@ -154,8 +154,6 @@ func (c Change) MayDelete() bool {
 type Plan struct {
 	Declared
 	Changes []Change
-	// IsHeld says that users cannot have written into the namespace yet.
-	IsHeld bool
 }
 
 // NewPlan compares the declared objects with those that exist. The index holds all templates, also those that do not

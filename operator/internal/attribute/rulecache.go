@@ -133,33 +133,36 @@ func (c *RuleCache) concerning(ctx context.Context, rule attributes.Rule) (*attr
 	return attributes.NewRules(cluster.Items, namespaced.Items), nil
 }
 
-// sizes returns the bytes of the names that ProtectedAttributes protect, each counted once for a namespace: those in a
-// rule's namespace with the rule, and those in all others.
-func (c *RuleCache) sizes(ctx context.Context, rule attributes.Rule) (own, others int, err error) {
+// sizes returns the bytes of the names that ProtectedAttributes protect, each counted once: those in a rule's namespace
+// with the rule, and those in all. Both are 0 if another rule protects the same name, so that the rule adds none.
+func (c *RuleCache) sizes(ctx context.Context, rule attributes.Rule) (own, all int, err error) {
 	namespaced := &v1alpha1.ProtectedAttributeList{}
 	if err := c.cached.List(ctx, namespaced, client.UnsafeDisableDeepCopy); err != nil {
 		return 0, 0, fmt.Errorf("list ProtectedAttributes: %w", err)
 	}
-	type name struct {
-		namespace string
-		attributes.Attribute
-	}
-	names := map[name]bool{{rule.Namespace, rule.Attribute()}: true}
+	ofNamespace := map[attributes.Attribute]bool{rule.Attribute(): true}
+	names := map[attributes.Attribute]bool{rule.Attribute(): true}
 	for i := range namespaced.Items {
 		object := &namespaced.Items[i]
-		if object.Namespace != rule.Namespace || object.Name != rule.Object {
-			attribute := attributes.Attribute{Kind: object.AttributeKind, Name: object.AttributeName}
-			names[name{object.Namespace, attribute}] = true
+		if object.Namespace == rule.Namespace && object.Name == rule.Object {
+			continue
+		}
+		attribute := attributes.Attribute{Kind: object.AttributeKind, Name: object.AttributeName}
+		if attribute == rule.Attribute() {
+			return 0, 0, nil
+		}
+		names[attribute] = true
+		if object.Namespace == rule.Namespace {
+			ofNamespace[attribute] = true
 		}
 	}
-	for n := range names {
-		if n.namespace == rule.Namespace {
-			own += len(n.Name)
-		} else {
-			others += len(n.Name)
+	for attribute := range names {
+		all += len(attribute.Name)
+		if ofNamespace[attribute] {
+			own += len(attribute.Name)
 		}
 	}
-	return own, others, nil
+	return own, all, nil
 }
 
 // protects reports whether a rule of the cluster in the cache protects an attribute.

@@ -67,7 +67,6 @@ func (r *UsageQuotas) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("policyspacequota").
 		For(&corev1.Namespace{}, builder.WithPredicates(predicate.Funcs{
 			UpdateFunc: mayChangeSpaces,
-			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
 		Watches(&v1alpha1.PolicySpace{}, handler.EnqueueRequestsFromMapFunc(r.namespacesOf),
 			builder.WithPredicates(predicate.Funcs{
@@ -161,6 +160,7 @@ func (r *UsageQuotas) Reconcile(ctx context.Context, req reconcile.Request) (rec
 	ns := &corev1.Namespace{}
 	if err := r.Client.Get(ctx, req.NamespacedName, ns); err != nil || ns.DeletionTimestamp != nil {
 		r.forgetCharge(req.Name)
+		r.setWaiting(req.Name, false)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	want, err := r.limitsOf(ctx, ns)

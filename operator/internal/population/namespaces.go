@@ -52,8 +52,6 @@ type Namespaces struct {
 	Contributors Contributors
 	// Fights delay the corrections of objects that other clients change again and again.
 	Fights *Fights
-	// Held are the namespaces that users cannot have written into.
-	Held *heldNamespaces
 	// Caches delay the first reconciliation until the caches are as new as the leadership.
 	Caches *leadership.Caches
 	// Exclude names namespaces that are never populated, besides those that match.UnpopulatedReason names.
@@ -362,7 +360,6 @@ func (r *Namespaces) apply(
 		r.written.Written(ns.Name, ns)
 	}
 	r.Objects.Expect(plan)
-	plan.IsHeld = r.Held.contains(ns)
 	result := applier.Apply(ctx, plan, func(ctx context.Context, existing string) (err error) {
 		ns, err = r.writeExisting(ctx, ns, existing)
 		return err

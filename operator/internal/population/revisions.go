@@ -39,14 +39,11 @@ func revisionOf(template *v1alpha1.NamespaceTemplate) ([]byte, error) {
 }
 
 // revise adds a revision to the status of a template if its spec is not that of the newest revision, or if a rollout is
-// to begin again. It returns the specs of the revisions in the status.
+// to begin again. specs are those of the revisions in the status. It returns those of the revisions that are in it then.
 func (h *History) revise(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
+	specs map[string]*v1alpha1.NamespaceTemplateSpec,
 ) (map[string]*v1alpha1.NamespaceTemplateSpec, error) {
-	specs, err := h.specs(ctx, template, status.Revisions)
-	if err != nil {
-		return nil, err
-	}
 	accepted := acceptedOf(&v1alpha1.NamespaceTemplate{Status: *status})
 	if accepted.Status != metav1.ConditionTrue || template.DeletionTimestamp != nil {
 		return specs, nil // the last accepted revision stays in force

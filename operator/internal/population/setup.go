@@ -53,8 +53,6 @@ type Options struct {
 	Revisions *revisions.Reader
 	// Exclude names namespaces that are never populated, besides those of match.UnpopulatedReason.
 	Exclude []string
-	// Called is closed once the API server calls the webhooks.
-	Called <-chan struct{}
 	// Contributors are the features that take part.
 	Contributors Contributors
 }
@@ -117,10 +115,6 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		return nil, fmt.Errorf("set up the controller of templates: %w", err)
 	}
 	templates.followRules(ctx)
-	held := &heldNamespaces{live: mgr.GetAPIReader(), called: o.Called}
-	if err := mgr.Add(held); err != nil {
-		return nil, err
-	}
 	yield := populate.NewYield()
 	namespaces := &Namespaces{
 		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Templates: templates, Objects: templates.Objects,
@@ -130,7 +124,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		Results: results, Queue: o.Namespaces, Recorder: recorder,
 		Events: o.Leader.Clientset.EventsV1(), Metrics: populationMetrics,
 		Exclude: o.Exclude, Caches: o.Leader.Caches, Contributors: o.Contributors,
-		Fights: backoff.NewFights[string, populate.ObjectID](), Held: held,
+		Fights: backoff.NewFights[string, populate.ObjectID](),
 	}
 	if err := namespaces.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of namespaces: %w", err)

@@ -347,7 +347,7 @@ func (r *Templates) acceptTemplate(
 			Status: metav1.ConditionFalse, Reason: "Populating", Message: "the namespaces are being populated",
 		})
 	}
-	specs, err := r.History.revise(ctx, template, status)
+	specs, err := r.History.revise(ctx, template, status, inForce)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -446,10 +446,9 @@ func (r *Templates) compile(
 }
 
 // watch starts the watches of the kinds that a template declares or declared earlier, and of those for which it or one
-// of its revisions in force is authoritative. It returns why some cannot be
-// listed: the cluster does not have the kind, or the operator lacks a permission. Of a kind that the cluster does not
-// have and that the template does not declare any more, there is nothing to know. The error is objects.ErrPending if
-// that is not known yet.
+// of its revisions in force is authoritative. It returns why some cannot be listed: the cluster does not have the kind,
+// or the operator lacks a permission. Of a kind that the cluster does not have and that the template does not declare
+// any more, there is nothing to know. The error is objects.ErrPending if that is not known yet.
 func (r *Templates) watch(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, kinds []v1alpha1.GroupKind,
 	inForce map[string]*v1alpha1.NamespaceTemplateSpec,
@@ -473,14 +472,30 @@ func (r *Templates) watch(
 			note(kind, err)
 		}
 	}
-	authoritative := slices.Clone(template.Spec.Authoritative)
-	for _, spec := range inForce {
-		authoritative = append(authoritative, spec.Authoritative...)
-	}
-	for _, kind := range authoritative {
+	for _, kind := range template.Spec.Authoritative {
 		note(kind, r.Objects.WatchOthers(ctx, schema.GroupKind(kind)))
 	}
+	for _, kind := range earlierAuthority(template, inForce) {
+		if err := r.Objects.WatchOthers(ctx, schema.GroupKind(kind)); !apimeta.IsNoMatchError(err) {
+			note(kind, err)
+		}
+	}
 	return reporting.Shorten(strings.Join(problems, "; ")), pending
+}
+
+// earlierAuthority returns the kinds, in a fixed order, for which only earlier revisions of a template are authoritative.
+func earlierAuthority(
+	template *v1alpha1.NamespaceTemplate, inForce map[string]*v1alpha1.NamespaceTemplateSpec,
+) []v1alpha1.GroupKind {
+	var earlier []v1alpha1.GroupKind
+	for _, name := range slices.Sorted(maps.Keys(inForce)) {
+		for _, kind := range inForce[name].Authoritative {
+			if !slices.Contains(template.Spec.Authoritative, kind) && !slices.Contains(earlier, kind) {
+				earlier = append(earlier, kind)
+			}
+		}
+	}
+	return earlier
 }
 
 // drop forgets a deleted template. Its objects remain; with deletionPolicy Delete, they were deleted before it.

@@ -72,14 +72,18 @@ func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructure
 			return nil, err
 		}
 	}
-	if err := w.removeLeftovers(ctx, objects, change); err != nil {
-		return nil, err
-	}
 	body := change.Declared.DeepCopy()
 	if change.Live == nil {
 		body.SetResourceVersion(noVersion)
 	} else {
 		body.SetUID(change.Live.GetUID())
+		if leftovers := inventory.Leftovers(change.Declared, change.Live); len(leftovers) > 0 {
+			version, err := w.removeLeftovers(ctx, objects, change.Live, leftovers)
+			if err != nil {
+				return nil, err
+			}
+			body.SetResourceVersion(version)
+		}
 	}
 	applied, err := objects.Apply(ctx, body.GetName(), body,
 		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
@@ -90,31 +94,36 @@ func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructure
 	return applied, nil
 }
 
-// removeLeftovers removes the labels and annotations of a namespace that the tree applied and no longer declares. It
-// does so before the apply, which changes the record of them.
-func (w writer) removeLeftovers(ctx context.Context, objects dynamic.ResourceInterface, change inventory.Apply) error {
-	if change.Live == nil {
-		return nil
+// removeLeftovers removes the labels and annotations of a namespace that the tree applied and no longer declares, unless
+// the next apply does so, in one step with what it sets. It returns the resourceVersion for which that is so.
+func (w writer) removeLeftovers(
+	ctx context.Context, objects dynamic.ResourceInterface, live *unstructured.Unstructured, leftovers map[string][]string,
+) (string, error) {
+	current, err := objects.Get(ctx, live.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return "", err
 	}
-	metadata := map[string]any{}
-	for field, keys := range inventory.Leftovers(change.Declared, change.Live) {
+	if inventory.AppliedAlone(current, fieldManager, leftovers) {
+		return current.GetResourceVersion(), nil
+	}
+	metadata := map[string]any{"uid": live.GetUID()}
+	for field, keys := range leftovers {
 		removed := map[string]any{}
 		for _, key := range keys {
 			removed[key] = nil
 		}
 		metadata[field] = removed
 	}
-	if len(metadata) == 0 {
-		return nil
-	}
-	metadata["uid"] = change.Live.GetUID()
 	body, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
-		return err
+		return "", err
 	}
-	_, err = objects.Patch(ctx, change.Live.GetName(), types.MergePatchType, body,
+	patched, err := objects.Patch(ctx, live.GetName(), types.MergePatchType, body,
 		metav1.PatchOptions{FieldManager: fieldManager})
-	return err
+	if err != nil {
+		return "", err
+	}
+	return patched.GetResourceVersion(), nil
 }
 
 // get returns an object as it is now, with its managedFields.

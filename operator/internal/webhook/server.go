@@ -27,8 +27,6 @@ type Options struct {
 	Clients kubernetes.Interface
 	Stored  *Stored
 	Chain   Chain
-	// Called is closed once the API server calls the webhooks as the leader has written them.
-	Called chan struct{}
 	// Address is the host:port at which the webhooks are served.
 	Address string
 	// URL is the address of the webhooks for the API server if the operator runs outside of the cluster.
@@ -49,7 +47,7 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	decisions := NewMetrics(metrics.Registry)
 	configurations := &Configurations{
 		Client: o.Leader.Client, Leases: o.Clients.CoordinationV1().Leases(v1alpha1.OperatorNamespace),
-		Stored: o.Stored, Chain: o.Chain, Endpoint: Endpoint{URL: o.URL}, Called: o.Called,
+		Stored: o.Stored, Chain: o.Chain, Endpoint: Endpoint{URL: o.URL}, Called: make(chan struct{}),
 		Queues: o.Leader.Queues,
 	}
 	serving, err := o.serverOptions()

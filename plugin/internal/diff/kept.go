@@ -34,7 +34,7 @@ func (d *diff) noteDisabled(ctx context.Context, c *cluster.Cluster, file, store
 	const annotation = v1alpha1.TemplateApplyAnnotation
 	_, isInFile := file.Annotations[annotation]
 	if isInFile || stored.Annotations[annotation] != v1alpha1.TemplateApplyDisable ||
-		!keeps(ctx, c, file.Name, "metadata", "annotations", annotation) {
+		!keeps(ctx, c, file.Name, false, "metadata", "annotations", annotation) {
 		return
 	}
 	d.Note("template %s is disabled in the cluster, and stays so if the file is applied by kubectl apply: compared as if it "+
@@ -44,15 +44,15 @@ func (d *diff) noteDisabled(ctx context.Context, c *cluster.Cluster, file, store
 // notePaused prints that the rollout of a template stays paused, if so. Whether the file resumes it is unknown if the
 // file has other fields of the rollout.
 func (d *diff) notePaused(ctx context.Context, c *cluster.Cluster, file, stored *v1alpha1.NamespaceTemplate) {
-	if isPaused(file) || !isPaused(stored) || !keeps(ctx, c, file.Name, "spec", "rollout", "paused") {
+	if isPaused(file) || !isPaused(stored) || !keeps(ctx, c, file.Name, file.Spec.Rollout == nil, "spec", "rollout", "paused") {
 		return
 	}
 	unless := ""
 	if file.Spec.Rollout != nil {
 		unless = ", unless the file sets spec.rollout.paused to false"
 	}
-	d.Note("the rollout of template %s is paused: namespaces get the change after 'kubectl nstpl rollout resume %[1]s'%s",
-		file.Name, unless)
+	d.Note("the rollout of template %s is paused: existing namespaces get the change after 'kubectl nstpl rollout resume "+
+		"%[1]s'%s; new ones get it at once, and grants that it removes end at once", file.Name, unless)
 }
 
 // isPaused reports whether changes of a template wait until its rollout is resumed.
@@ -61,15 +61,20 @@ func isPaused(template *v1alpha1.NamespaceTemplate) bool {
 }
 
 // keeps reports whether kubectl apply keeps a field of a stored template that the file lacks: it removes only what it
-// applied before. It reports true if the template cannot be read.
-func keeps(ctx context.Context, c *cluster.Cluster, template string, names ...string) bool {
+// applied before, and a map with everything in it if the file lacks the map. It reports true if the template cannot be
+// read.
+func keeps(ctx context.Context, c *cluster.Cluster, template string, lacksMap bool, names ...string) bool {
 	live, err := c.Dynamic.Resource(v1alpha1.NamespaceTemplates).Get(ctx, template, metav1.GetOptions{})
 	if err != nil {
 		return true
 	}
 	lastApplied := map[string]any{} // empty if kubectl apply did not write the template, or only with --server-side
 	_ = json.Unmarshal([]byte(live.GetAnnotations()[corev1.LastAppliedConfigAnnotation]), &lastApplied)
-	if _, isApplied, _ := unstructured.NestedFieldNoCopy(lastApplied, names...); isApplied {
+	removed := names
+	if lacksMap {
+		removed = names[:len(names)-1]
+	}
+	if _, isApplied, _ := unstructured.NestedFieldNoCopy(lastApplied, removed...); isApplied {
 		return false
 	}
 	var path fields.Path

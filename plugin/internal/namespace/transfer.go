@@ -122,7 +122,7 @@ func (o *transfer) noteChanges(ctx context.Context, name string) {
 		o.Note("%s", output.Change(change))
 	}
 	if len(changes) == 0 {
-		o.Note("no object changes: no template names the creator in namespace/%s", name)
+		o.Note("no object changes in namespace/%s", name)
 	}
 }
 

@@ -85,7 +85,7 @@ func New(s cli.Session) *cobra.Command {
 	return cmd
 }
 
-// choose checks the selected namespaces. The flag --namespace selects one, as an argument does.
+// choose sets which namespaces are reported. The flag --namespace selects one, as an argument does.
 func (o *command) choose(cmd *cobra.Command) error {
 	if err := o.namespaces.SelectExplicit(o.Session); err != nil {
 		return err

@@ -228,7 +228,7 @@ func (h hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruct
 func (h hnc) needMissing(objects []*unstructured.Unstructured, found map[schema.GroupResource]bool) {
 	for _, resource := range slices.SortedFunc(maps.Keys(configured(objects)), byName) {
 		if !found[resource] && resource.Resource != "" {
-			h.item("%s", resource).need(nil, "none of its objects was found, so nothing was converted")
+			h.item("%s", resource).need(nil, "no object was converted: there is none, or its kind has another plural")
 		}
 	}
 }

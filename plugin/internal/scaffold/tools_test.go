@@ -293,7 +293,7 @@ func TestHNCWithUnusualPlurals(t *testing.T) {
 	got := printed(t, d)
 	require.Contains(t, got, "kind: Gateway\n")
 	require.Contains(t, got, "kind: Policy\n")
-	require.Contains(t, got, "needs you: data.example.com: none of its objects was found, so nothing was converted\n")
+	require.Contains(t, got, "needs you: data.example.com: no object was converted: there is none, or its kind has another plural\n")
 	require.NotContains(t, got, "gateways.gateway.networking.k8s.io: ")
 	require.NotContains(t, got, "secrets: none of")
 }

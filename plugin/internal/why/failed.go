@@ -32,12 +32,12 @@ func (e *explainer) explainDeleted(ctx context.Context, a *answer, change *popul
 		a.Summary = a.where() + " is to be deleted, and the operator could not delete it"
 		a.add(labelState, failure.Message)
 		a.add(labelRemedy, "Resolve what the state names. The operator tries again by itself.")
-	} else if failure := replacementFailure(reported, change.ID()); failure != nil {
+	} else if failure := replacementFailure(reported, change.ID()); failure != nil && change.SourceLost == nil {
 		a.Summary = a.where() + " is to be deleted; the operator waits until every declared object of its kind is applied"
 		a.add(labelState, failure.Object+": "+failure.Message)
 		a.add(labelRemedy, "Resolve what the state names. The operator deletes the object by itself then.")
 	} else {
-		a.Summary = a.where() + " is about to be deleted by the operator"
+		a.Summary = a.where() + " is to be deleted by the operator"
 	}
 	a.add(labelState, change.Reason)
 	a.add(labelRemedy, "To keep it, declare it in a template again, or create an object of another name.")
@@ -52,9 +52,9 @@ func (e *explainer) reported(ctx context.Context, namespace string) []populate.R
 	return populate.ReportedFindings(populate.PopulatedCondition(ns))
 }
 
-// isFailure reports whether a finding is about a write that failed.
+// isFailure reports whether a finding is about a write that failed. What admission altered was written.
 func isFailure(r populate.Reported) bool {
-	return r.Object != "" && (r.Severity == populate.Error || r.Reason == populate.FindingFailed)
+	return r.Object != "" && !r.IsAltered() && (r.Severity == populate.Error || r.Reason == populate.FindingFailed)
 }
 
 // failureOf returns the failure of an object among reported findings, or nil if there is none.

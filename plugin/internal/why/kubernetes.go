@@ -122,7 +122,8 @@ func (e *explainer) addObject(ctx context.Context, a *answer, resource, name str
 	if e.isAssumed { // another object may have decided
 		return live
 	}
-	if template := live.GetLabels()[v1alpha1.TemplateNameLabel]; template != "" && explained.leftAlone == "" {
+	if template := live.GetLabels()[v1alpha1.TemplateNameLabel]; template != "" && explained.leftAlone == "" &&
+		explained.unpopulated == "" {
 		a.add(labelAdministrator, fmt.Sprintf("Change template %s, or exempt the object with %s. "+
 			"The operator reverts changes of an object that is not exempt, unless driftPolicy of the template is Report.",
 			template, explained.exemptCommand(template)))
@@ -145,7 +146,9 @@ func (e *explainer) limitRange(ctx context.Context, a *answer, match []string) {
 	}
 	for i := range ranges.Items {
 		e.addObject(ctx, a, "limitranges", ranges.Items[i].GetName())
-		a.add(labelDecidedBy, "LimitRange "+ranges.Items[i].GetName())
+		if !e.isAssumed {
+			a.add(labelDecidedBy, "LimitRange "+ranges.Items[i].GetName())
+		}
 	}
 	if len(ranges.Items) == 0 {
 		e.noteOnce("no LimitRange found in namespace %s: name the namespace of the request with -n", e.namespace)

@@ -24,8 +24,7 @@ func (e *explainer) explainLeftAlone(
 		return
 	}
 	if match.OptedOutOf(ns, template) {
-		a.leftAlone = fmt.Sprintf("the namespace is opted out of template %s (annotation %s)", template,
-			v1alpha1.OptOutAnnotation)
+		a.leftAlone = match.OptedOutReason(template)
 		a.add(labelRemedy, fmt.Sprintf("Opt it in again with 'kubectl nstpl opt-out %s --template %s --undo'.", ns.Name,
 			template))
 		return
@@ -33,6 +32,7 @@ func (e *explainer) explainLeftAlone(
 	all, err := e.cluster.Exemptions(ctx, []*corev1.Namespace{ns})
 	if unread := (cluster.UnreadExemptionsError{}); errors.As(err, &unread) {
 		a.lacksExemptions = true
+		e.isUnread(unread.Err, "templateexemptions in namespace "+ns.Name, "")
 		return
 	}
 	exemptions, _ := match.InForce(all, metav1.Now())

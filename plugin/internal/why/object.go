@@ -353,7 +353,7 @@ func explainByMetadata(a *answer, live *unstructured.Unstructured) {
 		remedy := "Ask an administrator to change the template. Unless its driftPolicy is Report, the operator reverts " +
 			"changes of declared fields."
 		if a.lacksExemptions {
-			remedy += " It does not if an exemption applies, which you may not read."
+			remedy += " It does not if an exemption applies, which is unknown."
 		}
 		a.add(labelRemedy, remedy)
 	case tree != "":
