@@ -28,8 +28,8 @@ func Explain(code Code) (Explanation, bool) {
 	return all[i], true
 }
 
-// All returns the explanations of all codes: the rows of the table in docs/errors.md, with commands in quotes instead of
-// backticks. It reads the table in each call, so that programs that explain nothing do not contain it.
+// All returns the explanations of all codes: the rows of the table in docs/errors.md, with commands in quotes instead
+// of backticks. It reads the table in each call, so that programs that explain nothing do not contain it.
 func All() []Explanation {
 	var all []Explanation
 	quote := func(text string) string { return strings.ReplaceAll(text, "`", "'") }

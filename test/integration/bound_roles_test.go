@@ -147,3 +147,21 @@ func TestRolesOfHeldNamespacesWaitForNoConsistentList(t *testing.T) {
 	s.waitNotPopulated(older, "which no template declares as it is, would grant its rules")
 	require.False(t, s.isAllowedInGroup(s.name("owner"), older.Name, "get", "example.com", "widgets"))
 }
+
+// A RoleBinding that the same change of a template corrects does not keep its Role from being created, so it is not
+// deleted until then.
+func TestARoleIsCreatedWhoseRoleBindingChanges(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	const widgets = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: widgets}\n" +
+		"rules: [{apiGroups: [example.com], resources: [widgets], verbs: [get]}]\n"
+	template := s.createTemplate("widgets", bindingToRole("widgets", "widgets", "jane"))
+	ns := s.createPopulatedNamespace("a")
+	binding := parseYAML(t, bindingToRole("widgets", "widgets", "jane"))[0]
+	before := s.mustGet(ns, binding).GetUID()
+	changed := documents(widgets, bindingToRole("widgets", "widgets", "john"))
+	s.updateTemplate(template, withObjects(t, changed))
+	s.waitPresent(ns, changed)
+	s.waitPopulated(ns)
+	require.Equal(t, before, s.mustGet(ns, binding).GetUID())
+}

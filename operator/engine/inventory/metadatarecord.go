@@ -74,7 +74,7 @@ func AppliedAlone(ns *unstructured.Unstructured, manager string, metadata map[st
 		var owned struct {
 			Metadata map[string]map[string]any `json:"f:metadata"`
 		}
-		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.Raw, &owned) != nil {
+		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned) != nil {
 			return false
 		}
 		isOwn := entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply

@@ -127,7 +127,8 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 		}
 	}
 	p := &pass{
-		Applier: a, namespace: plan.Namespace.Name, isHeld: initialize.Initializing(plan.Namespace), existing: newExistingStore(plan, write),
+		Applier: a, namespace: plan.Namespace.Name, isHeld: initialize.Initializing(plan.Namespace),
+		existing: newExistingStore(plan, write),
 		declared: map[ObjectID]*Object{}, changed: map[ObjectID]bool{},
 	}
 	for i := range plan.Objects {

@@ -18,8 +18,8 @@ import (
 // template. A Role that the operator has seen, and has created again whenever it was missing, was bound with its rules,
 // since admission denies that users change these. Only one that was being deleted had none.
 //
-// A consistent list takes some 60 ms, until etcd has confirmed that the API server's cache is up to date (KEP-2340). In a
-// namespace into which users cannot write at the moment, the cache, which is late by milliseconds, is good enough.
+// A consistent list takes some 60 ms, until etcd has confirmed that the API server's cache is up to date (KEP-2340). In
+// a namespace into which users cannot write at the moment, the cache, which is late by milliseconds, is good enough.
 func (p *pass) checkBindings(ctx context.Context, change Change) error {
 	hadRules := change.Lost != nil && change.Lost.DeletionTimestamp == nil &&
 		change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport

@@ -39,7 +39,8 @@ func revisionOf(template *v1alpha1.NamespaceTemplate) ([]byte, error) {
 }
 
 // revise adds a revision to the status of a template if its spec is not that of the newest revision, or if a rollout is
-// to begin again. specs are those of the revisions in the status. It returns those of the revisions that are in it then.
+// to begin again. specs are those of the revisions in the status. It returns those of the revisions that are in it
+// then.
 func (h *History) revise(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
 	specs map[string]*v1alpha1.NamespaceTemplateSpec,

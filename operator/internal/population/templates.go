@@ -483,7 +483,8 @@ func (r *Templates) watch(
 	return reporting.Shorten(strings.Join(problems, "; ")), pending
 }
 
-// earlierAuthority returns the kinds, in a fixed order, for which only earlier revisions of a template are authoritative.
+// earlierAuthority returns the kinds, in a fixed order, for which only earlier revisions of a template are
+// authoritative.
 func earlierAuthority(
 	template *v1alpha1.NamespaceTemplate, inForce map[string]*v1alpha1.NamespaceTemplateSpec,
 ) []v1alpha1.GroupKind {

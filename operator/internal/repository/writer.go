@@ -94,10 +94,11 @@ func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructure
 	return applied, nil
 }
 
-// removeLeftovers removes the labels and annotations of a namespace that the tree applied and no longer declares, unless
-// the next apply does so, in one step with what it sets. It returns the resourceVersion for which that is so.
+// removeLeftovers removes the labels and annotations of a namespace that the tree applied and no longer declares,
+// unless the next apply does so, in one step with what it sets. It returns the resourceVersion for which that is so.
 func (w writer) removeLeftovers(
-	ctx context.Context, objects dynamic.ResourceInterface, live *unstructured.Unstructured, leftovers map[string][]string,
+	ctx context.Context, objects dynamic.ResourceInterface, live *unstructured.Unstructured,
+	leftovers map[string][]string,
 ) (string, error) {
 	current, err := objects.Get(ctx, live.GetName(), metav1.GetOptions{})
 	if err != nil {

@@ -44,7 +44,8 @@ func (d *diff) noteDisabled(ctx context.Context, c *cluster.Cluster, file, store
 // notePaused prints that the rollout of a template stays paused, if so. Whether the file resumes it is unknown if the
 // file has other fields of the rollout.
 func (d *diff) notePaused(ctx context.Context, c *cluster.Cluster, file, stored *v1alpha1.NamespaceTemplate) {
-	if isPaused(file) || !isPaused(stored) || !keeps(ctx, c, file.Name, file.Spec.Rollout == nil, "spec", "rollout", "paused") {
+	if isPaused(file) || !isPaused(stored) ||
+		!keeps(ctx, c, file.Name, file.Spec.Rollout == nil, "spec", "rollout", "paused") {
 		return
 	}
 	unless := ""

@@ -66,6 +66,7 @@ func (o *restore) run(ctx context.Context, args []string) error {
 		return err
 	}
 	var changes []populate.Change
+	permitted := map[string]bool{}
 	for _, argument := range args {
 		change, err := p.find(ctx, argument)
 		if err != nil {
@@ -75,6 +76,13 @@ func (o *restore) run(ctx context.Context, args []string) error {
 			return fmt.Errorf("%s is left alone by the operator: %s", p.where(change), change.Reason)
 		}
 		changes = append(changes, change)
+		writes := change.Action != populate.Unchanged && !o.written.IsLocal()
+		if writes && !permitted[change.Template] {
+			if err := checkPermission(ctx, p, change.Template); err != nil {
+				return err
+			}
+			permitted[change.Template] = true
+		}
 	}
 	for _, change := range changes {
 		if err := o.restore(ctx, p, change); err != nil {
@@ -102,9 +110,6 @@ func (o *restore) restore(ctx context.Context, p *planned, change populate.Chang
 		return o.written.Print(o.Out, live, "unchanged")
 	case o.written.IsLocal():
 		return o.written.Print(o.Out, change.Declared.Unstructured, "restored")
-	}
-	if err := checkPermission(ctx, p, change.Template); err != nil {
-		return err
 	}
 	body, err := populate.Body(change.Declared, existing)
 	if err != nil {
