@@ -72,7 +72,7 @@ func AppliedAlone(ns *unstructured.Unstructured, manager string, metadata map[st
 	hasApplied := false
 	for _, entry := range ns.GetManagedFields() {
 		var owned struct {
-			Metadata map[string]map[string]any `json:"f:metadata"`
+			Metadata map[string]map[string]json.RawMessage `json:"f:metadata"`
 		}
 		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned) != nil {
 			return false

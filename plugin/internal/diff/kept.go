@@ -2,12 +2,12 @@ package diff
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
@@ -70,7 +70,7 @@ func keeps(ctx context.Context, c *cluster.Cluster, template string, lacksMap bo
 		return true
 	}
 	lastApplied := map[string]any{} // empty if kubectl apply did not write the template, or only with --server-side
-	_ = json.Unmarshal([]byte(live.GetAnnotations()[corev1.LastAppliedConfigAnnotation]), &lastApplied)
+	_ = utiljson.Unmarshal([]byte(live.GetAnnotations()[corev1.LastAppliedConfigAnnotation]), &lastApplied)
 	removed := names
 	if lacksMap {
 		removed = names[:len(names)-1]

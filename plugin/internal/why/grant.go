@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/yaml"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -81,7 +81,7 @@ func (g grant) commands() string {
 // yamlText returns the name of an object as YAML. A name such as 123 or true is quoted, since it would not be a string.
 func yamlText(name string) string {
 	var value any
-	if err := yaml.Unmarshal([]byte(name), &value); err == nil && value == name {
+	if err := utilyaml.Unmarshal([]byte(name), &value); err == nil && value == name {
 		return name
 	}
 	return strconv.Quote(name)
