@@ -9,7 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	kubetesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -92,6 +96,62 @@ func TestObjectsAreRemovedFromTheRecordBeforeTheyAreDeleted(t *testing.T) {
 	require.NoError(t, store.remove(t.Context(), change(1)))
 	first := existing{"other": {"a": true}, "reported": {digestOf(ids[1]): true}}.String()
 	require.Equal(t, []string{first, first, "other=a"}, written)
+}
+
+// An object that the record still lists would count as deleted by a person, and would not come back.
+func TestNothingIsDeletedUntilTheRecordDoesNotListIt(t *testing.T) {
+	reported := templateOf(t, "reported", settings)
+	declared := declare(teamA(), reported)
+	object := &declared.Objects[0]
+	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = existing{
+		"reported": {digestOf(object.ID()): true},
+	}.String()
+	observed := applied(t, *object)
+	change := Change{
+		Action: Prune, Kind: object.GroupVersionKind(), Name: object.GetName(), Template: "reported", Declared: object,
+		Observed: observed,
+	}
+	scheme := metadatafake.NewTestScheme()
+	require.NoError(t, metav1.AddMetaToScheme(scheme))
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(change.Kind, meta.RESTScopeNamespace)
+	for name, remove := range map[string]func(*pass) Outcome{
+		"pruned": func(p *pass) Outcome { return p.pruneAll(t.Context(), []Change{change})[0] },
+		"revoked": func(p *pass) Outcome {
+			return p.revokeDeclared(t.Context(), change, &Failure{err: errors.New("its Role is not applied")})
+		},
+		"replaced": func(p *pass) Outcome {
+			change := change
+			change.Action = Configure
+			objects, err := p.resource(change.Kind, p.namespace)
+			require.NoError(t, err)
+			change.Declared.SetAnnotations(map[string]string{v1alpha1.ReplaceAnnotation: "true"})
+			outcome, err := p.replace(t.Context(), objects, change, errors.New("it is immutable"))
+			outcome.Failure = failure(err, "team-a")
+			return outcome
+		},
+	} {
+		for _, refusal := range []error{errors.New("the API server is down"), nil} {
+			client := metadatafake.NewSimpleMetadataClient(scheme, observed)
+			p := &pass{
+				Applier:   NewApplier(client, dynamicfake.NewSimpleDynamicClient(scheme), mapper, 1, nil),
+				namespace: "team-a",
+				existing: newExistingStore(Plan{Declared: declared}, func(context.Context, string) error {
+					return refusal
+				}),
+			}
+			outcome := remove(p)
+			isDeleted := slices.ContainsFunc(client.Actions(), func(action kubetesting.Action) bool {
+				return action.GetVerb() == "delete"
+			})
+			require.Equal(t, refusal == nil, isDeleted, name)
+			require.Equal(t, isDeleted, outcome.Deleted, name)
+			if refusal != nil {
+				require.ErrorContains(t, outcome.Failure, "record that it is about to be deleted: the API server is down", name)
+				require.Empty(t, client.Actions(), name)
+			}
+		}
+	}
 }
 
 func TestObjectsThatNstplMayHaveDeletedAreNotRecordedAsExisting(t *testing.T) {
