@@ -275,7 +275,8 @@ func (s podAuthors) checkExec() {
 	}
 }
 
-// Without constraints, the webhooks for pods do not exist. They are never called for exempt namespaces.
+// Without constraints, the webhooks for pods do not exist, and no policy is evaluated for their statuses. The webhooks
+// are never called for exempt namespaces.
 func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
 	marks.Thorough(t)
 	t.Parallel()
@@ -307,6 +308,18 @@ func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
 		if assert.NoError(c, s.client.Create(t.Context(), p, client.DryRunAll)) {
 			assert.Empty(c, p.Annotations[v1alpha1.SCCAnnotation])
 		}
+	})
+	p := newPod(s.name("probe"), "unjudged")
+	require.NoError(t, s.client.Create(t.Context(), p))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.Status().Patch(t.Context(), p, annotationPatch(v1alpha1.SCCAnnotation, `"none"`)),
+			"the policy is not evaluated")
+	})
+	_, err = s.kubectl(t.Context(), someConstraints, "apply", "--filename", "-")
+	require.NoError(t, err)
+	s.eventually(func(c *assert.CollectT) {
+		err := s.client.Status().Patch(t.Context(), p, annotationPatch(v1alpha1.SCCAnnotation, `"privileged"`))
+		assert.ErrorContains(c, err, "cannot be changed through")
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -64,9 +65,15 @@ func generate(folder string) error {
 // render returns the generated files by name.
 func render(objects []*unstructured.Unstructured) (map[string][]byte, error) {
 	contents := map[string][]byte{}
+	leftOut := map[string]bool{}
+	for _, object := range objects {
+		if readsParameter(object) {
+			leftOut[object.GetName()] = true
+		}
+	}
 	for _, object := range objects {
 		file, isPolicy := files[object.GetKind()]
-		if !isPolicy || hasParameters(object) {
+		if !isPolicy || leftOut[policyOf(object)] {
 			continue
 		}
 		content, err := yaml.Marshal(static(object).Object)
@@ -83,18 +90,33 @@ func render(objects []*unstructured.Unstructured) (map[string][]byte, error) {
 	return contents, nil
 }
 
-// hasParameters reports whether a policy or a binding has parameters, which an API server must read from its storage. A
-// policy in a file cannot have any.
-func hasParameters(object *unstructured.Unstructured) bool {
-	_, hasKind, _ := unstructured.NestedMap(object.Object, "spec", "paramKind")
-	_, hasReference, _ := unstructured.NestedMap(object.Object, "spec", "paramRef")
-	return hasKind || hasReference
+// readsParameter reports whether an expression of a policy reads its parameter, which an API server must read from its
+// storage. A policy in a file cannot have any. Without one, a policy that only asks whether its parameter exists is
+// always evaluated.
+func readsParameter(object *unstructured.Unstructured) bool {
+	content := object.DeepCopy().Object
+	unstructured.RemoveNestedField(content, "metadata")
+	text, err := yaml.Marshal(content)
+	return err != nil || parameter.Match(text)
 }
 
-// static returns a policy or binding with the names that it has in files.
+// parameter is the name of the parameter in expressions.
+var parameter = regexp.MustCompile(`\bparams\b`)
+
+// policyOf returns the name of a policy, or of the policy of a binding.
+func policyOf(object *unstructured.Unstructured) string {
+	if policy, isBinding, _ := unstructured.NestedString(object.Object, "spec", "policyName"); isBinding {
+		return policy
+	}
+	return object.GetName()
+}
+
+// static returns a policy or binding with the names that it has in files, and without a parameter.
 func static(object *unstructured.Unstructured) *unstructured.Unstructured {
 	renamed := object.DeepCopy()
 	renamed.SetName(object.GetName() + suffix)
+	unstructured.RemoveNestedField(renamed.Object, "spec", "paramKind")
+	unstructured.RemoveNestedField(renamed.Object, "spec", "paramRef")
 	if policy, isBinding, _ := unstructured.NestedString(object.Object, "spec", "policyName"); isBinding {
 		// A binding of a file only refers to policies of files.
 		_ = unstructured.SetNestedField(renamed.Object, policy+suffix, "spec", "policyName")

@@ -125,6 +125,10 @@ const (
 	SCCAnnotation        = "policy.nstpl.dev/scc"
 	SCCSubjectAnnotation = "policy.nstpl.dev/validated-scc-subject-type"
 
+	// ConstraintsLabel is "true" on the MutatingWebhookConfiguration of the operator while there are
+	// SecurityContextConstraints. Only then, the API server evaluates the policy that protects SCCAnnotation.
+	ConstraintsLabel = "policy.nstpl.dev/constraints"
+
 	// ReferencesAnnotation on SecurityContextConstraints holds the UIDs of the ServiceAccounts and Namespaces that
 	// users and groups name, as the operator last observed them. An entry is removed when its object is deleted, or has
 	// another UID.

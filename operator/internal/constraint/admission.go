@@ -76,6 +76,7 @@ func (a *Admission) plugins() (mutating, validating webhook.Plugin) {
 	}
 	mutating, validating = plugin(writes), plugin(all)
 	mutating.Mutator, validating.Validator = a, a
+	mutating.Label = v1alpha1.ConstraintsLabel
 	validating.Configuration = v1alpha1.ConstraintWebhookName
 	return mutating, validating
 }

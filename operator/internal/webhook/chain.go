@@ -66,6 +66,22 @@ func (c Chain) mutating(
 	return webhooks, nil
 }
 
+// label sets the labels of the plugins that have a webhook in a configuration, and removes those of the others.
+func (c Chain) label(configuration *admissionregistrationv1.MutatingWebhookConfiguration) {
+	for _, p := range c {
+		isCalled := slices.ContainsFunc(configuration.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
+			return p.hasWebhook(w.Name)
+		})
+		switch {
+		case p.Mutator == nil || p.Label == "":
+		case isCalled:
+			metav1.SetMetaDataLabel(&configuration.ObjectMeta, p.Label, "true")
+		default:
+			delete(configuration.Labels, p.Label)
+		}
+	}
+}
+
 // validating returns the webhooks of the validators in a ValidatingWebhookConfiguration.
 func (c Chain) validating(
 	ctx context.Context, configuration string, endpoint Endpoint, bundle []byte,

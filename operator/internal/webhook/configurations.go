@@ -240,11 +240,13 @@ func (c *Configurations) writeMutating(ctx context.Context, bundle []byte) error
 			desired[i].ClientConfig.CABundle = stored.Webhooks[same].ClientConfig.CABundle
 		}
 	}
-	if equality.Semantic.DeepEqual(stored.Webhooks, desired) {
+	next := stored.DeepCopy()
+	next.Webhooks = desired
+	c.Chain.label(next)
+	if equality.Semantic.DeepEqual(stored, next) {
 		return nil
 	}
-	stored.Webhooks = desired
-	return c.update(ctx, stored)
+	return c.update(ctx, next)
 }
 
 func (c *Configurations) update(ctx context.Context, configuration client.Object) error {

@@ -41,6 +41,9 @@ type Plugin struct {
 	// Webhooks, if set, returns the webhooks that the plugin needs at the moment. It returns none while nothing uses
 	// the feature. Otherwise the plugin has one webhook with all of its Rules and MatchConditions.
 	Webhooks func(ctx context.Context) ([]Webhook, error)
+	// Label, if not empty, is the key of a label that the MutatingWebhookConfiguration has while it has webhooks of the
+	// plugin. An admission policy whose parameter it selects costs nothing while nothing uses the feature.
+	Label string
 	// Changes, if set, notifies when the result of Webhooks may have changed.
 	Changes *Changes
 }
