@@ -73,3 +73,20 @@ func TestObjectsOfAnEarlierTemplateOfTheSameNameAreUndeclared(t *testing.T) {
 	require.Equal(t, Prune, changes[1].Action, changes[1].Reason)
 	require.True(t, changes[1].Undeclared)
 }
+
+// An opt-out or an exemption from a template keeps its objects, whether it created or adopted them.
+func TestAdoptedObjectsAreKeptAfterAnOptOut(t *testing.T) {
+	t.Parallel()
+	adopted := applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0])
+	adopted.Annotations[v1alpha1.AdoptedAnnotation] = "true"
+	authority := templateOf(t, "b", limits)
+	authority.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "ConfigMap"}}
+	index := match.NewIndex(templateOf(t, "a", settings), authority)
+	for optOut, want := range map[string]Action{"a": LeaveAlone, "other": Prune} {
+		ns := teamA()
+		ns.Annotations[v1alpha1.OptOutAnnotation] = optOut
+		plan := NewPlan(declare(ns, authority), index, Observed{Objects: []*metav1.PartialObjectMetadata{adopted}})
+		require.Len(t, plan.Changes, 2)
+		require.Equal(t, want, plan.Changes[1].Action, plan.Changes[1].Reason)
+	}
+}

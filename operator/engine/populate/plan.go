@@ -477,7 +477,7 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 	case !Ours(object) && ownEntry(object) == nil:
 		change.Reason = "has a template's label, but nstpl did not create it"
 		return planUndeclared(declared, change)
-	case !Ours(object):
+	case !Ours(object) && !index.IsOutside(declared.Namespace, change.Template):
 		change.Reason = "existed before nstpl managed it"
 		return planUndeclared(declared, change)
 	}

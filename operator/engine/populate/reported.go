@@ -25,8 +25,10 @@ type Reported struct {
 var (
 	// reportedObject matches a finding about an object: see Finding.String.
 	reportedObject = regexp.MustCompile(`^(?s)([a-z0-9.-]+/\S+?)(?: of template (\S+?))?: (.*)$`)
-	// reportedCount matches the part of a message that counts the objects and names the templates.
-	reportedCount = regexp.MustCompile(`^\d+ objects? of `)
+	// reportedTemplate matches a finding about a template that cannot be rendered.
+	reportedTemplate = regexp.MustCompile(`^template [a-z0-9.-]+: `)
+	// reportedCount matches the part of a message that counts the objects, and names the templates if there are any.
+	reportedCount = regexp.MustCompile(`^\d+ objects?(?: of |$)`)
 )
 
 // ReportedFindings returns the findings that a Populated condition, which may be nil, contains. The message of the
@@ -43,7 +45,7 @@ func ReportedFindings(condition *corev1.NamespaceCondition) []Reported {
 		case part == "" || reportedCount.MatchString(part):
 		case object != nil:
 			findings = append(findings, newReported(condition, object[1], object[2], object[3]))
-		case len(findings) > 0:
+		case len(findings) > 0 && !reportedTemplate.MatchString(part):
 			findings[len(findings)-1].Message += "; " + part
 		default:
 			findings = append(findings, newReported(condition, "", "", part))
@@ -59,6 +61,8 @@ func newReported(condition *corev1.NamespaceCondition, object, template, message
 	}
 	isPopulated := condition.Status == corev1.ConditionTrue
 	switch {
+	case template != "" && condition.Reason == ConditionTemplateNotAccepted:
+		reported.Severity = Error // the reason is that of another finding
 	case template != "" || object == "" && !isPopulated:
 		reported.Severity, reported.Reason = Error, condition.Reason
 	case strings.HasPrefix(message, messageDrifted):

@@ -34,9 +34,10 @@ func TestReportedFindingsAreThoseOfTheCondition(t *testing.T) {
 	}
 	require.Equal(t, []Reported{
 		{
-			Object: "configmap/settings", Template: "defaults", Severity: Error, Reason: ConditionTemplateNotAccepted,
-			Message: "configmaps \"settings\" is forbidden: quota; exceeded; template broken: it has no name",
+			Object: "configmap/settings", Template: "defaults", Severity: Error, Reason: FindingFailed,
+			Message: "configmaps \"settings\" is forbidden: quota; exceeded",
 		},
+		{Severity: Error, Reason: ConditionTemplateNotAccepted, Message: "template broken: it has no name"},
 		{
 			Object: "rolebinding.rbac.authorization.k8s.io/team:viewers", Severity: Warning, Reason: FindingDrifted,
 			Message: "drifted: subjects changed by kubectl-edit; driftPolicy is Report",
@@ -44,7 +45,12 @@ func TestReportedFindingsAreThoseOfTheCondition(t *testing.T) {
 	}, ReportedFindings(&corev1.NamespaceCondition{
 		Status: corev1.ConditionFalse, Reason: ConditionTemplateNotAccepted, Message: strings.Join(parts, "; "),
 	}))
-	require.Empty(t, ReportedFindings(&corev1.NamespaceCondition{Message: "2 objects of defaults, more"}))
+	for _, count := range []string{"2 objects of defaults, more", "1 object of defaults", "0 objects"} {
+		require.Empty(t, ReportedFindings(&corev1.NamespaceCondition{Status: corev1.ConditionTrue, Message: count}))
+		require.Len(t, ReportedFindings(&corev1.NamespaceCondition{
+			Status: corev1.ConditionTrue, Message: count + "; configmap/a: drifted: b",
+		}), 1)
+	}
 	require.Empty(t, ReportedFindings(nil))
 }
 

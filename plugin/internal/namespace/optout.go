@@ -100,7 +100,12 @@ func (o *optOut) run(ctx context.Context, names []string) error {
 		errs = append(errs, o.printResult(ns, changed))
 	}
 	if count > 0 && !o.undo {
-		o.Note("objects that were populated before are kept unchanged")
+		const kept = "objects that were populated before are kept unchanged"
+		if len(o.templates) == 0 {
+			o.Note(kept)
+		} else {
+			o.Note(kept + ", unless another template declares them")
+		}
 	}
 	return errors.Join(errs...)
 }
