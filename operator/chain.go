@@ -72,7 +72,8 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 	if err != nil {
 		return nil, fmt.Errorf("watch the templates: %w", err)
 	}
-	inForce := revisions.NewReader(clients.set.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace))
+	controllerRevisions := clients.set.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace)
+	inForce := revisions.NewReader(controllerRevisions)
 	var reports *openreports.Writer // writes nothing if it is nil
 	if options.OpenReports {
 		reports = openreports.NewWriter(leader.Client, leader.Metadata)
@@ -101,7 +102,10 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 	}
 	selectors := selection.NewAdmission(selection.Options{
 		ConfigMaps: clients.set.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
-		Reviews:    clients.set.AuthorizationV1().SubjectAccessReviews(), Revisions: inForce, SetBy: outlines.SetBy,
+		Reviews:    clients.set.AuthorizationV1().SubjectAccessReviews(),
+		// Any client of the network may send a review. What follows from one must not decide what is populated.
+		Revisions: revisions.NewReader(controllerRevisions),
+		SetBy:     outlines.SetBy,
 	})
 	templates := vetting.NewAdmission(vetting.Options{
 		Mapper: mgr.GetRESTMapper(), Clients: clients.set, Metadata: clients.metadata, Objects: clients.objects,

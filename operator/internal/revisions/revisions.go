@@ -48,14 +48,15 @@ func DataOf(spec v1alpha1.NamespaceTemplateSpec) Data {
 // Reader reads revisions. It is safe for concurrent use.
 type Reader struct {
 	stored appsclient.ControllerRevisionInterface
-	// known has the specs that were read, by version.
+	// known has the specs that were read, by ownName.
 	known *utilcache.LRUExpireCache
 }
 
-// version identifies a spec: a template has one spec in each generation.
-type version struct {
-	template   types.UID
-	generation int64
+// ownName is the name of a ControllerRevision that a template controls. What else a status says of it, such as the
+// generation, may be forged: a review that is sent to the webhooks contains a status, too.
+type ownName struct {
+	template types.UID
+	name     string
 }
 
 // NewReader returns a Reader of ControllerRevisions with a client for the operator's namespace.
@@ -110,7 +111,7 @@ func WavesOf(template *v1alpha1.NamespaceTemplate) []v1alpha1.Wave {
 func (r *Reader) Spec(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, revision v1alpha1.TemplateRevision,
 ) (*v1alpha1.NamespaceTemplateSpec, error) {
-	of := version{template.UID, revision.Generation}
+	of := ownName{template.UID, revision.Name}
 	if known, ok := r.known.Get(of); ok {
 		return known.(*v1alpha1.NamespaceTemplateSpec), nil
 	}
@@ -127,13 +128,6 @@ func (r *Reader) Spec(
 	}
 	r.known.Add(of, &data.Spec, keepFor)
 	return &data.Spec, nil
-}
-
-// Remember keeps the stored spec of a template, so that it need not be read once it is an earlier revision.
-func (r *Reader) Remember(template *v1alpha1.NamespaceTemplate) {
-	if template.UID != "" {
-		r.known.Add(version{template.UID, template.Generation}, &template.Spec, keepFor)
-	}
 }
 
 // Names returns the names of the revisions of a template that namespaces may have.

@@ -66,18 +66,17 @@ func TestInForce(t *testing.T) {
 	}
 	require.Equal(t, []string{"a-5", "a-4", "a-3", "a-2", "gone", "a-1"}, Names(template))
 
-	// A template that has just been changed names the revision before, which need not be read.
-	before := template.DeepCopy()
-	before.Generation, before.Spec = 20, selecting("before")
-	before.Status.Revisions = []v1alpha1.TemplateRevision{{Name: "unread", Generation: 20}}
-	NewReader(nil).Remember(&v1alpha1.NamespaceTemplate{}) // an object without a UID is not stored
-	known := NewReader(nil)
-	known.Remember(before)
-	after := before.DeepCopy()
-	after.Generation, after.Spec = 21, selecting("after")
-	inForce, err := known.InForce(t.Context(), after)
+	// A forged status cannot make one revision pass for another.
+	store("a-1", "uid", "first")
+	forged := template.DeepCopy()
+	forged.Status.Revisions = []v1alpha1.TemplateRevision{{Name: "a-1", Generation: 30}}
+	reader = NewReader(client)
+	_, err := reader.InForce(t.Context(), forged)
 	require.NoError(t, err)
-	require.Len(t, inForce, 2)
+	store("a-30", "uid", "thirtieth")
+	spec, err := reader.Spec(t.Context(), template, v1alpha1.TemplateRevision{Name: "a-30", Generation: 30})
+	require.NoError(t, err)
+	require.Equal(t, "thirtieth", spec.Namespaces.LabelSelector.MatchLabels["a"])
 }
 
 func TestPopulateSame(t *testing.T) {

@@ -138,7 +138,6 @@ func (a *Admission) templateRules(
 	return rulesOf(request, func(template *v1alpha1.NamespaceTemplate) ([]selectors.Rule, error) {
 		if isStored { // rulesOf reads the stored template first
 			isStored, status = false, template.Status
-			a.Revisions.Remember(template)
 		}
 		template.Status = status
 		return rulesInForce(ctx, a.Revisions, template)
