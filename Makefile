@@ -167,8 +167,13 @@ download: ## Download the modules that the control plane is compiled from
 	@cd test/cluster && go list -deps ./controlplane ./kubectl >/dev/null
 
 .PHONY: bench
-bench: build ## Measure the operator, compared with a plain client that writes the same objects
-	go run ./test/load
+bench: build ## Measure the operator, compared with a plain client that writes the same objects; DOCS=1 updates the manuals
+	go run ./test/load $(if $(DOCS),-docs)
+
+# SIZES are numbers of namespaces, such as 100,300.
+.PHONY: bench-scale
+bench-scale: build control-plane ## Measure a cluster that grows to 10,000 namespaces and templates, or to SIZES=100,300
+	go run ./test/scale $(if $(SIZES),-sizes='$(SIZES)')
 
 # make thorough includes a short run.
 FAULTS_FOR ?= 30m

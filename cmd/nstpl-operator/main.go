@@ -53,7 +53,7 @@ func main() {
 			"unless they may patch policyspaces")
 	exclude := flag.String("exclude-namespaces", "",
 		"comma-separated namespaces that are never populated, "+
-			"in addition to kube-system, kube-public, kube-node-lease and the operator's own namespace")
+			"in addition to kube-system, kube-public, kube-node-lease, nstpl-trial and the operator's own namespace")
 	users := flag.String("attribute-exempt-users",
 		"system:kube-controller-manager,system:kube-scheduler,"+v1alpha1.OperatorUser,
 		"comma-separated users who may set protected attributes regardless of the rules")

@@ -114,6 +114,7 @@ func TestOwnersGetNoRulesOfPopulatedRoles(t *testing.T) {
 // A new namespace is held, so RoleBindings that may bind its Roles before they exist are looked for in the API server's
 // cache, which does not wait for etcd. One that was prepared before anything held the namespace is found there.
 func TestRolesOfHeldNamespacesWaitForNoConsistentList(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	const widgets = "apiVersion: rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {name: widgets}\n" +

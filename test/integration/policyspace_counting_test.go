@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // Only the operator may change the ResourceQuota by which the API server counts. If an administrator deletes it, the
@@ -243,6 +244,7 @@ func TestPolicySpaceQuotaReleasesUnusedReservations(t *testing.T) {
 
 // A namespace that waits for its usage to be counted opens when the limits are removed.
 func TestNamespacesOpenWhenLimitsAreRemoved(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	space := s.createSpace("a", "", "pods", "2")

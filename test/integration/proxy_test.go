@@ -38,6 +38,9 @@ type proxy struct {
 	// the API server is ready.
 	disconnected bool
 	lastReady    time.Time
+	// heldPath ends the paths of writes that wait until released is closed. arrived is closed when the first waits.
+	heldPath          string
+	arrived, released chan struct{}
 	// writes are the requests that change something, and watches those that begin a watch, answered or not.
 	writes, watches []proxiedRequest
 
@@ -88,6 +91,7 @@ func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 		if p.noteRequest(r) {
 			panic(http.ErrAbortHandler)
 		}
+		p.waitReleased(r)
 		pass.ServeHTTP(response, r)
 	}))
 	p.server = server
@@ -122,6 +126,36 @@ func (p *proxy) noteRequest(r *http.Request) (isCut bool) {
 		p.watches = append(p.watches, proxiedRequest{time.Now(), r.URL.Path})
 	}
 	return p.disconnected
+}
+
+// holdWrites delays the writes whose paths end with a text, until release is called. arrived is closed once there is
+// one.
+func (p *proxy) holdWrites(path string) (arrived <-chan struct{}, release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.heldPath, p.arrived, p.released = path, make(chan struct{}), make(chan struct{})
+	return p.arrived, sync.OnceFunc(func() { close(p.released) })
+}
+
+// waitReleased returns when a request may go on.
+func (p *proxy) waitReleased(r *http.Request) {
+	p.mu.Lock()
+	released := p.released
+	isHeld := p.heldPath != "" && r.Method != http.MethodGet && strings.HasSuffix(r.URL.Path, p.heldPath)
+	if isHeld {
+		select {
+		case <-p.arrived:
+		default:
+			close(p.arrived)
+		}
+	}
+	p.mu.Unlock()
+	if isHeld {
+		select {
+		case <-released:
+		case <-r.Context().Done():
+		}
+	}
 }
 
 // disconnect stops answering new requests. Existing watches continue.

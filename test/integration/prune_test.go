@@ -436,6 +436,34 @@ func TestDeletedTemplateWaitsForItsObjects(t *testing.T) {
 	s.waitAbsent(ns, configMap("held", ""))
 }
 
+// A template is not gone before the writes that began before its deletion have ended, and what they create is deleted.
+func TestDeletedTemplateWaitsForWritesThatHaveBegun(t *testing.T) {
+	marks.Thorough(t)
+	t.Parallel()
+	cluster := borrowClusterWithoutOperator(t)
+	through := newProxy(t, cluster, "slow")
+	require.NoError(t, cluster.startOperator(t.Context(), through.kubeconfig))
+	s := newScope(t, cluster)
+	ns := s.preexistingNamespace()
+	arrived, release := through.holdWrites("/namespaces/" + ns.Name + "/configmaps/late")
+	t.Cleanup(release)
+	s.applyLabels(ns)
+	template := s.createTemplate("defaults", configMap("late", "v"), deletesObjects)
+	later := s.createTemplate("later", configMap("other", "v"), deletesObjects, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces = selectLabel("none", "none")
+	})
+	<-arrived
+	s.delete(template)
+	s.delete(later)
+	s.waitDeleted(later) // the operator has been told of the deletion before
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(template), template))
+	release()
+	s.waitDeleted(template)
+	all := &corev1.ConfigMapList{}
+	require.NoError(t, s.client.List(t.Context(), all, client.MatchingLabels{v1alpha1.TemplateNameLabel: template.Name}))
+	require.Empty(t, all.Items)
+}
+
 // A terminating namespace does not delay the deletion of a template, and nothing is created in it.
 func TestTerminatingNamespaceDoesNotBlockTemplateDeletion(t *testing.T) {
 	t.Parallel()

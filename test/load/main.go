@@ -1,5 +1,6 @@
 // Command load measures the operator on its own control plane against a floor: a bare client that writes the same
-// objects when a namespace is created, and does nothing else. It prints a table and does not judge it.
+// objects when a namespace is created, and does nothing else. It prints a table and does not judge it. With -docs, it also
+// writes the figures to the manuals.
 package main
 
 import (
@@ -11,9 +12,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 
 	"nstpl.dev/nstpl/test/controlplane"
@@ -41,41 +45,59 @@ func main() {
 	flag.IntVar(&s.namespaces, "namespaces", 0,
 		"namespaces that the operator has at least populated before it is idle and restarted")
 	flag.StringVar(&s.operator, "operator", "bin/nstpl-operator", "the operator's program")
+	docs := flag.Bool("docs", false,
+		"write the figures to docs/performance.md and README.md; the sizes must be the default ones, which the manuals name")
 	flag.Parse()
-	if err := run(s, os.Stdout, os.Stderr); err != nil {
+	if *docs && flag.NFlag() > 1 {
+		fmt.Fprintln(os.Stderr, "error: -docs does not combine with other flags")
+		os.Exit(2)
+	}
+	if err := run(s, *docs, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(s sizes, out, progress io.Writer) error {
+func run(s sizes, writesManuals bool, out, progress io.Writer) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	result, err := measureAll(ctx, s, progress)
+	if writesManuals {
+		if err := checkManuals(); err != nil {
+			return err
+		}
+	}
+	measured, err := measureAll(ctx, s, progress)
 	if err != nil {
 		return err
 	}
-	return result.print(out)
+	if err := measured.print(out); err != nil || !writesManuals {
+		return err
+	}
+	return writeManuals(measured)
 }
 
 // measureAll runs the phases on a control plane of its own. When it returns, nothing runs any longer that writes to the
 // terminal.
-func measureAll(ctx context.Context, s sizes, progress io.Writer) (_ table, err error) {
+func measureAll(ctx context.Context, s sizes, progress io.Writer) (measured outcome, err error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	dir, err := os.MkdirTemp("", "nstpl-load-")
 	if err != nil {
-		return nil, err
+		return measured, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	cluster, err := controlplane.Start(ctx, controlplane.Options{Progress: progress})
 	if err != nil {
-		return nil, err
+		return measured, err
 	}
 	defer func() { err = errors.Join(err, cluster.Stop()) }()
 	client, err := kubernetes.NewForConfig(cluster.RESTConfig())
 	if err != nil {
-		return nil, err
+		return measured, err
+	}
+	kubernetesVersion, err := minorVersion(client.Discovery())
+	if err != nil {
+		return measured, err
 	}
 	b := &bench{
 		sizes: s, progress: progress, dir: dir, cluster: cluster, client: client,
@@ -90,9 +112,22 @@ func measureAll(ctx context.Context, s sizes, progress io.Writer) (_ table, err 
 		err = b.run(ctx)
 	}
 	if err != nil {
-		return nil, cmp.Or(context.Cause(ctx), err)
+		return measured, cmp.Or(context.Cause(ctx), err)
 	}
-	return b.table, nil
+	return outcome{table: b.table, kubernetes: kubernetesVersion, cores: runtime.NumCPU()}, nil
+}
+
+// minorVersion returns the version of an API server, such as 1.36.
+func minorVersion(server discovery.ServerVersionInterface) (string, error) {
+	info, err := server.ServerVersion()
+	if err != nil {
+		return "", err
+	}
+	parsed, err := version.ParseSemantic(info.GitVersion)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d.%d", parsed.Major(), parsed.Minor()), nil
 }
 
 // run runs the phases.

@@ -49,6 +49,16 @@ func (t *table) latencies(what string, all latencies, goals map[int]string) {
 	}
 }
 
+// find returns the row with a figure.
+func (t table) find(measure string) (row, bool) {
+	for _, r := range t {
+		if r.measure == measure {
+			return r, true
+		}
+	}
+	return row{}, false
+}
+
 // print writes the table as text.
 func (t table) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -85,6 +85,7 @@ func (p testPackage) isConcurrent() (bool, error) {
 func scan(packages []testPackage) (map[test]marks.Mark, error) {
 	found := map[test]marks.Mark{}
 	for _, p := range packages {
+		var files []*ast.File
 		for _, file := range append(slices.Clone(p.TestGoFiles), p.XTestGoFiles...) {
 			path := filepath.Join(p.Dir, file)
 			parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
@@ -94,9 +95,53 @@ func scan(packages []testPackage) (map[test]marks.Mark, error) {
 			if err := scanFile(parsed, p.ImportPath, found); err != nil {
 				return nil, fmt.Errorf("%s: %w", file, err)
 			}
+			files = append(files, parsed)
+		}
+		for _, name := range slices.Sorted(maps.Keys(borrowers(files))) {
+			if mark, isTest := found[test{p.ImportPath, name}]; isTest && !mark.Thorough {
+				return nil, fmt.Errorf("%s borrows a cluster, for which make test would start a second control plane: "+
+					"add marks.Thorough(t)", name)
+			}
 		}
 	}
 	return found, nil
+}
+
+// borrowing are the functions with which a test borrows a control plane that no other test uses meanwhile.
+var borrowing = []string{"borrowCluster", "borrowClusterWithoutOperator"}
+
+// borrowers returns the names of the functions in the files of a package that call a function of borrowing, also
+// through other functions of the package. It does not follow methods.
+func borrowers(files []*ast.File) map[string]bool {
+	callers := map[string][]string{}
+	for _, file := range files {
+		for _, declaration := range file.Decls {
+			function, ok := declaration.(*ast.FuncDecl)
+			if !ok || function.Recv != nil || function.Body == nil {
+				continue
+			}
+			ast.Inspect(function.Body, func(node ast.Node) bool {
+				if call, ok := node.(*ast.CallExpr); ok {
+					if callee, ok := call.Fun.(*ast.Ident); ok {
+						callers[callee.Name] = append(callers[callee.Name], function.Name.Name)
+					}
+				}
+				return true
+			})
+		}
+	}
+	found := map[string]bool{}
+	for next := slices.Clone(borrowing); len(next) > 0; {
+		name := next[0]
+		next = next[1:]
+		for _, caller := range callers[name] {
+			if !found[caller] {
+				found[caller] = true
+				next = append(next, caller)
+			}
+		}
+	}
+	return found
 }
 
 func scanFile(file *ast.File, pkg string, found map[test]marks.Mark) error {

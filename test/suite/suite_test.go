@@ -104,12 +104,32 @@ func Testing(t *testing.T) {}
 	}, lines)
 }
 
+// borrowCluster declares the function of test/integration that lends a cluster.
+const borrowCluster = "func borrowCluster(*testing.T) int { return 0 }\n\n"
+
+func TestThoroughTestsBorrowClusters(t *testing.T) {
+	writeModule(t, borrowCluster+`
+func TestA(t *testing.T) { marks.Thorough(t); t.Run("b", func(t *testing.T) { borrowCluster(t) }) }
+
+func TestB(t *testing.T) { other{}.borrowCluster() }
+
+type other struct{}
+
+func (other) borrowCluster() {}
+`)
+	_, err := scanAll(t.Context())
+	require.NoError(t, err)
+}
+
 func TestMarksThatDoNotHoldAreRefused(t *testing.T) {
 	for module, problem := range map[string]string{
 		"func TestA(t *testing.T) { if true { marks.Thorough(t) } }":                                "marks.Thorough in TestA is not a statement of the test itself",
 		"func TestA(t *testing.T) { t.Run(\"b\", func(t *testing.T) { marks.OnEveryVersion(t) }) }": "marks.OnEveryVersion in TestA is not",
 		"func helper(t *testing.T) { marks.Thorough(t) }":                                           "helper is marked",
 		"const v = \"1.36\"\n\nfunc TestA(t *testing.T) { marks.Since(t, v) }":                      "not a literal",
+		borrowCluster + "func TestA(t *testing.T) { borrowCluster(t) }":                             "TestA borrows a cluster",
+		borrowCluster + "func TestA(t *testing.T) { marks.OnEveryVersion(t); newScope(borrow(t)) }\n\n" +
+			"func borrow(t *testing.T) int { return borrowCluster(t) }\n\nfunc newScope(int) {}": "TestA borrows a cluster",
 	} {
 		writeModule(t, module)
 		_, err := scanAll(t.Context())

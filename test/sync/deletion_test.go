@@ -312,13 +312,13 @@ func TestATreeRemovesWhatOthersApplyToo(t *testing.T) {
 	}
 	files := map[string]string{
 		"owned-new/namespace.yaml": labelled("owned-new"), "owned-adopted/namespace.yaml": labelled("owned-adopted"),
-		"owned-reset/namespace.yaml": labelled("owned-reset"),
+		"owned-reset/namespace.yaml": labelled("owned-reset"), "owned-forged/namespace.yaml": labelled("owned-forged"),
 	}
 	commit := x.commit(files)
 	x.follow()
 	x.waitApplied(commit)
 
-	for _, name := range []string{"owned-new", "owned-adopted"} {
+	for _, name := range []string{"owned-new", "owned-adopted", "owned-forged"} {
 		current := namespace(name)
 		x.mustExist(current)
 		theirs := map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
@@ -326,8 +326,12 @@ func TestATreeRemovesWhatOthersApplyToo(t *testing.T) {
 		}}
 		data, err := json.Marshal(theirs)
 		require.NoError(t, err)
-		require.NoError(t, cluster.client.Patch(t.Context(), current,
-			client.RawPatch(types.ApplyPatchType, data), client.FieldOwner("owner")))
+		apply := client.RawPatch(types.ApplyPatchType, data)
+		if name == "owned-forged" { // by the name of nstpl-sync, which is another manager for a subresource
+			require.NoError(t, cluster.client.Status().Patch(t.Context(), current, apply, client.FieldOwner("nstpl-sync")))
+			continue
+		}
+		require.NoError(t, cluster.client.Patch(t.Context(), current, apply, client.FieldOwner("owner")))
 	}
 	require.NoError(t, cluster.client.Patch(t.Context(), namespace("owned-reset"),
 		client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"managedFields": [{}]}}`))))
@@ -350,9 +354,10 @@ func TestATreeRemovesWhatOthersApplyToo(t *testing.T) {
 
 	files["owned-new/namespace.yaml"] = namespaceFile("owned-new")
 	files["owned-reset/namespace.yaml"] = namespaceFile("owned-reset")
+	files["owned-forged/namespace.yaml"] = namespaceFile("owned-forged")
 	delete(files, "owned-adopted/namespace.yaml")
 	x.apply(files)
-	for _, name := range []string{"owned-new", "owned-reset", "owned-adopted"} {
+	for _, name := range []string{"owned-new", "owned-reset", "owned-forged", "owned-adopted"} {
 		ns := namespace(name)
 		x.mustExist(ns)
 		require.NotContains(t, ns.Labels, "example.com/tier", name)

@@ -77,7 +77,9 @@ func AppliedAlone(ns *unstructured.Unstructured, manager string, metadata map[st
 		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned) != nil {
 			return false
 		}
-		isOwn := entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply
+		// Every user of the namespace may write an entry of that name for a subresource. It is another manager then.
+		isOwn := entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply &&
+			entry.Subresource == ""
 		for field, keys := range metadata {
 			for _, key := range keys {
 				if _, isOwned := owned.Metadata["f:"+field]["f:"+key]; isOwned != isOwn {

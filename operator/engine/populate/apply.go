@@ -504,7 +504,7 @@ func send(
 		written, err = request(ctx, precondition{absent: !o.dryRun})
 		return written, stored, err
 	}
-	written, err = asObserved(ctx, objects, o.existing,
+	written, err = asObserved(ctx, objects, o.existing, SameRecord,
 		func(ctx context.Context, version string) (*metav1.PartialObjectMetadata, error) {
 			return request(ctx, precondition{uid: o.existing.UID, version: version})
 		})
@@ -598,7 +598,7 @@ func patchObserved(
 		return objects.Patch(ctx, observed.Name, types.MergePatchType, data,
 			metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
 	}
-	return asObserved(ctx, objects, observed, write)
+	return asObserved(ctx, objects, observed, SameRecord, write)
 }
 
 func finalizerFailure(change Change) *Failure {
@@ -616,14 +616,14 @@ func remove(ctx context.Context, objects metadata.ResourceInterface, observed *m
 		return err
 	}
 	background := metav1.DeletePropagationBackground
-	_, err = asObserved(ctx, objects, observed, func(ctx context.Context, version string) (struct{}, error) {
-		preconditions := &metav1.Preconditions{UID: &observed.UID}
-		if version != "" {
-			preconditions.ResourceVersion = &version
-		}
-		return struct{}{},
-			objects.Delete(ctx, observed.Name,
+	_, err = asObserved(ctx, objects, observed, sameForDeletion,
+		func(ctx context.Context, version string) (struct{}, error) {
+			preconditions := &metav1.Preconditions{UID: &observed.UID}
+			if version != "" {
+				preconditions.ResourceVersion = &version
+			}
+			return struct{}{}, objects.Delete(ctx, observed.Name,
 				metav1.DeleteOptions{Preconditions: preconditions, PropagationPolicy: &background})
-	})
+		})
 	return err
 }

@@ -68,7 +68,7 @@ func TestWritesRequireTheObservedResourceVersion(t *testing.T) {
 		}), []string{"7"}},
 		"a finalizer was added": {changed(func(o *metav1.PartialObjectMetadata) {
 			o.Finalizers = []string{"example.com/keep"}
-		}), []string{"7"}},
+		}), []string{"7", ""}},
 		"it has the label of another template": {changed(func(o *metav1.PartialObjectMetadata) {
 			o.Labels[v1alpha1.TemplateNameLabel] = "b"
 		}), []string{"7"}},
@@ -76,7 +76,7 @@ func TestWritesRequireTheObservedResourceVersion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var versions []string
-			_, err := asObserved(t.Context(), stored{object: c.current}, observed,
+			_, err := asObserved(t.Context(), stored{object: c.current}, observed, SameRecord,
 				func(_ context.Context, version string) (struct{}, error) {
 					if versions = append(versions, version); version == "" {
 						return struct{}{}, nil
@@ -87,6 +87,9 @@ func TestWritesRequireTheObservedResourceVersion(t *testing.T) {
 			require.Equal(t, len(c.versions) == 1, apierrors.IsConflict(err))
 		})
 	}
+	finalized := changed(func(o *metav1.PartialObjectMetadata) { o.Finalizers = []string{"example.com/keep"} })
+	require.False(t, sameForDeletion(observed, finalized), "it must be emptied before it is deleted")
+	require.True(t, sameForDeletion(observed, changed(func(o *metav1.PartialObjectMetadata) { o.Labels["a"] = "b" })))
 }
 
 func TestTheFirstWriteRecordsEmptyLists(t *testing.T) {

@@ -13,10 +13,11 @@ import (
 
 // asObserved calls write with the resourceVersion of an object that was observed, so that the API server denies a late
 // write of a former leader after the next leader changed the object. If the object changed in a way that does not
-// change the decision, asObserved calls write again without a resourceVersion. Otherwise a client that writes the
-// object all the time could keep nstpl from changing it.
+// change the decision, by isSame, asObserved calls write again without a resourceVersion. Otherwise a client that writes
+// the object all the time could keep nstpl from changing it.
 func asObserved[T any](
 	ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata,
+	isSame func(observed, current *metav1.PartialObjectMetadata) bool,
 	write func(ctx context.Context, version string) (T, error),
 ) (T, error) {
 	counted, sent := countRequests(ctx)
@@ -28,13 +29,19 @@ func asObserved[T any](
 	switch {
 	case lookupErr != nil:
 		return written, lookupErr
-	case current == nil || !SameRecord(observed, current) || !slices.Equal(observed.Finalizers, current.Finalizers):
+	case current == nil || !isSame(observed, current):
 		if sent() > 1 {
 			err = &Failure{Reason: metav1.StatusReasonConflict, Repeated: true, err: err}
 		}
 		return written, err
 	}
 	return write(ctx, "")
+}
+
+// sameForDeletion reports whether two states are deleted in the same way: an RBAC object that gets a finalizer must be
+// emptied first.
+func sameForDeletion(a, b *metav1.PartialObjectMetadata) bool {
+	return SameRecord(a, b) && slices.Equal(a.Finalizers, b.Finalizers)
 }
 
 // countRequests returns a context, and a function that returns how many requests were sent with it. client-go repeats a

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 // A proxy may answer 429 to a write that was carried out. client-go repeats it, and the repetition is a conflict with
@@ -22,7 +24,7 @@ func TestAConflictOfARepeatedWriteIsNoAnswer(t *testing.T) {
 	observed := applied(t, declared)
 	observed.ResourceVersion = "7"
 	current := observed.DeepCopy()
-	current.ResourceVersion, current.Finalizers = "8", []string{"example.com/keep"}
+	current.ResourceVersion, current.Annotations[v1alpha1.HashAnnotation] = "8", "later"
 	current.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
 	for name, test := range map[string]struct {
 		answers      []int

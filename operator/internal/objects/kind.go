@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/freshness"
 )
@@ -366,15 +367,34 @@ func (k *kind) namesIn(namespace string) []string {
 func (k *kind) objectsIn(namespace string) []*metav1.PartialObjectMetadata {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.latest(k.items.byNamespace[namespace], func(key types.NamespacedName, _ *metav1.PartialObjectMetadata) bool {
+		return key.Namespace == namespace
+	})
+}
+
+// objectsOf returns the objects that have a template's label, including the latest writes of this process.
+func (k *kind) objectsOf(template string) []*metav1.PartialObjectMetadata {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.latest(k.items.of(template), func(_ types.NamespacedName, written *metav1.PartialObjectMetadata) bool {
+		return written.Labels[v1alpha1.TemplateNameLabel] == template
+	})
+}
+
+// latest returns the objects of items, and those that this process wrote and the watch has not delivered, if they
+// match, in place of the items. The caller holds the lock.
+func (k *kind) latest(
+	items []*populate.Reduced, matches func(types.NamespacedName, *metav1.PartialObjectMetadata) bool,
+) []*metav1.PartialObjectMetadata {
 	var objects []*metav1.PartialObjectMetadata
-	for _, item := range k.items.byNamespace[namespace] {
+	for _, item := range items {
 		objects = append(objects, item.Metadata(k.served.Load().typeMeta))
 	}
 	for key, written := range k.written.Unobserved() {
-		if key.Namespace != namespace {
+		if !matches(key, written) {
 			continue
 		}
-		isSame := func(object *metav1.PartialObjectMetadata) bool { return object.Name == key.Name }
+		isSame := func(object *metav1.PartialObjectMetadata) bool { return keyOf(object) == key }
 		if at := slices.IndexFunc(objects, isSame); at >= 0 {
 			objects[at] = written
 		} else {
@@ -382,17 +402,4 @@ func (k *kind) objectsIn(namespace string) []*metav1.PartialObjectMetadata {
 		}
 	}
 	return slices.DeleteFunc(objects, k.isDeleted)
-}
-
-// objectsOf returns the objects that have a template's label.
-func (k *kind) objectsOf(template string) []*metav1.PartialObjectMetadata {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var objects []*metav1.PartialObjectMetadata
-	for _, item := range k.items.of(template) {
-		if object := item.Metadata(k.served.Load().typeMeta); !k.isDeleted(object) {
-			objects = append(objects, object)
-		}
-	}
-	return objects
 }

@@ -28,6 +28,7 @@ type Remains struct {
 	// Client reads from the cache.
 	Client  client.Client
 	Objects *objects.Store
+	Results *Results
 	Index   *match.Index
 	Exclude []string
 }
@@ -73,8 +74,12 @@ func (r *Remains) release(
 }
 
 // isPruned reports whether a template has no objects, labels or annotations left that the operator removes before the
-// template is gone.
+// template is gone. A pass that began before the deletion may still write some: each namespace has a result of the
+// template until a later pass, which does not apply the template, has ended.
 func (r *Remains) isPruned(ctx context.Context, template *v1alpha1.NamespaceTemplate) (bool, error) {
+	if r.Results.Populates(template.Name) {
+		return false, nil
+	}
 	left, isKnown, err := r.toPrune(ctx, template)
 	if err != nil || !isKnown || len(left) > 0 {
 		return false, err

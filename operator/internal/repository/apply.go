@@ -292,7 +292,8 @@ func byID(a, b failure) int { return strings.Compare(a.String(), b.String()) }
 
 // keepForFailures leaves out the deletions that wait until all objects are applied: what is deleted may be replaced by
 // what failed. Those who may change a namespace may make it fail, which must not keep grants in force elsewhere: so a
-// namespace keeps what it needs until it has moved, and nothing if it does not move.
+// namespace keeps what it needs until it has moved, and nothing if it does not move. A namespace that cannot be created
+// has no users, and may be the new name of one that is to be deleted.
 func (o *outcome) keepForFailures() {
 	failed := map[inventory.ID]bool{}
 	for _, f := range o.failures {
@@ -308,8 +309,10 @@ func (o *outcome) keepForFailures() {
 		}
 	}
 	o.Deletes = slices.DeleteFunc(o.Deletes, func(object *unstructured.Unstructured) bool {
+		isNamespace := inventory.PhaseOf(inventory.IDOf(object).GroupKind) == inventory.Namespaces
 		return slices.ContainsFunc(o.Applies, func(a inventory.Apply) bool {
-			return failed[inventory.IDOf(a.Declared)] && a.Moves() && needs(a.Live, object)
+			return failed[inventory.IDOf(a.Declared)] &&
+				(a.Live == nil && isNamespace || a.Moves() && needs(a.Live, object))
 		}) || slices.ContainsFunc(o.Conflicts, func(c inventory.Conflict) bool {
 			return c.Apply.Moves() && needs(c.Apply.Live, object)
 		})

@@ -346,3 +346,28 @@ func liveOf(t *testing.T, admin *Repositories, prefix string) []string {
 	slices.Sort(found)
 	return found
 }
+
+// A namespace that cannot be created may be the new name of one that the commit no longer declares.
+func TestNoNamespaceIsDeletedWhileOneCannotBeCreated(t *testing.T) {
+	t.Parallel()
+	object := func(apiVersion, kind, name string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name},
+		}}
+	}
+	before, after := object("v1", "Namespace", "before"), object("v1", "Namespace", "after")
+	template := object(v1alpha1.GroupVersion.String(), "NamespaceTemplate", "ended")
+	for name, test := range map[string]struct {
+		live *unstructured.Unstructured
+		want []*unstructured.Unstructured
+	}{
+		"it cannot be created": {nil, []*unstructured.Unstructured{template}},
+		"it cannot be changed": {after, []*unstructured.Unstructured{before, template}},
+	} {
+		o := outcome{failures: []failure{{inventory.IDOf(after), errors.New("denied")}}}
+		o.Applies = []inventory.Apply{{Declared: after, Live: test.live}}
+		o.Deletes = []*unstructured.Unstructured{before, template}
+		o.keepForFailures()
+		require.Equal(t, test.want, o.Deletes, name)
+	}
+}
