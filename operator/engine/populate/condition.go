@@ -38,6 +38,12 @@ func PopulatedCondition(ns *corev1.Namespace) *corev1.NamespaceCondition {
 	return nil
 }
 
+// IsMisplacement reports whether the reason of a Populated condition is that the namespace's place in the hierarchy of
+// policy spaces is unknown: see Plan.WithoutDeletions.
+func IsMisplacement(reason string) bool {
+	return reason == ConditionPolicySpaceNotFound || reason == ConditionNotAdopted
+}
+
 // HasFailed reports whether a Populated condition, which may be nil, says that the namespace cannot be populated until
 // a person acts. It does not for failures that may pass by themselves.
 func HasFailed(condition *corev1.NamespaceCondition) bool {

@@ -76,9 +76,9 @@ func reportOf(plan populate.Plan, result populate.Result, findings []populate.Fi
 // may pass by itself only if all failures may.
 func worse(reason string, finding populate.Finding) string {
 	switch {
-	case isMisplacement(finding.Reason):
+	case populate.IsMisplacement(finding.Reason):
 		return finding.Reason
-	case isMisplacement(reason):
+	case populate.IsMisplacement(reason):
 		return reason
 	case finding.Reason == populate.FindingBrokenTemplate || reason == populate.ConditionTemplateNotAccepted:
 		return populate.ConditionTemplateNotAccepted
@@ -88,10 +88,6 @@ func worse(reason string, finding populate.Finding) string {
 		return populate.ConditionRetrying
 	}
 	return populate.ConditionObjectsFailed
-}
-
-func isMisplacement(reason string) bool {
-	return reason == populate.ConditionPolicySpaceNotFound || reason == populate.ConditionNotAdopted
 }
 
 // hasFailed reports whether the namespace cannot be populated until a person acts.

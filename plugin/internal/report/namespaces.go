@@ -65,14 +65,21 @@ func reported(
 	return row, findings
 }
 
-// addTemplates sets the templates of findings whose objects are declared.
+// addTemplates sets the templates of findings whose objects are declared, or whose labels and annotations of the
+// namespace itself.
 func addTemplates(findings []Finding, declared survey.Namespace) {
 	templates := map[string]string{}
 	for _, object := range declared.Objects {
 		templates[object.ID().String()] = object.Template.Name
 	}
 	for i := range findings {
-		findings[i].Template = cmp.Or(findings[i].Template, templates[findings[i].Object])
+		f := &findings[i]
+		f.Template = cmp.Or(f.Template, templates[f.Object])
+		for _, value := range declared.Metadata {
+			if f.Object == "namespace/"+f.Namespace && strings.HasPrefix(f.Message, value.MetadataKey.String()+" ") {
+				f.Template = cmp.Or(f.Template, value.Template.Name)
+			}
+		}
 	}
 }
 

@@ -97,6 +97,21 @@ func TestStatesOfNamespaces(t *testing.T) {
 	}
 }
 
+func TestDriftOfALabelIsThatOfItsTemplate(t *testing.T) {
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "tiers"}}
+	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+	template.Spec.NamespaceMetadata = &v1alpha1.NamespaceMetadata{Labels: map[string]string{"tier": "gold"}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}
+	ns.Status.Conditions = []corev1.NamespaceCondition{{
+		Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionTrue, Reason: populate.ConditionPopulated,
+		Message: "0 objects of tiers; namespace/team-a: drifted: label tier was removed by another client; driftPolicy is Report",
+	}}
+	row, findings := namespace(match.NewIndex(template), render.NewCache(), ns)
+	require.Equal(t, []Cell{{Template: "tiers", State: Drifted}}, row.Templates)
+	require.Len(t, findings, 1)
+	require.Equal(t, "tiers", findings[0].Template)
+}
+
 // The messages are those that the operator writes.
 func TestFindingsAreReadFromTheMessage(t *testing.T) {
 	object := func(kind, name string) populate.ObjectID {

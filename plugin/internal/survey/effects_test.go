@@ -58,4 +58,15 @@ func TestEffectsAreTheChangesOfOtherTemplates(t *testing.T) {
 	for ns := range s.Effects(t.Context(), s.index) {
 		require.Empty(t, ns.Changes)
 	}
+
+	for _, reason := range []string{populate.ConditionNotAdopted, populate.ConditionPolicySpaceNotFound} {
+		s.namespaces[0].Status.Conditions = []corev1.NamespaceCondition{{
+			Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionFalse, Reason: reason,
+		}}
+		for ns := range s.Namespaces(t.Context()) {
+			for _, change := range ns.Changes {
+				require.False(t, change.Deletes(), "nothing is deleted while the place of the namespace is unknown")
+			}
+		}
+	}
 }

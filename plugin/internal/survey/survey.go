@@ -220,6 +220,9 @@ func (s *Survey) plan(ns *corev1.Namespace, index *match.Index) Namespace {
 	planned := Declare(s.cache, s.sources, index, ns)
 	if planned.Skipped == "" {
 		plan := populate.NewPlan(planned.Declared, index, s.observedIn(ns.Name))
+		if condition := populate.PopulatedCondition(ns); condition != nil && populate.IsMisplacement(condition.Reason) {
+			plan = plan.WithoutDeletions(index)
+		}
 		planned.Changes = s.scope.limitChanges(plan.Keeping(s.cache, index.Ahead(ns)).Changes)
 	}
 	return planned
