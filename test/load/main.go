@@ -1,6 +1,6 @@
 // Command load measures the operator on its own control plane against a floor: a bare client that writes the same
-// objects when a namespace is created, and does nothing else. It prints a table and does not judge it. With -docs, it also
-// writes the figures to the manuals.
+// objects when a namespace is created, and does nothing else. It prints a table and does not judge it. With -docs, it
+// also writes the figures to the manuals.
 package main
 
 import (

@@ -13,8 +13,8 @@ import (
 
 // asObserved calls write with the resourceVersion of an object that was observed, so that the API server denies a late
 // write of a former leader after the next leader changed the object. If the object changed in a way that does not
-// change the decision, by isSame, asObserved calls write again without a resourceVersion. Otherwise a client that writes
-// the object all the time could keep nstpl from changing it.
+// change the decision, by isSame, asObserved calls write again without a resourceVersion. Otherwise a client that
+// writes the object all the time could keep nstpl from changing it.
 func asObserved[T any](
 	ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata,
 	isSame func(observed, current *metav1.PartialObjectMetadata) bool,

@@ -1,6 +1,7 @@
 package attribute
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,12 +43,15 @@ func newCanSet(s cli.Session) *cobra.Command {
 		Short: "Check whether a label or annotation may be set",
 		Long: templates.LongDesc(`
 			Check whether you, or the user of --as, may set a label or annotation on objects in a namespace, and by
-			which rule and role binding. Without a value, the command checks whether every value is allowed.
+			which rule and role binding. Without a value, the command checks whether every value is allowed. To
+			change a value, one rule must allow the old and the new value: the answer names the old ones.
 
 			The command does not check whether the user may write the object itself: see "kubectl auth can-i". It
-			does not know the users and groups that the operator's flags exempt, such as Kubernetes' controllers.
+			does not know the users and groups that the operator's flags exempt, such as Kubernetes' controllers. For
+			labels and annotations of nstpl itself, such as policy.nstpl.dev/policyspace, other permissions decide.
+			Unless a rule denies it, the answer is unknown, with the permission that users may need.
 
-			Exit status: 0 if it is allowed, 1 if it is not allowed or the command failed.`),
+			Exit status: 0 if it is allowed, 1 if it is not allowed or unknown, or if the command failed.`),
 		Example: templates.Examples(`
 			# Check whether you may set the label env=prod on objects in the namespace team-a
 			kubectl nstpl attributes can-set env=prod -n team-a
@@ -113,7 +117,21 @@ func (o *canSet) complete(cmd *cobra.Command, args []string, _ string) ([]string
 // answer is the result of the check, with its reason.
 type answer struct {
 	allowed bool
+	// unknown is true if it is not known whether it is allowed.
+	unknown bool
 	reason  string
+}
+
+// String returns the answer as a line.
+func (a answer) String() string {
+	word := "no"
+	switch {
+	case a.allowed:
+		word = "yes"
+	case a.unknown:
+		word = "unknown"
+	}
+	return word + " - " + a.reason
 }
 
 func (o *canSet) run(ctx context.Context) error {
@@ -137,12 +155,9 @@ func (o *canSet) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	result = result.withOwnGuards(o.key)
 	if !o.quiet {
-		word := "no"
-		if result.allowed {
-			word = "yes"
-		}
-		output.Line(o.Out, "%s - %s", word, result.reason)
+		output.Line(o.Out, "%s", result)
 	}
 	if !result.allowed {
 		return &cli.Exit{Code: 1}
@@ -172,7 +187,7 @@ func (o *canSet) decide(ctx context.Context, reader, caller *cluster.Cluster, na
 		}
 	}
 	if len(protected) == 0 {
-		return answer{true, fmt.Sprintf("no rule protects %s %s", o.key, where)}, nil
+		return answer{allowed: true, reason: fmt.Sprintf("no rule protects %s %s", o.key, where)}, nil
 	}
 	bound, err := reader.BoundSubjects(ctx, namespace, o.clusterScoped)
 	if err != nil {
@@ -190,28 +205,46 @@ func (o *canSet) decide(ctx context.Context, reader, caller *cluster.Cluster, na
 	return all, nil
 }
 
-// judge returns the answer for one attribute: a rule that allows the user to set it, or what the user is missing.
+// judge returns the answer for one attribute: a rule that allows the user to set it, or what the user is missing. To
+// change a value, one rule must allow both the old and the new one. So the answer names the old values, if a value may
+// not replace every other one.
 func (o *canSet) judge(
 	rules *attributes.Rules, attribute attributes.Attribute, namespace string, bound cluster.BoundSubjects,
 	user attributes.Requester,
 ) answer {
-	var values []string
+	// values are those of the rules whose roles the user has, and replaced those that the given value may replace.
+	var values, replaced []string
+	limited := ""
 	for _, rule := range rules.Of(attribute, namespace) {
 		subject := bound.Find(user, rule.RoleRef)
-		switch {
-		case subject == nil:
-		case !o.anyValue && rule.Covers(o.value), len(rule.ProtectedValues) == 0:
-			return answer{true, fmt.Sprintf("%s allows %s %s to set %s, and %s grants this role to %s",
-				rule, rule.RoleRef.Kind, rule.RoleRef.Name, attribute, subject, output.Subject(subject.Subject))}
-		default:
-			values = append(values, rule.ProtectedValues...)
+		if subject == nil {
+			continue
+		}
+		allows := fmt.Sprintf("%s allows %s %s to set %s, and %s grants this role to %s",
+			rule, rule.RoleRef.Kind, rule.RoleRef.Name, attribute, subject, output.Subject(subject.Subject))
+		if len(rule.ProtectedValues) == 0 {
+			return answer{allowed: true, reason: allows}
+		}
+		values = append(values, rule.ProtectedValues...)
+		if rule.Covers(o.value) {
+			limited, replaced = cmp.Or(limited, allows), append(replaced, rule.ProtectedValues...)
 		}
 	}
-	if o.anyValue && len(values) > 0 {
+	switch {
+	case o.anyValue && len(values) > 0:
 		return answer{
-			false, fmt.Sprintf("%q may set %s only to these values: %s", user.Name, attribute, quoted(values)),
+			reason: fmt.Sprintf("%q may set %s only to these values: %s", user.Name, attribute, quoted(values)),
 		}
+	case !o.anyValue && limited != "":
+		return answer{allowed: true, reason: limited + ", on objects that have none or one of: " + quoted(replaced)}
 	}
+	return o.refuse(rules, attribute, namespace, user)
+}
+
+// refuse returns the answer for an attribute that the user may not set.
+func (o *canSet) refuse(
+	rules *attributes.Rules, attribute attributes.Attribute, namespace string, user attributes.Requester,
+) answer {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	if attribute.Kind == v1alpha1.LabelAttribute {
 		object.SetLabels(map[string]string{attribute.Name: o.value})
@@ -223,7 +256,7 @@ func (o *canSet) judge(
 	if o.anyValue { // each of the rules may allow a value
 		violation.CoveringRules = rules.Of(attribute, namespace)
 	}
-	return answer{false, fmt.Sprintf("%q may not set %s: %s", user.Name, attribute, violation.Remedy())}
+	return answer{reason: fmt.Sprintf("%q may not set %s: %s", user.Name, attribute, violation.Remedy())}
 }
 
 // quoted returns the values in quotes, sorted and without duplicates.
@@ -249,11 +282,14 @@ func (o *canSet) dryRun(ctx context.Context, caller *cluster.Cluster, namespace 
 	_, err := caller.Dynamic.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(namespace).
 		Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err == nil {
-		return answer{true, "the API server would allow it (you cannot read the rules and bindings)"}, nil
+		return answer{
+			allowed: true,
+			reason:  "the API server would allow it on objects that have none (you cannot read the rules and bindings)",
+		}, nil
 	}
 	if _, reason, denied := strings.Cut(err.Error(),
 		"\"attributes."+v1alpha1.GroupVersion.Group+"\" denied the request: "); denied {
-		return answer{false, codes.Trim(reason)}, nil
+		return answer{reason: codes.Trim(reason)}, nil
 	}
 	return answer{},
 		errors.Join(errors.New("cannot read the rules and bindings, and cannot try to create a ConfigMap"), err)

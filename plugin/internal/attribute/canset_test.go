@@ -1,6 +1,7 @@
 package attribute
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,7 +51,8 @@ func TestJudge(t *testing.T) {
 			}}
 	}
 	env := attributes.Attribute{Kind: v1alpha1.LabelAttribute, Name: "env"}
-	rules := attributes.NewRules([]v1alpha1.ClusterProtectedAttribute{rule("all"), rule("prod", "prod", "canary")}, nil)
+	rules := attributes.NewRules([]v1alpha1.ClusterProtectedAttribute{rule("all"), rule("prod", "prod", "canary"),
+		rule("release", "stable", "prod")}, nil)
 	boundTo := func(names ...string) cluster.BoundSubjects {
 		bound := cluster.BoundSubjects{}
 		for _, name := range names {
@@ -67,7 +69,15 @@ func TestJudge(t *testing.T) {
 		reason  string
 	}{
 		"a value of the rule": {
-			canSet{value: "prod"}, boundTo("prod"), true, "ClusterRoleBinding prod grants this role to User jane",
+			canSet{value: "prod"}, boundTo("prod"), true, "ClusterRoleBinding prod grants this role to User jane, " +
+				`on objects that have none or one of: "canary", "prod"`,
+		},
+		"a value of two rules": {
+			canSet{value: "prod"}, boundTo("prod", "release"), true, `none or one of: "canary", "prod", "stable"`,
+		},
+		"a value of a rule for some and of one for every value": {
+			canSet{value: "prod"}, boundTo("prod", "all"), true,
+			"ClusterRoleBinding all grants this role to User jane",
 		},
 		"a value that the rule does not list": {
 			canSet{value: "test"}, boundTo("prod"), false, `"jane" may not set label env`,
@@ -90,6 +100,29 @@ func TestJudge(t *testing.T) {
 			got := test.command.judge(rules, env, "team-a", test.bound, attributes.Requester{Name: "jane"})
 			require.Equal(t, test.want, got.allowed)
 			require.Contains(t, got.reason, test.reason)
+			require.Equal(t, strings.Contains(test.reason, "none or one of"), strings.Contains(got.reason, "none or one of"))
 		})
+	}
+}
+
+// Admission policies may deny what no rule on attributes protects.
+func TestOwnKeysAreUnknown(t *testing.T) {
+	allowed := answer{allowed: true, reason: "no rule protects it"}
+	for key, permission := range map[string]string{
+		"policy/namespace-template-opt-out":      "users may need the verb optout on namespacetemplates",
+		"authorization.k8s.io/creator":           "users may need the verb set-creator on namespacetemplates",
+		"policy.nstpl.dev/policyspace":           "users may need the verb use on the policy space",
+		"policy.nstpl.dev/scc.uid-range":         "users may need the verb patch on namespacetemplates",
+		"corp.tree.policy.nstpl.dev/depth":       "users may need the verb patch on namespacetemplates",
+		"policy.nstpl.dev/of-a-later-version":    "rules on attributes",
+		"rules.policy.nstpl.dev/of-an-operators": "rules on attributes",
+	} {
+		got := allowed.withOwnGuards(key)
+		require.Regexp(t, "^unknown - admission policies of nstpl decide about "+key+", and .*"+permission+"$", got.String())
+		require.False(t, got.allowed)
+		require.Equal(t, "no - denied", answer{reason: "denied"}.withOwnGuards(key).String(), "a rule denies it")
+	}
+	for _, key := range []string{"env", "example.com/env", "policy/other", "authorization.k8s.io/other"} {
+		require.Equal(t, "yes - no rule protects it", allowed.withOwnGuards(key).String())
 	}
 }

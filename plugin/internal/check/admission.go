@@ -78,10 +78,15 @@ func withName(namespace string, declared map[string]string) labels.Set {
 }
 
 // receives reports whether the API server calls a webhook for one of some requests in a namespace with labels. It
-// reports false for a webhook with match conditions, which usually exclude requests, and for one that selects objects
-// by labels.
+// reports false for a webhook with match conditions, which usually exclude requests.
 func (h *hook) receives(requests []request, namespace labels.Set) bool {
-	if len(h.conditions) > 0 || !selects(h.namespaces, namespace) || !selects(h.objects, nil) {
+	return len(h.conditions) == 0 && h.mayReceive(requests, namespace)
+}
+
+// mayReceive reports whether the API server calls a webhook for one of some requests in a namespace with labels, unless
+// match conditions exclude them. It reports false for a webhook that selects objects by labels.
+func (h *hook) mayReceive(requests []request, namespace labels.Set) bool {
+	if !selects(h.namespaces, namespace) || !selects(h.objects, nil) {
 		return false
 	}
 	return slices.ContainsFunc(requests, func(r request) bool {
@@ -114,11 +119,12 @@ func checkOtherWebhooks(c *common) []Result {
 		return []Result{unread(j.check, "list webhook configurations", c.hooks.err)}
 	}
 	declarable := c.declarable()
-	var blocking, untried, seeing []string
+	operatorNamespace := c.labelsOf(v1alpha1.OperatorNamespace)
+	var blocking, conditional, untried, seeing []string
 	for i := range c.hooks.value {
 		h := &c.hooks.value[i]
 		fails := h.failurePolicy != admissionregistrationv1.Ignore
-		blocks := fails && h.receives(requestsOfOperator, c.labelsOf(v1alpha1.OperatorNamespace))
+		blocks := fails && h.receives(requestsOfOperator, operatorNamespace)
 		if service, ok := h.service(); ok && fails && c.isGone(service) {
 			concerns := blocks || h.receives(declarable, labels.Set{})
 			j.results = append(j.results, goneService(j.check, h, service, concerns))
@@ -127,8 +133,11 @@ func checkOtherWebhooks(c *common) []Result {
 		if h.isOwn() {
 			continue
 		}
-		if blocks {
+		switch {
+		case blocks:
 			blocking = append(blocking, h.name)
+		case fails && h.mayReceive(requestsOfOperator, operatorNamespace):
+			conditional = append(conditional, h.name)
 		}
 		if !supportsDryRuns(h.sideEffects) && h.receives(declarable, c.labelsOf(v1alpha1.TrialNamespace)) {
 			untried = append(untried, h.name)
@@ -139,6 +148,9 @@ func checkOtherWebhooks(c *common) []Result {
 	}
 	j.add(Warning, "while these webhooks cannot be called, the operator cannot start or lead", blocking,
 		"exclude the namespace "+v1alpha1.OperatorNamespace+" from them with a namespaceSelector")
+	j.add(Unknown, "match conditions, which are not judged, decide whether these webhooks can stop the operator",
+		conditional, "exclude the namespace "+v1alpha1.OperatorNamespace+" from them with a namespaceSelector, "+
+			"unless their match conditions exclude it")
 	j.add(Warning, "templates cannot be tried, since these webhooks do not support dry runs", untried,
 		"set sideEffects to None or NoneOnDryRun if that is true for them, or exclude the namespace "+
 			v1alpha1.TrialNamespace)

@@ -49,6 +49,15 @@ func TestOtherWebhooks(t *testing.T) {
 		},
 		"only some requests": {func(h *hook) {
 			h.conditions = []admissionregistrationv1.MatchCondition{{Name: "some", Expression: "true"}}
+		}, Unknown, "match conditions, which are not judged, decide whether these webhooks can stop the operator: all.example.com",
+			"exclude the namespace nstpl-system from them with a namespaceSelector, unless"},
+		"only some requests, and a failure is ignored": {func(h *hook) {
+			h.conditions = []admissionregistrationv1.MatchCondition{{Name: "some", Expression: "true"}}
+			h.failurePolicy = admissionregistrationv1.Ignore
+		}, OK, "no webhook of others", ""},
+		"only some requests of other namespaces": {func(h *hook) {
+			h.conditions = []admissionregistrationv1.MatchCondition{{Name: "some", Expression: "true"}}
+			h.namespaces = except("nstpl-system")
 		}, OK, "no webhook of others", ""},
 		"only objects with a label": {func(h *hook) {
 			h.objects = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
@@ -75,6 +84,10 @@ func TestOtherWebhooks(t *testing.T) {
 		"of the operator itself": {
 			func(h *hook) { h.configuration = v1alpha1.ConstraintWebhookName }, OK, "no webhook of others", "",
 		},
+		"of the operator itself, with conditions": {func(h *hook) {
+			h.conditions = []admissionregistrationv1.MatchCondition{{Name: "some", Expression: "true"}}
+			h.configuration = v1alpha1.ConstraintWebhookName
+		}, OK, "no webhook of others", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -97,7 +97,6 @@ func (o *check) run(ctx context.Context) error {
 		if r.Value.Checked == beforeInstallation && !o.pre {
 			r.Note("nstpl is not installed in this cluster: these are the checks before an installation")
 		}
-		r.Value.Context = r.Context
 		reports, isFailure = append(reports, r.Value), isFailure || r.Value.Summary.Failures > 0
 	}
 	if len(reports) == 0 {
@@ -144,6 +143,7 @@ func (o *check) check(ctx context.Context, in cli.Source) (Report, error) {
 		versions.Operator, versions.OperatorImage = facts.operatorVersion(), facts.image()
 		versions.Definitions = definitionsVersion(report.Results, facts.plugin)
 	}
+	report.selectContext(in.Context)
 	report.Versions, report.Time = versions, metav1.NewTime(server.Now.UTC())
 	return report, ctx.Err()
 }

@@ -55,6 +55,23 @@ the installation has problems: 1 OK, 1 warning, 2 failures, 1 unknown
 	require.Contains(t, printed(t, cli.FormatYAML, afterInstallation), "results: []\n")
 }
 
+// A remedy must not run in the cluster of another context.
+func TestCommandsOfSeveralClustersSelectTheContext(t *testing.T) {
+	t.Parallel()
+	drifted := Result{
+		Status: Warning, Message: "the operator may not get it: grant that with 'kubectl create role a'",
+		Remedy: "'kubectl nstpl diff team-a' shows the changes, and who made them",
+	}
+	report := newReport([]Result{drifted})
+	report.selectContext("")
+	require.Equal(t, []Result{drifted}, report.Results)
+	report.selectContext("production")
+	require.Equal(t, "production", report.Context)
+	require.Equal(t, "'kubectl nstpl diff team-a --context production' shows the changes, and who made them",
+		report.Results[0].Remedy)
+	require.Contains(t, report.Results[0].Message, "'kubectl create role a --context production'")
+}
+
 // Each line of several clusters names its cluster, also in JSON.
 func TestOutputOfSeveralClusters(t *testing.T) {
 	t.Parallel()

@@ -66,13 +66,17 @@ func judgeOwn(resource string, objects []*ownObject, now time.Time) []Result {
 			over = append(over, object)
 		}
 	}
+	severity, state := Failure, "cannot be in force until a person acts"
+	if resource == v1alpha1.TemplateExemptions.Resource {
+		severity, state = Warning, "without effect" // it changes nothing, and may be one from a template to come
+	}
 	var results []Result
 	for _, group := range []struct {
 		status  Status
 		objects []*ownObject
 		state   string
 	}{
-		{Failure, stalled, "cannot be in force until a person acts"},
+		{severity, stalled, state},
 		{Warning, late, "not in force yet"},
 		{Warning, over, "over their limits"},
 		{Warning, deleted, "waiting to be deleted"},

@@ -43,6 +43,8 @@ func TestObjectsOfOwnKinds(t *testing.T) {
 	leaving.DeletionTimestamp, leaving.Finalizers = &metav1.Time{Time: now.Add(-time.Hour)}, []string{"policy.nstpl.dev/x"}
 	namespaced := own("env", time.Hour, stalled("Invalid", "no role")...)
 	namespaced.Namespace = "team-a"
+	unmatched := own("old", 0, stalled(v1alpha1.ExemptionNothingMatches, "template budget does not exist")...)
+	unmatched.Namespace = "team-a"
 	for name, test := range map[string]struct {
 		resource        string
 		objects         []*ownObject
@@ -70,6 +72,14 @@ func TestObjectsOfOwnKinds(t *testing.T) {
 		"over its limits": {
 			"policyspaces", []*ownObject{own("a", 0, isReady, is(exceeded, metav1.ConditionTrue, "Exceeded", "pods: 5/3"))}, Warning,
 			"1 over their limits: a (pods: 5/3)", "kubectl nstpl tree",
+		},
+		"an exemption in force": {
+			"templateexemptions", []*ownObject{own("a", 0, isReady)}, OK, "1 object of nstpl's kinds, and none has a problem", "",
+		},
+		"an exemption from nothing": {
+			"templateexemptions", []*ownObject{unmatched}, Warning,
+			"templateexemptions: 1 without effect: team-a/old (template budget does not exist)",
+			"describe templateexemptions old -n team-a",
 		},
 		"many": {"policyspaces", []*ownObject{
 			own("d", 0, stalled("X", "")...), own("c", 0, stalled("X", "")...), own("b", 0, stalled("X", "")...),

@@ -174,7 +174,7 @@ func create(
 var ownResources = []schema.GroupVersionResource{
 	v1alpha1.NamespaceTemplates, v1alpha1.NamespaceInitializationConfigurations, v1alpha1.ClusterProtectedAttributes,
 	v1alpha1.ProtectedAttributes, v1alpha1.SecurityContextConstraintses, v1alpha1.PolicySpaces,
-	v1alpha1.PolicyRepositories,
+	v1alpha1.PolicyRepositories, v1alpha1.TemplateExemptions,
 }
 
 // readAfter reads the facts for the checks of an installation. It creates a NamespaceTemplate and a Namespace by dry

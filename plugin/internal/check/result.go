@@ -8,13 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 // Status is the result of a check.
 type Status string
 
-// The statuses. Unknown means that the user may not read what the check needs, or that it could not be read.
+// The statuses. Unknown means that the user may not read what the check needs, that it could not be read, or that the
+// command cannot judge it.
 const (
 	OK      Status = "ok"
 	Warning Status = "warning"
@@ -112,6 +114,16 @@ func newReport(results []Result) Report {
 		}
 	}
 	return report
+}
+
+// selectContext sets the context of a report, which is empty without --contexts. The commands in its results are for
+// the cluster of the context.
+func (r *Report) selectContext(context string) {
+	r.Context = context
+	for i := range r.Results {
+		result := &r.Results[i]
+		result.Message, result.Remedy = cli.InContext(context, result.Message), cli.InContext(context, result.Remedy)
+	}
 }
 
 // String returns the counts that are not zero.

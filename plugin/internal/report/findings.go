@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
@@ -28,6 +29,14 @@ func findingsOf(namespace string, condition *corev1.NamespaceCondition) []Findin
 		findings = append(findings, finding)
 	}
 	return findings
+}
+
+// selectContext makes the commands in the findings select a context, which is empty without --contexts.
+func (r *Report) selectContext(context string) {
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		f.Message, f.Remedy = cli.InContext(context, f.Message), cli.InContext(context, f.Remedy)
+	}
 }
 
 func severityOf(reported populate.Reported) Severity {

@@ -15,6 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/quota"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -158,8 +159,7 @@ func pendingDeletions(x contents) []PendingDeletion {
 		if pending := repository.Status.PendingDeletions; pending != nil {
 			all = append(all, PendingDeletion{
 				Object: "policyrepository/" + repository.Name, Names: pending.Namespaces, Total: int(pending.Total),
-				Why: fmt.Sprintf("namespaces are no longer in the tree: 'kubectl nstpl sync confirm %s %s' deletes them",
-					repository.Name, pending.Commit),
+				Why: whyNamespacesWait(x.cluster, repository),
 			})
 		}
 	}
@@ -167,7 +167,7 @@ func pendingDeletions(x contents) []PendingDeletion {
 		if t.DeletionTimestamp != nil {
 			all = append(all, PendingDeletion{
 				Object: "namespacetemplate/" + t.Name, Since: output.UTC(*t.DeletionTimestamp),
-				Why: "is deleted when its objects in all namespaces are deleted",
+				Why: whyTemplateWaits(t),
 			})
 		}
 	}
@@ -179,4 +179,34 @@ func pendingDeletions(x contents) []PendingDeletion {
 		}
 	}
 	return all
+}
+
+// whyNamespacesWait returns what the deletion of namespaces that are no longer in the tree of a repository waits for.
+// The command names the context of the cluster, since readers of a report may have another current context.
+func whyNamespacesWait(context string, repository *v1alpha1.PolicyRepository) string {
+	commit := repository.Status.PendingDeletions.Commit
+	if commit == repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] {
+		return "namespaces are no longer in the tree: their deletion is confirmed, and nstpl-sync has not finished it " +
+			"yet"
+	}
+	return fmt.Sprintf("namespaces are no longer in the tree: '%s' deletes them",
+		cli.CommandIn(context, "kubectl nstpl sync confirm", repository.Name, commit))
+}
+
+// whyTemplateWaits returns what the deletion of a template waits for. Only a template with deletionPolicy Delete waits
+// for its objects. Each other finalizer is removed by the client that added it.
+func whyTemplateWaits(t *v1alpha1.NamespaceTemplate) string {
+	isPruning := t.Spec.DeletionPolicy == v1alpha1.DeletionDelete
+	held := slices.DeleteFunc(slices.Clone(t.Finalizers), func(finalizer string) bool {
+		return isPruning && finalizer == v1alpha1.DeletionFinalizer
+	})
+	isPruning = len(held) < len(t.Finalizers)
+	switch {
+	case isPruning && len(held) == 0:
+		return "is deleted when its objects in all namespaces are deleted"
+	case isPruning:
+		return "is deleted when its objects in all namespaces are deleted and its other finalizers are removed: " +
+			strings.Join(held, ", ")
+	}
+	return "is deleted when its finalizers are removed: " + strings.Join(held, ", ")
 }

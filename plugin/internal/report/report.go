@@ -111,7 +111,9 @@ func (o *command) run(ctx context.Context) error {
 			if err != nil {
 				return result{}, err
 			}
-			return result{compute(contents), forbidden}, nil
+			computed := compute(contents)
+			computed.selectContext(in.Context)
+			return result{computed, forbidden}, nil
 		}))
 	var reports []Report
 	var forbidden []error

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -28,6 +29,11 @@ func newProgress(template *v1alpha1.NamespaceTemplate, pinned int64) (progress, 
 	status := template.Status
 	if template.DeletionTimestamp != nil {
 		return progress{}, fmt.Errorf("template %q is being deleted", template.Name)
+	}
+	// The status keeps the state of the rollout from before the template was disabled.
+	if disabled := match.DisabledReason(template); disabled != "" {
+		return progress{}, fmt.Errorf("template %q selects no namespaces, and is not rolled out: %s", template.Name,
+			disabled)
 	}
 	if status.ObservedGeneration < template.Generation {
 		return progress{line: "Waiting for template spec update to be observed..."}, nil

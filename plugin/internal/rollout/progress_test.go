@@ -26,6 +26,10 @@ func midway(state v1alpha1.RolloutState, change func(*v1alpha1.NamespaceTemplate
 	return template
 }
 
+func disable(template *v1alpha1.NamespaceTemplate) {
+	template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+}
+
 func TestProgressOfARollout(t *testing.T) {
 	for name, test := range map[string]struct {
 		template *v1alpha1.NamespaceTemplate
@@ -112,6 +116,16 @@ func TestARolloutThatCannotGoOnIsAnError(t *testing.T) {
 		"since the template is being deleted": {
 			midway("Progressing", func(t *v1alpha1.NamespaceTemplate) { t.DeletionTimestamp = &metav1.Time{} }), 0,
 			`template "budget" is being deleted`,
+		},
+		"since the template was created disabled": {
+			midway("Progressing", disable), 0,
+			`template "budget" selects no namespaces, and is not rolled out: the template is disabled ` +
+				`(annotation policy/namespace-template-apply: disable)`,
+		},
+		"since the template was disabled after its rollout": {
+			midway("Complete", disable), 3,
+			`template "budget" selects no namespaces, and is not rolled out: the template is disabled ` +
+				`(annotation policy/namespace-template-apply: disable)`,
 		},
 		"since the template is not accepted": {
 			midway("Progressing", func(t *v1alpha1.NamespaceTemplate) {

@@ -48,8 +48,8 @@ func newStatus(s cli.Session) *cobra.Command {
 			The rollout is complete, although namespaces may have failed that do not stop it, or, with
 			--watch=false, it is under way.
 			 1
-			The rollout stopped because namespaces failed, the command failed, or, with --watch=false, the rollout is
-			not complete and no operator is running.`),
+			The rollout stopped because namespaces failed, the template is disabled, the command failed, or, with
+			--watch=false, the rollout is not complete and no operator is running.`),
 		Example: templates.Examples(`
 			# Wait until the change of a template has reached all namespaces
 			kubectl nstpl rollout status budget

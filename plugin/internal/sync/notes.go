@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -156,11 +157,7 @@ func (v view) command(verb string, args ...string) string {
 
 // commandIn returns a command line of this family for the cluster of a context, which is empty without --contexts.
 func commandIn(context, verb string, args ...string) string {
-	words := append([]string{"kubectl nstpl sync", verb}, args...)
-	if context != "" {
-		words = append(words, "--context", context)
-	}
-	return strings.Join(words, " ")
+	return cli.CommandIn(context, append([]string{"kubectl nstpl sync", verb}, args...)...)
 }
 
 // listed returns a line for each name, and one for the number of names that are not listed.

@@ -163,7 +163,8 @@ func (o *now) waitFor(
 		case <-ctx.Done():
 			return nil, o.interrupted(ctx, requested.Context)
 		case <-late:
-			o.Note("%snstpl-sync has not served the request yet%s", requested.Prefix(), checkPods)
+			o.Note("%snstpl-sync has not served the request yet%s", requested.Prefix(),
+				cli.InContext(requested.Context, checkPods))
 		case r := <-results:
 			return r.repository, r.err
 		}

@@ -39,7 +39,7 @@ func (p *printer) print(views []view, now time.Time) error {
 		}
 		p.noted[v.title()] = notes
 		for _, line := range notes {
-			p.Note("%s", line)
+			p.Note("%s", cli.InContext(v.Context, line))
 		}
 	}
 	return nil

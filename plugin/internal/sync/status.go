@@ -95,8 +95,12 @@ func (o *status) readAll(ctx context.Context) []cli.Reply[[]view] {
 	return cli.Ask(ctx, o.Session, o.contexts, o.read)
 }
 
-var errNotRunning = fmt.Errorf("nstpl-sync is not running (nothing holds lease %s in namespace %s), so nothing is "+
-	"fetched, repaired or deleted: run 'kubectl nstpl check'", cluster.SyncLease, v1alpha1.OperatorNamespace)
+// errNotRunning returns the error that nstpl-sync is not running in the cluster of a context.
+func errNotRunning(context string) error {
+	return fmt.Errorf("nstpl-sync is not running (nothing holds lease %s in namespace %s), so nothing is "+
+		"fetched, repaired or deleted: run '%s'", cluster.SyncLease, v1alpha1.OperatorNamespace,
+		cli.CommandIn(context, "kubectl nstpl check"))
+}
 
 // read returns the named repositories of a cluster, or all. It returns those that it can read in spite of an error.
 func (o *status) read(ctx context.Context, s cli.Source) ([]view, error) {
@@ -109,9 +113,9 @@ func (o *status) read(ctx context.Context, s cli.Source) ([]view, error) {
 	switch {
 	case unread != nil || leader.Running:
 	case o.watch:
-		s.Note("%v", errNotRunning)
+		s.Note("%v", errNotRunning(s.Context))
 	default:
-		err = errors.Join(err, errNotRunning)
+		err = errors.Join(err, errNotRunning(s.Context))
 	}
 	return views, err
 }

@@ -82,6 +82,20 @@ new        Unknown   NotReported   <none>    <none>     0            <none>
 		"nstpl-system' to check whether it is running\n", errOut.String())
 }
 
+// A command that a note proposes must not run in the cluster of another context.
+func TestNotesProposeCommandsInTheirContext(t *testing.T) {
+	p, _, errOut := newPrinter("")
+	broken := newRepository()
+	broken.Status.Conditions[0].Status = metav1.ConditionFalse
+	broken.Status.Failures = []v1alpha1.RepositoryFailure{{Object: "role/a", Message: "run 'kubectl get role a'"}}
+	require.NoError(t, p.print([]view{newView("test", &v1alpha1.PolicyRepository{}), newView("test", broken)}, testTime))
+	require.Contains(t, errOut.String(), "run 'kubectl get pods -n nstpl-system --context test' to check")
+	require.Contains(t, errOut.String(), "role/a: run 'kubectl get role a --context test'")
+
+	require.ErrorContains(t, errNotRunning("test"), "run 'kubectl nstpl check --context test'")
+	require.ErrorContains(t, errNotRunning(""), "run 'kubectl nstpl check'")
+}
+
 func TestTableOfContextsAndWideTable(t *testing.T) {
 	p, out, errOut := newPrinter(cli.FormatWide)
 	p.hasContexts = true

@@ -26,8 +26,7 @@ type checker struct {
 	// checked are the objects that were checked, and related those that are checked together.
 	checked map[identity]source.Object
 	related related
-	// spaces has the names of the policy spaces in the files.
-	spaces map[string]bool
+	brought brought
 }
 
 // identity is what only one object of a cluster has.
@@ -45,16 +44,13 @@ func (r *result) checkFiles(
 			Rule: ruleParse, Path: problem.File, Line: problem.Line, Message: problem.Message, Remedy: problem.Remedy,
 		})
 	}
-	checker := &checker{result: r, cluster: c, checked: map[identity]source.Object{}, spaces: map[string]bool{}}
+	checker := &checker{
+		result: r, cluster: c, checked: map[identity]source.Object{}, brought: newBrought(files.Objects),
+	}
 	if checker.schemas, err = readSchemas(schemas, files.Objects); err != nil {
 		return err
 	}
 	checker.schemas.KubernetesVersion = kubernetes
-	for _, object := range files.Objects {
-		if isPolicySpace(object) {
-			checker.spaces[object.Name] = true
-		}
-	}
 	for _, object := range files.Objects {
 		if err := checker.check(ctx, object); err != nil {
 			return err

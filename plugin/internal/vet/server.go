@@ -90,7 +90,7 @@ func (c *checker) sent(ctx context.Context, object source.Object) ([]byte, error
 		return nil, err
 	}
 	parent, _, _ := unstructured.NestedString(alone.Object, "spec", "parent") // "" if it is not a string
-	if !c.spaces[parent] || !c.lacks(ctx, parent) {
+	if !c.brought.spaces[parent] || !c.lacks(ctx, parent) {
 		return object.Data, nil
 	}
 	unstructured.RemoveNestedField(alone.Object, "spec", "parent")
@@ -135,6 +135,9 @@ func (c *checker) refused(object source.Object, status metav1.Status) {
 		return
 	}
 	for _, reason := range reasonsOf(status.Message) {
+		if c.dependsOnFiles(object, reason) {
+			continue
+		}
 		at := fieldIn(object, reason)
 		c.violate(object, ruleServer, at, strings.TrimPrefix(reason, at+": "), remedy)
 	}

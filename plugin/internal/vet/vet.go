@@ -50,8 +50,10 @@ func New(s cli.Session) *cobra.Command {
 			Without --server, the command needs no cluster. It knows the fields of the kinds of nstpl, and of Kubernetes
 			in the version of --kubernetes-version, by default the newest that it knows. For a later version, fields and
 			values that it does not know are not checked. --schema adds the fields of CustomResourceDefinitions. With
-			--server, it also sends a dry run to the API server, which checks above all whether you may create the
-			objects that a template declares.
+			--server, it also sends dry runs to the API server, which checks above all whether you may create the
+			objects that a template declares. The API server tries each object alone: a template that needs a
+			ClusterProtectedAttribute or a right of the operator from the same files is not checked until these are
+			applied.
 
 			Unlike in other commands, --server does not set the address of the API server: use -s or --api-server.
 

@@ -1,0 +1,82 @@
+package report
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Readers of a report may have another current context, in which the same command would delete other namespaces.
+func TestPendingDeletionsOfARepository(t *testing.T) {
+	x := contentsOf(1)
+	why := func() string { return pendingDeletions(x)[0].Why }
+	require.Equal(t, "namespaces are no longer in the tree: "+
+		"'kubectl nstpl sync confirm corp 0a1b2c3 --context production' deletes them", why())
+	x.cluster = ""
+	require.Equal(t, "namespaces are no longer in the tree: 'kubectl nstpl sync confirm corp 0a1b2c3' deletes them", why())
+	x.repositories[0].Annotations = map[string]string{v1alpha1.ConfirmedCommitAnnotation: "4d5e6f7"}
+	require.Contains(t, why(), "sync confirm corp 0a1b2c3", "another commit was confirmed")
+	x.repositories[0].Annotations[v1alpha1.ConfirmedCommitAnnotation] = "0a1b2c3"
+	require.Equal(t, "namespaces are no longer in the tree: their deletion is confirmed, and nstpl-sync has not finished it yet",
+		why())
+}
+
+// What a finding proposes must not run in the cluster of another context.
+func TestFindingsProposeCommandsInTheirContext(t *testing.T) {
+	x := contentsOf(2)
+	stopped := x.templates[0]
+	stopped.Status.Revisions[0].Revision, stopped.Status.Revisions[0].State = 2, v1alpha1.RolloutStopped
+	remedies := func(context string) string {
+		r := compute(x)
+		r.selectContext(context)
+		var text string
+		for _, f := range r.Findings {
+			text += f.Remedy + "\n"
+		}
+		return text
+	}
+	require.Contains(t, remedies(""), "'kubectl nstpl diff shop-0000'")
+	require.Contains(t, remedies("test"), "'kubectl nstpl diff shop-0000 --context test' shows the difference")
+	require.Contains(t, remedies("test"), "'kubectl nstpl rollout undo base --context test', or correct the cause and run "+
+		"'kubectl nstpl rollout restart base --context test'.")
+}
+
+func TestWhatTheDeletionOfATemplateWaitsFor(t *testing.T) {
+	const other = "example.com/audit"
+	for name, test := range map[string]struct {
+		policy     v1alpha1.DeletionPolicy
+		finalizers []string
+		want       string
+	}{
+		"its objects": {
+			v1alpha1.DeletionDelete, []string{v1alpha1.DeletionFinalizer},
+			"is deleted when its objects in all namespaces are deleted",
+		},
+		"its objects and another finalizer": {
+			v1alpha1.DeletionDelete, []string{other, v1alpha1.DeletionFinalizer},
+			"is deleted when its objects in all namespaces are deleted and its other finalizers are removed: " + other,
+		},
+		"another finalizer, after its objects": {
+			v1alpha1.DeletionDelete, []string{other}, "is deleted when its finalizers are removed: " + other,
+		},
+		"another finalizer, without its objects": {
+			v1alpha1.DeletionOrphan, []string{other}, "is deleted when its finalizers are removed: " + other,
+		},
+		"the operator, which leaves the objects": {
+			v1alpha1.DeletionOrphan, []string{v1alpha1.DeletionFinalizer},
+			"is deleted when its finalizers are removed: " + v1alpha1.DeletionFinalizer,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			template := newTemplate("a", &metav1.LabelSelector{})
+			template.DeletionTimestamp, template.Finalizers = &metav1.Time{Time: now}, test.finalizers
+			template.Spec.DeletionPolicy = test.policy
+			got := pendingDeletions(contents{templates: []*v1alpha1.NamespaceTemplate{template}})
+			require.Len(t, got, 1)
+			require.Equal(t, test.want, got[0].Why)
+		})
+	}
+}
