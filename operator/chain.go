@@ -96,16 +96,15 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 	if err := selection.Setup(mgr, leader, inForce); err != nil {
 		return nil, fmt.Errorf("set up the controller of selectors: %w", err)
 	}
-	outlines, err := vetting.NewOutlines(ctx, mgr.GetCache(), inForce)
+	// Any client of the network may send a review. What follows from one must not decide what is populated.
+	reviewed := revisions.NewReader(controllerRevisions)
+	outlines, err := vetting.NewOutlines(ctx, mgr.GetCache(), reviewed)
 	if err != nil {
 		return nil, fmt.Errorf("watch the templates: %w", err)
 	}
 	selectors := selection.NewAdmission(selection.Options{
 		ConfigMaps: clients.set.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
-		Reviews:    clients.set.AuthorizationV1().SubjectAccessReviews(),
-		// Any client of the network may send a review. What follows from one must not decide what is populated.
-		Revisions: revisions.NewReader(controllerRevisions),
-		SetBy:     outlines.SetBy,
+		Reviews:    clients.set.AuthorizationV1().SubjectAccessReviews(), Revisions: reviewed, SetBy: outlines.SetBy,
 	})
 	templates := vetting.NewAdmission(vetting.Options{
 		Mapper: mgr.GetRESTMapper(), Clients: clients.set, Metadata: clients.metadata, Objects: clients.objects,

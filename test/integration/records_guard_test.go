@@ -70,7 +70,7 @@ func TestOwnersDoNotWriteTheConditionOfTheOperator(t *testing.T) {
 		condition(string(v1alpha1.NamespacePopulated), "1 object of "+template.Name)), "(nstpl:managed-namespace)")
 	current := &corev1.Namespace{}
 	require.NoError(t, owner.Get(t.Context(), client.ObjectKeyFromObject(ns), current))
-	current.Status.Conditions = nil
+	current.Status.Conditions, current.ResourceVersion = nil, ""
 	expectForbidden(t, owner.Status().Update(t.Context(), current), "(nstpl:managed-namespace)")
 	s.waitCondition(ns, expectDrift)
 }

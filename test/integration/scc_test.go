@@ -318,7 +318,8 @@ func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
 	_, err = s.kubectl(t.Context(), someConstraints, "apply", "--filename", "-")
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
-		err := s.client.Status().Patch(t.Context(), p, annotationPatch(v1alpha1.SCCAnnotation, `"privileged"`))
+		err := s.client.Status().Patch(t.Context(), p, annotationPatch(v1alpha1.SCCAnnotation, `"privileged"`),
+			client.DryRunAll)
 		assert.ErrorContains(c, err, "cannot be changed through")
 	})
 }

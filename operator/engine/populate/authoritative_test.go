@@ -82,11 +82,15 @@ func TestAdoptedObjectsAreKeptAfterAnOptOut(t *testing.T) {
 	authority := templateOf(t, "b", limits)
 	authority.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "ConfigMap"}}
 	index := match.NewIndex(templateOf(t, "a", settings), authority)
-	for optOut, want := range map[string]Action{"a": LeaveAlone, "other": Prune} {
-		ns := teamA()
-		ns.Annotations[v1alpha1.OptOutAnnotation] = optOut
-		plan := NewPlan(declare(ns, authority), index, Observed{Objects: []*metav1.PartialObjectMetadata{adopted}})
-		require.Len(t, plan.Changes, 2)
-		require.Equal(t, want, plan.Changes[1].Action, plan.Changes[1].Reason)
+	reset := adopted.DeepCopy()
+	reset.ManagedFields = nil
+	for _, object := range []*metav1.PartialObjectMetadata{adopted, reset} {
+		for optOut, want := range map[string]Action{"a": LeaveAlone, "other": Prune} {
+			ns := teamA()
+			ns.Annotations[v1alpha1.OptOutAnnotation] = optOut
+			plan := NewPlan(declare(ns, authority), index, Observed{Objects: []*metav1.PartialObjectMetadata{object}})
+			require.Len(t, plan.Changes, 2)
+			require.Equal(t, want, plan.Changes[1].Action, plan.Changes[1].Reason)
+		}
 	}
 }

@@ -474,7 +474,7 @@ func undeclared(declared Declared, index *match.Index, object *metav1.PartialObj
 		Observed: object,
 	}
 	switch {
-	case !Ours(object) && ownEntry(object) == nil:
+	case !Ours(object) && ownEntry(object) == nil && !recordOf(object).adopted:
 		change.Reason = "has a template's label, but nstpl did not create it"
 		return planUndeclared(declared, change)
 	case !Ours(object) && !index.IsOutside(declared.Namespace, change.Template):

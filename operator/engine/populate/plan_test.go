@@ -289,7 +289,7 @@ func TestPlanOfAnUndeclaredObject(t *testing.T) {
 			Prune, "template a no longer declares it"},
 		{"adopted, and managedFields were reset", matching, func(o *metav1.PartialObjectMetadata) {
 			o.ManagedFields, o.Annotations[v1alpha1.AdoptedAnnotation] = nil, "true"
-		}, LeaveAlone, "has a template's label, but nstpl did not create it"},
+		}, LeaveAlone, "existed before nstpl managed it"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

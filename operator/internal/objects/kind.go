@@ -368,7 +368,9 @@ func (k *kind) objectsIn(namespace string) []*metav1.PartialObjectMetadata {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.latest(k.items.byNamespace[namespace],
-		func(key types.NamespacedName, _ *metav1.PartialObjectMetadata) bool { return key.Namespace == namespace })
+		func(key types.NamespacedName, _ *metav1.PartialObjectMetadata) bool {
+			return key.Namespace == namespace
+		})
 }
 
 // objectsOf returns the objects that have a template's label, including the latest writes of this process.

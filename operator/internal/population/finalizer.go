@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -28,9 +30,14 @@ type Remains struct {
 	// Client reads from the cache.
 	Client  client.Client
 	Objects *objects.Store
-	Results *Results
 	Index   *match.Index
 	Exclude []string
+	// Passes are those of the controller of namespaces.
+	Passes *passes
+
+	mu sync.Mutex
+	// before has, for each template that is being deleted, the last pass that may apply it.
+	before map[types.UID]uint64
 }
 
 // finalize adds the finalizer to a template with deletionPolicy Delete, so that the template remains until its objects
@@ -70,14 +77,17 @@ func (r *Remains) release(
 	changed := template.DeepCopy()
 	controllerutil.RemoveFinalizer(changed, v1alpha1.DeletionFinalizer)
 	err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(template, client.MergeFromWithOptimisticLock{}))
-	return reconcile.Result{}, client.IgnoreNotFound(err)
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, err
+	}
+	r.forget(template.UID)
+	return reconcile.Result{}, nil
 }
 
 // isPruned reports whether a template has no objects, labels or annotations left that the operator removes before the
-// template is gone. A pass that began before the deletion may still write some: each namespace has a result of the
-// template until a later pass, which does not apply the template, has ended.
+// template is gone. A pass that began while the template was in force may still write some.
 func (r *Remains) isPruned(ctx context.Context, template *v1alpha1.NamespaceTemplate) (bool, error) {
-	if r.Results.Populates(template.Name) {
+	if !r.Passes.haveEnded(r.lastPass(template.UID)) {
 		return false, nil
 	}
 	left, isKnown, err := r.toPrune(ctx, template)
@@ -86,6 +96,27 @@ func (r *Remains) isPruned(ctx context.Context, template *v1alpha1.NamespaceTemp
 	}
 	names, err := r.withMetadataOf(ctx, template)
 	return len(names) == 0, err
+}
+
+// lastPass returns the last pass that began before this function was first called for a template, whose end is in the
+// index by then: no later one applies it.
+func (r *Remains) lastPass(template types.UID) uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.before[template]; !known {
+		if r.before == nil {
+			r.before = map[types.UID]uint64{}
+		}
+		r.before[template] = r.Passes.begun()
+	}
+	return r.before[template]
+}
+
+// forget forgets a template that is released.
+func (r *Remains) forget(template types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.before, template)
 }
 
 // toPrune returns the objects of a template in namespaces that it populates, which the operator deletes before the

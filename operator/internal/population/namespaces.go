@@ -197,6 +197,7 @@ type selection struct {
 // Reconcile selects the templates of a namespace, renders them, plans what to do about the objects that exist, applies
 // the plan, and reports the result.
 func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	defer r.Templates.Remains.Passes.begin()()
 	ns, err := r.read(ctx, req.Name)
 	if err != nil || ns == nil {
 		return reconcile.Result{}, err

@@ -277,19 +277,6 @@ func (r *Results) Of(template string) map[string]TemplateResult {
 	return results
 }
 
-// Populates reports whether the last pass of any namespace that has ended applied a template there, or is yet to. A
-// pass that began since may apply it still.
-func (r *Results) Populates(template string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, result := range r.results[template] {
-		if result.State != OptedOut && result.State != Ahead {
-			return true
-		}
-	}
-	return false
-}
-
 // Any reports whether a template has a result in any namespace.
 func (r *Results) Any(template string) bool {
 	r.mu.Lock()

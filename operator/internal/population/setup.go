@@ -96,7 +96,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		Revisions: o.Leader.Clientset.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
 	}
 	templates.Remains = &Remains{
-		Client: o.Leader.Client, Objects: templates.Objects, Results: results, Index: index, Exclude: o.Exclude,
+		Client: o.Leader.Client, Objects: templates.Objects, Index: index, Exclude: o.Exclude, Passes: &passes{},
 	}
 	templates.Rollouts = &Rollouts{
 		Namespaces: cached, Index: index, Objects: templates.Objects, Results: results, Remains: templates.Remains,

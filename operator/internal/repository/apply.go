@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/inventory"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -293,11 +294,13 @@ func byID(a, b failure) int { return strings.Compare(a.String(), b.String()) }
 // keepForFailures leaves out the deletions that wait until all objects are applied: what is deleted may be replaced by
 // what failed. Those who may change a namespace may make it fail, which must not keep grants in force elsewhere: so a
 // namespace keeps what it needs until it has moved, and nothing if it does not move. A namespace that cannot be created
-// has no users, and may be the new name of one that is to be deleted.
+// has no users, and may be the new name of one that is to be deleted: unless it lacks the room that the deletion gives.
 func (o *outcome) keepForFailures() {
-	failed := map[inventory.ID]bool{}
+	failed, lacksRoom := map[inventory.ID]bool{}, map[inventory.ID]bool{}
 	for _, f := range o.failures {
+		denials := codes.Find(f.err.Error())
 		failed[f.ID] = true
+		lacksRoom[f.ID] = slices.Contains(denials, codes.QuotaExceeded) || slices.Contains(denials, codes.CreatorQuota)
 	}
 	for _, c := range o.Conflicts {
 		failed[c.ID] = true
@@ -311,8 +314,8 @@ func (o *outcome) keepForFailures() {
 	o.Deletes = slices.DeleteFunc(o.Deletes, func(object *unstructured.Unstructured) bool {
 		isNamespace := inventory.PhaseOf(inventory.IDOf(object).GroupKind) == inventory.Namespaces
 		return slices.ContainsFunc(o.Applies, func(a inventory.Apply) bool {
-			return failed[inventory.IDOf(a.Declared)] &&
-				(a.Live == nil && isNamespace || a.Moves() && needs(a.Live, object))
+			id := inventory.IDOf(a.Declared)
+			return failed[id] && (a.Live == nil && isNamespace && !lacksRoom[id] || a.Moves() && needs(a.Live, object))
 		}) || slices.ContainsFunc(o.Conflicts, func(c inventory.Conflict) bool {
 			return c.Apply.Moves() && needs(c.Apply.Live, object)
 		})

@@ -358,13 +358,15 @@ func TestNoNamespaceIsDeletedWhileOneCannotBeCreated(t *testing.T) {
 	before, after := object("v1", "Namespace", "before"), object("v1", "Namespace", "after")
 	template := object(v1alpha1.GroupVersion.String(), "NamespaceTemplate", "ended")
 	for name, test := range map[string]struct {
-		live *unstructured.Unstructured
-		want []*unstructured.Unstructured
+		live   *unstructured.Unstructured
+		reason string
+		want   []*unstructured.Unstructured
 	}{
-		"it cannot be created": {nil, []*unstructured.Unstructured{template}},
-		"it cannot be changed": {after, []*unstructured.Unstructured{before, template}},
+		"it cannot be created": {nil, "denied", []*unstructured.Unstructured{template}},
+		"it lacks room":        {nil, "exceeded (nstpl:quota-exceeded)", []*unstructured.Unstructured{before, template}},
+		"it cannot be changed": {after, "denied", []*unstructured.Unstructured{before, template}},
 	} {
-		o := outcome{failures: []failure{{inventory.IDOf(after), errors.New("denied")}}}
+		o := outcome{failures: []failure{{inventory.IDOf(after), errors.New(test.reason)}}}
 		o.Applies = []inventory.Apply{{Declared: after, Live: test.live}}
 		o.Deletes = []*unstructured.Unstructured{before, template}
 		o.keepForFailures()

@@ -70,6 +70,7 @@ func (live liveObjects) apply(root string, declared []*unstructured.Unstructured
 			labeled, _ = forest.Placed(ns)
 		}
 		if isInTree(ns) || isInTree(labeled) {
+			labeled.Status.Conditions = nil // they are about the place that the namespace has now
 			applied.namespaces = append(applied.namespaces, labeled)
 		}
 	}
