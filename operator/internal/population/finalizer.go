@@ -87,7 +87,7 @@ func (r *Remains) release(
 // isPruned reports whether a template has no objects, labels or annotations left that the operator removes before the
 // template is gone. A pass that began while the template was in force may still write some.
 func (r *Remains) isPruned(ctx context.Context, template *v1alpha1.NamespaceTemplate) (bool, error) {
-	if !r.Passes.haveEnded(r.lastPass(template.UID)) {
+	if !r.Passes.haveEnded(r.lastPass(template.UID), template.Name) {
 		return false, nil
 	}
 	left, isKnown, err := r.toPrune(ctx, template)

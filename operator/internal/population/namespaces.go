@@ -197,7 +197,8 @@ type selection struct {
 // Reconcile selects the templates of a namespace, renders them, plans what to do about the objects that exist, applies
 // the plan, and reports the result.
 func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	defer r.Templates.Remains.Passes.begin()()
+	applies, end := r.Templates.Remains.Passes.begin()
+	defer end()
 	ns, err := r.read(ctx, req.Name)
 	if err != nil || ns == nil {
 		return reconcile.Result{}, err
@@ -210,6 +211,7 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil || selected == nil {
 		return reconcile.Result{}, err
 	}
+	applies(selected.templates)
 	if selected.unpopulated != "" {
 		if err := r.reportUnpopulated(ctx, selected); err != nil {
 			return reconcile.Result{}, err
