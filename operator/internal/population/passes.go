@@ -51,9 +51,9 @@ func (p *passes) begun() uint64 {
 func (p *passes) haveEnded(number uint64, template string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	isIt := func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == template }
 	for running, templates := range p.running {
-		applies := slices.ContainsFunc(templates, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == template })
-		if running <= number && (templates == nil || applies) {
+		if running <= number && (templates == nil || slices.ContainsFunc(templates, isIt)) {
 			return false
 		}
 	}
