@@ -18,7 +18,7 @@ type passes struct {
 	running map[uint64][]*v1alpha1.NamespaceTemplate
 }
 
-// begin begins a pass. selected tells which templates it applies, and end ends it.
+// begin begins a pass. Call selected with the templates that it applies, and end at its end.
 func (p *passes) begin() (selected func([]*v1alpha1.NamespaceTemplate), end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
