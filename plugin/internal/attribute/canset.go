@@ -49,7 +49,8 @@ func newCanSet(s cli.Session) *cobra.Command {
 			The command does not check whether the user may write the object itself: see "kubectl auth can-i". It
 			does not know the users and groups that the operator's flags exempt, such as Kubernetes' controllers. For
 			labels and annotations of nstpl itself, such as policy.nstpl.dev/policyspace, other permissions decide.
-			Unless a rule denies it, the answer is unknown, with the permission that users may need.
+			Unless a rule denies it, the answer is unknown, with the permission that users may need, if it follows
+			from the key.
 
 			Exit status: 0 if it is allowed, 1 if it is not allowed or unknown, or if the command failed.`),
 		Example: templates.Examples(`
@@ -236,7 +237,7 @@ func (o *canSet) judge(
 			reason: fmt.Sprintf("%q may set %s only to these values: %s", user.Name, attribute, quoted(values)),
 		}
 	case !o.anyValue && limited != "":
-		return answer{allowed: true, reason: limited + ", on objects that have none or one of: " + quoted(replaced)}
+		return answer{allowed: true, reason: limited + ", on objects without it, or with one of the values " + quoted(replaced)}
 	}
 	return o.refuse(rules, attribute, namespace, user)
 }
@@ -284,7 +285,7 @@ func (o *canSet) dryRun(ctx context.Context, caller *cluster.Cluster, namespace 
 	if err == nil {
 		return answer{
 			allowed: true,
-			reason:  "the API server would allow it on objects that have none (you cannot read the rules and bindings)",
+			reason:  "the API server would allow it on objects without it (you cannot read the rules and bindings)",
 		}, nil
 	}
 	if _, reason, denied := strings.Cut(err.Error(),

@@ -70,10 +70,10 @@ func TestJudge(t *testing.T) {
 	}{
 		"a value of the rule": {
 			canSet{value: "prod"}, boundTo("prod"), true, "ClusterRoleBinding prod grants this role to User jane, " +
-				`on objects that have none or one of: "canary", "prod"`,
+				`on objects without it, or with one of the values "canary", "prod"`,
 		},
 		"a value of two rules": {
-			canSet{value: "prod"}, boundTo("prod", "release"), true, `none or one of: "canary", "prod", "stable"`,
+			canSet{value: "prod"}, boundTo("prod", "release"), true, `without it, or with one of the values "canary", "prod", "stable"`,
 		},
 		"a value of a rule for some and of one for every value": {
 			canSet{value: "prod"}, boundTo("prod", "all"), true,
@@ -100,7 +100,7 @@ func TestJudge(t *testing.T) {
 			got := test.command.judge(rules, env, "team-a", test.bound, attributes.Requester{Name: "jane"})
 			require.Equal(t, test.want, got.allowed)
 			require.Contains(t, got.reason, test.reason)
-			require.Equal(t, strings.Contains(test.reason, "none or one of"), strings.Contains(got.reason, "none or one of"))
+			require.Equal(t, strings.Contains(test.reason, "without it"), strings.Contains(got.reason, "without it"))
 		})
 	}
 }
@@ -114,11 +114,11 @@ func TestOwnKeysAreUnknown(t *testing.T) {
 		"policy.nstpl.dev/policyspace":           "users may need the verb use on the policy space",
 		"policy.nstpl.dev/scc.uid-range":         "users may need the verb patch on namespacetemplates",
 		"corp.tree.policy.nstpl.dev/depth":       "users may need the verb patch on namespacetemplates",
-		"policy.nstpl.dev/of-a-later-version":    "rules on attributes",
-		"rules.policy.nstpl.dev/of-an-operators": "rules on attributes",
+		"policy.nstpl.dev/of-a-later-version":    "may decide",
+		"rules.policy.nstpl.dev/of-an-operators": "may decide",
 	} {
 		got := allowed.withOwnGuards(key)
-		require.Regexp(t, "^unknown - admission policies of nstpl decide about "+key+", and .*"+permission+"$", got.String())
+		require.Regexp(t, "^unknown - nstpl uses "+key+" itself, so .*"+permission+"$", got.String())
 		require.False(t, got.allowed)
 		require.Equal(t, "no - denied", answer{reason: "denied"}.withOwnGuards(key).String(), "a rule denies it")
 	}

@@ -47,7 +47,7 @@ func (a answer) withOwnGuards(key string) answer {
 	if !a.allowed || !isOwnKey(key) {
 		return a
 	}
-	reason := "admission policies of nstpl decide about " + key + ", and not only rules on attributes"
+	reason := "nstpl uses " + key + " itself, so that other permissions than the roles of rules may decide"
 	if permission := ownPermission(key); permission != "" {
 		reason += ": users may need " + permission
 	}

@@ -144,6 +144,7 @@ func Split[T any](s Session, replies []Reply[T]) (good []Reply[T], failed error)
 // NoteFailed prints why something failed in the cluster of a context.
 func NoteFailed(s Session, context string, err error) {
 	for line := range strings.Lines(output.Error(err)) {
-		s.Note("%s%s", Prefix(context), strings.TrimPrefix(strings.TrimSpace(line), "error: "))
+		text := strings.TrimPrefix(strings.TrimSpace(line), "error: ")
+		s.Note("%s%s", Prefix(context), InContext(context, text))
 	}
 }

@@ -37,6 +37,9 @@ func (r *Report) selectContext(context string) {
 		f := &r.Findings[i]
 		f.Message, f.Remedy = cli.InContext(context, f.Message), cli.InContext(context, f.Remedy)
 	}
+	for i := range r.Namespaces {
+		r.Namespaces[i].Message = cli.InContext(context, r.Namespaces[i].Message)
+	}
 }
 
 func severityOf(reported populate.Reported) Severity {

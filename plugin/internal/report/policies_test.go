@@ -42,6 +42,10 @@ func TestFindingsProposeCommandsInTheirContext(t *testing.T) {
 	require.Contains(t, remedies("test"), "'kubectl nstpl diff shop-0000 --context test' shows the difference")
 	require.Contains(t, remedies("test"), "'kubectl nstpl rollout undo base --context test', or correct the cause and run "+
 		"'kubectl nstpl rollout restart base --context test'.")
+	r := compute(x)
+	r.Namespaces[0].Message = "grant that with 'kubectl create role x -n vault'"
+	r.selectContext("test")
+	require.Equal(t, "grant that with 'kubectl create role x -n vault --context test'", r.Namespaces[0].Message)
 }
 
 func TestWhatTheDeletionOfATemplateWaitsFor(t *testing.T) {

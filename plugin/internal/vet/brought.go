@@ -117,7 +117,7 @@ func (c *checker) dependsOnFiles(object source.Object, reason string) bool {
 		return false
 	}
 	if granting, found := c.brought.right(reason); found {
-		c.depends(object, fieldIn(object, reason), granting)
+		c.depends(object, granting)
 		return true
 	}
 	template, _ := decodeTemplate(object)
@@ -131,16 +131,15 @@ func (c *checker) dependsOnFiles(object source.Object, reason string) bool {
 	if len(keys) == 0 || reason != render.NewUnprotectedError(keys).Error() {
 		return false // the files do not protect all keys of the reason, or it is about something else
 	}
-	for _, reference := range render.References(&template.Spec) {
-		if slices.Contains(keys, reference.MetadataKey) {
-			c.depends(object, reference.Path, c.brought.protecting[reference.Attribute()])
-		}
+	for _, key := range keys {
+		c.depends(object, c.brought.protecting[key.Attribute()])
 	}
 	return true
 }
 
-func (c *checker) depends(object source.Object, field string, on source.Object) {
-	c.skip(object, field, "it depends on "+nameOf(on)+" of these files, which is not applied yet")
+// depends reports that a template as a whole is not checked: the API server checks nothing after the first denial.
+func (c *checker) depends(template, on source.Object) {
+	c.skip(template, "", "it depends on "+nameOf(on)+" of these files, which is not applied yet")
 }
 
 var (

@@ -78,8 +78,7 @@ func TestDenialsBecauseOfObjectsInTheSameFiles(t *testing.T) {
 			`policy.nstpl.dev/aggregate-to-operator: "true" and the rule {apiGroups: [""], resources: ["secrets"], ` +
 			`verbs: [list, watch, create, patch, delete]}`)
 	}
-	const onPlan = "11 spec.templates[0].data.plan: it depends on clusterprotectedattribute/plan of these files, " +
-		"which is not applied yet"
+	const onPlan = "1 it depends on clusterprotectedattribute/plan of these files, which is not applied yet"
 	for name, test := range map[string]struct {
 		files   string
 		reasons []error
