@@ -237,7 +237,8 @@ func (o *canSet) judge(
 			reason: fmt.Sprintf("%q may set %s only to these values: %s", user.Name, attribute, quoted(values)),
 		}
 	case !o.anyValue && limited != "":
-		return answer{allowed: true, reason: limited + ", on objects without it, or with one of the values " + quoted(replaced)}
+		limited += ", on objects without it, or with one of the values " + quoted(replaced)
+		return answer{allowed: true, reason: limited}
 	}
 	return o.refuse(rules, attribute, namespace, user)
 }
