@@ -83,6 +83,24 @@ func (s *Store[K, T]) Latest(key K, cached T) T {
 	return cached
 }
 
+// Read returns the object that get reads from the cache, or the one after the last write if the cache is behind. Use it
+// instead of Latest if another goroutine calls Observed: it looks for the write before get, since the cache may get the
+// write while get runs, and the store forgets it then. The caller must not change the object.
+func (s *Store[K, T]) Read(key K, get func() (T, error)) (T, error) {
+	s.mu.Lock()
+	written, isPending := s.written[key]
+	s.mu.Unlock()
+	cached, err := get()
+	if err != nil {
+		return cached, err
+	}
+	latest := s.Latest(key, cached)
+	if isPending && s.isAhead(written, latest.GetResourceVersion()) {
+		return written, nil
+	}
+	return latest, nil
+}
+
 // Unobserved returns the writes that the cache is not known to have. The loop must not call the store.
 func (s *Store[K, T]) Unobserved() iter.Seq2[K, T] {
 	return func(yield func(K, T) bool) {

@@ -1,6 +1,7 @@
 package freshness
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -30,6 +31,29 @@ func TestTheLastWriteIsLatestUntilTheCacheHasIt(t *testing.T) {
 	require.Same(t, before, store.Latest("b", before), "another object was written")
 	require.Same(t, later, store.Latest("a", later))
 	require.Same(t, before, store.Latest("a", before), "it is forgotten once the cache has had it")
+}
+
+func TestAWriteThatTheCacheGetsMeanwhileIsRead(t *testing.T) {
+	t.Parallel()
+	before, after, later := &object{"1", "9"}, &object{"1", "10"}, &object{"1", "11"}
+	for name, test := range map[string]struct{ cached, want *object }{
+		"the cache was read before it got the write": {before, after},
+		"after that":                   {after, after},
+		"after that of another client": {later, later},
+	} {
+		var store Store[string, *object]
+		store.Written("a", after)
+		read, err := store.Read("a", func() (*object, error) {
+			store.Observed("a", "11")
+			return test.cached, nil
+		})
+		require.NoError(t, err)
+		require.Same(t, test.want, read, name)
+	}
+	var store Store[string, *object]
+	store.Written("a", after)
+	_, err := store.Read("a", func() (*object, error) { return nil, errors.New("it is gone") })
+	require.EqualError(t, err, "it is gone")
 }
 
 func TestWritesThatTheCacheHasAreForgotten(t *testing.T) {

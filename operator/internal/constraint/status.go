@@ -84,11 +84,13 @@ func (r *Statuses) all(ctx context.Context) []reconcile.Request {
 
 // Reconcile writes the status of a constraint if it changes.
 func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	constraint := &v1alpha1.SecurityContextConstraints{}
-	if err := r.Client.Get(ctx, request.NamespacedName, constraint); err != nil {
+	constraint, err := r.written.Read(request.Name, func() (*v1alpha1.SecurityContextConstraints, error) {
+		cached := &v1alpha1.SecurityContextConstraints{}
+		return cached, r.Client.Get(ctx, request.NamespacedName, cached)
+	})
+	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	constraint = r.written.Latest(request.Name, constraint)
 	state, err := r.configured(ctx)
 	if err != nil || state == webhooksMissing {
 		return reconcile.Result{}, err // the operator is about to write them, and the watch reports that

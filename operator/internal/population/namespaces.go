@@ -244,8 +244,10 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // read returns the namespace as it was stored last, or nil if it does not exist.
 func (r *Namespaces) read(ctx context.Context, name string) (*corev1.Namespace, error) {
-	ns := &corev1.Namespace{}
-	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, ns)
+	ns, err := r.written.Read(name, func() (*corev1.Namespace, error) {
+		cached := &corev1.Namespace{}
+		return cached, r.Client.Get(ctx, client.ObjectKey{Name: name}, cached)
+	})
 	if apierrors.IsNotFound(err) {
 		r.Results.Forget(name)
 		r.Objects.Forget(name)
@@ -255,7 +257,7 @@ func (r *Namespaces) read(ctx context.Context, name string) (*corev1.Namespace, 
 	if err != nil {
 		return nil, err
 	}
-	return r.written.Latest(name, ns), nil
+	return ns, nil
 }
 
 // selectTemplates returns the templates that select a namespace, or nil if the namespace has to wait. Then it has been

@@ -167,11 +167,13 @@ func (r *Namespaces) contributed(ctx context.Context, ns *corev1.Namespace) map[
 // at any time. They are often written while a new namespace is populated, and a report with the older resourceVersion
 // would be refused.
 func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.Namespace {
-	now := &corev1.Namespace{}
-	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(ns), now, client.UnsafeDisableDeepCopy); err != nil {
+	now, err := r.written.Read(ns.Name, func() (*corev1.Namespace, error) {
+		cached := &corev1.Namespace{}
+		return cached, r.Client.Get(ctx, client.ObjectKeyFromObject(ns), cached, client.UnsafeDisableDeepCopy)
+	})
+	if err != nil {
 		return ns // it is gone, which the report will find
 	}
-	now = r.written.Latest(now.Name, now)
 	if !freshness.Newer(now.ResourceVersion, ns.ResourceVersion) || now.UID != ns.UID ||
 		!now.DeletionTimestamp.Equal(ns.DeletionTimestamp) ||
 		!maps.Equal(now.Labels, ns.Labels) ||

@@ -34,11 +34,14 @@ type Statuses struct {
 
 // read returns a template as it was stored last.
 func (s *Statuses) read(ctx context.Context, name string) (*v1alpha1.NamespaceTemplate, error) {
-	template := &v1alpha1.NamespaceTemplate{}
-	if err := s.Client.Get(ctx, client.ObjectKey{Name: name}, template, client.UnsafeDisableDeepCopy); err != nil {
-		return template, err
-	}
-	return s.written.Latest(name, s.shared(template)), nil
+	return s.written.Read(name, func() (*v1alpha1.NamespaceTemplate, error) {
+		template := &v1alpha1.NamespaceTemplate{}
+		err := s.Client.Get(ctx, client.ObjectKey{Name: name}, template, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			return template, err
+		}
+		return s.shared(template), nil
+	})
 }
 
 // shared returns the cache's own template in place of a copy of it, so that the index keeps no second one. Nothing
