@@ -163,7 +163,7 @@ func naming(object string, problems []Problem) []Problem {
 func CheckLabels(labels map[string]string) []Problem {
 	var problems []Problem
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
-		if isReservedKey(key) {
+		if IsReservedKey(key) {
 			problems = append(problems, Problem{
 				Rule: ruleReservedKey, Path: "labels[" + key + "]",
 				Message: "the label " + key + " is reserved for nstpl",
@@ -193,7 +193,7 @@ func CheckAnnotations(annotations map[string]string) []Problem {
 				Remedy: "write \"true\", or remove it: only the author may allow that the object is replaced",
 			})
 			continue
-		case isReservedKey(key) && key != v1alpha1.ReplaceAnnotation && key != v1alpha1.RequiredSCCAnnotation:
+		case IsReservedKey(key) && key != v1alpha1.ReplaceAnnotation && key != v1alpha1.RequiredSCCAnnotation:
 			owner = "nstpl"
 		case slices.Contains(own, key):
 			owner = "kustomize"

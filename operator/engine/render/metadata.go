@@ -181,7 +181,7 @@ func checkMetadataKey(key MetadataKey) *Problem {
 	case len(validation.IsQualifiedName(key.Key)) > 0:
 		return &Problem{Rule: ruleSchema, Message: fmt.Sprintf("the key is invalid: %s",
 			strings.Join(validation.IsQualifiedName(key.Key), "; "))}
-	case isReservedKey(key.Key) || prefix == "policy":
+	case IsReservedKey(key.Key) || prefix == "policy":
 		return &Problem{
 			Rule: ruleReservedKey, Message: "the " + key.String() + " is reserved for nstpl", Remedy: "remove it",
 		}

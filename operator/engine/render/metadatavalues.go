@@ -241,7 +241,7 @@ func usedKeyProblem(template *v1alpha1.NamespaceTemplate, key MetadataKey) *Prob
 		problem.Remedy = "use " + NamespaceToken + ", which is the same"
 	case key == MetadataKey{Annotations, v1alpha1.CreatorAnnotation}:
 		problem.Remedy = "use " + CreatorToken + ", which is the same"
-	case isReservedKey(key.Key) || prefix == "policy":
+	case IsReservedKey(key.Key) || prefix == "policy":
 		problem.Message += ", since the " + key.String() + " is reserved for nstpl"
 		problem.Remedy = "templates can use labels and annotations that ClusterProtectedAttributes protect"
 	case len(DeclaredMetadata(&template.Spec)[key]) > 0:

@@ -48,8 +48,8 @@ func checkName(object *unstructured.Unstructured) []Problem {
 	return nil
 }
 
-// isReservedKey reports whether the key of a label or an annotation is reserved for nstpl.
-func isReservedKey(key string) bool {
+// IsReservedKey reports whether the key of a label or an annotation is reserved for nstpl.
+func IsReservedKey(key string) bool {
 	if key == v1alpha1.CreatorAnnotation {
 		return true
 	}

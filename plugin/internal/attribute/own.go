@@ -4,15 +4,8 @@ import (
 	"strings"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
-
-// isOwnKey reports whether nstpl itself uses a label or an annotation. Its admission policies decide about most of
-// these by other permissions than roles that rules name.
-func isOwnKey(key string) bool {
-	prefix, name, _ := strings.Cut(key, "/")
-	return key == v1alpha1.CreatorAnnotation || prefix == "policy" && strings.HasPrefix(name, "namespace-") ||
-		prefix == v1alpha1.GroupVersion.Group || strings.HasSuffix(prefix, "."+v1alpha1.GroupVersion.Group)
-}
 
 // ownPermission returns the permission that the admission policies of nstpl require of users who set one of its labels
 // or annotations, or "" if it depends on more than the key. manifests/admission has these policies.
@@ -44,7 +37,7 @@ func ownPermission(key string) string {
 // withOwnGuards returns the answer for a label or an annotation that nstpl itself uses. What rules allow is then not
 // known to be allowed.
 func (a answer) withOwnGuards(key string) answer {
-	if !a.allowed || !isOwnKey(key) {
+	if !a.allowed || !render.IsReservedKey(key) {
 		return a
 	}
 	reason := "nstpl uses " + key + " itself, so that other permissions than the roles of rules may decide"
