@@ -501,9 +501,10 @@ func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 	one.follow()
 	one.waitApplied(a)
 	files := map[string]string{
-		"others-existing/quota.yaml":   quotaFile("quota", "1"),
-		"others-shared/namespace.yaml": namespaceFile("others-shared"),
-		"others-own/namespace.yaml":    namespaceFile("others-own"),
+		"others-existing/quota.yaml":                  quotaFile("quota", "1"),
+		"others-existing/others-below/namespace.yaml": namespaceFile("others-below"),
+		"others-shared/namespace.yaml":                namespaceFile("others-shared"),
+		"others-own/namespace.yaml":                   namespaceFile("others-own"),
 	}
 	b := two.commit(files)
 	two.follow(func(r *v1alpha1.PolicyRepository) { r.Spec.ExistingNamespaces = v1alpha1.ExistingAdopt })
@@ -523,7 +524,8 @@ func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 		}, objects)
 		assert.Empty(c, status.Commits.Applied)
 	})
-	two.mustNotExist(namespace("others-own")) // its policies may depend on the PolicySpace
+	two.waitExists(namespace("others-own"))
+	two.mustNotExist(namespace("others-below")) // its policies depend on the PolicySpace
 	two.mustExist(existing)
 	require.Equal(t, "others-parent", existing.Spec.Parent)
 	require.Nil(t, existing.Spec.Quota)
@@ -531,10 +533,9 @@ func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 	two.mustExist(shared)
 	require.Equal(t, "others-one", shared.Labels[v1alpha1.PolicySpaceLabel])
 	// A namespace of another tree delays no other.
-	files["others-new/quota.yaml"] = files["others-existing/quota.yaml"]
-	delete(files, "others-existing/quota.yaml")
+	files = moved(files, "others-existing/", "others-new/")
 	two.commit(files)
-	two.waitExists(namespace("others-own"))
+	two.waitExists(namespace("others-below"))
 	delete(files, "others-shared/namespace.yaml")
 	two.apply(files)
 	two.mustExist(existing)

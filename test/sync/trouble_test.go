@@ -194,6 +194,7 @@ func TestATreeBesideTemplates(t *testing.T) {
 	files := map[string]string{
 		"beside-a/namespace.yaml": namespaceFile("beside-a"),
 		"viewers.yaml":            bindingFile("viewers", "view", "ann"),
+		"revoked.yaml":            bindingFile("revoked", "edit", "bob"),
 	}
 	x.commit(files)
 	x.follow()
@@ -202,14 +203,15 @@ func TestATreeBesideTemplates(t *testing.T) {
 	x.waitExists(own)
 	x.waitExists(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "beside-a", Name: "settings"}})
 
-	// A directory with the name of the template is reported, and the namespace stays where it is.
-	more := moved(files, "beside-a/", "beside-team/beside-a/")
-	more["beside-team/editors.yaml"] = bindingFile("editors", "edit", "bob")
-	delete(more, "viewers.yaml")
+	// A directory with the name of the template is reported, and the namespace stays where it is. It keeps what it would
+	// get there, and not what the commit revokes.
+	more := moved(moved(files, "beside-a/", "beside-team/beside-a/"), "viewers.yaml", "beside-team/viewers.yaml")
+	delete(more, "revoked.yaml")
 	commit := x.commit(more)
 	message := x.waitReason("ObjectsFailed", commit)
 	require.Contains(t, message, "namespacetemplate.policy.nstpl.dev/beside-team: existed before the tree beside")
 	x.mustExist(binding("beside-a", "beside.viewers"))
+	x.waitGone(binding("beside-a", "beside.revoked"))
 	x.mustExist(own)
 	require.NoError(t, cluster.client.Delete(t.Context(), handwritten))
 	x.waitApplied(commit)

@@ -56,7 +56,7 @@ func (p *Plan) deleteNamespaces(undeclared []*unstructured.Unstructured, state S
 
 // createsNamespaces reports whether the tree declares namespaces that do not exist yet.
 func (p *Plan) createsNamespaces() bool {
-	return slices.ContainsFunc(p.Applies, func(a Apply) bool {
+	return slices.ContainsFunc(slices.Concat(p.Applies, p.Held), func(a Apply) bool {
 		return a.Live == nil && IDOf(a.Declared).GroupKind == namespaceKind
 	})
 }

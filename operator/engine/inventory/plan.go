@@ -44,13 +44,13 @@ type Apply struct {
 	Replaced *unstructured.Unstructured
 }
 
-// Step returns when the object is applied: a step begins when all applies of the steps before it have succeeded. In
-// each phase, objects are created and repaired in a first step, and changed to what a new commit declares in a second
+// Step returns when the object is applied: a step begins when all applies of the steps before it have ended. In each
+// phase, objects are created and repaired in a first step, and changed to what a new commit declares in a second
 // one: what an object loses by the change may be in one that is created. Namespaces depend on none of each other, and
 // those who may change one may make it fail, so all of them are applied in one step.
 func (a Apply) Step() int {
 	phase := PhaseOf(IDOf(a.Declared).GroupKind)
-	step := firstStep(phase)
+	step := 2 * int(phase)
 	if phase == Namespaces {
 		return step
 	}
@@ -60,13 +60,8 @@ func (a Apply) Step() int {
 	return step
 }
 
-// Moves reports whether the object is a namespace that moves from one policyspace to another.
-func (a Apply) Moves() bool {
-	spaceOf := func(ns *unstructured.Unstructured) string { return ns.GetLabels()[v1alpha1.PolicySpaceLabel] }
-	return a.Live != nil && spaceOf(a.Live) != spaceOf(a.Declared)
-}
-
-func firstStep(phase Phase) int { return 2 * int(phase) }
+// Moves reports whether the object is a namespace or a policyspace that moves from one policyspace to another.
+func (a Apply) Moves() bool { return a.Live != nil && placeOf(a.Live) != placeOf(a.Declared) }
 
 // HashOf returns the hash of the declaration from which an object was applied, or that of a declared object.
 func HashOf(object *unstructured.Unstructured) string {
@@ -79,7 +74,7 @@ type Conflict struct {
 	Reason string
 	// Passes is true if no person needs to act.
 	Passes bool
-	// Apply is what the conflict prevents if the object belongs to another tree.
+	// Apply is what the conflict prevents.
 	Apply Apply
 }
 
@@ -87,6 +82,8 @@ type Conflict struct {
 type Plan struct {
 	// Applies are the objects to apply, in the order of the phases.
 	Applies []Apply
+	// Held are the applies that need others, which cannot be made.
+	Held []Apply
 	// Deletes are the objects to delete after all applies, in the reverse order of the phases.
 	Deletes []*unstructured.Unstructured
 	// Releases are namespaces that the tree adopted and no longer declares. They lose what was applied to them.
@@ -102,20 +99,29 @@ type Plan struct {
 	Used []string
 	// Unmanaged are the names of declared namespaces that exist and are not adopted.
 	Unmanaged []string
+	// Paused are the names of the templates whose rollout a person has paused.
+	Paused []string
 	// TemplateValues are the labels and annotations of namespaces that stay as templates have set them.
 	TemplateValues []TemplateValue
 	Conflicts      []Conflict
+
+	// declared and live are the objects of the tree, and those in the cluster.
+	declared, live map[ID]*unstructured.Unstructured
 }
 
 // NewPlan compares what a tree declares with what exists. The declared objects are those of Declare.
 func NewPlan(declared []*unstructured.Unstructured, state State, options Options) Plan {
-	var plan Plan
 	declaredAs := map[ID]*unstructured.Unstructured{}
+	plan := Plan{declared: declaredAs, live: state.Live}
 	for _, object := range declared {
 		declaredAs[IDOf(object)] = object
 		plan.add(object, state, options)
 	}
-	plan.waitForConflicts()
+	prevented := make([]Apply, 0, len(plan.Conflicts))
+	for _, conflict := range plan.Conflicts {
+		prevented = append(prevented, conflict.Apply)
+	}
+	plan.Applies = plan.Hold(plan.Applies, prevented)
 	slices.SortStableFunc(plan.Applies, func(a, b Apply) int { return a.Step() - b.Step() })
 	var namespaces []*unstructured.Unstructured
 	for id, live := range state.Live {
@@ -167,20 +173,20 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 		p.Applies = append(p.Applies, Apply{Declared: withMetadataRecord(object, nil)})
 		return
 	}
+	conflict := func(reason string) {
+		p.Conflicts = append(p.Conflicts,
+			Conflict{ID: id, Reason: reason, Passes: isBeingDeleted(live), Apply: Apply{Declared: object, Live: live}})
+	}
 	if isBeingDeleted(live) {
-		p.Conflicts = append(p.Conflicts, Conflict{
-			ID: id, Reason: "is being deleted: it is created again when it is gone", Passes: true,
-		})
+		conflict("is being deleted: it is created again when it is gone")
 		return
 	}
 	if !state.Created[live.GetUID()] {
 		switch tree := live.GetLabels()[v1alpha1.TreeLabel]; {
 		case tree != "" && tree != options.Tree && !state.wasName(tree):
-			reason := fmt.Sprintf("belongs to the tree %s: rename the declared object, or hand the object over: suspend the "+
+			conflict(fmt.Sprintf("belongs to the tree %s: rename the declared object, or hand the object over: suspend the "+
 				"PolicyRepository of the tree %[1]s, if there still is one, run: kubectl label %s %s=%s --overwrite, remove "+
-				"the object from the tree %[1]s, and resume", tree, id, v1alpha1.TreeLabel, options.Tree)
-			p.Conflicts = append(p.Conflicts,
-				Conflict{ID: id, Reason: reason, Apply: Apply{Declared: object, Live: live}})
+				"the object from the tree %[1]s, and resume", tree, id, v1alpha1.TreeLabel, options.Tree))
 			return
 		case id.GroupKind == namespaceKind && options.Adopt:
 			object = withAnnotation(object, v1alpha1.AdoptAnnotation, "true")
@@ -188,12 +194,13 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 			p.Unmanaged = append(p.Unmanaged, id.Name)
 			return
 		case isOfNstpl(id) && tree == "" && live.GetAnnotations()[v1alpha1.AdoptAnnotation] != "true":
-			p.Conflicts = append(p.Conflicts,
-				Conflict{ID: id, Reason: fmt.Sprintf("existed before the tree %s: delete it, "+
-					"rename the declared object, or annotate it with %s=true, which has the tree change it", options.Tree,
-					v1alpha1.AdoptAnnotation)})
+			conflict(fmt.Sprintf("existed before the tree %s: delete it, rename the declared object, or annotate it with "+
+				"%s=true, which has the tree change it", options.Tree, v1alpha1.AdoptAnnotation))
 			return
 		}
+	}
+	if isPaused, _, _ := unstructured.NestedBool(live.Object, "spec", "rollout", "paused"); isPaused {
+		p.Paused = append(p.Paused, id.Name)
 	}
 	object, values := withoutTemplateValues(object, live, state.declares)
 	p.TemplateValues = append(p.TemplateValues, values...)
@@ -213,16 +220,6 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 func (s State) wasName(tree string) bool {
 	root := s.Live[ID{spaceKind, tree}]
 	return root != nil && s.Created[root.GetUID()] && parentOf(ID{spaceKind, tree}, nil, s) == ""
-}
-
-// waitForConflicts removes the applies of all steps after a creation that a conflict prevents. If a namespace moved to
-// a policyspace whose template cannot be applied, it would lose what it inherits and get nothing instead.
-func (p *Plan) waitForConflicts() {
-	for _, conflict := range p.Conflicts {
-		p.Applies = slices.DeleteFunc(p.Applies, func(apply Apply) bool {
-			return apply.Step() > firstStep(PhaseOf(conflict.GroupKind))
-		})
-	}
 }
 
 // isOfNstpl reports whether an object is of a kind of nstpl, so that a person or another tool has made it for other

@@ -73,6 +73,24 @@ func below(parent string) change {
 	return func(o *unstructured.Unstructured) { o.Object["spec"] = map[string]any{"parent": parent} }
 }
 
+// declares returns a change that has a template declare RoleBindings to roles, with names of their own.
+func declares(roles ...string) change {
+	return func(o *unstructured.Unstructured) {
+		var objects []any
+		for _, role := range roles {
+			objects = append(objects, map[string]any{
+				"kind": "RoleBinding", "metadata": map[string]any{"name": o.GetName() + "." + role},
+				"roleRef": map[string]any{"kind": "ClusterRole", "name": role},
+			})
+		}
+		o.Object["spec"] = map[string]any{"templates": objects}
+	}
+}
+
+func withQuota(o *unstructured.Unstructured) {
+	o.Object["spec"] = map[string]any{"quota": map[string]any{"hard": map[string]any{"pods": "1"}}}
+}
+
 func annotated(key, value string) change {
 	return func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{key: value}) }
 }
@@ -100,8 +118,8 @@ func stateOf(created []string, live ...*unstructured.Unstructured) State {
 	return state
 }
 
-// summary returns the plan in short: + for applies, = for replacements, - for deletions, ~ for releases, ? for waiting
-// deletions, p for protected namespaces, u for policyspaces in use, ! for unmanaged namespaces and x for conflicts.
+// summary returns the plan in short: + for applies, = for replacements, h for applies that are held back, - for
+// deletions, ~ for releases, ? for waiting deletions, p for protected namespaces, u for policyspaces in use, ! for unmanaged namespaces and x for conflicts.
 func summary(p Plan) []string {
 	var lines []string
 	for _, apply := range p.Applies {
@@ -109,7 +127,15 @@ func summary(p Plan) []string {
 		if apply.Replaced != nil && apply.Live == nil {
 			sign = "="
 		}
-		lines = append(lines, sign+IDOf(apply.Declared).String())
+		line := sign + IDOf(apply.Declared).String()
+		for _, declared := range objectsOf(apply.Declared) {
+			name, _, _ := unstructured.NestedString(declared, "metadata", "name")
+			line += " " + name
+		}
+		lines = append(lines, line)
+	}
+	for _, apply := range p.Held {
+		lines = append(lines, "h"+IDOf(apply.Declared).String())
 	}
 	for _, object := range p.Deletes {
 		lines = append(lines, "-"+IDOf(object).String())
@@ -296,23 +322,52 @@ func TestPlan(t *testing.T) {
 				"+namespacetemplate.policy.nstpl.dev/changed",
 			},
 		},
-		"objects are repaired and not changed until all others of their phase are created": {
+		"a template loses an object only after the one that declares it instead exists": {
 			declared: []*unstructured.Unstructured{
-				template("changed"), template("taken"), template("edited", ofTree("foo")),
+				template("gives", declares("kept")), template("revokes", declares("kept")),
+				template("taken", declares("given")),
 			},
-			state: stateOf([]string{"1", "2"}, stored(t, "1", template("changed", ofTree("foo"))),
-				edited(stored(t, "2", template("edited", ofTree("foo")))), template("taken", uid("3"), ofTree("bar"))),
+			state: stateOf([]string{"1", "2"},
+				stored(t, "1", template("gives", ofTree("foo"), declares("kept", "given", "revoked"))),
+				stored(t, "2", template("revokes", ofTree("foo"), declares("kept", "revoked"))),
+				template("taken", uid("3"), ofTree("bar"))),
 			want: []string{
-				"+namespacetemplate.policy.nstpl.dev/edited",
+				"+namespacetemplate.policy.nstpl.dev/gives gives.kept gives.given",
+				"+namespacetemplate.policy.nstpl.dev/revokes revokes.kept",
 				"xnamespacetemplate.policy.nstpl.dev/taken " + ofBar("namespacetemplate.policy.nstpl.dev/taken"),
 			},
 		},
-		"namespaces stay where they are until all templates and policyspaces are applied": {
-			declared: []*unstructured.Unstructured{role("r"), template("s"), space("s"), space("t"), namespace("n")},
-			state:    stateOf([]string{"1"}, template("s", uid("1"), deleting)),
+		"a template that has lost all but such an object stays as it is": {
+			declared: []*unstructured.Unstructured{template("gives", declares()), template("taken", declares("given"))},
+			state: stateOf([]string{"1"}, stored(t, "1", template("gives", ofTree("foo"), declares("given"))),
+				template("taken", uid("3"), ofTree("bar"))),
 			want: []string{
-				"+clusterrole.rbac.authorization.k8s.io/r",
+				"xnamespacetemplate.policy.nstpl.dev/taken " + ofBar("namespacetemplate.policy.nstpl.dev/taken"),
+			},
+		},
+		"nothing joins a policyspace whose template cannot be applied, and all others go on": {
+			declared: []*unstructured.Unstructured{
+				role("r"), template("s"), space("s"), space("below", below("s")), space("t"),
+				namespace("moves", inSpace("below")), namespace("changes", inSpace("s")), namespace("other", inSpace("t")),
+			},
+			state: stateOf([]string{"1", "2", "3"}, template("s", uid("1"), deleting),
+				stored(t, "2", namespace("moves", inSpace("t"))), stored(t, "3", namespace("changes", inSpace("s"), protected))),
+			want: []string{
+				"+clusterrole.rbac.authorization.k8s.io/r", "+policyspace.policy.nstpl.dev/t", "+namespace/changes",
+				"+namespace/other", "hpolicyspace.policy.nstpl.dev/s", "hpolicyspace.policy.nstpl.dev/below",
+				"hnamespace/moves",
 				"xnamespacetemplate.policy.nstpl.dev/s is being deleted: it is created again when it is gone",
+			},
+		},
+		"a quota stays while the policyspace that gets it instead cannot be created": {
+			declared: []*unstructured.Unstructured{
+				space("root"), space("taken", below("root")), space("beside", below("root")),
+			},
+			state: stateOf([]string{"1", "2"}, stored(t, "1", space("root", ofTree("foo"), withQuota)),
+				stored(t, "2", space("beside", ofTree("foo"), withQuota)), space("taken", uid("3"), ofTree("bar"))),
+			want: []string{
+				"+policyspace.policy.nstpl.dev/beside", "hpolicyspace.policy.nstpl.dev/root",
+				"xpolicyspace.policy.nstpl.dev/taken " + ofBar("policyspace.policy.nstpl.dev/taken"),
 			},
 		},
 		"a policyspace stays while a namespace of others is in it, and so do the policyspaces above": {

@@ -52,6 +52,5 @@ func parentOf(space ID, declared map[ID]*unstructured.Unstructured, state State)
 	if object == nil {
 		return ""
 	}
-	parent, _, _ := unstructured.NestedString(object.Object, "spec", "parent") // "" if it is not a string
-	return parent
+	return placeOf(object)
 }

@@ -10,16 +10,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
-	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/inventory"
-	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
@@ -250,8 +246,8 @@ func (r *record) forgetGone(live map[inventory.ID]*unstructured.Unstructured) {
 	}
 }
 
-// applyAll applies the objects of a plan, step by step. After a step with a failure, it stops: the objects of later
-// steps may depend on those that failed. It returns the objects that it created.
+// applyAll applies the objects of a plan, step by step. After a step with a failure, it holds what needs the objects
+// that failed. It returns the objects that it created.
 func applyAll(
 	ctx context.Context, to writer, o *outcome, measure measure,
 ) []*unstructured.Unstructured {
@@ -267,12 +263,14 @@ func applyAll(
 		changes := left[:end]
 		left = left[end:]
 		var mu sync.Mutex
+		var failed []inventory.Apply
 		each(ctx, changes, func(change inventory.Apply) {
 			object, err := to.apply(ctx, change)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				o.failures = append(o.failures, failure{inventory.IDOf(change.Declared), err})
+				failed = append(failed, change)
 				return
 			}
 			o.applied++
@@ -281,9 +279,7 @@ func applyAll(
 				created = append(created, object)
 			}
 		})
-		if len(o.failures) > 0 {
-			break
-		}
+		left = o.Hold(left, failed)
 	}
 	slices.SortFunc(o.failures, byID)
 	return created
@@ -291,10 +287,11 @@ func applyAll(
 
 func byID(a, b failure) int { return strings.Compare(a.String(), b.String()) }
 
-// keepForFailures leaves out the deletions that wait until all objects are applied: what is deleted may be replaced by
-// what failed. Those who may change a namespace may make it fail, which must not keep grants in force elsewhere: so a
-// namespace keeps what it needs until it has moved, and nothing if it does not move. A namespace that cannot be created
-// has no users, and may be the new name of one that is to be deleted: unless it lacks the room that the deletion gives.
+// keepForFailures leaves out the deletions that wait for what is not applied: what is deleted may be replaced by it.
+// Those who may change one object of a tree may make it fail, which must not keep grants in force elsewhere. So a
+// namespace or policyspace keeps what it needs until it has moved, and nothing if it does not move. A namespace that is
+// not created has no users, and may be the new name of one that is to be deleted: unless it lacks the room that the
+// deletion gives.
 func (o *outcome) keepForFailures() {
 	failed, lacksRoom := map[inventory.ID]bool{}, map[inventory.ID]bool{}
 	for _, f := range o.failures {
@@ -302,42 +299,56 @@ func (o *outcome) keepForFailures() {
 		failed[f.ID] = true
 		lacksRoom[f.ID] = slices.Contains(denials, codes.QuotaExceeded) || slices.Contains(denials, codes.CreatorQuota)
 	}
+	waiting := slices.Clone(o.Held)
 	for _, c := range o.Conflicts {
 		failed[c.ID] = true
+		waiting = append(waiting, c.Apply)
+	}
+	for _, a := range o.Applies {
+		if id := inventory.IDOf(a.Declared); failed[id] && (a.Live != nil || !lacksRoom[id]) {
+			waiting = append(waiting, a)
+		}
 	}
 	for id := range failed {
-		if inventory.PhaseOf(id.GroupKind) != inventory.Namespaces {
+		if inventory.PhaseOf(id.GroupKind) == inventory.Cluster {
 			o.Deletes, o.Releases = nil, nil
 			return
 		}
 	}
+	var kept []*unstructured.Unstructured
 	o.Deletes = slices.DeleteFunc(o.Deletes, func(object *unstructured.Unstructured) bool {
-		isNamespace := inventory.PhaseOf(inventory.IDOf(object).GroupKind) == inventory.Namespaces
-		return slices.ContainsFunc(o.Applies, func(a inventory.Apply) bool {
-			id := inventory.IDOf(a.Declared)
-			return failed[id] && (a.Live == nil && isNamespace && !lacksRoom[id] || a.Moves() && needs(a.Live, object))
-		}) || slices.ContainsFunc(o.Conflicts, func(c inventory.Conflict) bool {
-			return c.Apply.Moves() && needs(c.Apply.Live, object)
-		})
+		isKept := slices.ContainsFunc(waiting, func(a inventory.Apply) bool { return o.needs(a, object) })
+		if isKept {
+			kept = append(kept, object)
+		}
+		return isKept
+	})
+	bound := map[string]bool{} // by templates that stay as they are
+	for _, a := range waiting {
+		kept = append(kept, a.Live)
+	}
+	for _, template := range kept {
+		for _, name := range inventory.BoundBy(template) {
+			bound[name] = true
+		}
+	}
+	o.Deletes = slices.DeleteFunc(o.Deletes, func(object *unstructured.Unstructured) bool {
+		return object.GetKind() == "ClusterRole" && bound[object.GetName()]
 	})
 }
 
-// needs reports whether a namespace is in a policyspace, or selected by a template. It may be if that is unknown.
-func needs(ns, object *unstructured.Unstructured) bool {
-	switch inventory.PhaseOf(inventory.IDOf(object).GroupKind) {
-	case inventory.Spaces:
-		_, isIn := ns.GetLabels()[hierarchy.DepthLabel(object.GetName())]
-		return isIn
-	case inventory.Templates:
-		template := &v1alpha1.NamespaceTemplate{}
-		if runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, template) != nil {
-			return true
-		}
-		selector, err := match.Selector(template.Spec.Namespaces)
-		return err != nil || selector.Matches(labels.Set(ns.GetLabels()))
-	case inventory.Cluster, inventory.Namespaces:
+// needs reports whether a change that was not made needs an object that is to be deleted.
+func (o *outcome) needs(change inventory.Apply, object *unstructured.Unstructured) bool {
+	of := inventory.PhaseOf(inventory.IDOf(change.Declared).GroupKind)
+	phase := inventory.PhaseOf(inventory.IDOf(object).GroupKind)
+	switch {
+	case phase == inventory.Namespaces:
+		return of == inventory.Namespaces && change.Live == nil
+	case of == inventory.Templates:
+		return inventory.HandsOver(object, change.Declared)
 	}
-	return false
+	return change.Moves() && phase != inventory.Cluster &&
+		slices.Contains(o.LiveLineage(change.Live), object.GetName())
 }
 
 // deleteAll deletes the objects of a plan that the tree no longer declares, phase by phase.

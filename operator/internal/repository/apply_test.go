@@ -373,3 +373,57 @@ func TestNoNamespaceIsDeletedWhileOneCannotBeCreated(t *testing.T) {
 		require.Equal(t, test.want, o.Deletes, name)
 	}
 }
+
+// Every author of templates may create one with a name that a tree is about to declare.
+func TestAConflictHoldsBackOnlyWhatNeedsTheObject(t *testing.T) {
+	t.Parallel()
+	_, admin := newCluster(t)
+	const root = "squatted"
+	repository := createRepository(t, admin, root)
+	binding := func(name, role string) string {
+		return "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: " + name +
+			"}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: " + role +
+			"}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: eve}]}"
+	}
+	namespace := func(name string) string {
+		return "{apiVersion: v1, kind: Namespace, metadata: {name: " + root + "-" + name + "}}"
+	}
+	before := treeOf(t, root, "one", map[string]string{
+		"role.yaml": roleFile(root + "-moved"), "revoked.yaml": binding("revoked", "view"),
+		root + "-team/moved.yaml":   binding("moved", root+"-moved"),
+		root + "-team/revoked.yaml": binding("revoked", "edit"), root + "-team/" + root + "-n/ns.yaml": namespace("n"),
+		root + "-ended/revoked.yaml": binding("revoked", "edit"), root + "-ended/" + root + "-e/ns.yaml": namespace("e"),
+	})
+	after := treeOf(t, root, "two", map[string]string{
+		root + "-new/" + root + "-n/ns.yaml": namespace("n"), root + "-new/" + root + "-e/ns.yaml": namespace("e"),
+		root + "-new/moved.yaml": binding("moved", root+"-moved"),
+	})
+	o, err := admin.apply(t.Context(), repository, before)
+	require.NoError(t, err)
+	require.True(t, o.isComplete(), "%v %v", o.failures, o.Conflicts)
+	squatter := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: root + "-new"}}
+	squatter.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": "none"}}
+	require.NoError(t, admin.Client.Create(t.Context(), squatter))
+	o, err = admin.apply(t.Context(), repository, after)
+	require.NoError(t, err)
+	require.Empty(t, o.failures)
+	require.Len(t, o.Conflicts, 1)
+	template := &v1alpha1.NamespaceTemplate{}
+	require.NoError(t, admin.Live.Get(t.Context(), client.ObjectKey{Name: root}, template))
+	require.Empty(t, template.Spec.Templates, "the revocation at the root does not wait")
+	require.Equal(t, []string{
+		"ClusterRole " + root + "-moved", "Namespace " + root + "-e", "Namespace " + root + "-n",
+		"NamespaceTemplate " + root, "NamespaceTemplate " + root + "-ended", "NamespaceTemplate " + root + "-new",
+		"NamespaceTemplate " + root + "-team", "PolicySpace " + root, "PolicySpace " + root + "-ended",
+		"PolicySpace " + root + "-team",
+	}, liveOf(t, admin, root), "the namespaces keep what they have until they move")
+
+	require.NoError(t, admin.Client.Delete(t.Context(), squatter))
+	o, err = admin.apply(t.Context(), repository, after)
+	require.NoError(t, err)
+	require.True(t, o.isComplete(), "%v %v", o.failures, o.Conflicts)
+	require.Equal(t, []string{
+		"Namespace " + root + "-e", "Namespace " + root + "-n", "NamespaceTemplate " + root,
+		"NamespaceTemplate " + root + "-new", "PolicySpace " + root, "PolicySpace " + root + "-new",
+	}, liveOf(t, admin, root))
+}

@@ -1,0 +1,173 @@
+package inventory
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Hold returns the changes that need none of the given ones, which cannot be made, and adds the others to Held. Those
+// who may create or change one object of a tree may make it fail, so all that does not need it goes on: revocations
+// above all. If a namespace moved to a policyspace whose template cannot be applied, it would lose what it inherits and
+// get nothing instead.
+func (p *Plan) Hold(changes, failed []Apply) []Apply {
+	var going []Apply
+	for _, change := range changes {
+		if slices.ContainsFunc(failed, func(f Apply) bool { return p.needs(change, f) }) {
+			p.Held = append(p.Held, change)
+			continue
+		}
+		for _, f := range failed {
+			change = change.keeping(f.Declared)
+		}
+		if change.Live == nil || change.Replaced != nil || !IsInForce(change.Declared, change.Live) {
+			going = append(going, change)
+		}
+	}
+	return going
+}
+
+// keeping returns the change of a template without the loss of those objects that another template declares, perhaps
+// with other names. The template is then not in force yet.
+func (a Apply) keeping(to *unstructured.Unstructured) Apply {
+	kept := handedOver(a.Live, a.Declared, to)
+	if len(kept) == 0 || IDOf(a.Declared) == IDOf(to) {
+		return a
+	}
+	objects, _, _ := unstructured.NestedSlice(a.Declared.Object, "spec", "templates")
+	a.Declared = withAnnotation(a.Declared, v1alpha1.HashAnnotation, HashOf(a.Live)).DeepCopy()
+	spec, _ := a.Declared.Object["spec"].(map[string]any)
+	spec["templates"] = slices.Concat(objects, kept)
+	return a
+}
+
+// needs reports whether a change must not be made before another one.
+func (p *Plan) needs(change, failed Apply) bool {
+	id, needed := IDOf(change.Declared), IDOf(failed.Declared)
+	switch PhaseOf(needed.GroupKind) {
+	case Cluster:
+		return PhaseOf(id.GroupKind) != Cluster || change.Step() > failed.Step()
+	case Namespaces:
+		return false
+	case Templates, Spaces:
+	}
+	switch PhaseOf(id.GroupKind) {
+	case Spaces, Namespaces:
+		above := lineage(change.Declared, p.declared)
+		return id != needed && (change.Live == nil || change.Moves()) && slices.Contains(above, needed.Name) ||
+			changesQuota(change) && (slices.Contains(above, needed.Name) ||
+				slices.Contains(lineage(failed.Declared, p.declared), id.Name))
+	case Cluster, Templates:
+	}
+	return false
+}
+
+// changesQuota reports whether a change gives a policyspace another quota, which may come from a policyspace above it or
+// go to one below it.
+func changesQuota(change Apply) bool {
+	if change.Live == nil || IDOf(change.Declared).GroupKind != spaceKind {
+		return false
+	}
+	before, _, _ := unstructured.NestedMap(change.Live.Object, "spec", "quota")
+	after, _, _ := unstructured.NestedMap(change.Declared.Object, "spec", "quota")
+	return !equality.Semantic.DeepEqual(before, after)
+}
+
+// HandsOver reports whether another template declares an object of one that is to be deleted.
+func HandsOver(deleted, to *unstructured.Unstructured) bool {
+	return len(handedOver(deleted, nil, to)) > 0
+}
+
+// handedOver returns the objects that a template loses and that another one declares, perhaps with other names. The
+// template as it is and as it is to be may be nil.
+func handedOver(live, declared, to *unstructured.Unstructured) []any {
+	var objects []any
+	stays, goes := contentsOf(declared), contentsOf(to)
+	for _, object := range objectsOf(live) {
+		if content := contentOf(object); goes[content] && !stays[content] {
+			objects = append(objects, object)
+		}
+	}
+	return objects
+}
+
+// contentsOf returns the contents of a template's objects. It returns none for other kinds.
+func contentsOf(template *unstructured.Unstructured) map[string]bool {
+	contents := map[string]bool{}
+	for _, object := range objectsOf(template) {
+		contents[contentOf(object)] = true
+	}
+	return contents
+}
+
+// contentOf returns an object without its name, encoded as JSON.
+func contentOf(object map[string]any) string {
+	nameless := maps.Clone(object)
+	if metadata, ok := object["metadata"].(map[string]any); ok {
+		others := maps.Clone(metadata)
+		delete(others, "name")
+		nameless["metadata"] = others
+	}
+	data, _ := json.Marshal(nameless) // was decoded from JSON
+	return string(data)
+}
+
+// objectsOf returns the objects that a template declares. It returns none for other kinds, and for nil.
+func objectsOf(template *unstructured.Unstructured) []map[string]any {
+	if template == nil || IDOf(template).GroupKind != templateKind {
+		return nil
+	}
+	items, _, _ := unstructured.NestedFieldNoCopy(template.Object, "spec", "templates")
+	list, _ := items.([]any)
+	var objects []map[string]any
+	for _, item := range list {
+		if object, ok := item.(map[string]any); ok {
+			objects = append(objects, object)
+		}
+	}
+	return objects
+}
+
+// BoundBy returns the names of the ClusterRoles that a template binds.
+func BoundBy(template *unstructured.Unstructured) []string {
+	var names []string
+	for _, object := range objectsOf(template) {
+		if kind, _, _ := unstructured.NestedString(object, "roleRef", "kind"); kind == "ClusterRole" {
+			name, _, _ := unstructured.NestedString(object, "roleRef", "name")
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// LiveLineage returns the names of a policyspace or namespace and of all policyspaces that it is in now. What a tree
+// declares for them has these names.
+func (p *Plan) LiveLineage(live *unstructured.Unstructured) []string { return lineage(live, p.live) }
+
+// placeOf returns the policyspace that a policyspace or a namespace is in, or "".
+func placeOf(object *unstructured.Unstructured) string {
+	if IDOf(object).GroupKind == namespaceKind {
+		return object.GetLabels()[v1alpha1.PolicySpaceLabel]
+	}
+	parent, _, _ := unstructured.NestedString(object.Object, "spec", "parent") // "" if it is not a string
+	return parent
+}
+
+// lineage returns the name of an object and those of the policyspaces above it.
+func lineage(object *unstructured.Unstructured, in map[ID]*unstructured.Unstructured) []string {
+	names := []string{object.GetName()}
+	for name := placeOf(object); name != "" && !slices.Contains(names[1:], name); {
+		names = append(names, name)
+		space := in[ID{spaceKind, name}]
+		if space == nil {
+			break
+		}
+		name = placeOf(space)
+	}
+	return names
+}
