@@ -323,6 +323,18 @@ func TestAdmissionRequiresInitializeVerb(t *testing.T) {
 	require.Equal(t, "true", ns.Labels[v1alpha1.InitializingLabel])
 	require.Equal(t, s.name("network"), ns.Annotations[v1alpha1.PendingAnnotation])
 	jane.grantUseOfAllTemplates() // so that no other policy denies changes of labels
+	// A role in the namespace with all verbs is not enough.
+	require.NoError(t, s.client.Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "owner"}, Subjects: []rbacv1.Subject{userSubject(jane.name)},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: v1alpha1.ClusterRoleKind, Name: "cluster-admin"},
+	}))
+	s.eventually(func(c *assert.CollectT) { // until the API server knows that
+		_, err := jane.CoreV1().Secrets(ns.Name).List(t.Context(), metav1.ListOptions{})
+		assert.NoError(c, err)
+	})
+	err = jane.CoreV1().RESTClient().Post().Namespace(ns.Name).Resource("configmaps").Body(newConfigMap("", "mine")).
+		MaxRetries(0).Do(t.Context()).Error()
+	require.True(t, apierrors.IsTooManyRequests(err), "%v", err)
 	const denial = "ask for the verb initialize on namespaces"
 	for _, value := range []*string{nil, new("false"), new("")} {
 		jane.expectAllDenied(ns, "labels", v1alpha1.InitializingLabel, value, denial)

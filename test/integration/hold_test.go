@@ -82,6 +82,35 @@ func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 			&corev1.ConfigMap{})))
 }
 
+// The API server asks whether a namespace is being deleted before it asks the hold. What waits in the hold and is stored
+// then would have no policies.
+func TestDeletionOfANamespaceDoesNotLetHeldWritesIn(t *testing.T) {
+	marks.OnEveryVersion(t)
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", configMap("a", "v"))
+	s.createInitializers(3600, v1alpha1.FailureFail, "network")
+	user := s.impersonate(t, s.name("jane"))
+	s.bindClusterRole(s.name("jane"), "edit")
+	ns := s.createNamespace("a")
+	s.eventually(func(c *assert.CollectT) { // until the API server knows the user's permissions
+		_, err := user.CoreV1().ConfigMaps(ns.Name).List(t.Context(), metav1.ListOptions{})
+		assert.NoError(c, err)
+	})
+	s.waitPopulated(ns)
+	position := s.auditPosition()
+	done := make(chan error, 1)
+	go func() {
+		_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("", "mine"),
+			metav1.CreateOptions{})
+		done <- err
+	}()
+	s.waitReceived(position, ns.Name, 1)
+	require.NoError(t, s.client.Delete(t.Context(), ns))
+	err := <-done
+	require.True(t, apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err), "%v", err)
+}
+
 func TestHoldAsksClientsToRetry(t *testing.T) {
 	marks.OnEveryVersion(t)
 	t.Parallel()

@@ -44,8 +44,12 @@ func (s *Sequencer) waitCounted(
 	timeout := time.NewTimer(countedTimeout)
 	defer timeout.Stop()
 	for {
-		if request.UserInfo.Username == v1alpha1.OperatorUser || ns.DeletionTimestamp != nil {
+		switch {
+		case request.UserInfo.Username == v1alpha1.OperatorUser:
 			return s.quota.chargedBy(ctx, ns)
+		case ns.DeletionTimestamp != nil: // the API server has not known it yet, and refuses the next request
+			return nil, webhook.Defer(codes.QuotaUncounted,
+				fmt.Sprintf("namespace %s is being deleted", ns.Name), webhook.RetryAfter)
 		}
 		spaces, err := s.countedSpaces(ctx, ns, created)
 		deferred, isDeferred := errors.AsType[*webhook.Deferred](err)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -95,7 +96,7 @@ func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, h.patience)
 	defer cancel()
 	ns, err := h.get(ctx, request.Namespace)
-	if err != nil || ns != nil && isOpen(ns) && !mustRepeat(ns) || h.isInitializer(ctx, request) {
+	if err != nil || ns != nil && isOpen(ns) && whyRepeat(request, ns) == "" || h.isInitializer(ctx, request) {
 		return err
 	}
 	for {
@@ -104,12 +105,11 @@ func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 		switch {
 		case err != nil:
 			return err
-		case found != nil && isOpen(found) && mustRepeat(found):
-			return webhook.Defer(codes.Held, fmt.Sprintf(
-				"namespace %s got labels or annotations from templates while it was initialized: try again",
-				request.Namespace), webhook.RetryAfter)
 		case found == nil && ns != nil, found != nil && isOpen(found):
-			return nil // if it is gone, the API server knows best
+			if why := whyRepeat(request, found); why != "" {
+				return webhook.Defer(codes.Held, why, webhook.RetryAfter)
+			}
+			return nil
 		}
 		if denial := denialOf(found); denial != "" {
 			return webhook.Deny(codes.PopulationFailed, denial)
@@ -146,19 +146,29 @@ func isOpen(ns *corev1.Namespace) bool {
 	return ns.DeletionTimestamp != nil || !initialize.Initializing(ns)
 }
 
-// mustRepeat reports whether a write that the API server asks about must be repeated once the namespace is open. The
-// API server has judged the write by the namespace as it was during the initialization. If templates have given the
-// namespace labels since, such as those of Pod Security Admission, only a new request is judged by them.
-func mustRepeat(ns *corev1.Namespace) bool {
-	return ns.DeletionTimestamp == nil && populate.HasMetadata(ns)
+// whyRepeat returns why a write that the API server asks about must be repeated once the namespace is open, or an empty
+// string. The API server has judged the write by the namespace as it was during the initialization. If templates have
+// given the namespace labels since, such as those of Pod Security Admission, only a new request is judged by them. If
+// the namespace is being deleted or gone since, only a new request is refused, and what this one creates would stay
+// without policies for as long as its own grace period and finalizers say. ns is nil if it is gone.
+func whyRepeat(request *webhook.Request, ns *corev1.Namespace) string {
+	isDeleted := ns == nil || ns.DeletionTimestamp != nil
+	switch {
+	case isDeleted && request.Operation == admissionv1.Create:
+		return fmt.Sprintf("namespace %s was deleted while it was initialized", request.Namespace)
+	case !isDeleted && populate.HasMetadata(ns):
+		return fmt.Sprintf("namespace %s got labels or annotations from templates while it was initialized: try again",
+			request.Namespace)
+	}
+	return ""
 }
 
-// isInitializer reports whether the requester may initialize the namespace. If the API server cannot answer that, the
-// request waits like all others.
+// isInitializer reports whether the requester may initialize the namespace. The check names no namespace, so that a
+// RoleBinding to a role with all verbs, which a template may give to the creator, does not count. If the API server
+// cannot answer, the request waits like all others.
 func (h *Hold) isInitializer(ctx context.Context, request *webhook.Request) bool {
 	allowed, err := webhook.IsAllowed(ctx, h.reviews, request.UserInfo, authorizationv1.ResourceAttributes{
-		Verb: v1alpha1.VerbInitialize, Resource: "namespaces", Version: "v1", Namespace: request.Namespace,
-		Name: request.Namespace,
+		Verb: v1alpha1.VerbInitialize, Resource: "namespaces", Version: "v1", Name: request.Namespace,
 	})
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "can't ask whether a user initializes namespaces")
@@ -228,8 +238,8 @@ func (h *Hold) Plugin() webhook.Plugin {
 			"request.resource.resource != 'localsubjectaccessreviews'",
 			"request.resource.group != '"+v1alpha1.GroupVersion.Group+"' || request.resource.resource != '"+
 				v1alpha1.TemplateExemptions.Resource+"'",
-			"!authorizer.group('').resource('namespaces').namespace(request.namespace)."+
-				"name(request.namespace).check('"+v1alpha1.VerbInitialize+"').allowed()"),
+			"!authorizer.group('').resource('namespaces').name(request.namespace)."+
+				"check('"+v1alpha1.VerbInitialize+"').allowed()"),
 		FailurePolicy:  admissionregistrationv1.Fail, // the namespace has no policies yet
 		TimeoutSeconds: holdTimeoutSeconds,
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -92,6 +93,7 @@ func TestHold(t *testing.T) {
 	labeled := open.DeepCopy()
 	labeled.Annotations = map[string]string{v1alpha1.NamespaceMetadataAnnotation: "{}"}
 	const repeat = "namespace team-a got labels or annotations from templates while it was initialized: try again"
+	const gone = "namespace team-a was deleted while it was initialized"
 	failed := withCondition(corev1.ConditionFalse, "ObjectsFailed", "x: no")
 	retrying := withCondition(corev1.ConditionFalse, "Retrying", "x: not yet")
 	onlyOthersPending := failed.DeepCopy()
@@ -104,6 +106,7 @@ func TestHold(t *testing.T) {
 	const patience = 8 * time.Second
 	for name, test := range map[string]struct {
 		namespace *corev1.Namespace
+		operation admissionv1.Operation
 		resource  string
 		reviews   accessReviews
 		// later replaces the namespace in the cache after a second.
@@ -113,12 +116,21 @@ func TestHold(t *testing.T) {
 		wait            time.Duration
 		message, denial string
 	}{
-		"an open namespace":                    {namespace: open},
-		"a namespace being deleted":            {namespace: deleted},
-		"an initializer":                       {namespace: closed, reviews: accessReviews{isInitializer: true}},
-		"a question about one's own rights":    {namespace: closed, resource: "localsubjectaccessreviews"},
-		"a namespace that opens":               {namespace: closed, later: open, wait: time.Second},
-		"a namespace that is deleted":          {namespace: closed, isGone: true, wait: time.Second},
+		"an open namespace":                 {namespace: open},
+		"a namespace being deleted":         {namespace: deleted},
+		"an initializer":                    {namespace: closed, reviews: accessReviews{isInitializer: true}},
+		"a question about one's own rights": {namespace: closed, resource: "localsubjectaccessreviews"},
+		"a namespace that opens":            {namespace: closed, later: open, wait: time.Second},
+		"a namespace that is deleted":       {namespace: closed, isGone: true, wait: time.Second},
+		"a creation in a namespace being deleted": {
+			namespace: deleted, operation: admissionv1.Create, message: gone,
+		},
+		"a creation that waits in a namespace that is deleted": {
+			namespace: closed, operation: admissionv1.Create, later: deleted, wait: time.Second, message: gone,
+		},
+		"a creation that waits in a namespace that is gone": {
+			namespace: closed, operation: admissionv1.Create, isGone: true, wait: time.Second, message: gone,
+		},
 		"a namespace that the cache learns of": {later: open, wait: time.Second},
 		"a namespace that opens with labels of templates": {
 			namespace: closed, later: labeled, wait: time.Second, message: repeat,
@@ -194,6 +206,7 @@ func TestHold(t *testing.T) {
 				}
 				request := &webhook.Request{Request: ctrladmission.Request{}}
 				request.Namespace, request.Resource.Resource = "team-a", test.resource
+				request.Operation = test.operation
 				start := time.Now()
 				err = hold.Validate(t.Context(), request)
 				require.Equal(t, test.wait, time.Since(start))

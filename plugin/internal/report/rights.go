@@ -41,7 +41,7 @@ func permissions() []permission {
 			"set the creator of namespaces", false,
 		},
 		{group, v1alpha1.PolicySpaces.Resource, []string{v1alpha1.VerbUse}, "place namespaces in policy spaces", false},
-		{corev1.GroupName, "namespaces", []string{v1alpha1.VerbInitialize}, "write into held namespaces", true},
+		{corev1.GroupName, "namespaces", []string{v1alpha1.VerbInitialize}, "write into held namespaces", false},
 		{
 			group, v1alpha1.SecurityContextConstraintses.Resource, []string{v1alpha1.VerbUse},
 			"use security context constraints", true,
