@@ -131,8 +131,8 @@ func checkLeader(a *after) Result {
 	r := Result{Check: "operator-leader", Object: "lease.coordination.k8s.io/" + v1alpha1.OperatorLease, Status: OK}
 	withoutElection := slices.Contains(a.arguments(), "--leader-elect=false")
 	switch {
-	case apierrors.IsNotFound(a.lease.err) && withoutElection:
-		r.Message = "the operator runs without leader election"
+	case withoutElection && (apierrors.IsNotFound(a.lease.err) || a.lease.err == nil):
+		r.Message = "the operator runs without leader election" // the lease may be that of an earlier operator
 		return r
 	case apierrors.IsNotFound(a.lease.err):
 		r.Status, r.Message, r.Remedy = Failure, "no operator has ever led in this cluster", podsRemedy

@@ -105,6 +105,8 @@ func TestTheLeader(t *testing.T) {
 	require.NoError(t, unstructured.SetNestedSlice(a.stored[operatorDeployment].value.Object, containers,
 		"spec", "template", "spec", "containers"))
 	requireResult(t, []Result{checkLeader(a)}, OK, "without leader election", "")
+	a.lease = fact[*coordinationv1.Lease]{value: leaseOf("v1", 3*time.Hour)}
+	requireResult(t, []Result{checkLeader(a)}, OK, "without leader election", "")
 }
 
 func TestSync(t *testing.T) {

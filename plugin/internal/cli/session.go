@@ -144,7 +144,8 @@ func (s Session) Namespace() (name string, explicit bool, err error) {
 	return s.Config.ToRawKubeConfigLoader().Namespace()
 }
 
-// Note prints one sentence about the result to standard error.
+// Note prints one sentence about the result to standard error. In a session for one of several contexts, commands that
+// the sentence proposes are for that context.
 func (s Session) Note(format string, args ...any) {
-	output.Note(s.ErrOut, "%s", Prefix(s.context)+fmt.Sprintf(format, args...))
+	output.Note(s.ErrOut, "%s", Prefix(s.context)+InContext(s.context, fmt.Sprintf(format, args...)))
 }

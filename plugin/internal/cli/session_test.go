@@ -25,3 +25,14 @@ func TestForContextKeepsAllOtherFlags(t *testing.T) {
 		}
 	}
 }
+
+// Users run what a note proposes in their current context, which may be that of another cluster.
+func TestNotesProposeCommandsInTheirContext(t *testing.T) {
+	streams, _, _, notes := genericiooptions.NewTestIOStreams()
+	session := cli.NewSession(streams)
+	session.ForContext("production").Note("it is old: run '%s'", "kubectl nstpl check")
+	require.Equal(t, "context \"production\": it is old: run 'kubectl nstpl check --context production'\n", notes.String())
+	notes.Reset()
+	session.Note("run 'kubectl nstpl check'")
+	require.Equal(t, "run 'kubectl nstpl check'\n", notes.String())
+}

@@ -106,7 +106,9 @@ func recordedItems(ns *corev1.Namespace, populated survey.Populated) []*item {
 	}
 	for _, finding := range reported {
 		items = append(items, reportedItem(ns.Name, finding, known[finding.Object]))
-		delete(known, finding.Object)
+		if finding.Reason != populate.FindingDeclaredTwice { // which does not say whether it differs
+			delete(known, finding.Object)
+		}
 	}
 	for _, object := range populated.Objects {
 		if known[nameOf(object)] == nil {
@@ -129,8 +131,11 @@ func recordedItems(ns *corev1.Namespace, populated survey.Populated) []*item {
 func reportedItem(namespace string, finding populate.Reported, object *metav1.PartialObjectMetadata) *item {
 	i := &item{
 		Namespace: namespace, Object: finding.Object, Template: finding.Template,
-		Different: finding.Reason != populate.FindingLeftOut,
-		Action:    actionLeaveAlone, Reason: finding.Cause(), Drifted: finding.Reason == populate.FindingDrifted,
+		// With these findings, the namespace has what the templates declare.
+		Different: !slices.Contains([]string{
+			populate.FindingLeftOut, populate.FindingDeclaredTwice, populate.FindingGrantStays,
+		}, finding.Reason),
+		Action: actionLeaveAlone, Reason: finding.Cause(), Drifted: finding.Reason == populate.FindingDrifted,
 	}
 	if object != nil {
 		i.Template, i.Fields = object.Labels[v1alpha1.TemplateNameLabel], writtenFields(object)
@@ -138,12 +143,19 @@ func reportedItem(namespace string, finding populate.Reported, object *metav1.Pa
 	switch {
 	case finding.Reason == populate.FindingProtected:
 		i.Action = actionKeep
-	case finding.Severity == populate.Error && object == nil:
+	case isFailure(finding) && object == nil:
 		i.Action, i.Fails = actionCreate, finding.Message
 	case finding.Severity == populate.Error:
 		i.Action, i.Fails = actionConfigure, finding.Message
+	case isFailure(finding): // to apply it, with failurePolicy Ignore, or to delete it
+		i.Action, i.Fails = actionUnknown, finding.Message
 	}
 	return i
+}
+
+// isFailure reports whether a finding is about a write that failed, which the operator tries again.
+func isFailure(finding populate.Reported) bool {
+	return finding.Severity == populate.Error || finding.Reason == populate.FindingFailed && !finding.IsAltered()
 }
 
 // driftedItem returns the item of an object whose managedFields show that it differs or may differ, or nil.

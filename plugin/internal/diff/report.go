@@ -175,14 +175,17 @@ func merge(replies []cli.Reply[*report]) *report {
 		all.Summary.UnchangedObjects += r.Value.Summary.UnchangedObjects
 		for _, i := range r.Value.Items {
 			i.Context = r.Context
+			for _, text := range []*string{&i.Reason, &i.Fails, &i.Estimate} {
+				*text = cli.InContext(r.Context, *text)
+			}
 			all.Items = append(all.Items, i)
 		}
 		for _, skipped := range r.Value.NotPopulated {
-			skipped.Context = r.Context
+			skipped.Context, skipped.Message = r.Context, cli.InContext(r.Context, skipped.Message)
 			all.NotPopulated = append(all.NotPopulated, skipped)
 		}
 		for _, unknown := range r.Value.Unknown {
-			all.Unknown = append(all.Unknown, r.Prefix()+unknown)
+			all.Unknown = append(all.Unknown, r.Prefix()+cli.InContext(r.Context, unknown))
 		}
 	}
 	if all != nil {

@@ -252,10 +252,13 @@ func TestReportsOnSeveralClusters(t *testing.T) {
 	alone := of()
 	require.Same(t, alone, merge([]cli.Reply[*report]{in("", alone)}))
 
-	all := merge([]cli.Reply[*report]{
-		in("test", of()), in("closed", nil), in("production", of(errors.New("b is forbidden"))),
-	})
-	require.Equal(t, []string{`context "production": b is forbidden`}, all.Unknown)
+	production := of(errors.New("b is forbidden: run 'kubectl a'"))
+	production.Items[0].Reason = "see 'kubectl b'"
+	production.NotPopulated = []notPopulated{{Message: "see 'kubectl c'"}}
+	all := merge([]cli.Reply[*report]{in("test", of()), in("closed", nil), in("production", production)})
+	require.Equal(t, []string{`context "production": b is forbidden: run 'kubectl a --context production'`}, all.Unknown)
+	require.Equal(t, "see 'kubectl b --context production'", all.Items[1].Reason)
+	require.Equal(t, "see 'kubectl c --context production'", all.NotPopulated[0].Message)
 	require.Equal(t, summary{
 		Namespaces: 2, DifferentNamespaces: 2, DifferentObjects: 2, Actions: map[action]int{actionCreate: 2},
 	}, all.Summary)

@@ -19,7 +19,6 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/fields"
-	"nstpl.dev/nstpl/plugin/internal/source"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
@@ -64,6 +63,9 @@ func accept(ctx context.Context, s cli.Session, argument string) error {
 	}
 	change, err := p.find(ctx, argument)
 	if err != nil {
+		return err
+	}
+	if err := p.checkRevision(ctx, change); err != nil {
 		return err
 	}
 	changes, err := p.acceptable(ctx, change)
@@ -133,15 +135,11 @@ func (p *planned) verify(
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, patched); err != nil {
 		return err
 	}
-	merged := source.Merge(p.templates, []*v1alpha1.NamespaceTemplate{patched})
-	index, _ := p.cluster.Reindex(ctx, p.index, merged, []*corev1.Namespace{p.namespace})
-	declared := survey.Declare(render.NewCache(), survey.Sources(ctx, p.cluster), index, p.namespace)
-	for _, object := range declared.Objects {
-		if object.ID() == change.ID() && !slices.ContainsFunc(changes, func(c fields.Change) bool {
-			return !declares(object.Object, c)
-		}) {
-			return nil
-		}
+	declared := p.declaredWith(ctx, patched, change.ID())
+	if declared != nil && !slices.ContainsFunc(changes, func(c fields.Change) bool {
+		return !declares(declared.Object, c)
+	}) {
+		return nil
 	}
 	return fmt.Errorf("no patch of template %s makes it declare what %s has, because %w: edit the template by hand",
 		template.Name, p.where(change), errOverlay)

@@ -6,12 +6,14 @@ package drift
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/survey"
@@ -89,6 +91,13 @@ func (p *planned) find(ctx context.Context, argument string) (populate.Change, e
 			return change, nil
 		}
 	}
+	for _, template := range p.index.Ahead(p.namespace) {
+		if coming, _ := survey.DeclaredBy(template, p.namespace); slices.Contains(coming, id) {
+			return populate.Change{}, fmt.Errorf("%s is not declared for namespace/%s yet: revision %d of template %s declares "+
+				"it, and has not reached the namespace: 'kubectl nstpl rollout status %[4]s' shows the rollout", id,
+				p.namespace.Name, p.index.Layers(template.Name)[0].Revision, template.Name)
+		}
+	}
 	return populate.Change{}, fmt.Errorf("no template declares %s for namespace/%s: 'kubectl nstpl preview %[2]s -o name' "+
 		"lists what templates declare for it", id, p.namespace.Name)
 }
@@ -96,6 +105,37 @@ func (p *planned) find(ctx context.Context, argument string) (populate.Change, e
 // where returns the object of a change, and its namespace.
 func (p *planned) where(change populate.Change) string {
 	return fmt.Sprintf("%s in namespace %s", change.ID(), p.namespace.Name)
+}
+
+// checkRevision returns an error if the namespace has another revision of the template than the stored one, which a
+// patch changes, and if the two do not declare the object alike: then a patch would take back what the rollout changes.
+func (p *planned) checkRevision(ctx context.Context, change populate.Change) error {
+	stored, has := p.template(change), p.index.Layers(change.Template).For(p.namespace)
+	if change.Declared.Template.Generation == stored.Generation {
+		return nil
+	}
+	newest := p.declaredWith(ctx, stored, change.ID())
+	if newest != nil && newest.Template.Name == stored.Name && newest.Hash == change.Declared.Hash {
+		return nil
+	}
+	return fmt.Errorf("%s has the declaration of revision %d of template %s, and the template, as it was changed since, "+
+		"declares it otherwise: run the command again when the namespace has the newest revision ('kubectl nstpl rollout "+
+		"status %[3]s' shows the rollout)", p.where(change), has.Revision, stored.Name)
+}
+
+// declaredWith returns an object as it is declared for the namespace after a template has replaced the one of the same
+// name, also in the index, and the namespace has it. It returns nil if the object is not declared then.
+func (p *planned) declaredWith(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate, id populate.ObjectID,
+) *populate.Object {
+	p.index.Set(template)
+	declared := survey.Declare(render.NewCache(), survey.Sources(ctx, p.cluster), p.index, p.namespace)
+	for i := range declared.Objects {
+		if declared.Objects[i].ID() == id {
+			return &declared.Objects[i]
+		}
+	}
+	return nil
 }
 
 // template returns the stored template that declares the object of a change, or nil.

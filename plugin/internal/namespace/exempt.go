@@ -186,16 +186,15 @@ func (o *exempt) run(ctx context.Context, namespace string) error {
 	if _, err := c.Template(ctx, o.template); apierrors.IsNotFound(err) {
 		return err // the name may be misspelt
 	}
-	var declared []populate.ObjectID
-	isKnown := false
+	var declared declaration
 	if err == nil {
-		declared, isKnown = o.declared(ctx, c, ns)
+		declared = o.declared(ctx, c, ns)
 	}
-	wanted, err := o.wanted(ctx, c, namespace, declared)
+	wanted, err := o.wanted(ctx, c, namespace, declared.all())
 	if err != nil {
 		return err
 	}
-	if isKnown {
+	if declared.isKnown {
 		err = o.checkDeclared(namespace, wanted, declared)
 	} else if _, getErr := exemptionsIn(c, namespace).Get(ctx, wanted.Name, metav1.GetOptions{}); getErr != nil {
 		err = o.checkLabels(ctx, c, wanted)
@@ -206,32 +205,48 @@ func (o *exempt) run(ctx context.Context, namespace string) error {
 	return o.write(ctx, c, wanted)
 }
 
-// declared returns the objects that the template declares for a namespace, whether they are exempt or not. It reports
-// false if they are unknown.
-func (o *exempt) declared(ctx context.Context, c *cluster.Cluster, ns *corev1.Namespace) ([]populate.ObjectID, bool) {
+// declaration is what a template declares for a namespace, whether it is exempt or not.
+type declaration struct {
+	// current are the objects of the revision that the namespace has. coming are those of the newest revision, if it
+	// has not reached the namespace, and revision is its number.
+	current, coming []populate.ObjectID
+	revision        int64
+	isKnown         bool
+}
+
+func (d declaration) all() []populate.ObjectID { return slices.Concat(d.current, d.coming) }
+
+// declared reads what the template declares for a namespace.
+func (o *exempt) declared(ctx context.Context, c *cluster.Cluster, ns *corev1.Namespace) declaration {
 	all, err := c.Templates(ctx)
 	if err != nil {
-		return nil, false
+		return declaration{}
 	}
 	index, unread := c.Index(ctx, all, []*corev1.Namespace{ns})
 	if len(unread) > 0 {
-		return nil, false
+		return declaration{}
 	}
 	index.SetExemptions(ns.Name, nil)
-	selecting := index.Match(ns)
-	i := slices.IndexFunc(selecting, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == o.template })
-	if i < 0 {
-		return nil, true
+	return newDeclaration(index, o.template, ns)
+}
+
+// newDeclaration returns what a template of an index without exemptions declares for a namespace.
+func newDeclaration(index *match.Index, template string, ns *corev1.Namespace) declaration {
+	d := declaration{isKnown: true}
+	objectsOf := func(selecting []*v1alpha1.NamespaceTemplate) []populate.ObjectID {
+		i := slices.IndexFunc(selecting, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == template })
+		if i < 0 {
+			return nil
+		}
+		ids, isComplete := survey.DeclaredBy(selecting[i], ns)
+		d.isKnown = d.isKnown && isComplete
+		return ids
 	}
-	planned := survey.Declare(render.NewCache(), nil, match.NewIndex(selecting[i]), ns)
-	ids := []populate.ObjectID{}
-	for _, object := range planned.Objects {
-		ids = append(ids, object.ID())
+	d.current, d.coming = objectsOf(index.Match(ns)), objectsOf(index.Ahead(ns))
+	if len(d.coming) > 0 {
+		d.revision = index.Layers(template)[0].Revision
 	}
-	if len(planned.Metadata) > 0 {
-		ids = append(ids, populate.ObjectID{GroupKind: render.NamespaceKind.GroupKind(), Name: ns.Name})
-	}
-	return ids, len(planned.Broken) == 0
+	return d
 }
 
 // wanted returns the exemption that the command line describes.
@@ -276,17 +291,23 @@ func exemptionName(spec *v1alpha1.TemplateExemptionSpec) string {
 
 // checkDeclared returns an error if the template does not declare an object of the exemption for the namespace: the
 // name may be misspelt. With --force, and for a whole template, it prints a note instead: the template may be changed
-// later.
-func (o *exempt) checkDeclared(
-	namespace string, wanted *v1alpha1.TemplateExemption, declared []populate.ObjectID,
-) error {
-	if len(declared) == 0 && len(wanted.Spec.Objects) == 0 {
-		o.Note("template %s declares nothing for namespace/%s, so the exemption has no effect yet", o.template, namespace)
+// later. It prints one, too, if only a revision declares the object that has not reached the namespace.
+func (o *exempt) checkDeclared(namespace string, wanted *v1alpha1.TemplateExemption, declared declaration) error {
+	if len(wanted.Spec.Objects) == 0 {
+		switch {
+		case len(declared.current) > 0:
+		case len(declared.coming) > 0:
+			o.noteComing("objects", namespace, declared.revision)
+		default:
+			o.Note("template %s declares nothing for namespace/%s, so the exemption has no effect yet", o.template, namespace)
+		}
 	}
 	for _, object := range wanted.Spec.Objects {
 		id := idOf(object)
 		switch {
-		case slices.Contains(declared, id):
+		case slices.Contains(declared.current, id):
+		case slices.Contains(declared.coming, id):
+			o.noteComing(id.String(), namespace, declared.revision)
 		case o.force:
 			o.Note("template %s does not declare %s for namespace/%s, so its exemption has no effect yet", o.template, id,
 				namespace)
@@ -296,6 +317,12 @@ func (o *exempt) checkDeclared(
 		}
 	}
 	return nil
+}
+
+// noteComing prints that the exemption has an effect only when the newest revision reaches the namespace.
+func (o *exempt) noteComing(what, namespace string, revision int64) {
+	o.Note("revision %d of template %s declares %s for namespace/%s and has not reached it, so the exemption has no "+
+		"effect yet", revision, o.template, what, namespace)
 }
 
 // checkLabels is checkDeclared for a template that the user may not read, or that cannot be rendered: it asks whether
@@ -412,13 +439,12 @@ func (o *exempt) completeObjects(
 	if err != nil {
 		return nil, none
 	}
-	declared, _ := o.declared(ctx, c, ns)
 	var completions []string
-	for _, id := range declared {
+	for _, id := range o.declared(ctx, c, ns).all() {
 		if strings.HasPrefix(id.String(), typed) {
 			completions = append(completions, id.String())
 		}
 	}
 	slices.Sort(completions)
-	return completions, none
+	return slices.Compact(completions), none
 }

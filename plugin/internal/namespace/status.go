@@ -257,6 +257,9 @@ func newNamespaceStatus(index *match.Index, ns *corev1.Namespace) namespaceStatu
 		}
 	case index == nil:
 		shown.Reason, shown.Message = "NotReported", "the operator has not reported on the namespace"
+	case len(survey.Awaited(index, ns)) > 0:
+		shown.Reason = "NotReached"
+		shown.Message = "not populated yet: waits for the rollout of " + output.FirstFew(survey.Awaited(index, ns))
 	default:
 		shown.Reason, shown.Message = "NoTemplate", "no template matches"
 	}

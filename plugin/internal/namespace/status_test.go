@@ -10,6 +10,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 )
 
 func TestNamespaceStatus(t *testing.T) {
@@ -51,6 +52,22 @@ func TestNamespaceStatus(t *testing.T) {
 			require.Equal(t, test.templates, got.Templates)
 		})
 	}
+}
+
+func TestStatusOfANamespaceThatARolloutHasNotReached(t *testing.T) {
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{
+		Name: "t", Generation: 1, CreationTimestamp: metav1.NewTime(time.Unix(9, 0)),
+	}}
+	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+	index := match.NewIndex()
+	index.SetLayers(template, rollout.New(template, []v1alpha1.TemplateRevision{{
+		Name: "t-1", Revision: 1, Generation: 1, State: v1alpha1.RolloutPaused, StartTime: metav1.NewTime(time.Unix(9, 0)),
+	}}, map[string]*v1alpha1.NamespaceTemplateSpec{"t-1": &template.Spec}))
+	got := newNamespaceStatus(index, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "a", UID: "u", CreationTimestamp: metav1.NewTime(time.Unix(5, 0)),
+	}})
+	require.Equal(t, "NotReached", got.Reason)
+	require.Equal(t, "not populated yet: waits for the rollout of t", got.Message)
 }
 
 func TestNamespaceStatusHasExpiry(t *testing.T) {

@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -84,7 +84,7 @@ func (o *transfer) run(ctx context.Context, name string) error {
 	if from == o.to {
 		return o.written.Print(o.Out, ns, "already transferred")
 	}
-	o.noteChanges(ctx, name)
+	o.noteChanges(ctx, ns)
 	if o.written.IsLocal() {
 		metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.CreatorAnnotation, o.to)
 	} else if ns, err = o.patch(ctx, c.Namespaces, ns); err != nil {
@@ -95,35 +95,63 @@ func (o *transfer) run(ctx context.Context, name string) error {
 
 // noteChanges prints which objects change with the creator. It omits what the operator would change anyway, and drift
 // that it only reports.
-func (o *transfer) noteChanges(ctx context.Context, name string) {
-	predicted, err := (&preview{Session: o.Session, creator: o.to}).predict(ctx, name)
+func (o *transfer) noteChanges(ctx context.Context, ns *corev1.Namespace) {
+	changes, skipped, err := o.changes(ctx, ns)
 	switch {
 	case err != nil:
 		o.Note("which objects change is unknown: %v", err)
 		return
-	case predicted.Skipped != "":
-		o.Note("no object changes: namespace/%s is not populated: %s", name, predicted.Skipped)
+	case skipped != "":
+		o.Note("no object changes: namespace/%s is not populated: %s", ns.Name, skipped)
 		return
 	}
-	for _, unreadable := range predicted.unreadable {
-		o.Note("not compared: %v", unreadable)
-	}
-	quiet := o.Session
-	quiet.ErrOut = io.Discard // the notes are the same
-	former, err := (&preview{Session: quiet}).predict(ctx, name)
-	if err != nil {
-		o.Note("which objects change is unknown: %v", err)
-		return
-	}
-	changes := slices.DeleteFunc(survey.Except(predicted.Changes, former.Changes), func(change populate.Change) bool {
-		return change.Action == populate.Unchanged
-	})
 	for _, change := range changes {
 		o.Note("%s", output.Change(change))
 	}
 	if len(changes) == 0 {
-		o.Note("no object changes in namespace/%s", name)
+		o.Note("no object changes in namespace/%s", ns.Name)
 	}
+}
+
+// changes returns what the operator would change only because of the new creator, or why it populates nothing.
+func (o *transfer) changes(
+	ctx context.Context, ns *corev1.Namespace,
+) (changes []populate.Change, skipped string, err error) {
+	_, reader, err := (&preview{Session: o.Session}).connect(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	templates, err := reader.Templates(ctx)
+	if apierrors.IsForbidden(err) {
+		return nil, "", errUnlisted
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	if ns, err = withSpaceLabels(ctx, o.Session, reader, ns); err != nil {
+		return nil, "", err
+	}
+	index, unread := reader.Index(ctx, templates, []*corev1.Namespace{ns})
+	for _, err := range unread {
+		o.Note("%v", err)
+	}
+	transferred := ns.DeepCopy()
+	metav1.SetMetaDataAnnotation(&transferred.ObjectMeta, v1alpha1.CreatorAnnotation, o.to)
+	compared, err := survey.Compare(ctx, reader, index, []*corev1.Namespace{ns, transferred}, survey.Scope{})
+	if err != nil {
+		return nil, "", err
+	}
+	for _, unreadable := range compared.Unreadable {
+		o.Note("not compared: %v", unreadable)
+	}
+	planned := slices.Collect(compared.Namespaces(ctx))
+	if err := ctx.Err(); err != nil {
+		return nil, "", err
+	}
+	changes = slices.DeleteFunc(survey.Except(planned[1].Changes, planned[0].Changes), func(c populate.Change) bool {
+		return c.Action == populate.Unchanged
+	})
+	return changes, planned[1].Skipped, nil
 }
 
 // patch sets the creator. Admission keeps the former creator, without an error, if the user lacks the verb.

@@ -3,11 +3,9 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -105,7 +103,7 @@ func policySpace(space *v1alpha1.PolicySpace, depth int) (PolicySpace, []Finding
 	for name, limit := range hard {
 		used := space.Status.Used[name]
 		row.Quota = append(row.Quota,
-			Usage{string(name), used.String(), limit.String(), percent(hard, space.Status.Used, name)})
+			Usage{string(name), used.String(), limit.String(), output.Percent(used, limit)})
 	}
 	slices.SortFunc(row.Quota, func(a, b Usage) int { return strings.Compare(a.Resource, b.Resource) })
 	var findings []Finding
@@ -126,15 +124,6 @@ func policySpace(space *v1alpha1.PolicySpace, depth int) (PolicySpace, []Finding
 		add(Warning, exceeded, "Raise the limit, or delete objects: new ones are denied until then.")
 	}
 	return row, findings
-}
-
-// percent returns the usage of a resource in percent of the limit.
-func percent(hard, used corev1.ResourceList, name corev1.ResourceName) int {
-	limit, usage := hard[name], used[name]
-	if limit.Sign() <= 0 {
-		return 100
-	}
-	return int(math.Round(100 * usage.AsApproximateFloat64() / limit.AsApproximateFloat64()))
 }
 
 // repositoryFindings returns what keeps a PolicyRepository from being followed.

@@ -11,12 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
@@ -94,6 +96,32 @@ func TestStatesOfNamespaces(t *testing.T) {
 			})
 			require.Equal(t, test.want, row.State)
 		})
+	}
+}
+
+func TestANamespaceThatARolloutHasNotReached(t *testing.T) {
+	template := newTemplate("base", &metav1.LabelSelector{})
+	template.Generation, template.CreationTimestamp = 1, metav1.NewTime(now)
+	index := match.NewIndex()
+	index.SetLayers(template, rollout.New(template, []v1alpha1.TemplateRevision{{
+		Name: "base-1", Revision: 1, Generation: 1, State: v1alpha1.RolloutPaused, StartTime: metav1.NewTime(now),
+	}}, map[string]*v1alpha1.NamespaceTemplateSpec{"base-1": &template.Spec}))
+	row, _ := namespace(index, render.NewCache(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "a", UID: "u", CreationTimestamp: metav1.NewTime(now.Add(-time.Hour)),
+	}})
+	require.Equal(t, []Cell{{Template: "base", State: NotReached}}, row.Templates)
+	require.Equal(t, "not populated yet: waits for the rollout of base", row.Message)
+}
+
+// Only a full quota is at 100 percent.
+func TestUsageIsRoundedDown(t *testing.T) {
+	space := &v1alpha1.PolicySpace{Spec: v1alpha1.PolicySpaceSpec{Quota: &v1alpha1.PolicySpaceQuota{
+		Hard: corev1.ResourceList{"pods": resource.MustParse("1000")},
+	}}}
+	for used, want := range map[string]int{"996": 99, "999": 99, "1000": 100, "1001": 100} {
+		space.Status.Used = corev1.ResourceList{"pods": resource.MustParse(used)}
+		row, _ := policySpace(space, 0)
+		require.Equal(t, want, row.Quota[0].Percent, used)
 	}
 }
 

@@ -181,12 +181,17 @@ func (h hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruct
 	resources := propagated(objects)
 	templates, copies := map[string]*template{}, map[string]*template{}
 	found := map[schema.GroupResource]bool{{Resource: "secrets"}: true}
+	others := map[string][]string{} // by group, kinds of which the guessed plural is not one of the resources
 	var exceptions []template
 	for _, object := range objects {
 		resource := resourceOf(object.GroupVersionKind())
 		found[resource] = true
 		optIn, isPropagated := resources[resource]
 		from := object.GetNamespace()
+		if guess := object.GetKind() + " (" + resource.Resource + ")"; !isPropagated && from != "" &&
+			!slices.Contains(others[resource.Group], guess) {
+			others[resource.Group] = append(others[resource.Group], guess)
+		}
 		switch {
 		case object.GetLabels()[hncInherited] != "":
 			continue // a copy
@@ -215,7 +220,7 @@ func (h hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruct
 	for _, t := range exceptions {
 		h.addTemplate(ctx, t)
 	}
-	h.needMissing(objects, found)
+	h.needMissing(objects, found, others)
 	hasSecrets := slices.ContainsFunc(objects, func(object *unstructured.Unstructured) bool {
 		return object.GetKind() == "Secret"
 	})
@@ -224,11 +229,20 @@ func (h hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruct
 	}
 }
 
-// needMissing adds a need for each resource that HNCConfigurations name and of which no object was found.
-func (h hnc) needMissing(objects []*unstructured.Unstructured, found map[schema.GroupResource]bool) {
+// needMissing adds a need for each resource that HNCConfigurations name and of which no object was found. Objects have
+// a kind, and its plural is a guess. So the need names the other kinds of the group: one of them may have this plural.
+func (h hnc) needMissing(
+	objects []*unstructured.Unstructured, found map[schema.GroupResource]bool, others map[string][]string,
+) {
 	for _, resource := range slices.SortedFunc(maps.Keys(configured(objects)), byName) {
-		if !found[resource] && resource.Resource != "" {
-			h.item("%s", resource).need(nil, "no object was converted: there is none, or its kind has another plural")
+		kinds := others[resource.Group]
+		switch {
+		case found[resource] || resource.Resource == "":
+		case len(kinds) == 0:
+			h.item("%s", resource).need(nil, "no object was converted: none was read")
+		default:
+			h.item("%s", resource).need(nil, "no object was converted: none was read, unless it is the plural of one of these "+
+				"kinds, for which another one was guessed: %s: declare objects of this kind by hand", strings.Join(kinds, ", "))
 		}
 	}
 }

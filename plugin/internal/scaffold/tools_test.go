@@ -269,7 +269,7 @@ func TestHNCWithCycle(t *testing.T) {
 	}
 }
 
-// The plural of a kind is guessed. A resource without objects may have another one, so the result names it.
+// The plural of a kind is guessed. A resource may be that of a kind with another plural, which the result names.
 func TestHNCWithUnusualPlurals(t *testing.T) {
 	t.Parallel()
 	object := func(apiVersion, kind, namespace string, spec map[string]any) *unstructured.Unstructured {
@@ -284,16 +284,21 @@ func TestHNCWithUnusualPlurals(t *testing.T) {
 	d := fromHNC(t.Context(), []*unstructured.Unstructured{
 		object("hnc.x-k8s.io/v1alpha2", "HNCConfiguration", "", map[string]any{"resources": []any{
 			propagate("gateway.networking.k8s.io", "gateways"), propagate("example.com", "policies"),
-			propagate("example.com", "data"), propagate("", "secrets"),
+			propagate("example.com", "data"), propagate("example.org", "none"), propagate("", "secrets"),
 		}}),
 		object("hnc.x-k8s.io/v1alpha2", "HierarchyConfiguration", "child", map[string]any{"parent": "acme"}),
 		object("gateway.networking.k8s.io/v1", "Gateway", "acme", map[string]any{"gatewayClassName": "x"}),
 		object("example.com/v1", "Policy", "acme", map[string]any{}),
+		object("example.com/v1", "Datum", "acme", map[string]any{}),
+		object("example.com/v1", "Datum", "child", map[string]any{}),
 	}, nil)
 	got := printed(t, d)
 	require.Contains(t, got, "kind: Gateway\n")
 	require.Contains(t, got, "kind: Policy\n")
-	require.Contains(t, got, "needs you: data.example.com: no object was converted: there is none, or its kind has another plural\n")
+	require.Contains(t, got, "needs you: data.example.com: no object was converted: none was read, unless it is the "+
+		"plural of one of these kinds, for which another one was guessed: Datum (datums): declare objects of this kind "+
+		"by hand\n")
+	require.Contains(t, got, "needs you: none.example.org: no object was converted: none was read\n")
 	require.NotContains(t, got, "gateways.gateway.networking.k8s.io: ")
 	require.NotContains(t, got, "secrets: none of")
 }

@@ -32,5 +32,17 @@ func Except(changes, others []populate.Change) []populate.Change {
 
 func isSameChange(a, b populate.Change) bool {
 	return a.ID() == b.ID() && a.Action == b.Action && a.Template == b.Template &&
-		(a.Declared == nil) == (b.Declared == nil) && (a.Declared == nil || a.Declared.Hash == b.Declared.Hash)
+		(a.Declared == nil) == (b.Declared == nil) && (a.Declared == nil || a.Declared.Hash == b.Declared.Hash) &&
+		isSameMetadata(a.Metadata, b.Metadata)
+}
+
+// isSameMetadata reports whether two changes do the same with each label and annotation of a namespace. Both have the
+// same declaration, which does not have the values that are removed.
+func isSameMetadata(a, b *populate.MetadataChange) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return slices.EqualFunc(a.Values, b.Values, func(x, y populate.ValueChange) bool {
+		return x.MetadataKey == y.MetadataKey && x.Action == y.Action && x.Template == y.Template
+	})
 }

@@ -70,3 +70,25 @@ func TestEffectsAreTheChangesOfOtherTemplates(t *testing.T) {
 		}
 	}
 }
+
+// Values that are removed are not in the declaration of a namespace, which is the same then.
+func TestEffectsOnLabelsOfNamespaces(t *testing.T) {
+	t.Parallel()
+	change := func(removed populate.Action, by string) populate.Change {
+		key := func(name string) render.MetadataKey { return render.MetadataKey{Field: render.Labels, Key: name} }
+		return populate.Change{
+			Action: populate.Configure, Kind: render.NamespaceKind, Name: "team-a", Template: "t,u",
+			Metadata: &populate.MetadataChange{Values: []populate.ValueChange{
+				{MetadataKey: key("pending"), Action: populate.Create, Template: "t"},
+				{MetadataKey: key("former"), Action: removed, Template: by},
+			}},
+		}
+	}
+	kept := change(populate.LeaveAlone, "u")
+	require.Empty(t, Except([]populate.Change{kept}, []populate.Change{change(populate.LeaveAlone, "u")}))
+	require.Len(t, Except([]populate.Change{change(populate.Prune, "u")}, []populate.Change{kept}), 1)
+	require.Len(t, Except([]populate.Change{change(populate.LeaveAlone, "t")}, []populate.Change{kept}), 1)
+	object := kept
+	object.Metadata = nil
+	require.Len(t, Except([]populate.Change{object}, []populate.Change{kept}), 1)
+}

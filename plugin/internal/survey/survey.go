@@ -123,8 +123,21 @@ func Declare(
 	})}
 }
 
+// DeclaredBy returns the objects that a revision of a template declares for a namespace that it selects. They are not
+// complete if the revision cannot be rendered.
+func DeclaredBy(revision *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) (ids []populate.ObjectID, isComplete bool) {
+	planned := Declare(render.NewCache(), nil, match.NewIndex(revision), ns)
+	for _, object := range planned.Objects {
+		ids = append(ids, object.ID())
+	}
+	if len(planned.Metadata) > 0 {
+		ids = append(ids, populate.ObjectID{GroupKind: render.NamespaceKind.GroupKind(), Name: ns.Name})
+	}
+	return ids, len(planned.Broken) == 0
+}
+
 // Compare lists the objects of namespaces, to compare them with what templates declare. It lists only metadata, and
-// each kind once.
+// each kind once. Two versions of a namespace, one after the other, need no more requests than one.
 func Compare(
 	ctx context.Context, c *cluster.Cluster, index *match.Index, namespaces []*corev1.Namespace, scope Scope,
 ) (*Survey, error) {
@@ -154,6 +167,7 @@ func Compare(
 			}
 		}
 	}
+	names = slices.Compact(names)
 	if scope.AllNamespaces && len(names) > 0 {
 		names = []string{metav1.NamespaceAll}
 	}

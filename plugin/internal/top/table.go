@@ -34,9 +34,16 @@ func rows(kind, resource string, shares []share, wide bool) [][]string {
 		if i == maxShown && !wide {
 			return append(all, []string{fmt.Sprintf("  %d more with -o wide", len(shares)-i), "", "", "", "", ""})
 		}
-		all = append(all, []string{"  " + kind + "/" + s.Name, resource, s.Used, "", percentage(s.Percent), ""})
+		used, percent := unknown, unknown
+		if s.Percent != nil {
+			used, percent = s.Used, percentage(*s.Percent)
+		}
+		all = append(all, []string{"  " + kind + "/" + s.Name, resource, used, "", percent, ""})
 	}
 	return all
 }
+
+// unknown is the cell for what the user may not read.
+const unknown = "<unknown>"
 
 func percentage(percent int) string { return strconv.Itoa(percent) + "%" }

@@ -125,6 +125,7 @@ func (o *space) read(ctx context.Context, c *cluster.Cluster, name string) (usag
 	listing.Wait()
 	if apierrors.IsForbidden(unlisted) && name != "" {
 		spaces, unlisted = o.readLineage(ctx, c, name)
+		read.isLineage = true
 	}
 	if unlisted != nil {
 		return read, unlisted

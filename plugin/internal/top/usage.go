@@ -13,11 +13,14 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/quota"
+	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 // usage is what the cluster has.
 type usage struct {
-	forest     hierarchy.Forest
+	forest hierarchy.Forest
+	// isLineage reports whether the forest has only a policyspace and those above it, so that children are unknown.
+	isLineage  bool
 	namespaces []*corev1.Namespace
 	// used is the usage of each namespace, by name. It is nil if it is unknown.
 	used map[string]corev1.ResourceList
@@ -33,7 +36,7 @@ type limit struct {
 	// Percent is how much of the limit is used.
 	Percent int `json:"percent"`
 	// PolicySpaces are the child policyspaces that use the resource, and Namespaces the namespaces in and below the
-	// policyspace, those that use the most first. They are null if they are unknown.
+	// policyspace, those that use the most first. They are null if it is unknown which they are.
 	PolicySpaces []share `json:"policySpaces"`
 	Namespaces   []share `json:"namespaces"`
 	// Message says why the usage differs from that of the namespaces, or is empty.
@@ -42,9 +45,10 @@ type limit struct {
 
 // share is how much of a limit a policyspace or a namespace uses.
 type share struct {
-	Name    string `json:"name"`
-	Used    string `json:"used"`
-	Percent int    `json:"percent"`
+	Name string `json:"name"`
+	// Used and Percent are missing if the usage is unknown.
+	Used    string `json:"used,omitempty"`
+	Percent *int   `json:"percent,omitempty"`
 
 	amount resource.Quantity
 }
@@ -73,7 +77,7 @@ func newLimits(u usage, names []string, only string) []limit {
 			maximum, used := hard[limited], space.Status.Used[limited]
 			shown := limit{
 				Name: name, Path: space.Status.Path, Resource: string(limited), Used: used.String(),
-				Limit: maximum.String(), Percent: percent(used, maximum), Message: message(space, limited),
+				Limit: maximum.String(), Percent: output.Percent(used, maximum), Message: message(space, limited),
 			}
 			shown.PolicySpaces = u.children(members, name, limited, maximum)
 			if u.used != nil && limited == quota.Namespaces {
@@ -104,29 +108,30 @@ func (u usage) members() map[string][]string {
 	return members
 }
 
-// children returns the shares of the child policyspaces. A child that limits the resource itself has its usage in its
-// status, which users may read who may not read that of namespaces.
+// children returns the shares of the child policyspaces, or nil if these are unknown. A child that limits the resource
+// itself has its usage in its status, which users may read who may not read that of namespaces.
 func (u usage) children(
 	members map[string][]string, space string, name corev1.ResourceName, maximum resource.Quantity,
 ) []share {
+	if u.isLineage {
+		return nil
+	}
 	var shares []share
-	isKnown := u.used != nil
 	for _, child := range u.forest.Children(space) {
 		used, isCounted := u.forest.Get(child).Status.Used[name]
 		switch {
 		case isCounted:
+		case u.used == nil:
+			shares = append(shares, share{Name: child})
+			continue
 		case name == quota.Namespaces:
-			used, isCounted = *resource.NewQuantity(int64(len(u.labelled(child))), resource.DecimalSI), u.used != nil
+			used = *resource.NewQuantity(int64(len(u.labelled(child))), resource.DecimalSI)
 		default:
 			for _, ns := range members[child] {
 				used.Add(u.used[ns][name])
 			}
 		}
-		isKnown = isKnown || isCounted
 		shares = append(shares, newShare(child, used, maximum))
-	}
-	if !isKnown {
-		return nil
 	}
 	return ordered(shares)
 }
@@ -162,24 +167,16 @@ func (u usage) namespaceShares(space string, maximum resource.Quantity) []share 
 }
 
 func newShare(name string, used, maximum resource.Quantity) share {
-	return share{Name: name, Used: used.String(), Percent: percent(used, maximum), amount: used}
+	return share{Name: name, Used: used.String(), Percent: new(output.Percent(used, maximum)), amount: used}
 }
 
-// ordered returns the shares that are not zero, the largest first.
+// ordered returns the shares that are not zero, the largest first, and then those that are unknown.
 func ordered(shares []share) []share {
-	shares = slices.DeleteFunc(shares, func(s share) bool { return s.amount.IsZero() })
+	shares = slices.DeleteFunc(shares, func(s share) bool { return s.Percent != nil && s.amount.IsZero() })
 	slices.SortFunc(shares, func(a, b share) int {
 		return cmp.Or(b.amount.Cmp(a.amount), strings.Compare(a.Name, b.Name))
 	})
 	return append([]share{}, shares...)
-}
-
-// percent returns how much of a limit is used. A limit of 0 is always used up.
-func percent(used, maximum resource.Quantity) int {
-	if maximum.IsZero() {
-		return 100
-	}
-	return int(used.AsApproximateFloat64() / maximum.AsApproximateFloat64() * 100)
 }
 
 // message returns what a user should know about the usage of a resource in a policyspace.

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,7 +71,11 @@ func shown(shares []share) []string {
 	}
 	texts := []string{}
 	for _, s := range shares {
-		texts = append(texts, s.Name+" "+s.Used+" "+percentage(s.Percent))
+		if s.Percent == nil {
+			texts = append(texts, s.Name+" unknown")
+			continue
+		}
+		texts = append(texts, s.Name+" "+s.Used+" "+percentage(*s.Percent))
 	}
 	return texts
 }
@@ -104,8 +109,17 @@ func TestUsersOfLimitsThatCannotBeReadAreUnknown(t *testing.T) {
 	unreadable.used, unreadable.namespaces = nil, nil
 	limits := newLimits(unreadable, []string{"limited", "root"}, "pods")
 	require.Nil(t, limits[0].Namespaces)
-	require.Nil(t, limits[0].PolicySpaces)
-	require.Equal(t, []string{"limited 3 30%"}, shown(limits[1].PolicySpaces), "its own status has the usage")
+	require.Equal(t, []string{}, shown(limits[0].PolicySpaces), "it is known that there are none")
+	require.Equal(t, []string{"limited 3 30%", "free unknown"}, shown(limits[1].PolicySpaces),
+		"the status of one of them has its usage")
+	rows := table(limits[1:], false).Rows
+	require.Equal(t, []string{"  policyspace/free", "pods", "<unknown>", "", "<unknown>", ""}, rows[2])
+	printed, err := json.Marshal(limits[1].PolicySpaces)
+	require.NoError(t, err)
+	require.JSONEq(t, `[{"name": "limited", "used": "3", "percent": 30}, {"name": "free"}]`, string(printed))
+
+	unreadable.isLineage = true
+	require.Nil(t, newLimits(unreadable, []string{"limited", "root"}, "pods")[1].PolicySpaces, "there may be others")
 }
 
 func TestTableShowsTheLargestUsers(t *testing.T) {
@@ -139,5 +153,6 @@ func TestLimitsOnTheNumberOfNamespaces(t *testing.T) {
 	require.Equal(t, "not enforced yet", newLimits(few, []string{"root"}, "")[0].Message)
 	few.used, few.namespaces = nil, nil
 	require.Nil(t, newLimits(few, []string{"root"}, "")[0].Namespaces)
-	require.Nil(t, newLimits(few, []string{"root"}, "")[0].PolicySpaces)
+	require.Equal(t, []string{"free unknown", "limited unknown"},
+		shown(newLimits(few, []string{"root"}, "")[0].PolicySpaces))
 }

@@ -28,6 +28,10 @@ type answer struct {
 	unpopulated string
 	// leftAlone is why the operator leaves the object as it is, although its template declares it, or empty.
 	leftAlone string
+	// declared are the objects that templates declare in the namespace of the object, as an ObjectID prints them.
+	declared []string
+	// awaited are the templates that select a namespace and whose rollouts have not reached it.
+	awaited []string
 	// lacksExemptions reports whether exemptions of the object are unknown, because the caller may not read them.
 	lacksExemptions bool
 }

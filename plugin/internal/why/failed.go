@@ -3,6 +3,7 @@ package why
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,7 +33,7 @@ func (e *explainer) explainDeleted(ctx context.Context, a *answer, change *popul
 		a.Summary = a.where() + " is to be deleted, and the operator could not delete it"
 		a.add(labelState, failure.Message)
 		a.add(labelRemedy, "Resolve what the state names. The operator tries again by itself.")
-	} else if failure := replacementFailure(reported, change.ID()); failure != nil && change.SourceLost == nil {
+	} else if failure := a.replacementFailure(reported, change.ID()); failure != nil && change.SourceLost == nil {
 		a.Summary = a.where() + " is to be deleted; the operator waits until every declared object of its kind is applied"
 		a.add(labelState, failure.Object+": "+failure.Message)
 		a.add(labelRemedy, "Resolve what the state names. The operator deletes the object by itself then.")
@@ -68,11 +69,12 @@ func failureOf(reported []populate.Reported, id populate.ObjectID) *populate.Rep
 }
 
 // replacementFailure returns the failure of another object of the same kind, or nil if there is none. The operator does
-// not delete an object before that other object, which may replace it, is applied.
-func replacementFailure(reported []populate.Reported, id populate.ObjectID) *populate.Reported {
+// not delete an object before that other object, which may replace it, is applied. With failurePolicy Ignore, such a
+// failure is reported without its template, like that of a deletion, so only the templates say that it is declared.
+func (a *answer) replacementFailure(reported []populate.Reported, id populate.ObjectID) *populate.Reported {
 	kind, _, _ := strings.Cut(id.String(), "/")
 	for i, r := range reported {
-		if of, _, _ := strings.Cut(r.Object, "/"); isFailure(r) && of == kind && r.Template != "" {
+		if of, _, _ := strings.Cut(r.Object, "/"); isFailure(r) && of == kind && slices.Contains(a.declared, r.Object) {
 			return &reported[i]
 		}
 	}

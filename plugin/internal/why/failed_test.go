@@ -14,8 +14,9 @@ func TestFailuresThatTheOperatorReported(t *testing.T) {
 	t.Parallel()
 	reported := populate.ReportedFindings(&corev1.NamespaceCondition{
 		Status: corev1.ConditionFalse, Reason: "ObjectsFailed", Message: "configmap/a of template t: denied; " +
-			"configmap/b: drifted: data.x changed; limitrange/c: forbidden",
+			"configmap/b: drifted: data.x changed; limitrange/c: forbidden; secret/e: forbidden",
 	})
+	a := answer{declared: []string{"configmap/a", "configmap/b", "secret/e"}}
 	configMap := func(name string) populate.ObjectID {
 		return populate.ObjectID{GroupKind: schema.GroupKind{Kind: "ConfigMap"}, Name: name}
 	}
@@ -24,8 +25,10 @@ func TestFailuresThatTheOperatorReported(t *testing.T) {
 	require.Equal(t, "forbidden", failureOf(reported, limitRange).Message)
 	require.Nil(t, failureOf(reported, configMap("b")), "drift is not a failure")
 	require.Nil(t, failureOf(reported, configMap("d")))
-	require.Equal(t, "configmap/a", replacementFailure(reported, configMap("d")).Object)
-	require.Nil(t, replacementFailure(reported, limitRange), "it may be the failure to delete the object")
+	require.Equal(t, "configmap/a", a.replacementFailure(reported, configMap("d")).Object)
+	require.Nil(t, a.replacementFailure(reported, limitRange), "it is the failure to delete the object")
+	secret := populate.ObjectID{GroupKind: schema.GroupKind{Kind: "Secret"}, Name: "f"}
+	require.Equal(t, "secret/e", a.replacementFailure(reported, secret).Object, "its template has failurePolicy Ignore")
 	require.Nil(t, failureOf(nil, configMap("a")))
 }
 

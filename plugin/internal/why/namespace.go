@@ -62,6 +62,7 @@ func (e *explainer) addTemplates(
 	for _, err := range unread {
 		e.noteOnce("%v", err)
 	}
+	a.awaited = survey.Awaited(index, ns)
 	optedOut := map[string]bool{}
 	for _, template := range index.OptedOut(ns) {
 		optedOut[template.Name] = true
@@ -131,6 +132,9 @@ func addState(a *answer, ns *corev1.Namespace, selecting int, now time.Time) {
 	case condition != nil:
 		a.Summary = a.Subject + " does not have all objects that templates declare"
 		a.add(labelRemedy, fmt.Sprintf("Resolve what the state names. 'kubectl nstpl diff %s' shows the differences.", ns.Name))
+	case selecting == 0 && len(a.awaited) > 0:
+		a.Summary = a.Subject + " is not populated yet: it waits for the rollout of " + output.FirstFew(a.awaited)
+		a.add(labelRemedy, fmt.Sprintf("'kubectl nstpl rollout status %s' shows the rollout.", a.awaited[0]))
 	case selecting == 0:
 		a.Summary = a.Subject + " is not populated: no template selects it"
 		a.add(labelRemedy, "Set the labels that a template selects, if it is meant to be populated.")

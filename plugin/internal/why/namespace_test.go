@@ -14,6 +14,7 @@ import (
 
 func TestAddState(t *testing.T) {
 	t.Parallel()
+	const awaiting = -2 // no template selects it, and one will
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	type option = func(*corev1.Namespace)
 	condition := func(status corev1.ConditionStatus, reason string) option {
@@ -69,7 +70,10 @@ func TestAddState(t *testing.T) {
 			[]option{condition(corev1.ConditionFalse, populate.ConditionObjectsFailed)}, 1,
 			"namespace/n does not have all objects that templates declare", []string{"ObjectsFailed for 60s: message"},
 		},
-		"without a template":     {nil, 0, "namespace/n is not populated: no template selects it", nil},
+		"without a template": {nil, 0, "namespace/n is not populated: no template selects it", nil},
+		"before the rollout of a template": {
+			nil, awaiting, "namespace/n is not populated yet: it waits for the rollout of t", nil,
+		},
 		"not reported":           {nil, 1, "namespace/n: the operator has not reported on it", nil},
 		"with unknown templates": {nil, -1, "namespace/n: the operator has not reported on it", nil},
 	} {
@@ -82,6 +86,9 @@ func TestAddState(t *testing.T) {
 				set(ns)
 			}
 			a := answer{Subject: "namespace/n"}
+			if test.selecting == awaiting {
+				a.awaited, test.selecting = []string{"t"}, 0
+			}
 			addState(&a, ns, test.selecting, now)
 			require.Equal(t, test.summary, a.Summary)
 			var states []string

@@ -130,6 +130,11 @@ func (e *explainer) planned(
 	}
 	kind := mapping.GroupVersionKind.GroupKind()
 	for planned := range compared.Namespaces(ctx) {
+		for _, change := range planned.Changes {
+			if change.Declared != nil {
+				a.declared = append(a.declared, change.ID().String())
+			}
+		}
 		i := slices.IndexFunc(planned.Changes, func(change populate.Change) bool {
 			return change.Kind.GroupKind() == kind && output.ChangedObject(change) == a.Subject
 		})
@@ -137,8 +142,42 @@ func (e *explainer) planned(
 			return &planned.Changes[i], index
 		}
 		addFindings(a, planned)
+		if live != nil {
+			a.leftAlone = unplanned(index, ns, live, compared.Unreadable)
+		}
 	}
 	return nil, index
+}
+
+// unplanned returns why the operator leaves an object as it is that has the label of a template, and that it would not
+// change. It returns "" if that is unknown.
+func unplanned(
+	index *match.Index, ns *corev1.Namespace, live *unstructured.Unstructured, unreadable []survey.Unreadable,
+) string {
+	id := populate.ObjectID{GroupKind: live.GroupVersionKind().GroupKind(), Name: live.GetName()}
+	name := live.GetLabels()[v1alpha1.TemplateNameLabel]
+	template, condition := index.Get(name), populate.PopulatedCondition(ns)
+	switch {
+	case name == "":
+		return ""
+	case template == nil:
+		return fmt.Sprintf("template %s does not exist", name)
+	case slices.ContainsFunc(unreadable, func(u survey.Unreadable) bool { return u.Kind == id.GroupKind }):
+		return ""
+	case !slices.Contains(template.Status.Kinds, v1alpha1.GroupKind{Group: id.Group, Kind: id.Kind}):
+		return fmt.Sprintf("template %s never applied a %s", name, id.Kind)
+	}
+	for _, coming := range index.Ahead(ns) {
+		if declared, _ := survey.DeclaredBy(coming, ns); slices.Contains(declared, id) {
+			return fmt.Sprintf("it remains, because revision %d of template %s declares it, which has not reached the namespace",
+				index.Layers(coming.Name)[0].Revision, coming.Name)
+		}
+	}
+	if condition != nil && populate.IsMisplacement(condition.Reason) {
+		return "no template declares it, and the operator deletes nothing until the place of the namespace in the " +
+			"hierarchy of policy spaces is known: " + condition.Message
+	}
+	return ""
 }
 
 // addFindings adds what keeps templates from being rendered, since one of them may declare the object.

@@ -1,0 +1,50 @@
+package survey
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/rollout"
+)
+
+// The rollout is the reason only for namespaces that the template selects.
+func TestANamespaceThatTheFirstRolloutHasNotReached(t *testing.T) {
+	t.Parallel()
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{
+		Name: "t", Generation: 1, CreationTimestamp: metav1.NewTime(time.Unix(9, 0)),
+	}}
+	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"x": "y"}}
+	index := match.NewIndex()
+	index.SetLayers(template, rollout.New(template, []v1alpha1.TemplateRevision{{
+		Name: "t-1", Revision: 1, Generation: 1, State: v1alpha1.RolloutPaused, StartTime: metav1.NewTime(time.Unix(9, 0)),
+	}}, map[string]*v1alpha1.NamespaceTemplateSpec{"t-1": &template.Spec}))
+	for name, test := range map[string]struct {
+		labels  map[string]string
+		reason  string
+		awaited []string
+	}{
+		"selected": {map[string]string{"x": "y"}, "revision 1 has not reached the namespace yet", []string{"t"}},
+		"not selected": {
+			map[string]string{"x": "z"}, match.Explain(template, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Labels: map[string]string{"x": "z"},
+			}}).Reason, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: "team-a", UID: "u", Labels: test.labels, CreationTimestamp: metav1.NewTime(time.Unix(5, 0)),
+			}}
+			verdict := Explain(index, template, ns)
+			require.False(t, verdict.Matches)
+			require.Equal(t, test.reason, verdict.Reason)
+			require.Equal(t, test.awaited, Awaited(index, ns))
+		})
+	}
+}
