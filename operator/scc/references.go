@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -142,9 +143,6 @@ func record(constraint *v1alpha1.SecurityContextConstraints, seen map[string]Ide
 	if err != nil {
 		return err
 	}
-	if constraint.Annotations == nil {
-		constraint.Annotations = map[string]string{}
-	}
-	constraint.Annotations[v1alpha1.ReferencesAnnotation] = string(value)
+	metav1.SetMetaDataAnnotation(&constraint.ObjectMeta, v1alpha1.ReferencesAnnotation, string(value))
 	return nil
 }

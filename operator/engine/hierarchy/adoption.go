@@ -9,6 +9,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // NotAdoptedError reports that a namespace existed before a tree claimed it and has not been adopted.
@@ -33,15 +34,9 @@ func Adopted(ns *corev1.Namespace) bool { return ns.Annotations[v1alpha1.AdoptAn
 // Adopt adds the annotation that consents to adoption to all Namespaces among compiled objects.
 func Adopt(objects []*unstructured.Unstructured) {
 	for _, object := range objects {
-		if object.GetKind() != kindNamespace {
-			continue
+		if object.GetKind() == kindNamespace {
+			render.AddAnnotations(object, map[string]string{v1alpha1.AdoptAnnotation: "true"})
 		}
-		annotations := object.GetAnnotations()
-		if annotations == nil {
-			annotations = map[string]string{}
-		}
-		annotations[v1alpha1.AdoptAnnotation] = "true"
-		object.SetAnnotations(annotations)
 	}
 }
 

@@ -3,7 +3,6 @@ package hierarchy
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,14 +65,11 @@ func (t *Tree) Compile(policy v1alpha1.AuthoritativePolicy) ([]*unstructured.Uns
 		if err != nil {
 			return nil, err
 		}
-		one := &unstructured.Unstructured{Object: fields}
-		labels := one.GetLabels()
-		if labels == nil {
-			labels = map[string]string{}
+		err = unstructured.SetNestedField(fields, t.Root.Name, "metadata", "labels", v1alpha1.TreeLabel)
+		if err != nil {
+			return nil, err
 		}
-		labels[v1alpha1.TreeLabel] = t.Root.Name
-		one.SetLabels(labels)
-		compiled = append(compiled, one)
+		compiled = append(compiled, &unstructured.Unstructured{Object: fields})
 	}
 	return compiled, nil
 }
@@ -137,14 +133,9 @@ func removeNulls(fields map[string]any) {
 // namespace returns the Namespace of a directory with the label of its policyspace.
 func (d *Directory) namespace() *corev1.Namespace {
 	ns := d.Namespace.DeepCopy()
-	labels := maps.Clone(ns.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
 	if d.Parent != nil {
-		labels[v1alpha1.PolicySpaceLabel] = d.Parent.Name
+		metav1.SetMetaDataLabel(&ns.ObjectMeta, v1alpha1.PolicySpaceLabel, d.Parent.Name)
 	}
-	ns.Labels = labels
 	// With these, a tree could take over an existing namespace without consent.
 	delete(ns.Labels, v1alpha1.InitializingLabel)
 	delete(ns.Annotations, v1alpha1.InTreeAnnotation)

@@ -25,9 +25,9 @@ func Load(files fs.FS, name string) (*Result, error) {
 		return nil, err
 	}
 	l.result.Tree = &Tree{Root: root}
-	l.check(root)
-	l.checkNames(root)
-	l.checkSizes(root)
+	l.result.Tree.Visit(l.check)
+	l.checkNames(l.result.Tree)
+	l.result.Tree.Visit(l.checkSizes)
 	l.collect(l.result.Tree)
 	slices.SortStableFunc(l.result.Violations, func(a, b Violation) int {
 		return cmp.Or(strings.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
@@ -150,8 +150,7 @@ func (l *loader) invalidFileName(shown string, directory bool) {
 
 // collect sets the fields of the tree and its directories from the objects that were read.
 func (l *loader) collect(tree *Tree) {
-	var visit func(*Directory)
-	visit = func(d *Directory) {
+	tree.Visit(func(d *Directory) {
 		for _, object := range d.objects {
 			switch o := object.Object.(type) {
 			case *corev1.Namespace:
@@ -168,9 +167,5 @@ func (l *loader) collect(tree *Tree) {
 				}
 			}
 		}
-		for _, child := range d.Children {
-			visit(child)
-		}
-	}
-	visit(tree.Root)
+	})
 }

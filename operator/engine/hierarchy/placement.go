@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -105,10 +106,7 @@ func (f Forest) Placed(ns *corev1.Namespace) (*corev1.Namespace, error) {
 	maps.Copy(placed.Labels, want.depths)
 	delete(placed.Annotations, v1alpha1.InTreeAnnotation)
 	if want.inTree {
-		if placed.Annotations == nil {
-			placed.Annotations = map[string]string{}
-		}
-		placed.Annotations[v1alpha1.InTreeAnnotation] = "true"
+		metav1.SetMetaDataAnnotation(&placed.ObjectMeta, v1alpha1.InTreeAnnotation, "true")
 	}
 	return placed, err
 }

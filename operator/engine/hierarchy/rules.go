@@ -16,7 +16,7 @@ import (
 // rootOnly are the cluster-scoped kinds, which only the root directory may contain.
 var rootOnly = []string{kindClusterRole, kindClusterRoleBinding, kindPodSecurityPolicy}
 
-// check checks the rules about the objects of a directory and of all directories below it.
+// check checks the rules about the objects of a directory.
 func (l *loader) check(d *Directory) {
 	isNamespace := slices.ContainsFunc(d.objects, func(o Object) bool { return o.kind == kindNamespace })
 	if isNamespace {
@@ -32,9 +32,6 @@ func (l *loader) check(d *Directory) {
 		}
 	}
 	l.checkDuplicates(d)
-	for _, child := range d.Children {
-		l.check(child)
-	}
 }
 
 // checkDuplicates reports objects of the same kind and name in a directory, and more than one ResourceQuota.
@@ -152,10 +149,9 @@ func (l *loader) checkPolicyspace(d *Directory) {
 const dnsRemedy = "use at most 63 lower-case letters, digits and '-', with a letter or digit at both ends"
 
 // checkNames checks the rules about the names of directories.
-func (l *loader) checkNames(root *Directory) {
+func (l *loader) checkNames(tree *Tree) {
 	first := map[string]string{}
-	var visit func(*Directory)
-	visit = func(d *Directory) {
+	tree.Visit(func(d *Directory) {
 		if reasons := validation.IsDNS1123Label(d.Name); len(reasons) > 0 {
 			l.violate("name-dns", d.Path, 0, fmt.Sprintf("%q is not a valid namespace or policyspace name", d.Name),
 				dnsRemedy)
@@ -170,11 +166,7 @@ func (l *loader) checkNames(root *Directory) {
 		} else {
 			first[d.Name] = d.Path
 		}
-		for _, child := range d.Children {
-			visit(child)
-		}
-	}
-	visit(root)
+	})
 }
 
 func isReserved(name string) bool {

@@ -161,22 +161,19 @@ func checkBinding(
 		complain("roleRef.name", "roleRef.name is %q: it must be the name of a role", ref.Name)
 	}
 	for i, subject := range subjects {
+		at := fmt.Sprintf("subjects[%d]", i)
 		switch {
 		case subject.Name == "":
-			complain(fmt.Sprintf("subjects[%d]", i), "subjects[%d] has no name", i)
+			complain(at, "%s has no name", at)
 		case subject.Kind == rbacv1.ServiceAccountKind && subject.Namespace == "":
-			complain(fmt.Sprintf("subjects[%d]", i), "subjects[%d]: ServiceAccount %s has no namespace", i,
-				subject.Name)
+			complain(at, "%s: ServiceAccount %s has no namespace", at, subject.Name)
 		case subject.Kind == rbacv1.ServiceAccountKind && subject.APIGroup != "":
-			complain(fmt.Sprintf("subjects[%d]", i), "subjects[%d]: the apiGroup of a ServiceAccount must be empty", i)
+			complain(at, "%s: the apiGroup of a ServiceAccount must be empty", at)
 		case subject.Kind == rbacv1.ServiceAccountKind:
 		case subject.Kind != rbacv1.UserKind && subject.Kind != rbacv1.GroupKind:
-			complain(fmt.Sprintf("subjects[%d]", i),
-				"subjects[%d].kind is %q: it must be User, Group or ServiceAccount",
-				i, subject.Kind)
+			complain(at, "%s.kind is %q: it must be User, Group or ServiceAccount", at, subject.Kind)
 		case subject.APIGroup != "" && subject.APIGroup != rbacv1.GroupName:
-			complain(fmt.Sprintf("subjects[%d]", i), "subjects[%d].apiGroup is %q: it must be %s", i, subject.APIGroup,
-				rbacv1.GroupName)
+			complain(at, "%s.apiGroup is %q: it must be %s", at, subject.APIGroup, rbacv1.GroupName)
 		}
 	}
 }
@@ -185,15 +182,15 @@ func (l *loader) checkRules(
 	o Object, rules []rbacv1.PolicyRule, namespaced bool, complain func(field, format string, args ...any),
 ) {
 	for i, rule := range rules {
+		at := fmt.Sprintf("rules[%d]", i)
 		switch {
 		case len(rule.Verbs) == 0:
-			complain(fmt.Sprintf("rules[%d]", i), "rules[%d] has no verbs", i)
+			complain(at, "%s has no verbs", at)
 		case len(rule.NonResourceURLs) > 0 &&
 			(namespaced || len(rule.Resources)+len(rule.APIGroups)+len(rule.ResourceNames) > 0):
-			complain(fmt.Sprintf("rules[%d]", i),
-				"rules[%d] has nonResourceURLs, which are not allowed in a Role or together with resources", i)
+			complain(at, "%s has nonResourceURLs, which are not allowed in a Role or together with resources", at)
 		case len(rule.NonResourceURLs) == 0 && (len(rule.APIGroups) == 0 || len(rule.Resources) == 0):
-			complain(fmt.Sprintf("rules[%d]", i), "rules[%d] has no apiGroups or no resources", i)
+			complain(at, "%s has no apiGroups or no resources", at)
 		}
 		for _, group := range rule.APIGroups {
 			if strings.Contains(group, "/") {

@@ -12,7 +12,7 @@ const (
 	maxStored  = 1_200_000
 )
 
-// checkSizes reports directories whose objects do not fit into one template.
+// checkSizes reports a directory whose objects do not fit into one template.
 func (l *loader) checkSizes(d *Directory) {
 	size := 0
 	isNamespace := slices.ContainsFunc(d.objects, func(o Object) bool { return o.kind == kindNamespace })
@@ -32,8 +32,5 @@ func (l *loader) checkSizes(d *Directory) {
 		l.warn(d.Path, 0,
 			fmt.Sprintf("its objects have %d bytes in total: apply the output of hydrate with kubectl apply --server-side",
 				size))
-	}
-	for _, child := range d.Children {
-		l.checkSizes(child)
 	}
 }

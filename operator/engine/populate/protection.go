@@ -46,21 +46,15 @@ func IsProtectedByTemplate(object metav1.Object) bool {
 // verb unprotect by dropping the object from a template and declaring it again. Vetting requires the verb for the value
 // "false", which removes the protection.
 func keepProtection(declared *Object, observed *metav1.PartialObjectMetadata) *Object {
-	annotations := declared.GetAnnotations()
-	if _, isMentioned := annotations[v1alpha1.DeletionProtectionAnnotation]; isMentioned || observed == nil ||
-		!IsProtectedByTemplate(observed) {
+	if _, isMentioned := declared.GetAnnotations()[v1alpha1.DeletionProtectionAnnotation]; isMentioned ||
+		observed == nil || !IsProtectedByTemplate(observed) {
 		return declared
 	}
 	kept := *declared
 	kept.Unstructured = &unstructured.Unstructured{Object: maps.Clone(declared.Object)}
 	metadata, _ := declared.Object["metadata"].(map[string]any)
 	kept.Object["metadata"] = maps.Clone(metadata)
-	annotations = maps.Clone(annotations)
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[v1alpha1.DeletionProtectionAnnotation] = "true"
-	kept.SetAnnotations(annotations)
+	render.AddAnnotations(kept.Unstructured, map[string]string{v1alpha1.DeletionProtectionAnnotation: "true"})
 	var err error
 	if kept.Hash, err = render.Hash(kept.Unstructured); err != nil {
 		return declared // cannot happen: the declaration has a hash

@@ -230,22 +230,13 @@ const (
 // unusableKey returns the least key that contains a token or that YAML reads as a merge key, or "" if there is none.
 func unusableKey(value any) string {
 	least := ""
-	add := func(key string) {
-		if key != "" && (least == "" || key < least) {
-			least = key
-		}
-	}
-	switch value := value.(type) {
-	case map[string]any:
-		for key, field := range value {
-			if _, constant := Literal(key); !constant || key == "<<" {
-				add(key)
+	for inside := range within(value) {
+		fields, _ := inside.(map[string]any)
+		for key := range fields {
+			isUnusable := !isConstant(key) || key == "<<"
+			if isUnusable && (least == "" || key < least) {
+				least = key
 			}
-			add(unusableKey(field))
-		}
-	case []any:
-		for _, item := range value {
-			add(unusableKey(item))
 		}
 	}
 	return least

@@ -77,17 +77,12 @@ func isLarge(value any) bool {
 }
 
 func hasLargeInteger(value any) bool {
-	switch value := value.(type) {
-	case map[string]any:
-		for _, field := range value {
-			if hasLargeInteger(field) {
-				return true
-			}
+	for inside := range within(value) {
+		if isLarge(inside) {
+			return true
 		}
-	case []any:
-		return slices.ContainsFunc(value, hasLargeInteger)
 	}
-	return isLarge(value)
+	return false
 }
 
 // quotePatches returns patches with strings instead of large integers.
@@ -144,23 +139,4 @@ func (q quotedIntegers) unquote(value any) any {
 		}
 		return scalar
 	})
-}
-
-// replace returns a copy of a JSON value with other scalars.
-func replace(value any, scalar func(any) any) any {
-	switch value := value.(type) {
-	case map[string]any:
-		fields := make(map[string]any, len(value))
-		for key, field := range value {
-			fields[key] = replace(field, scalar)
-		}
-		return fields
-	case []any:
-		items := make([]any, len(value))
-		for i, item := range value {
-			items[i] = replace(item, scalar)
-		}
-		return items
-	}
-	return scalar(value)
 }

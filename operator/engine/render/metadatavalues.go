@@ -271,10 +271,5 @@ func DependsOnValues(object *unstructured.Unstructured, path string) bool {
 			return false
 		}
 	}
-	depends := false
-	eachToken(field, func(token string) {
-		_, isValue := keyIn(token)
-		depends = depends || isValue
-	})
-	return depends
+	return containsValue(field)
 }

@@ -39,11 +39,12 @@ func nearTokens(template *v1alpha1.NamespaceTemplate) []string {
 		var object map[string]any
 		if utiljson.Unmarshal(raw.Raw, &object) == nil {
 			variables := map[string]bool{}
-			visitMaps(object, func(fields map[string]any) {
+			for inside := range within(object) {
+				fields, _ := inside.(map[string]any)
 				if name, ok := fields["name"].(string); ok && (fields["value"] != nil || fields["valueFrom"] != nil) {
 					variables[name] = true
 				}
-			})
+			}
 			visitStrings(Part{Objects, i}.String(), object, func(at, text string) { warn(at, text, variables) })
 		}
 	}
@@ -110,21 +111,6 @@ func meantKey(reference []string) string {
 		return MetadataKey{field, cmp.Or(key, "KEY")}.Token()
 	}
 	return ""
-}
-
-// visitMaps calls visit with each map in a JSON value.
-func visitMaps(value any, visit func(map[string]any)) {
-	switch value := value.(type) {
-	case map[string]any:
-		visit(value)
-		for _, field := range value {
-			visitMaps(field, visit)
-		}
-	case []any:
-		for _, item := range value {
-			visitMaps(item, visit)
-		}
-	}
 }
 
 // visitStrings calls visit with each string in a JSON value and its path.

@@ -1,6 +1,8 @@
 package render
 
 import (
+	"maps"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -22,17 +24,8 @@ func DropNulls(object map[string]any) {
 }
 
 func dropNullFields(value any) {
-	switch value := value.(type) {
-	case map[string]any:
-		for key, field := range value {
-			if field == nil {
-				delete(value, key)
-			}
-			dropNullFields(field)
-		}
-	case []any:
-		for _, item := range value {
-			dropNullFields(item)
-		}
+	for inside := range within(value) {
+		fields, _ := inside.(map[string]any)
+		maps.DeleteFunc(fields, func(_ string, field any) bool { return field == nil })
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"maps"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,7 +29,7 @@ var secretKind = schema.GroupKind{Kind: "Secret"}
 
 // newCompiledObject returns an object of a compiled template.
 func newCompiledObject(object *unstructured.Unstructured) (compiledObject, error) {
-	compiled := compiledObject{Unstructured: *object, needsCreator: needsCreator(object.Object)}
+	compiled := compiledObject{Unstructured: *object, needsCreator: containsToken(object.Object, CreatorToken)}
 	// The data of Secrets is never shared.
 	if object.GroupVersionKind().GroupKind() == secretKind || !isSameEverywhere(withoutNamespace(object)) {
 		return compiled, nil
@@ -42,17 +41,10 @@ func newCompiledObject(object *unstructured.Unstructured) (compiledObject, error
 
 // isSameEverywhere reports whether a JSON value contains neither a token nor an escaped one.
 func isSameEverywhere(value any) bool {
-	switch value := value.(type) {
-	case map[string]any:
-		for _, field := range value {
-			if !isSameEverywhere(field) {
-				return false
-			}
+	for inside := range within(value) {
+		if text, ok := inside.(string); ok && strings.Contains(text, "$(") {
+			return false
 		}
-	case []any:
-		return !slices.ContainsFunc(value, func(item any) bool { return !isSameEverywhere(item) })
-	case string:
-		return !strings.Contains(value, "$(")
 	}
 	return true
 }

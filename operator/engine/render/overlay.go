@@ -36,7 +36,7 @@ func applyOverlay(
 	var problems []Problem
 	below := objects
 	for _, object := range built {
-		addAnnotations(object, overlay.Annotations)
+		AddAnnotations(object, overlay.Annotations) // commonAnnotations would add them to pod templates, too
 		invalid := checkDeclared(object)
 		if len(invalid) == 0 {
 			// Kustomize keeps the order of objects, so this detects two objects that swap their names, too.
@@ -69,8 +69,8 @@ func changingField(overlay v1alpha1.Overlay) string {
 	return ""
 }
 
-// addAnnotations adds annotations to an object. Kustomize's commonAnnotations would add them to pod templates, too.
-func addAnnotations(object *unstructured.Unstructured, annotations map[string]string) {
+// AddAnnotations adds annotations to an object.
+func AddAnnotations(object *unstructured.Unstructured, annotations map[string]string) {
 	if len(annotations) == 0 {
 		return
 	}

@@ -70,17 +70,13 @@ func patchesMention(template *v1alpha1.NamespaceTemplate, text string) bool {
 
 // hasImage reports whether a value has a field image with a name, with or without a tag or a digest.
 func hasImage(value any, name string) bool {
-	switch value := value.(type) {
-	case map[string]any:
-		for key, field := range value {
-			image, _ := field.(string)
-			rest, found := strings.CutPrefix(image, name)
-			if key == "image" && found && (rest == "" || rest[0] == ':' || rest[0] == '@') || hasImage(field, name) {
-				return true
-			}
+	for inside := range within(value) {
+		fields, _ := inside.(map[string]any)
+		image, hasImage := fields["image"].(string)
+		rest, found := strings.CutPrefix(image, name)
+		if hasImage && found && (rest == "" || rest[0] == ':' || rest[0] == '@') {
+			return true
 		}
-	case []any:
-		return slices.ContainsFunc(value, func(item any) bool { return hasImage(item, name) })
 	}
 	return false
 }

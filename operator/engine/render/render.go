@@ -26,6 +26,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -54,10 +55,8 @@ type Omission struct {
 // Kinds returns the kinds of the objects, each once.
 func (c *Compiled) Kinds() []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
-	seen := map[schema.GroupVersionKind]bool{}
 	for i := range c.objects {
-		if kind := c.objects[i].GroupVersionKind(); !seen[kind] {
-			seen[kind] = true
+		if kind := c.objects[i].GroupVersionKind(); !slices.Contains(kinds, kind) {
 			kinds = append(kinds, kind)
 		}
 	}
@@ -106,30 +105,9 @@ func (c *Compiled) Stamp(values Values) ([]Object, []Omission, error) {
 
 // stampObject returns a deep copy of an object with the tokens in its strings replaced.
 func (v Values) stampObject(source *unstructured.Unstructured) *unstructured.Unstructured {
-	object := &unstructured.Unstructured{Object: v.stamp(source.Object).(map[string]any)}
+	object := &unstructured.Unstructured{Object: replaceStrings(source.Object, v.expand).(map[string]any)}
 	dataFromStringData(object)
 	return object
-}
-
-// stamp returns a deep copy of a JSON value with the tokens in its strings replaced.
-func (v Values) stamp(value any) any {
-	switch value := value.(type) {
-	case map[string]any:
-		out := make(map[string]any, len(value))
-		for key, field := range value {
-			out[key] = v.stamp(field)
-		}
-		return out
-	case []any:
-		out := make([]any, len(value))
-		for i, item := range value {
-			out[i] = v.stamp(item)
-		}
-		return out
-	case string:
-		return v.expand(value)
-	}
-	return value
 }
 
 // dataFromStringData moves a Secret's stringData to data, as the API server does. If the API server did it,

@@ -51,7 +51,7 @@ func Samples(object *unstructured.Unstructured) []Sample {
 	add(extremeValues, false)
 	add(typicalValues, false)
 	samples[0].Long = len(samples) > 1
-	if needsCreator(object.Object) {
+	if containsToken(object.Object, CreatorToken) {
 		add(unusualValues, true)
 	}
 	return samples

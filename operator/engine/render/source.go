@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validate/content"
@@ -28,10 +29,8 @@ func (r SourceRef) String() string {
 // SourceRefs returns the sources of a template, each once.
 func SourceRefs(spec *v1alpha1.NamespaceTemplateSpec) []SourceRef {
 	var refs []SourceRef
-	seen := map[SourceRef]bool{}
 	for i := range spec.Sources {
-		if ref := RefOf(&spec.Sources[i]); !seen[ref] {
-			seen[ref] = true
+		if ref := RefOf(&spec.Sources[i]); !slices.Contains(refs, ref) {
 			refs = append(refs, ref)
 		}
 	}
@@ -118,12 +117,7 @@ func parseSource(source *v1alpha1.Source) (*unstructured.Unstructured, []Problem
 	if len(problems) > 0 {
 		return nil, problems
 	}
-	annotations := maps.Clone(source.Annotations)
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[v1alpha1.CopyOfAnnotation] = source.Namespace + "/" + source.Name
-	object.SetAnnotations(annotations)
+	AddAnnotations(object, map[string]string{v1alpha1.CopyOfAnnotation: source.Namespace + "/" + source.Name})
 	return object, nil
 }
 

@@ -130,17 +130,18 @@ func (v Values) expand(s string) string {
 	return out.String()
 }
 
-// containsToken reports whether s contains a token that is not escaped.
-func containsToken(s, token string) bool {
+// containsToken reports whether the strings of a JSON value contain a token that is not escaped.
+func containsToken(value any, token string) bool {
 	found := false
-	scan(s, func(string) {}, func(t string) { found = found || t == token })
+	eachToken(value, func(t string) { found = found || t == token })
 	return found
 }
 
-// containsValue reports whether s contains a token, which is not escaped, of a label or an annotation.
-func containsValue(s string) bool {
+// containsValue reports whether the strings of a JSON value contain a token, which is not escaped, of a label or an
+// annotation.
+func containsValue(value any) bool {
 	found := false
-	eachToken(s, func(token string) {
+	eachToken(value, func(token string) {
 		_, isValue := keyIn(token)
 		found = found || isValue
 	})
@@ -149,27 +150,11 @@ func containsValue(s string) bool {
 
 // eachToken calls visit for each token in the strings of a JSON value.
 func eachToken(value any, visit func(token string)) {
-	switch value := value.(type) {
-	case map[string]any:
-		for _, field := range value {
-			eachToken(field, visit)
-		}
-	case []any:
-		for _, item := range value {
-			eachToken(item, visit)
-		}
-	case string:
-		if strings.Contains(value, "$(") {
-			scan(value, func(string) {}, visit)
+	for inside := range within(value) {
+		if text, ok := inside.(string); ok && strings.Contains(text, "$(") {
+			scan(text, func(string) {}, visit)
 		}
 	}
-}
-
-// needsCreator reports whether a JSON value contains the token of the creator.
-func needsCreator(value any) bool {
-	needs := false
-	eachToken(value, func(token string) { needs = needs || token == CreatorToken })
-	return needs
 }
 
 // UserToken returns a token in the strings of a JSON value for which users choose the text: that of the creator, of a
@@ -211,22 +196,4 @@ func escape(s string) string {
 }
 
 // Escaped returns a JSON value with the tokens in its strings escaped. In a template, the result means the same text.
-func Escaped(value any) any {
-	switch value := value.(type) {
-	case string:
-		return escape(value)
-	case []any:
-		escaped := make([]any, len(value))
-		for i, item := range value {
-			escaped[i] = Escaped(item)
-		}
-		return escaped
-	case map[string]any:
-		escaped := make(map[string]any, len(value))
-		for key, field := range value {
-			escaped[key] = Escaped(field)
-		}
-		return escaped
-	}
-	return value
-}
+func Escaped(value any) any { return replaceStrings(value, escape) }

@@ -73,7 +73,7 @@ func objectProblems(object *unstructured.Unstructured, schemas *schema.Catalog) 
 	}
 	for _, found := range schemas.Check(typicalValues.stampObject(object).Object) {
 		isReported := slices.ContainsFunc(paths, func(path string) bool {
-			return path != "" && isWithin(found.Path, path)
+			return path != "" && schema.IsWithin(found.Path, path)
 		})
 		// Another value of a label or an annotation may be valid, but not another type.
 		mayBeValid := DependsOnValues(object, found.Path) && !strings.HasPrefix(found.Message, "must be ")
@@ -85,12 +85,6 @@ func objectProblems(object *unstructured.Unstructured, schemas *schema.Catalog) 
 		}
 	}
 	return problems
-}
-
-// isWithin reports whether a path is that of a field or of something in it.
-func isWithin(path, field string) bool {
-	rest, found := strings.CutPrefix(path, field)
-	return found && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // serverFields are the fields of metadata that the API server sets.

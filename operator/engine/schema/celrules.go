@@ -36,10 +36,10 @@ func (c *checker) evaluate(rules *cel.Validator, at *field.Path, s *structuralsc
 // celRulesOfParts evaluates the rules of a value or, if there is a problem inside of it, those of its parts.
 func (c *checker) celRulesOfParts(at *field.Path, s *structuralschema.Structural, value any, broken []string) {
 	path := plainPath(pathOf(at.String()))
-	if value == nil || slices.ContainsFunc(broken, func(b string) bool { return isWithin(path, b) && b != "" }) {
+	if value == nil || slices.ContainsFunc(broken, func(b string) bool { return IsWithin(path, b) && b != "" }) {
 		return
 	}
-	if at != nil && !slices.ContainsFunc(broken, func(b string) bool { return isWithin(b, path) }) {
+	if at != nil && !slices.ContainsFunc(broken, func(b string) bool { return IsWithin(b, path) }) {
 		if rules := cel.NewValidator(s, false, celconfig.PerCallLimit); rules != nil {
 			c.evaluate(rules, at, s, value)
 		}

@@ -184,7 +184,7 @@ func (c *checker) invalid(errs field.ErrorList) {
 	for _, err := range errs {
 		path := pathOf(err.Field)
 		isReported := slices.ContainsFunc(c.problems, func(p Problem) bool {
-			return p.Path != "" && isWithin(plainPath(path), plainPath(p.Path))
+			return p.Path != "" && IsWithin(plainPath(path), plainPath(p.Path))
 		})
 		if isReported || path == "" && (strings.HasPrefix(err.Detail, "Checked value must be of type") ||
 			strings.HasSuffix(err.Detail, "must validate at least one schema (anyOf)")) {
@@ -234,8 +234,8 @@ func pathOf(name string) string {
 	return path.String()
 }
 
-// isWithin reports whether a path is that of a field or of something in it.
-func isWithin(path, outer string) bool {
+// IsWithin reports whether a path is that of a field or of something in it.
+func IsWithin(path, outer string) bool {
 	rest, found := strings.CutPrefix(path, outer)
 	return found && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }

@@ -52,7 +52,7 @@ func (c *checker) kubernetesRules(at *field.Path, s *structuralschema.Structural
 	if !strings.HasPrefix(s.Title, kubernetesTypes) {
 		return
 	}
-	if s.ValueValidation != nil && !isWithin(at.String(), "status") { // the API server ignores status
+	if s.ValueValidation != nil && !IsWithin(at.String(), "status") { // the API server ignores status
 		c.required(at, entries, s.ValueValidation.Required...)
 	}
 	for name, allowed := range enums[s.Title] {

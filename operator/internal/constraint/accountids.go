@@ -1,6 +1,7 @@
 package constraint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 )
@@ -103,6 +105,7 @@ func (e *exhausted) names() []string {
 // ServiceAccounts.
 func (r *AccountIDs) SetupWithManager(mgr ctrl.Manager) error {
 	idsOf := func(ns client.Object) string { return ns.GetAnnotations()[v1alpha1.UIDRangeAnnotation] }
+	idOf := func(account client.Object) string { return account.GetAnnotations()[v1alpha1.AccountUIDAnnotation] }
 	return ctrl.NewControllerManagedBy(mgr).Named("accountid").
 		For(&corev1.Namespace{}, builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false }, // a namespace begins without ServiceAccounts
@@ -110,8 +113,12 @@ func (r *AccountIDs) SetupWithManager(mgr ctrl.Manager) error {
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
 		WatchesRawSource(source.Func(func(_ context.Context, queue backoff.Queue) error {
-			r.handler = accountHandler(func(account *metav1.PartialObjectMetadata) {
-				queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: account.Namespace}})
+			r.handler = watch.ChangeHandler(func(before, after *metav1.PartialObjectMetadata) {
+				// The ID of a deleted one is free again, for one that has none.
+				if before == nil || after == nil || before.UID != after.UID || idOf(before) != idOf(after) {
+					namespace := cmp.Or(after, before).Namespace
+					queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: namespace}})
+				}
 			})
 			r.Constraints.changes.Listen(func() { queue.Add(reconcile.Request{}) })
 			queue.Add(reconcile.Request{})
@@ -119,34 +126,6 @@ func (r *AccountIDs) SetupWithManager(mgr ctrl.Manager) error {
 		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: accountWorkers, NewQueue: r.Queues.New}).
 		Complete(r.Caches.Before(r))
-}
-
-// accountHandler returns a handler that calls enqueue for ServiceAccounts that are new, have another user ID or are
-// deleted.
-func accountHandler(enqueue func(*metav1.PartialObjectMetadata)) *toolscache.ResourceEventHandlerFuncs {
-	return &toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(object any) {
-			if account, ok := object.(*metav1.PartialObjectMetadata); ok {
-				enqueue(account)
-			}
-		},
-		UpdateFunc: func(old, updated any) {
-			before, _ := old.(*metav1.PartialObjectMetadata)
-			after, _ := updated.(*metav1.PartialObjectMetadata)
-			if before != nil && after != nil && (before.UID != after.UID ||
-				before.Annotations[v1alpha1.AccountUIDAnnotation] != after.Annotations[v1alpha1.AccountUIDAnnotation]) {
-				enqueue(after)
-			}
-		},
-		DeleteFunc: func(object any) { // its ID is free again, for one that has none
-			if unknown, isUnknown := object.(toolscache.DeletedFinalStateUnknown); isUnknown {
-				object = unknown.Obj
-			}
-			if account, ok := object.(*metav1.PartialObjectMetadata); ok {
-				enqueue(account)
-			}
-		},
-	}
 }
 
 // Reconcile gives the ServiceAccounts of a namespace the user IDs that they lack.
@@ -205,14 +184,10 @@ func (r *AccountIDs) isLacking(ctx context.Context, ns *corev1.Namespace) (bool,
 		return false, nil // a list would start the watch
 	}
 	allocations, _, err := accountAllocations(ctx, r.Client, ns)
-	return len(allocations) > 0 || errors.Is(err, scc.ErrBlockExhausted), ignoreExhausted(err)
-}
-
-func ignoreExhausted(err error) error {
 	if errors.Is(err, scc.ErrBlockExhausted) {
-		return nil
+		return true, nil
 	}
-	return err
+	return len(allocations) > 0, err
 }
 
 // allocate gives user IDs to the ServiceAccounts that exist in the API server, because the cache may lack the newest

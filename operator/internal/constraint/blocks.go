@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 
@@ -46,7 +47,7 @@ type Blocks struct {
 
 	mu sync.Mutex
 	// lacking has the namespaces that are given nothing because the pool is exhausted.
-	lacking map[types.UID]struct{}
+	lacking sets.Set[types.UID]
 	// reserve has the annotations for blocks that are written down as given and that no namespace has.
 	reserve []map[string]string
 	// given has the annotations that namespaces were given and that the cache may not show yet.
@@ -131,11 +132,11 @@ func (b *Blocks) Complete(ctx context.Context, namespaces []*corev1.Namespace) (
 		}
 		delete(uids, allocation.Namespace)
 	}
-	lacking := map[types.UID]struct{}{}
+	lacking := sets.New[types.UID]()
 	for _, holder := range holders {
 		_, hasIDs := holder.Annotations[v1alpha1.UIDRangeAnnotation]
 		if uid, isLeft := uids[holder.Name]; exhausted != nil && isLeft && !hasIDs {
-			lacking[uid] = struct{}{}
+			lacking.Insert(uid)
 		}
 	}
 	b.replaceLacking(lacking)
@@ -184,18 +185,14 @@ func (b *Blocks) setGiven(ns types.UID, annotations map[string]string) {
 
 // setLacking records whether a namespace is given nothing because the pool is exhausted. The caller holds the lock.
 func (b *Blocks) setLacking(ns types.UID, lacks bool) {
-	lacking := maps.Clone(b.lacking)
-	delete(lacking, ns)
-	if lacks {
-		if lacking == nil {
-			lacking = map[types.UID]struct{}{}
-		}
-		lacking[ns] = struct{}{}
+	lacking := b.lacking.Clone()
+	if lacking.Delete(ns); lacks {
+		lacking.Insert(ns)
 	}
 	b.replaceLacking(lacking)
 }
 
-func (b *Blocks) replaceLacking(lacking map[types.UID]struct{}) {
+func (b *Blocks) replaceLacking(lacking sets.Set[types.UID]) {
 	before := len(b.lacking)
 	b.lacking = lacking
 	if (before == 0) != (len(lacking) == 0) {

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"sync"
 
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 )
@@ -27,19 +27,10 @@ type constraintCache struct {
 
 func newConstraintCache(ctx context.Context, cached cache.Cache) (*constraintCache, error) {
 	c := &constraintCache{cached: cached}
-	informer, err := cached.GetInformer(ctx, &v1alpha1.SecurityContextConstraints{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, err
-	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { c.reset() },
-		UpdateFunc: func(_, _ any) { c.reset() },
-		DeleteFunc: func(any) { c.reset() },
-	})
-	return c, err
+	return c, watch.OnChange(ctx, cached, &v1alpha1.SecurityContextConstraints{}, c.reset)
 }
 
-func (c *constraintCache) reset() {
+func (c *constraintCache) reset(_, _ *v1alpha1.SecurityContextConstraints) {
 	c.mu.Lock()
 	c.sorted = nil
 	c.mu.Unlock()

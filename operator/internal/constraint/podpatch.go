@@ -3,7 +3,6 @@ package constraint
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +10,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/scc"
 )
 
@@ -18,13 +18,9 @@ import (
 // also sets the annotations that name the constraint. It keeps fields that this version of the operator does not know.
 func patchPod(object *unstructured.Unstructured, before *corev1.Pod, verdict *scc.Verdict, record bool) error {
 	if record {
-		annotations := maps.Clone(object.GetAnnotations())
-		if annotations == nil {
-			annotations = map[string]string{}
-		}
-		annotations[v1alpha1.SCCAnnotation], annotations[v1alpha1.SCCSubjectAnnotation] = verdict.Constraint,
-			verdict.Subject
-		object.SetAnnotations(annotations)
+		render.AddAnnotations(object, map[string]string{
+			v1alpha1.SCCAnnotation: verdict.Constraint, v1alpha1.SCCSubjectAnnotation: verdict.Subject,
+		})
 	}
 	spec, _ := object.Object["spec"].(map[string]any)
 	if err := mergeContext(spec, before.Spec.SecurityContext, verdict.Pod.Spec.SecurityContext); err != nil {

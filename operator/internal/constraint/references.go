@@ -1,6 +1,7 @@
 package constraint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/patch"
+	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/scc"
 )
 
@@ -45,7 +47,6 @@ type References struct {
 	// Queues creates the queue of the controller.
 	Queues *backoff.Queues
 
-	queue backoff.Queue
 	// handler is called for ServiceAccounts while a constraint names one.
 	handler *toolscache.ResourceEventHandlerFuncs
 
@@ -71,10 +72,12 @@ func (r *References) SetupWithManager(mgr ctrl.Manager) error {
 			DeleteFunc: func(e event.DeleteEvent) bool { return r.namesNamespace(e.Object.GetName()) },
 		})).
 		WatchesRawSource(source.Func(func(_ context.Context, queue backoff.Queue) error {
-			r.queue = queue
-			r.handler = &toolscache.ResourceEventHandlerFuncs{
-				AddFunc: r.enqueueAccount, UpdateFunc: r.enqueueReplaced, DeleteFunc: r.enqueueAccount,
-			}
+			r.handler = watch.ChangeHandler(func(before, after *metav1.PartialObjectMetadata) {
+				// It was deleted and created again while the watch was interrupted if it has another UID.
+				if (before == nil || after == nil || before.UID != after.UID) && r.namesAccount(cmp.Or(after, before)) {
+					queue.Add(reconcile.Request{})
+				}
+			})
 			return nil
 		})).
 		WithOptions(controller.Options{NewQueue: r.Queues.New}).
@@ -167,29 +170,10 @@ func (r *References) watch(ctx context.Context, constraints []v1alpha1.SecurityC
 	return r.Accounts.need(ctx, r.handler, len(accounts) > 0)
 }
 
-func (r *References) enqueueAccount(object any) {
-	if missed, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
-		object = missed.Obj
-	}
-	account, ok := object.(*metav1.PartialObjectMetadata)
-	if !ok {
-		return
-	}
+func (r *References) namesAccount(account *metav1.PartialObjectMetadata) bool {
 	r.mu.Lock()
-	named := r.accounts[types.NamespacedName{Namespace: account.Namespace, Name: account.Name}]
-	r.mu.Unlock()
-	if named {
-		r.queue.Add(reconcile.Request{})
-	}
-}
-
-// enqueueReplaced enqueues a request if a ServiceAccount was deleted and created again while the watch was interrupted.
-func (r *References) enqueueReplaced(old, updated any) {
-	before, _ := old.(*metav1.PartialObjectMetadata)
-	after, _ := updated.(*metav1.PartialObjectMetadata)
-	if before != nil && after != nil && before.UID != after.UID {
-		r.enqueueAccount(after)
-	}
+	defer r.mu.Unlock()
+	return r.accounts[client.ObjectKeyFromObject(account)]
 }
 
 func (r *References) namesNamespace(name string) bool {

@@ -2,6 +2,8 @@ package policyspace
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -299,11 +301,7 @@ func (c *census) wait(ctx context.Context, version string, timeout time.Duration
 func (c *census) spaces() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	names := make([]string, 0, len(c.bySpace))
-	for name := range c.bySpace {
-		names = append(names, name)
-	}
-	return names
+	return slices.Collect(maps.Keys(c.bySpace))
 }
 
 // count counts the namespaces in some policy spaces, and the namespaces of reservations, without the one that is about

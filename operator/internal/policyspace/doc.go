@@ -113,7 +113,7 @@
 //     of a policy space; sharing.go counts the usage of policy spaces that replace each other in both.
 //   - status.go computes and writes the status; observations.go reads the counted usage for it; firstcounts.go
 //     distinguishes a new namespace from one that lost its usage quota; unwritten.go ends reservations whose usage is
-//     never written.
+//     never written; knownreservations.go remembers since when reservations are known.
 //   - usagequotas.go is the controller of usage quotas; usagequotawrites.go writes them; usage.go reads them.
 //   - spaceadmission.go validates PolicySpaces; spacedeletion.go denies to delete those in use; placementadmission.go
 //     validates the labels of Namespaces; missingspaces.go denies names of policy spaces that do not exist.

@@ -3,8 +3,8 @@ package policyspace
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -86,17 +86,10 @@ func (r *Spaces) counted(space *v1alpha1.PolicySpace) []*corev1.Namespace {
 	return sortedByName(namespaces)
 }
 
-// sortedByName returns each namespace once, in ascending order of the names.
+// sortedByName returns each namespace once, in ascending order of the names. It changes the slice.
 func sortedByName(namespaces []*corev1.Namespace) []*corev1.Namespace {
-	byName := make(map[string]*corev1.Namespace, len(namespaces))
-	for _, ns := range namespaces {
-		byName[ns.Name] = ns
-	}
-	sorted := make([]*corev1.Namespace, 0, len(byName))
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		sorted = append(sorted, byName[name])
-	}
-	return sorted
+	slices.SortFunc(namespaces, func(a, b *corev1.Namespace) int { return strings.Compare(a.Name, b.Name) })
+	return slices.CompactFunc(namespaces, func(a, b *corev1.Namespace) bool { return a.Name == b.Name })
 }
 
 // entering returns the namespaces that are about to move into or below a policy space.

@@ -399,10 +399,7 @@ func (q *NamespaceQuota) Plugins() []webhook.Plugin {
 	) webhook.Plugin {
 		return webhook.Plugin{
 			Name: name, Validator: q, Rules: placingRules(), FailurePolicy: failure,
-			ObjectSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
-				{Key: v1alpha1.PolicySpaceLabel, Operator: metav1.LabelSelectorOpExists},
-			}},
-			TimeoutSeconds: 10, Webhooks: webhooks, Changes: q.changes,
+			ObjectSelector: inSpaces(), TimeoutSeconds: 10, Webhooks: webhooks, Changes: q.changes,
 		}
 	}
 	return []webhook.Plugin{
@@ -445,13 +442,15 @@ func (q *NamespaceQuota) otherWebhooks(ctx context.Context) ([]webhook.Webhook, 
 // spaceLabel is the CEL expression of the policyspace label of a namespace.
 const spaceLabel = "metadata.?labels[?'" + v1alpha1.PolicySpaceLabel + "']"
 
+// changesSpace is the CEL expression of whether a request sets or changes the label.
+const changesSpace = "oldObject == null || object." + spaceLabel + " != oldObject." + spaceLabel
+
 // list returns a list of names in CEL.
 func list(names []string) string { return "['" + strings.Join(names, "', '") + "']" }
 
 // placingWebhook returns the webhook for namespaces that are put into a policy space, if more conditions hold.
 func placingWebhook(name string, conditions ...string) []webhook.Webhook {
-	conditions = append([]string{"oldObject == null || object." + spaceLabel + " != oldObject." + spaceLabel},
-		conditions...)
+	conditions = append([]string{changesSpace}, conditions...)
 	return []webhook.Webhook{{
 		Rules: placingRules(), MatchConditions: webhook.Every(name, conditions...), Revision: webhook.OwnWebhook,
 	}}

@@ -3,12 +3,12 @@ package policyspace
 import (
 	"context"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -36,21 +36,15 @@ type namespaceTotals struct {
 	// forest is the hierarchy of the cache, and hasForest whether it is up to date.
 	forest    hierarchy.Forest
 	hasForest bool
-	// missing are policy spaces that labels name and that did not exist, with the time of the last look.
-	missing map[string]time.Time
-	// knownSince is when this replica saw a reservation first.
-	knownSince map[placingKey]time.Time
+	// missing has the names of policy spaces that labels name and that did not exist lately.
+	missing *utilcache.Expiring
+	// reservations are those for namespaces.
+	reservations knownReservations
 }
-
-// placingKey identifies a reservation for a namespace.
-type placingKey struct{ space, uid, since string }
 
 // newNamespaceTotals returns totals. changes notifies of changes of the specs of policy spaces.
 func newNamespaceTotals(cached, live client.Reader, census *census, changes *webhook.Changes) *namespaceTotals {
-	c := &namespaceTotals{
-		cached: cached, live: live, census: census, missing: map[string]time.Time{},
-		knownSince: map[placingKey]time.Time{},
-	}
+	c := &namespaceTotals{cached: cached, live: live, census: census, missing: utilcache.NewExpiring()}
 	changes.Listen(func() {
 		c.mu.Lock()
 		c.hasForest = false
@@ -99,7 +93,7 @@ func (c *namespaceTotals) below(ctx context.Context, space string) (map[string]b
 	}
 	below := forest.Below(space)
 	for _, name := range c.census.spaces() {
-		if below[name] || forest.Get(name) != nil || !c.mayExist(name) {
+		if _, isMissing := c.missing.Get(name); below[name] || forest.Get(name) != nil || isMissing {
 			continue
 		}
 		lineage, err := Lineage(ctx, c.live, name)
@@ -107,31 +101,13 @@ func (c *namespaceTotals) below(ctx context.Context, space string) (map[string]b
 			return nil, err
 		}
 		if len(lineage) == 0 {
-			c.setMissing(name)
+			c.missing.Set(name, true, missingTime)
 		}
 		for _, ancestor := range lineage {
 			below[name] = below[name] || below[ancestor.Name]
 		}
 	}
 	return below, nil
-}
-
-// mayExist reports whether a policy space was not missing lately.
-func (c *namespaceTotals) mayExist(space string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return time.Since(c.missing[space]) > missingTime
-}
-
-func (c *namespaceTotals) setMissing(space string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for name, at := range c.missing {
-		if time.Since(at) > missingTime {
-			delete(c.missing, name)
-		}
-	}
-	c.missing[space] = time.Now()
 }
 
 // use counts the namespaces in and below a policy space, without the one that is about to be placed there.
@@ -177,9 +153,13 @@ func (c *namespaceTotals) settle(
 func (c *namespaceTotals) unexpired(
 	ctx context.Context, space string, reservations []v1alpha1.NamespaceReservation,
 ) (remaining []v1alpha1.NamespaceReservation, wait time.Duration, err error) {
-	ages := c.agesOf(space, reservations)
+	keys := make([]reservationKey, 0, len(reservations))
+	for _, r := range reservations {
+		keys = append(keys, reservationKey{string(r.UID), r.Since})
+	}
+	c.reservations.update(space, keys)
 	for i, r := range reservations {
-		if left := placingTime - ages[i]; left > 0 {
+		if left := placingTime - c.reservations.age(space, keys[i]); left > 0 {
 			remaining, wait = append(remaining, r), sooner(wait, left)
 			continue
 		}
@@ -194,28 +174,4 @@ func (c *namespaceTotals) unexpired(
 		}
 	}
 	return remaining, wait, nil
-}
-
-// agesOf returns how long this replica has known the reservations of a policy space, and forgets its other ones.
-func (c *namespaceTotals) agesOf(space string, reservations []v1alpha1.NamespaceReservation) []time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	known := map[placingKey]time.Time{}
-	ages := make([]time.Duration, 0, len(reservations))
-	for _, r := range reservations {
-		key := placingKey{space, string(r.UID), r.Since}
-		since, isKnown := c.knownSince[key]
-		if !isKnown {
-			since = time.Now()
-		}
-		known[key] = since
-		ages = append(ages, time.Since(since))
-	}
-	for key := range c.knownSince {
-		if key.space == space {
-			delete(c.knownSince, key)
-		}
-	}
-	maps.Copy(c.knownSince, known)
-	return ages
 }

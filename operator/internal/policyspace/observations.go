@@ -32,7 +32,7 @@ func (r *Spaces) observe(
 		if err != nil && ns.DeletionTimestamp != nil {
 			continue
 		}
-		observation := observationOf(usageQuota)
+		observation := quota.Usage{Used: countedUsage(usageQuota), ResourceVersion: usageQuota.ResourceVersion}
 		if countsAll(observation.Used, space) {
 			r.firstCounts.add(space, ns)
 		} else {
@@ -42,11 +42,6 @@ func (r *Spaces) observe(
 		names = append(names, ns.Name)
 	}
 	return names, observed, nil
-}
-
-// observationOf returns the counted usage in a usage quota, which has no name if it does not exist.
-func observationOf(usageQuota *corev1.ResourceQuota) quota.Usage {
-	return quota.Usage{Used: countedUsage(usageQuota), ResourceVersion: usageQuota.ResourceVersion}
 }
 
 // countsAll reports whether the counted usage of a namespace contains every resource for which a policy space enforces

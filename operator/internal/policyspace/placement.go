@@ -50,10 +50,10 @@ func (r *Spaces) AsOf(ns *corev1.Namespace) string {
 	return freshness.Newest(ns.ResourceVersion, r.placement.version)
 }
 
-// readForest returns the hierarchy of all cached policy spaces, and the newest of their resourceVersions.
-func readForest(ctx context.Context, cached client.Reader) (forest hierarchy.Forest, version string, err error) {
+// readForest returns the hierarchy of all policy spaces, and the newest of their resourceVersions.
+func readForest(ctx context.Context, reader client.Reader) (forest hierarchy.Forest, version string, err error) {
 	list := &v1alpha1.PolicySpaceList{}
-	if err := cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := reader.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return forest, "", err
 	}
 	spaces := make([]*v1alpha1.PolicySpace, 0, len(list.Items))

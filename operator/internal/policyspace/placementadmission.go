@@ -30,7 +30,6 @@ func (a *PlacementAdmission) Validate(ctx context.Context, request *webhook.Requ
 // Plugin returns the row of the admission chain. By the selector, the API server evaluates no expression for a
 // namespace without the label.
 func (a *PlacementAdmission) Plugin() webhook.Plugin {
-	label := "metadata.?labels[?'" + v1alpha1.PolicySpaceLabel + "']"
 	return webhook.Plugin{
 		Name: "placement", Validator: a,
 		Rules: []admissionregistrationv1.RuleWithOperations{
@@ -42,7 +41,7 @@ func (a *PlacementAdmission) Plugin() webhook.Plugin {
 			{Key: v1alpha1.TreeLabel, Operator: metav1.LabelSelectorOpDoesNotExist},
 		}},
 		MatchConditions: webhook.Every("a-person-changes-the-policyspace",
-			"oldObject == null || object."+label+" != oldObject."+label,
+			changesSpace,
 			"!request.userInfo.username.startsWith('"+serviceAccountPrefix+"')"),
 		// A namespace whose policy space does not exist is held, or keeps what it has.
 		FailurePolicy:  admissionregistrationv1.Ignore,

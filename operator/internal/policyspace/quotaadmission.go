@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/freshness"
+	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
@@ -42,18 +41,10 @@ type QuotaAdmission struct {
 	mu sync.Mutex
 	// writers write the reservations of policy spaces, by name.
 	writers map[string]*reservationWriter
-	// reservations are the reservations in the cache, by policy space and namespace.
-	reservations map[string]map[string]cachedReservation
+	// reservations are the reservations in the cache.
+	reservations knownReservations
 	// written has the policy spaces with the reservations that were written, by name.
 	written freshness.Store[string, *v1alpha1.PolicySpace]
-}
-
-// cachedReservation is a reservation in the cache.
-type cachedReservation struct {
-	// since is the resourceVersion of the usage quota that the reservation goes on from.
-	since string
-	// at is when this replica saw the reservation first.
-	at time.Time
 }
 
 // NewQuotaAdmission returns the validator. It records denials in denials.
@@ -61,65 +52,30 @@ func NewQuotaAdmission(ctx context.Context, mgr ctrl.Manager, denials *Denials) 
 	cached := mgr.GetCache()
 	q := &QuotaAdmission{
 		cached: cached, live: mgr.GetAPIReader(), client: mgr.GetClient(), denials: denials, sequence: newSequence(),
-		writers: map[string]*reservationWriter{}, reservations: map[string]map[string]cachedReservation{},
+		writers: map[string]*reservationWriter{},
 	}
 	for _, kind := range []client.Object{&corev1.Namespace{}, &corev1.ResourceQuota{}} {
 		if _, err := cached.GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
 			return nil, err
 		}
 	}
-	spaces, err := cached.GetInformer(ctx, &v1alpha1.PolicySpace{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, err
-	}
-	_, err = spaces.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(object any) { q.spaceChanged(&v1alpha1.PolicySpace{}, object.(*v1alpha1.PolicySpace)) },
-		UpdateFunc: func(old, object any) {
-			q.spaceChanged(old.(*v1alpha1.PolicySpace), object.(*v1alpha1.PolicySpace))
-		},
-		DeleteFunc: func(object any) {
-			if name, err := toolscache.DeletionHandlingObjectToName(object); err == nil {
-				q.forgetReservations(name.Name)
-			}
-			q.changes.Notify()
-		},
-	})
-	return q, err
+	return q, watch.OnChange(ctx, cached, &v1alpha1.PolicySpace{}, q.spaceChanged)
 }
 
 // spaceChanged handles a change of a policy space in the cache. A reservation by another replica releases the next
 // request of the namespace on this replica.
 func (q *QuotaAdmission) spaceChanged(old, space *v1alpha1.PolicySpace) {
-	if old.UID != space.UID || !equality.Semantic.DeepEqual(old.Spec, space.Spec) {
+	if space == nil {
+		q.reservations.update(old.Name, nil)
+		q.changes.Notify()
+		return
+	}
+	if old == nil || old.UID != space.UID || !equality.Semantic.DeepEqual(old.Spec, space.Spec) {
 		q.changes.Notify()
 	}
-	for _, reservation := range q.rememberReservations(space) {
-		q.sequence.decided(reservation.Namespace, decision{since: reservation.Since})
+	for _, key := range q.reservations.update(space.Name, keysOf(space.Status.Reservations)) {
+		q.sequence.decided(key.namespace, decision{since: key.since})
 	}
-}
-
-// rememberReservations remembers when the reservations of a policy space were first seen. It returns those that are
-// new.
-func (q *QuotaAdmission) rememberReservations(space *v1alpha1.PolicySpace) (added []v1alpha1.QuotaReservation) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	before, now := q.reservations[space.Name], map[string]cachedReservation{}
-	for _, reservation := range space.Status.Reservations {
-		cached := before[reservation.Namespace]
-		if cached.since != reservation.Since {
-			cached = cachedReservation{reservation.Since, time.Now()}
-			added = append(added, reservation)
-		}
-		now[reservation.Namespace] = cached
-	}
-	q.reservations[space.Name] = now
-	return added
-}
-
-func (q *QuotaAdmission) forgetReservations(space string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.reservations, space)
 }
 
 // Validate implements webhook.Validator for updates of the statuses of ResourceQuotas.

@@ -130,11 +130,5 @@ func (q *QuotaAdmission) endReservation(
 
 // remainingWriteTime returns how much longer the API server may take to write the usage of a reservation.
 func (q *QuotaAdmission) remainingWriteTime(space, namespace, since string) time.Duration {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	cached, isCached := q.reservations[space][namespace]
-	if !isCached || cached.since != since {
-		return reclaimTime
-	}
-	return max(reclaimTime-time.Since(cached.at), 0)
+	return max(reclaimTime-q.reservations.age(space, reservationKey{namespace, since}), 0)
 }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 func TestReclaimableReservations(t *testing.T) {
@@ -27,16 +29,19 @@ func TestReclaimableReservations(t *testing.T) {
 func TestRemainingWriteTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := &QuotaAdmission{reservations: map[string]map[string]cachedReservation{}}
-		q.rememberReservations(countedSpace(nil, nil, reserved("a", "1", "5")))
+		q := &QuotaAdmission{}
+		remember := func(pods string) {
+			q.reservations.update("s", keysOf([]v1alpha1.QuotaReservation{reserved("a", pods, "5")}))
+		}
+		remember("1")
 		time.Sleep(reclaimTime / 3)
-		q.rememberReservations(countedSpace(nil, nil, reserved("a", "2", "5")))
+		remember("2")
 		require.Equal(t, reclaimTime-reclaimTime/3, q.remainingWriteTime("s", "a", "5"), "it is the same reservation")
 		require.Equal(t, reclaimTime, q.remainingWriteTime("s", "a", "6"))
 		require.Equal(t, reclaimTime, q.remainingWriteTime("s", "b", "5"))
 		time.Sleep(reclaimTime)
 		require.Zero(t, q.remainingWriteTime("s", "a", "5"))
-		q.forgetReservations("s")
+		q.reservations.update("s", nil)
 		require.Equal(t, reclaimTime, q.remainingWriteTime("s", "a", "5"))
 	})
 }

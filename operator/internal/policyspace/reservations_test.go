@@ -123,13 +123,13 @@ func TestLimits(t *testing.T) {
 
 func TestRememberReservationsReturnsNewOnes(t *testing.T) {
 	t.Parallel()
-	q := &QuotaAdmission{reservations: map[string]map[string]cachedReservation{}}
+	var known knownReservations
 	before := []v1alpha1.QuotaReservation{
 		reserved("same", "1", "5"), reserved("later", "1", "5"), reserved("ended", "1", "5"),
 	}
-	require.Equal(t, before, q.rememberReservations(countedSpace(nil, nil, before...)))
+	require.Equal(t, keysOf(before), known.update("s", keysOf(before)))
 	now := []v1alpha1.QuotaReservation{
 		reserved("same", "2", "5"), reserved("later", "2", "6"), reserved("first", "1", "5"),
 	}
-	require.Equal(t, now[1:], q.rememberReservations(countedSpace(nil, nil, now...)))
+	require.Equal(t, keysOf(now[1:]), known.update("s", keysOf(now)))
 }

@@ -30,9 +30,6 @@ type Sequencer struct {
 	quota *QuotaAdmission
 }
 
-// NewSequencer returns the validator.
-func NewSequencer(quota *QuotaAdmission) *Sequencer { return &Sequencer{quota: quota} }
-
 // Webhooks returns the webhook through which the API server asks about the creation of objects that quotas of policy
 // spaces limit. It returns none if there are no limits.
 func (s *Sequencer) Webhooks(ctx context.Context) ([]webhook.Webhook, error) {
@@ -67,8 +64,8 @@ func limitedResources(spaces []v1alpha1.PolicySpace) []schema.GroupResource {
 	return limited
 }
 
-// namespacesInSpaces selects the namespaces that may be in a policy space.
-func namespacesInSpaces() *metav1.LabelSelector {
+// inSpaces selects the namespaces that may be in a policy space.
+func inSpaces() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: v1alpha1.PolicySpaceLabel, Operator: metav1.LabelSelectorOpExists},
 	}}
@@ -174,7 +171,7 @@ func (s *Sequencer) checkLive(
 // Plugin returns the row of the admission chain.
 func (s *Sequencer) Plugin() webhook.Plugin {
 	return webhook.Plugin{
-		Name: "quota-sequencer", Validator: s, NamespaceSelector: namespacesInSpaces(),
+		Name: "quota-sequencer", Validator: s, NamespaceSelector: inSpaces(),
 		Rules: []admissionregistrationv1.RuleWithOperations{
 			webhook.Rule("*", "*", admissionregistrationv1.NamespacedScope, []string{"*"},
 				admissionregistrationv1.Create),

@@ -81,9 +81,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	missing := &missingSpaces{
 		cached: mgr.GetCache(), live: mgr.GetAPIReader(), reviews: clients.AuthorizationV1().SubjectAccessReviews(),
 	}
-	hierarchy := NewSpaceAdmission(mgr.GetAPIReader(), clients.CoreV1().ResourceQuotas(v1alpha1.OperatorNamespace),
-		missing)
+	hierarchy := &SpaceAdmission{
+		live: mgr.GetAPIReader(), quotas: clients.CoreV1().ResourceQuotas(v1alpha1.OperatorNamespace), missing: missing,
+	}
 	placement := &PlacementAdmission{missing: missing}
+	sequencer := &Sequencer{quota: quota}
 	namespaceQuota := &NamespaceQuota{
 		cached: mgr.GetCache(), live: mgr.GetAPIReader(), client: mgr.GetClient(), totals: totals, denials: denials,
 		changes: &quota.changes, writing: map[string]chan struct{}{},
@@ -91,6 +93,6 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	return &Feature{
 		Spaces: spaces, UsageQuotas: usageQuotas,
 		Hierarchy: hierarchy.Plugin(), Placement: placement.Plugin(), Quota: quota.Plugin(),
-		Sequencer: NewSequencer(quota).Plugin(), Namespaces: namespaceQuota.Plugins(),
+		Sequencer: sequencer.Plugin(), Namespaces: namespaceQuota.Plugins(),
 	}, nil
 }

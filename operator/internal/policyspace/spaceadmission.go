@@ -24,17 +24,11 @@ import (
 
 // SpaceAdmission validates PolicySpaces.
 type SpaceAdmission struct {
-	live   client.Reader
+	live client.Reader
+	// quotas is for dry runs in the operator's namespace.
 	quotas corev1client.ResourceQuotaInterface
 	// missing denies parents that do not exist.
 	missing *missingSpaces
-}
-
-// NewSpaceAdmission returns the validator. quotas is for dry runs in the operator's namespace.
-func NewSpaceAdmission(
-	live client.Reader, quotas corev1client.ResourceQuotaInterface, missing *missingSpaces,
-) *SpaceAdmission {
-	return &SpaceAdmission{live: live, quotas: quotas, missing: missing}
 }
 
 // Validate implements webhook.Validator for PolicySpaces. It denies a policy space that is its own ancestor, a new

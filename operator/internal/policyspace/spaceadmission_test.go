@@ -50,7 +50,7 @@ func TestLineageOfAPolicySpaceReadsItsAncestorsOnly(t *testing.T) {
 			live := &parents{of: map[string]string{"a": "", "b": "a", "c": "", "orphan": "none", "x": "y", "y": "x"}}
 			space := &v1alpha1.PolicySpace{}
 			space.Name, space.Spec.Parent = test.space, test.parent
-			line, err := NewSpaceAdmission(live, nil, nil).lineageOf(t.Context(), space)
+			line, err := (&SpaceAdmission{live: live}).lineageOf(t.Context(), space)
 			require.Equal(t, test.gets, live.gets)
 			if test.err != "" {
 				require.ErrorContains(t, err, test.err)

@@ -9,8 +9,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -65,39 +63,20 @@ func (a *SpaceAdmission) checkUnused(ctx context.Context, request *webhook.Reque
 
 // useOf returns what uses a policy space. It reads the hierarchy with spaces, and the namespaces with live.
 func useOf(ctx context.Context, spaces, live client.Reader, space string) (spaceUse, error) {
-	list := &v1alpha1.PolicySpaceList{}
-	if err := spaces.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	forest, _, err := readForest(ctx, spaces)
+	if err != nil {
 		return spaceUse{}, fmt.Errorf("list policyspaces: %w", err)
 	}
-	all := make([]*v1alpha1.PolicySpace, 0, len(list.Items))
-	for i := range list.Items {
-		all = append(all, &list.Items[i])
-	}
-	forest := hierarchy.NewForest(all)
-	below := forest.Below(space)
-	selector, err := labelledWith(space, len(below) > 1)
-	if err != nil {
-		return spaceUse{}, err
+	var labelled client.ListOption = client.MatchingLabels{v1alpha1.PolicySpaceLabel: space}
+	if len(forest.Below(space)) > 1 {
+		labelled = client.HasLabels{v1alpha1.PolicySpaceLabel}
 	}
 	namespaces := &metav1.PartialObjectMetadataList{}
 	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
-	if err := live.List(ctx, namespaces, client.MatchingLabelsSelector{Selector: selector}); err != nil {
+	if err := live.List(ctx, namespaces, labelled); err != nil {
 		return spaceUse{}, fmt.Errorf("list namespaces: %w", err)
 	}
 	return newSpaceUse(forest, space, namespaces.Items), nil
-}
-
-// labelledWith returns a selector of the namespaces in a policy space, or in all policy spaces.
-func labelledWith(space string, orAnother bool) (labels.Selector, error) {
-	operator, values := selection.Equals, []string{space}
-	if orAnother {
-		operator, values = selection.Exists, nil
-	}
-	requirement, err := labels.NewRequirement(v1alpha1.PolicySpaceLabel, operator, values)
-	if err != nil {
-		return nil, err
-	}
-	return labels.NewSelector().Add(*requirement), nil
 }
 
 // newSpaceUse returns which of some namespaces use a policy space.

@@ -59,7 +59,8 @@ type Spaces struct {
 	placement   placement
 	freshness   usageFreshness
 	firstCounts firstCounts
-	unwritten   unwritten
+	// unwritten has the reservations for which usage has not been written.
+	unwritten knownReservations
 	// totals counts namespaces, and enforcement reports whether limits on their number are enforced.
 	totals      *namespaceTotals
 	enforcement *enforcement

@@ -14,27 +14,27 @@ import (
 func TestReservationsExpire(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		known := &unwritten{}
+		known := &knownReservations{}
 		keys := func(since string, namespaces ...string) []reservationKey {
-			return reservationKeys("s",
+			return keysFor(
 				[]v1alpha1.QuotaReservation{reserved("a", "1", since), reserved("b", "1", "5"), reserved("c", "1", "5")},
 				namespaces)
 		}
-		expired, remaining := known.update("s", keys("5", "a", "b"))
+		expired, remaining := known.expired("s", keys("5", "a", "b"))
 		require.Empty(t, expired)
 		require.Equal(t, reservationTime, remaining)
 		time.Sleep(reservationTime - time.Second)
-		_, remaining = known.update("s", keys("6", "a", "b"))
+		_, remaining = known.expired("s", keys("6", "a", "b"))
 		require.Equal(t, reservationTime, remaining, "the reservation of a was made again")
-		known.update("other", nil)
+		known.expired("other", nil)
 		time.Sleep(time.Second)
-		expired, remaining = known.update("s", keys("6", "a", "b"))
-		require.Equal(t, []reservationKey{{"s", "b", "5"}}, expired)
+		expired, remaining = known.expired("s", keys("6", "a", "b"))
+		require.Equal(t, []reservationKey{{"b", "5"}}, expired)
 		require.Equal(t, reservationTime-time.Second, remaining)
-		known.remove(expired[0])
-		_, remaining = known.update("s", keys("6", "b"))
+		known.forget("s", expired[0])
+		_, remaining = known.expired("s", keys("6", "b"))
 		require.Equal(t, reservationTime, remaining, "the reservation of b was ended, and is still in the status")
-		_, remaining = known.update("s", nil)
+		_, remaining = known.expired("s", nil)
 		require.Zero(t, remaining)
 		require.Empty(t, known.since)
 	})
