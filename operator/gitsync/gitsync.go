@@ -142,7 +142,11 @@ func addHints(mgr ctrl.Manager, address string) error {
 // withoutStatus is a cache.TransformFunc. It removes what the comparison of trees does not need.
 func withoutStatus(object any) (any, error) {
 	if content, ok := object.(*unstructured.Unstructured); ok {
+		revisions, exist, _ := unstructured.NestedFieldNoCopy(content.Object, "status", "revisions")
 		delete(content.Object, "status")
+		if exist { // how far a rollout has come is reported
+			content.Object["status"] = map[string]any{"revisions": revisions}
+		}
 		if content.GetKind() == "Namespace" { // trees declare only labels and annotations
 			delete(content.Object, "spec")
 		}

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -147,4 +149,35 @@ func TestAFightIsNamedAndGetsSlow(t *testing.T) {
 	fought := role("fought-role")
 	x.mustExist(fought)
 	require.Equal(t, []string{"get"}, fought.Rules[0].Verbs)
+}
+
+// An added field of a template changes what namespaces get as much as a change of a declared one. A rollout may be
+// paused, and the tree says so.
+func TestATreeUndoesAdditionsToItsTemplates(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "added")
+	commit := x.commit(map[string]string{"added-n/namespace.yaml": namespaceFile("added-n")})
+	x.follow()
+	x.waitApplied(commit)
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "added"}}
+	x.mustExist(template)
+	declared := template.Spec
+	require.NoError(t, cluster.client.Patch(t.Context(), template, client.RawPatch(types.MergePatchType, []byte(`{
+		"metadata": {"annotations": {"policy/namespace-template-apply": "disable"}},
+		"spec": {"driftPolicy": "Report", "rollout": {"paused": true}, "namespaceMetadata": {"labels": {"a": "b"}}}
+	}`))))
+	x.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(template), template))
+		declared.Rollout = &v1alpha1.Rollout{Paused: true}
+		assert.Equal(c, declared, template.Spec)
+		assert.NotContains(c, template.Annotations, v1alpha1.TemplateApplyAnnotation)
+	})
+	commit = x.commit(map[string]string{
+		"added-n/namespace.yaml": namespaceFile("added-n"), "viewers.yaml": bindingFile("viewers", "view", "ann"),
+	})
+	x.waitApplied(commit)
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.Contains(c, conditionReady(status).Message,
+			"template added does not reach all namespaces yet, because its rollout is paused: see")
+	})
 }

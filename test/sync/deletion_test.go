@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/gittest"
 	"nstpl.dev/nstpl/test/operator"
 )
 
@@ -488,6 +489,24 @@ func TestTreesHaveDifferentNames(t *testing.T) {
 	x.waitApplied(x.commit(map[string]string{"twice-a/namespace.yaml": namespaceFile("twice-a")}))
 	x.waitGone(role("twice-role"))
 	x.waitGone(namespace("twice-b"))
+
+	// Once the first follows another directory, the tree is the second one's, also while that directory does not exist.
+	x.waitApplied(x.commit(map[string]string{
+		"twice-a/namespace.yaml": namespaceFile("twice-a"), "role.yaml": roleFile("twice-role", "list"),
+	}))
+	require.NoError(t, cluster.client.Patch(t.Context(), x.repository, client.RawPatch(types.MergePatchType,
+		[]byte(`{"spec": {"path": "later"}}`))))
+	b := x.git.Commit(x, gittest.Commit{Files: map[string]string{"other/twice/role.yaml": roleFile("twice-role", "get")}})
+	second.request()
+	second.waitApplied(b)
+	x.request()
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.Contains(c, conditionReady(status).Message,
+			"the tree twice of the path before is that of the PolicyRepository twice-again now")
+	})
+	current := role("twice-role")
+	x.mustExist(current)
+	require.Equal(t, []string{"get"}, current.Rules[0].Verbs)
 }
 
 // A PolicySpace that existed before is not changed, and an object of another tree is neither changed nor deleted.
@@ -556,6 +575,7 @@ func TestANamespaceIsHandedToAnotherTree(t *testing.T) {
 	one, two := newTree(t, "hand-one"), newTree(t, "hand-two")
 	files := map[string]string{
 		"hand-a/namespace.yaml": namespaceFile("hand-a"), "hand-b/namespace.yaml": namespaceFile("hand-b"),
+		"role.yaml": roleFile("hand-role", "list"),
 	}
 	a := one.commit(files)
 	one.follow()
@@ -563,23 +583,32 @@ func TestANamespaceIsHandedToAnotherTree(t *testing.T) {
 	moved := namespace("hand-a")
 	one.mustExist(moved)
 	before := moved.UID
-	b := two.commit(map[string]string{"hand-a/namespace.yaml": namespaceFile("hand-a")})
+	of := map[string]string{"hand-a/namespace.yaml": files["hand-a/namespace.yaml"], "role.yaml": files["role.yaml"]}
+	b := two.commit(of)
 	two.follow()
 	two.waitReason("ObjectsFailed", b)
 
 	one.suspend(true)
 	one.waitReason("Suspended", a)
-	require.NoError(t, cluster.client.Patch(t.Context(), moved, client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata": {"labels": {"policy.nstpl.dev/tree": "hand-two"}}}`))))
+	for _, object := range []client.Object{moved, role("hand-role")} {
+		require.NoError(t, cluster.client.Patch(t.Context(), object, client.RawPatch(types.MergePatchType,
+			[]byte(`{"metadata": {"labels": {"policy.nstpl.dev/tree": "hand-two"}}}`))))
+	}
 	two.waitApplied(b)
-	delete(files, "hand-a/namespace.yaml")
-	c := one.commit(files)
+	two.suspend(true) // it is unknown then what the second tree declares
+	two.waitReason("Suspended", b)
+	c := one.commit(map[string]string{"hand-b/namespace.yaml": files["hand-b/namespace.yaml"]})
 	one.suspend(false)
 	one.waitApplied(c)
+	one.mustExist(role("hand-role"))
 	one.mustExist(moved)
+	two.suspend(false)
+	two.waitReason("Synced", b)
 	require.Equal(t, before, moved.UID)
 	require.Equal(t, "hand-two", moved.Labels[v1alpha1.PolicySpaceLabel])
 	// What the first tree created is the other one's for good.
+	one.request()
+	one.waitApplied(c)
 	two.waitApplied(two.commit(map[string]string{"hand-c/namespace.yaml": namespaceFile("hand-c")}))
 	one.request()
 	one.waitApplied(c)

@@ -170,6 +170,8 @@ func (d *Directory) template(policy v1alpha1.AuthoritativePolicy) (*v1alpha1.Nam
 					Key: DepthLabel(d.Name), Operator: metav1.LabelSelectorOpExists,
 				}},
 			}},
+			// The defaults are declared, so that they are restored.
+			DriftPolicy: v1alpha1.DriftCorrect, FailurePolicy: v1alpha1.FailureFail,
 			DeletionPolicy: v1alpha1.DeletionDelete, // a namespace that moves loses what it inherited
 		},
 	}

@@ -48,7 +48,8 @@ func (f Field) String() string {
 type set map[string]set
 
 // Difference returns the first declared field that an object in the cluster does not have as it is declared, or nil if
-// it has all. Fields that others added make no difference, nor do values that only are written in another way.
+// it has all. Values that only are written in another way make no difference, nor do fields that others added, but for
+// those that change what RBAC, NetworkPolicies, and templates and policyspaces as a whole do.
 //
 // The entry is that of managedFields with which the object was applied. It shows which lists are replaced as a whole,
 // so that an added item is a difference, and which ones are merged. Without an entry, all lists are replaced as a
@@ -63,6 +64,11 @@ func Difference(declared, stored *unstructured.Unstructured, entry *metav1.Manag
 		}
 	}
 	c := comparison{kind: kind, isLiteral: isLiteral(kind)}
+	if isWhole(kind) {
+		if at := additions(declared, stored, stored.Object["spec"]); at != nil {
+			return at
+		}
+	}
 	for _, field := range slices.Sorted(maps.Keys(declared.Object)) {
 		live, owned := stored.Object[field], owned
 		switch {
@@ -177,8 +183,9 @@ func (c comparison) fields(declared map[string]any, stored any, owned *set) (at 
 	}
 	if c.isExact {
 		for _, name := range slices.Sorted(maps.Keys(fields)) {
-			if _, isDeclared := declared[name]; !isDeclared && !slices.Contains(defaulted, name) &&
-				!isEmpty(fields[name]) {
+			_, isDeclared := declared[name]
+			isDefault := slices.Contains(defaulted, name) && !isWhole(c.kind)
+			if !isDeclared && !isDefault && !isEmpty(fields[name]) {
 				return Field{name}, true
 			}
 		}

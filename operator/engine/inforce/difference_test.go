@@ -26,6 +26,8 @@ func TestDifference(t *testing.T) {
 		policy = `"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", `
 		pod    = `"apiVersion": "v1", "kind": "Pod", `
 		config = `"apiVersion": "v1", "kind": "ConfigMap", `
+		nstpl  = `"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "NamespaceTemplate", `
+		space  = `"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "PolicySpace", `
 	)
 	for name, test := range map[string]struct {
 		of, declared, stored string
@@ -58,6 +60,18 @@ func TestDifference(t *testing.T) {
 		"a label":                    {"", `"metadata": {"labels": {"example.com/a": "1"}}`, `"metadata": {"labels": {"example.com/a": "1000m", "b": "c"}}`, "", `metadata.labels["example.com/a"]`},
 		"a label of others":          {"", `"metadata": {"name": "a"}`, `"metadata": {"name": "a", "labels": {"b": "c"}}`, "", ""},
 		"an empty label":             {"", `"metadata": {"labels": {"a": ""}}`, `"metadata": {}`, "", "metadata.labels"},
+
+		"an added driftPolicy":       {nstpl, `"spec": {"templates": []}`, `"spec": {"driftPolicy": "Report"}`, "", "spec.driftPolicy"},
+		"an added overlay":           {nstpl, `"spec": {"templates": []}`, `"spec": {"overlays": [{"name": "a"}]}`, "", "spec.overlays"},
+		"an added scope of a quota":  {nstpl, `"spec": {"templates": [{"spec": {"hard": {"pods": "1"}}}]}`, `"spec": {"templates": [{"spec": {"hard": {"pods": "1"}, "scopes": ["Terminating"]}}]}`, "", "spec.templates[0].spec.scopes"},
+		"an added protocol":          {nstpl, `"spec": {"templates": [{"ports": [{"port": 53}]}]}`, `"spec": {"templates": [{"ports": [{"port": 53, "protocol": "UDP"}]}]}`, "", "spec.templates[0].ports[0].protocol"},
+		"a narrower selector":        {nstpl, `"spec": {"namespaces": {"labelSelector": {"matchLabels": {"a": "b"}}}}`, `"spec": {"namespaces": {"labelSelector": {"matchLabels": {"a": "b", "c": "d"}}}}`, "", "spec.namespaces.labelSelector.matchLabels.c"},
+		"a paused rollout":           {nstpl, `"spec": {"templates": []}`, `"spec": {"rollout": {"paused": true}, "revisionHistoryLimit": 10}`, "", ""},
+		"a paused declared rollout":  {nstpl, `"spec": {"rollout": {"maxFailures": 1}}`, `"spec": {"rollout": {"maxFailures": 1, "paused": true}}`, "", "spec.rollout.paused"},
+		"a disabled template":        {nstpl, `"spec": {}`, `"metadata": {"annotations": {"policy/namespace-template-apply": "disable"}}, "spec": {}`, "", `metadata.annotations["policy/namespace-template-apply"]`},
+		"a template that is enabled": {nstpl, `"metadata": {"annotations": {"policy/namespace-template-apply": "enable"}}`, `"metadata": {"annotations": {"policy/namespace-template-apply": "enable"}}`, "", ""},
+		"an added parent":            {space, ``, `"spec": {"parent": "a"}`, "", "spec.parent"},
+		"more limits of a space":     {space, `"spec": {"parent": "a"}`, `"spec": {"parent": "a", "quota": {"hard": {"pods": "1"}}, "selfService": {"namePattern": "a"}}`, "", ""},
 
 		"a removed item of a whole list": {"", `"a": [1, 2]`, `"a": [1]`, `{"f:a":{}}`, "a"},
 		"an added item of a whole list":  {"", `"a": [1]`, `"a": [1, 2]`, `{"f:a":{}}`, "a"},
@@ -136,4 +150,36 @@ func FuzzDifference(f *testing.F) {
 			t.Fatalf("%v and %v", more, value)
 		}
 	})
+}
+
+func TestWithoutAdditions(t *testing.T) {
+	t.Parallel()
+	parse := func(text string) *unstructured.Unstructured {
+		object := &unstructured.Unstructured{}
+		require.NoError(t, object.UnmarshalJSON([]byte(`{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "NamespaceTemplate", `+text)))
+		return object
+	}
+	declared := parse(`"metadata": {"name": "a"}, "spec": {"deletionPolicy": "Delete", "templates": [{"kind": "Role"}]}}`)
+	for name, test := range map[string]struct {
+		stored       string
+		hasAdditions bool
+		want         string
+	}{
+		"an edit": {
+			`"metadata": {"name": "a"}, "spec": {"deletionPolicy": "Orphan", "templates": []}}`, false, "",
+		},
+		"an addition": {
+			`"metadata": {"name": "a", "annotations": {"b": "c", "policy/namespace-template-apply": "disable"}, "resourceVersion": "7"},
+			"spec": {"deletionPolicy": "Delete", "templates": [{"kind": "Role"}], "overlays": [{"name": "b"}], "rollout": {"paused": true}}}`,
+			true, `"metadata": {"name": "a", "annotations": {"b": "c"}, "resourceVersion": "7"},
+			"spec": {"deletionPolicy": "Delete", "templates": [{"kind": "Role"}], "rollout": {"paused": true}}}`,
+		},
+	} {
+		stored := parse(test.stored)
+		require.Equal(t, test.hasAdditions, HasAdditions(declared, stored), name)
+		if test.hasAdditions {
+			require.Equal(t, parse(test.want), WithoutAdditions(declared, stored), name)
+			require.Nil(t, Difference(declared, WithoutAdditions(declared, stored), nil), name)
+		}
+	}
 }

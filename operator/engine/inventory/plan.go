@@ -18,7 +18,7 @@ type State struct {
 	Live map[ID]*unstructured.Unstructured
 	// Created are the UIDs of the objects that were created for the tree.
 	Created map[types.UID]bool
-	// Undecided are namespaces that another tree may declare. They are not deleted yet.
+	// Undecided are objects that another tree may declare. They are not deleted yet.
 	Undecided map[ID]bool
 	// Deletions are the decisions of the plan before.
 	Deletions Deletions
@@ -99,8 +99,8 @@ type Plan struct {
 	Used []string
 	// Unmanaged are the names of declared namespaces that exist and are not adopted.
 	Unmanaged []string
-	// Paused are the names of the templates whose rollout a person has paused.
-	Paused []string
+	// Delayed are the rollouts that do not continue by themselves, or wait between two waves.
+	Delayed []Rollout
 	// TemplateValues are the labels and annotations of namespaces that stay as templates have set them.
 	TemplateValues []TemplateValue
 	Conflicts      []Conflict
@@ -129,6 +129,7 @@ func NewPlan(declared []*unstructured.Unstructured, state State, options Options
 		case declaredAs[id] != nil:
 		case id.GroupKind == namespaceKind && state.Created[live.GetUID()]:
 			namespaces = append(namespaces, live)
+		case state.Created[live.GetUID()] && state.Undecided[id]:
 		case state.Created[live.GetUID()]:
 			plan.Deletes = append(plan.Deletes, live)
 		case id.GroupKind == namespaceKind && isAdoptedBy(live, options.Tree):
@@ -199,8 +200,8 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 			return
 		}
 	}
-	if isPaused, _, _ := unstructured.NestedBool(live.Object, "spec", "rollout", "paused"); isPaused {
-		p.Paused = append(p.Paused, id.Name)
+	if state := Delayed(live); state != "" {
+		p.Delayed = append(p.Delayed, Rollout{id.Name, state})
 	}
 	object, values := withoutTemplateValues(object, live, state.declares)
 	p.TemplateValues = append(p.TemplateValues, values...)

@@ -484,6 +484,17 @@ func TestPlan(t *testing.T) {
 				Undecided: map[ID]bool{{namespaceKind, "n"}: true},
 			},
 		},
+		"what another tree may declare is not deleted": {
+			state: State{
+				Live: stateOf(nil, stored(t, "1", role("left", ofTree("bar"))), stored(t, "2", template("left", ofTree("bar"))),
+					stored(t, "3", role("gone", ofTree("foo")))).Live,
+				Created: map[types.UID]bool{"1": true, "2": true, "3": true},
+				Undecided: map[ID]bool{
+					IDOf(role("left")): true, {templateKind, "left"}: true,
+				},
+			},
+			want: []string{"-clusterrole.rbac.authorization.k8s.io/gone"},
+		},
 		"a namespace that another tree may declare is shown if it waits": {
 			state: State{
 				Live:    stateOf(nil, stored(t, "1", namespace("n", ofTree("bar")))).Live,

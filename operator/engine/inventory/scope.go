@@ -56,7 +56,7 @@ func (s Scope) Concerns(before, after *unstructured.Unstructured) bool {
 	}
 	left, _ := withoutTemplateValues(declared, after, isAnyDeclared)
 	return !IsInForce(left, after) || !IsInForce(declared, after) && hasOtherMetadata(before, after) ||
-		consents(before) != consents(after) ||
+		consents(before) != consents(after) || Delayed(before) != Delayed(after) ||
 		before.GetLabels()[v1alpha1.TreeLabel] != after.GetLabels()[v1alpha1.TreeLabel]
 }
 

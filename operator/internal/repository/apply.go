@@ -173,7 +173,7 @@ func (r *Repositories) apply(
 	return o, nil
 }
 
-// leave returns the namespaces that the tree may leave to another one: their label names that tree, and it is unknown
+// leave returns the objects that the tree may leave to another one: their label names that tree, and it is unknown
 // yet what that tree declares. Once it is known that it declares an object that was created for this tree, the object
 // does not count as created for this one any more.
 func (r *Repositories) leave(
@@ -191,7 +191,7 @@ func (r *Repositories) leave(
 		switch {
 		case scope.Declared[id] != nil:
 			delete(rec.created, object.GetUID())
-		case !isKnown && inventory.PhaseOf(id.GroupKind) == inventory.Namespaces:
+		case !isKnown:
 			undecided[id] = true
 		}
 	}

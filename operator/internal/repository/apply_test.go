@@ -301,29 +301,34 @@ func TestACreationThatArrivesLateIsUndone(t *testing.T) {
 }
 
 // While a creation is pending, an object of the same name that another client has created is not deleted, even if a user
-// who may only change it makes it look like one of the tree later.
+// makes it look like one of the tree: by the name of the field manager, or by an apply of all that the tree declares.
 func TestAnObjectOfOthersIsNotMistakenForAPendingOne(t *testing.T) {
 	t.Parallel()
 	cluster, admin := newCluster(t)
-	const root = "taken"
-	repository := createRepository(t, admin, root)
-	first := treeOf(t, root, "one", map[string]string{"a.yaml": roleFile(root + "-a")})
-	second := treeOf(t, root, "two", map[string]string{"b.yaml": roleFile(root + "-b")})
-	_, err := newRepositories(t, cluster.RESTConfig(), &ending{at: 2}).apply(t.Context(), repository, first)
-	require.NoError(t, err)
-	successor := newRepositories(t, cluster.RESTConfig(), nil)
-	foreign := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: root + "-a"}}
-	require.NoError(t, admin.Client.Create(t.Context(), foreign))
-	for range 2 {
-		_, err := successor.apply(t.Context(), repository, second)
+	for root, manager := range map[string]string{"taken": "kubectl", "forged": fieldManager} {
+		repository := createRepository(t, admin, root)
+		first := treeOf(t, root, "one", map[string]string{"a.yaml": roleFile(root + "-a")})
+		second := treeOf(t, root, "two", map[string]string{"b.yaml": roleFile(root + "-b")})
+		_, err := newRepositories(t, cluster.RESTConfig(), &ending{at: 2}).apply(t.Context(), repository, first)
 		require.NoError(t, err)
-		require.NoError(t, admin.Live.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
-		looksLike := first.declared[0].DeepCopy()
-		looksLike.SetUID(foreign.UID)
+		successor := newRepositories(t, cluster.RESTConfig(), nil)
+		foreign := first.declared[0].DeepCopy()
+		foreign.SetAnnotations(nil) // admission does not let users set those of nstpl on namespaces
 		objects, err := admin.Cluster.as("")
 		require.NoError(t, err)
-		_, err = objects.apply(t.Context(), inventory.Apply{Declared: first.declared[0], Live: looksLike})
+		roles, err := objects.resource(foreign.GroupVersionKind())
 		require.NoError(t, err)
+		foreign, err = roles.Apply(t.Context(), foreign.GetName(), foreign, metav1.ApplyOptions{FieldManager: manager})
+		require.NoError(t, err)
+		for range 2 {
+			_, err := successor.apply(t.Context(), repository, second)
+			require.NoError(t, err)
+			current, err := roles.Get(t.Context(), foreign.GetName(), metav1.GetOptions{})
+			require.NoError(t, err, root)
+			require.Equal(t, foreign.GetUID(), current.GetUID())
+			_, err = objects.apply(t.Context(), inventory.Apply{Declared: first.declared[0], Live: current})
+			require.NoError(t, err)
+		}
 	}
 }
 

@@ -129,7 +129,7 @@ func (c *Cluster) wrote(object *unstructured.Unstructured) {
 
 // createdBySync returns the UID of an object that nstpl-sync created for one of some trees, as its managedFields say,
 // or "", and whether the object exists. Every user can write managedFields, so it is asked only about objects whose
-// creation was recorded beforehand.
+// creation was recorded beforehand, and requires the annotation that admission lets only nstpl-sync set on namespaces.
 func (c *Cluster) createdBySync(
 	ctx context.Context, id inventory.ID, trees map[string]bool,
 ) (created types.UID, exists bool, err error) {
@@ -155,7 +155,7 @@ func (c *Cluster) createdBySync(
 		for _, entry := range object.GetManagedFields() {
 			if entry.Manager == fieldManager && entry.Operation == metav1.ManagedFieldsOperationApply &&
 				trees[object.GetLabels()[v1alpha1.TreeLabel]] &&
-				object.GetAnnotations()[v1alpha1.AdoptAnnotation] == "" {
+				inventory.HashOf(object) != "" && object.GetAnnotations()[v1alpha1.AdoptAnnotation] == "" {
 				return object.GetUID(), true, nil
 			}
 		}

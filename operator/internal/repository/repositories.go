@@ -104,14 +104,16 @@ func (r *Repositories) SetupWithManager(mgr ctrl.Manager) error {
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// concernsTree reports whether more than the status of an object changed. Namespaces and the kinds of RBAC have no
-// generation. Trees declare only labels and annotations of Namespaces, and the kinds of RBAC have no status.
+// concernsTree reports whether more than the status of an object changed, or whether a rollout begins or ends to be
+// delayed. Namespaces and the kinds of RBAC have no generation. Trees declare only labels and annotations of Namespaces,
+// and the kinds of RBAC have no status.
 func concernsTree(kind schema.GroupVersionKind, before, after client.Object) bool {
 	return before.GetGeneration() != after.GetGeneration() ||
 		kind.Group == rbacv1.GroupName && before.GetResourceVersion() != after.GetResourceVersion() ||
 		!maps.Equal(before.GetLabels(), after.GetLabels()) ||
 		!maps.Equal(before.GetAnnotations(), after.GetAnnotations()) ||
-		!before.GetDeletionTimestamp().Equal(after.GetDeletionTimestamp())
+		!before.GetDeletionTimestamp().Equal(after.GetDeletionTimestamp()) ||
+		inventory.Delayed(before) != inventory.Delayed(after)
 }
 
 // changed queues the PolicyRepositories that the change of an object concerns.
@@ -171,6 +173,10 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 	}
 	status.RequestedAt = requested
 	reportProblem(status, known)
+	if taken, isTaken := r.takenBefore(repository, known, owners); isTaken {
+		taken.set(status, repository.Generation)
+		return reconcile.Result{RequeueAfter: wait}, r.writeStatus(ctx, repository, status)
+	}
 	var result *outcome
 	if known.tree != nil {
 		if result, err = r.bring(ctx, repository, known, status); err != nil {
@@ -188,6 +194,27 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 	}
 	r.record(repository, status, now)
 	return reconcile.Result{RequeueAfter: wait}, nil
+}
+
+// takenBefore returns the condition of a PolicyRepository with a new path that has no valid tree yet, if the tree of the
+// path before has another owner now. Otherwise that tree stays in force meanwhile.
+func (r *Repositories) takenBefore(
+	repository *v1alpha1.PolicyRepository, known answer, owners map[string]*v1alpha1.PolicyRepository,
+) (taken condition, isTaken bool) {
+	if known.tree == nil {
+		return taken, false
+	}
+	other := owners[known.tree.root]
+	if other == nil || other.UID == repository.UID {
+		return taken, false
+	}
+	r.scopes.remove(repository.Name)
+	message := fmt.Sprintf("the tree %s of the path before is that of the PolicyRepository %s now",
+		known.tree.root, other.Name)
+	if known.problem == nil {
+		return condition{reporting.InProgress, reasonProgressing, message}, true
+	}
+	return condition{reporting.Failed, known.problem.reason, known.problem.message + "; " + message}, true
 }
 
 // bring brings a tree into force, and reports in the status what that has changed.

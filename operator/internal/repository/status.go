@@ -3,6 +3,7 @@ package repository
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -160,6 +161,15 @@ func conditionOf(known answer, applied string, o *outcome) condition {
 	if n := len(o.Used); n > 0 {
 		message += fmt.Sprintf("; %d policyspaces are no longer declared and stay while namespaces are in them, the "+
 			"first is %s: delete the namespaces, or move them to another policyspace", n, o.Used[0])
+	}
+	if n := len(o.Delayed); n > 0 {
+		more := ""
+		if n > 1 {
+			more = fmt.Sprintf(", and neither do %d others", n-1)
+		}
+		message += fmt.Sprintf("; template %s does not reach all namespaces yet, because its rollout is %s%s: see "+
+			"kubectl nstpl rollout status %[1]s",
+			o.Delayed[0].Template, strings.ToLower(string(o.Delayed[0].State)), more)
 	}
 	return condition{reporting.Current, reasonSynced, message}
 }

@@ -15,7 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/inforce"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/internal/patch"
 )
 
 // writer writes the objects of trees with the permissions of one account.
@@ -77,6 +79,13 @@ func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructure
 		body.SetResourceVersion(noVersion)
 	} else {
 		body.SetUID(change.Live.GetUID())
+		if inforce.HasAdditions(change.Declared, change.Live) {
+			version, err := w.removeAdditions(ctx, objects, change.Declared)
+			if err != nil {
+				return nil, err
+			}
+			body.SetResourceVersion(version)
+		}
 		if leftovers := inventory.Leftovers(change.Declared, change.Live); len(leftovers) > 0 {
 			version, err := w.removeLeftovers(ctx, objects, change.Live, leftovers)
 			if err != nil {
@@ -92,6 +101,30 @@ func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructure
 	}
 	w.cluster.wrote(applied)
 	return applied, nil
+}
+
+// removeAdditions sets the spec of an object to what the tree declares, because an apply does not remove what others have
+// added. It returns the resourceVersion for which that is so.
+func (w writer) removeAdditions(
+	ctx context.Context, objects dynamic.ResourceInterface, declared *unstructured.Unstructured,
+) (string, error) {
+	current, err := objects.Get(ctx, declared.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	restored := inforce.WithoutAdditions(declared, current)
+	change := patch.Tested{}.Test("/metadata/resourceVersion", current.GetResourceVersion()).
+		Set("/spec", restored.Object["spec"]).Set("/metadata/annotations", restored.GetAnnotations())
+	body, err := change.Data(nil)
+	if err != nil {
+		return "", err
+	}
+	patched, err := objects.Patch(ctx, declared.GetName(), change.Type(), body,
+		metav1.PatchOptions{FieldManager: fieldManager})
+	if err != nil {
+		return "", err
+	}
+	return patched.GetResourceVersion(), nil
 }
 
 // removeLeftovers removes the labels and annotations of a namespace that the tree applied and no longer declares,

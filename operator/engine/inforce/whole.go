@@ -1,0 +1,90 @@
+package inforce
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// ofOthers are the fields of a spec that others may add, by the kinds whose specs are compared as a whole: a rollout
+// may be paused while an incident lasts, and more limits of a policyspace open nothing. All other additions are
+// differences, because an overlay or a driftPolicy that a person adds changes what namespaces get as much as a change
+// of a declared field.
+var ofOthers = map[schema.GroupKind][]string{
+	v1alpha1.GroupVersion.WithKind("NamespaceTemplate").GroupKind(): {"rollout", "revisionHistoryLimit"},
+	v1alpha1.GroupVersion.WithKind("PolicySpace").GroupKind():       {"quota", "selfService"},
+}
+
+// switches are the annotations of a template that switch it off, or decide whom it concerns.
+var switches = []string{v1alpha1.TemplateApplyAnnotation, v1alpha1.RequirePermissionAnnotation}
+
+// isWhole reports whether additions to the spec of a kind are differences.
+func isWhole(kind schema.GroupKind) bool { return ofOthers[kind] != nil }
+
+// HasAdditions reports whether others have added to an object what an apply of the declared one does not remove.
+func HasAdditions(declared, stored *unstructured.Unstructured) bool {
+	return isWhole(declared.GroupVersionKind().GroupKind()) &&
+		additions(declared, stored, merged(stored.Object["spec"], declared.Object["spec"])) != nil
+}
+
+// additions returns the first field in which a spec, or a switch of the stored object, is other than declared.
+func additions(declared, stored *unstructured.Unstructured, spec any) Field {
+	want := WithoutAdditions(declared, stored)
+	for _, key := range switches {
+		if stored.GetAnnotations()[key] != want.GetAnnotations()[key] {
+			return Field{"metadata", "annotations", key}
+		}
+	}
+	kind := declared.GroupVersionKind().GroupKind()
+	c := comparison{kind: kind, isLiteral: isLiteral(kind), isExact: true}
+	return c.field("spec", want.Object["spec"], spec, nil)
+}
+
+// merged returns what server-side apply makes of a value.
+func merged(stored, declared any) any {
+	before, isMap := stored.(map[string]any)
+	after, isMapToo := declared.(map[string]any)
+	switch {
+	case declared == nil:
+		return stored
+	case !isMap || !isMapToo:
+		return declared
+	}
+	all := maps.Clone(before)
+	for field, value := range after {
+		all[field] = merged(before[field], value)
+	}
+	return all
+}
+
+// WithoutAdditions returns a stored object with the spec of the declared one, but for the fields that others may add,
+// and without switches that are not declared. Its kind is one whose specs are compared as a whole.
+func WithoutAdditions(declared, stored *unstructured.Unstructured) *unstructured.Unstructured {
+	restored := stored.DeepCopy()
+	after, before := specOf(declared), specOf(stored)
+	for _, field := range ofOthers[declared.GroupVersionKind().GroupKind()] {
+		if value, exists := before[field]; exists && after[field] == nil {
+			after[field] = value
+		}
+	}
+	restored.Object["spec"] = after
+	annotations := restored.GetAnnotations()
+	maps.DeleteFunc(annotations, func(key, _ string) bool {
+		return slices.Contains(switches, key) && declared.GetAnnotations()[key] == ""
+	})
+	restored.SetAnnotations(annotations)
+	return restored
+}
+
+// specOf returns a copy of the spec of an object, which may have none.
+func specOf(object *unstructured.Unstructured) map[string]any {
+	spec, _, _ := unstructured.NestedMap(object.Object, "spec")
+	if spec == nil {
+		return map[string]any{}
+	}
+	return spec
+}
