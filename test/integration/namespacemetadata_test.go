@@ -136,7 +136,8 @@ func TestNamespaceMetadataIsCorrectedOrReported(t *testing.T) {
 			"namespace/"+ns.Name+": drifted: label "+reported+" was removed by another client; driftPolicy is Report")
 	})
 	s.updateTemplate(reports, labelsNamespaces(reported, "y"))
-	s.patchLabel(ns, reported, "y")
+	waitLabels(s, ns, reported, "y") // the declaration is another one than the one that was reported
+	s.waitEvent(ns, corev1.EventTypeWarning, "DriftOverwritten", "label "+reported+" its declaration changed")
 	s.waitDriftedNamespaces(reports, 0)
 	s.updateTemplate(reports, labelsNamespaces(reported, "z"))
 	waitLabels(s, ns, reported, "z") // a changed declaration is not drift

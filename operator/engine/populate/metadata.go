@@ -36,6 +36,8 @@ type ValueChange struct {
 	Reason   string
 	// Drifted says that another client set or removed the value.
 	Drifted bool
+	// Overwrites says that driftPolicy Report left what another client did, until the declaration changed.
+	Overwrites bool
 	// Postponed says that the correction waits, because another client sets the value again and again.
 	Postponed bool
 	// Selects says that a template selects by the label, so no template may set it.
@@ -140,13 +142,17 @@ func planValue(
 	case isDeclared:
 		change.Reason = "exists but is not managed by nstpl yet"
 	case isOurs:
-		change.Reason = "its declaration changed"
+		change.Reason = reasonDeclarationChanged
 	case exists:
 		change = driftedValue(change, fmt.Sprintf("was set to %q by another client", value))
 	case isRecorded:
 		change = driftedValue(change, "was removed by another client")
 	default:
 		change.Action, change.Reason = Create, "does not exist"
+	}
+	if change.Drifted && change.Action == LeaveAlone && isRecorded && !recorded.IsIn(declared.Value) {
+		change.Action, change.Drifted, change.Overwrites = Configure, false, true // like an object: see asDeclaredNow
+		change.Reason = overwritingReason(strings.TrimSuffix(change.Reason, driftIsReported))
 	}
 	return change
 }
@@ -387,6 +393,8 @@ func metadataFindings(change Change, failure *Failure, isWritten bool) []Finding
 			finding.Reason, finding.Message = FindingDrifted, messageDrifted+value.String()
 		case value.Drifted && isWritten:
 			finding.Severity, finding.Reason = Info, FindingDriftCorrected
+		case value.Overwrites && isWritten:
+			finding.Severity, finding.Reason = Info, FindingOverwritten
 		default:
 			continue
 		}

@@ -60,7 +60,9 @@ func TestPlanOfADeclaredLabel(t *testing.T) {
 		reported Action
 		reason   string
 		drifted  bool
-		record   RecordedValue
+		// overwritten says that driftPolicy Report makes the drift one that a new declaration overwrites.
+		overwritten bool
+		record      RecordedValue
 	}{
 		"missing": {
 			ns: namespaceWith("", RecordedValue{}), action: Create, reason: "does not exist", record: recorded("t", "x"),
@@ -88,6 +90,14 @@ func TestPlanOfADeclaredLabel(t *testing.T) {
 		"a changed declaration": {
 			ns: namespaceWith("y", recorded("t", "y")), action: Configure, reason: "its declaration changed",
 			record: recorded("t", "x"),
+		},
+		"changed before its declaration": {
+			ns: namespaceWith("z", recorded("t", "y")), action: Configure, drifted: true, overwritten: true,
+			reason: `was set to "z" by another client`, record: recorded("t", "x"),
+		},
+		"removed before its declaration changed": {
+			ns: namespaceWith("", recorded("t", "y")), action: Configure, drifted: true, overwritten: true,
+			reason: "was removed by another client", record: recorded("t", "x"),
 		},
 		"of another template": {
 			ns: namespaceWith("x", existed(recorded("a", "x"))), action: Configure,
@@ -117,8 +127,14 @@ func TestPlanOfADeclaredLabel(t *testing.T) {
 				change := plan.Changes[0].Metadata.Values[0]
 				require.Equal(t, want, change.Action)
 				require.Contains(t, change.Reason, test.reason)
-				require.Equal(t, test.drifted, change.Drifted)
-				require.Equal(t, test.drifted, plan.Changes[0].Differs())
+				overwrites := test.overwritten && policy == v1alpha1.DriftReport
+				require.Equal(t, overwrites, change.Overwrites)
+				require.Equal(t, test.drifted && !overwrites, change.Drifted)
+				require.Equal(t, test.drifted && !overwrites, plan.Changes[0].Differs())
+				if overwrites {
+					require.Equal(t, reasonDeclarationChanged+", so it overwrites what driftPolicy Report left: "+test.reason,
+						change.Reason)
+				}
 				if patch := plan.Changes[0].Metadata.patch(); want == Create || want == Configure {
 					require.Equal(t, map[string]any{"tier": "x"}, patch[render.Labels])
 					require.Equal(t, map[string]any{

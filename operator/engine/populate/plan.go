@@ -411,6 +411,11 @@ func (c Change) asDeclaredNow(recorded existing) Change {
 	return c
 }
 
+// overwritingReason returns the reason of a change by a new declaration that undoes what another client did.
+func overwritingReason(what string) string {
+	return reasonDeclarationChanged + ", so it overwrites what driftPolicy Report left: " + what
+}
+
 // overwriting returns a change by a new declaration with what it overwrites, as the last report on the namespace has
 // it.
 func (c Change) overwriting(reported []Reported) Change {
@@ -420,7 +425,7 @@ func (c Change) overwriting(reported []Reported) Change {
 	for _, finding := range reported {
 		if finding.Reason == FindingDrifted && finding.Object == c.ID().String() {
 			c.Overwrites = strings.TrimSuffix(finding.Cause(), driftIsReported)
-			c.Reason += ", so it overwrites what driftPolicy Report left: " + c.Overwrites
+			c.Reason = overwritingReason(c.Overwrites)
 		}
 	}
 	return c

@@ -41,25 +41,29 @@ var eventForms = map[string]eventForm{
 	},
 }
 
-// recordFindings records an Event in the namespace for each correction of the operator, and, if the report on the
-// namespace is new, for each other finding.
-func (r *Namespaces) recordFindings(
-	ctx context.Context, ns *corev1.Namespace, findings []populate.Finding, isNew bool,
-) {
+// recordDone records an Event in the namespace for each correction of the operator.
+func (r *Namespaces) recordDone(ctx context.Context, ns *corev1.Namespace, findings []populate.Finding) {
 	for _, finding := range findings {
-		isDone := finding.Severity == populate.Info
-		if !isDone && !isNew {
+		if finding.Severity != populate.Info {
 			continue
 		}
-		switch finding.Reason {
-		case populate.FindingDriftCorrected:
-			r.Metrics.drift(finding)
-		case populate.FindingDrifted:
+		if finding.Reason == populate.FindingDriftCorrected {
 			r.Metrics.drift(finding)
 		}
-		if isDone {
-			ctrl.LoggerFrom(ctx).Info("undid what another client did", "object", finding.Object.String(),
-				"template", finding.Template, "reason", finding.Reason, "message", finding.Message)
+		ctrl.LoggerFrom(ctx).Info("undid what another client did", "object", finding.Object.String(),
+			"template", finding.Template, "reason", finding.Reason, "message", finding.Message)
+		r.recordFinding(ns, finding)
+	}
+}
+
+// recordDifferences records an Event in the namespace for each finding of a new report that is no correction.
+func (r *Namespaces) recordDifferences(ns *corev1.Namespace, findings []populate.Finding) {
+	for _, finding := range findings {
+		if finding.Severity == populate.Info {
+			continue
+		}
+		if finding.Reason == populate.FindingDrifted {
+			r.Metrics.drift(finding)
 		}
 		r.recordFinding(ns, finding)
 	}

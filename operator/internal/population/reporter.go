@@ -43,12 +43,15 @@ func (r *Namespaces) report(
 	if !done && before.Initializing {
 		report = report.notYet(before)
 	}
+	r.recordDone(ctx, ns, pass.findings) // before the write, which may fail, since no later pass knows of it
 	isNew, err := r.write(ctx, ns, before, report, done)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	r.Contributors.Findings.Report(ns.Name, pass.findings)
-	r.recordFindings(ctx, ns, pass.findings, isNew)
+	if isNew {
+		r.recordDifferences(ns, pass.findings)
+	}
 	if !created.IsZero() {
 		r.Metrics.population.Observe(time.Since(created).Seconds())
 	}

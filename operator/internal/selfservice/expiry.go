@@ -172,7 +172,8 @@ func (r *Expiry) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	case life.Changes.IsZero():
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{RequeueAfter: min(time.Until(life.Changes), backoff.LongestWait)}, nil
+	wait := min(time.Until(life.Changes), backoff.LongestWait)
+	return reconcile.Result{RequeueAfter: max(wait, time.Millisecond)}, nil // the time may have come, and zero is never
 }
 
 // begin gives a namespace an end if its policy spaces limit its life.
