@@ -5,9 +5,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/quota"
 )
 
 // A namespace that a tree does not adopt stays outside of its policy spaces, but is counted in them. A quota that comes
@@ -39,4 +42,34 @@ func TestLaterQuotasCountNamespacesThatAreNotAdopted(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, s.client.Create(t.Context(), newPod(ns.Name, "a"), client.DryRunAll))
 	})
+}
+
+// A namespace whose label names a policy space of a tree that does not adopt it keeps all that it has in the policy space
+// before. So it counts there: its owner may not create another one in its place.
+func TestNamespacesThatAreNotAdoptedCountWhereTheyStay(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	s.createLimitedSpace(s.newSpace("s", ""), func(space *v1alpha1.PolicySpace) {
+		space.Spec.Quota = &v1alpha1.PolicySpaceQuota{Hard: resourceList(string(quota.Namespaces), "1")}
+	})
+	tree := s.newSpace("corp", "")
+	tree.Labels = map[string]string{v1alpha1.TreeLabel: s.name("corp")}
+	require.NoError(t, s.client.Create(t.Context(), tree))
+	alice := s.newAllVerbsClient("alice")
+	require.NoError(t, createNamespaceAs(s, alice, "a", "s"))
+	s.waitInSpace(s.name("a"), "s")
+	s.moveNamespace(s.name("a"), "corp")
+	ns := &corev1.Namespace{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("a")}, ns))
+	waitNotAdopted(s, ns, s.name("corp"))
+	err := createNamespaceAs(s, alice, "b", "s")
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	require.ErrorContains(t, err, "exceeded")
+	s.waitSpaceStatus("s", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+		used := status.Used[quota.Namespaces]
+		assert.EqualValues(c, 1, used.Value())
+	})
+	// Once it has left, there is room.
+	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, createNamespaceAs(s, alice, "b", "s")) })
 }

@@ -173,6 +173,11 @@ func (r *AccountIDs) watchIfNeeded(ctx context.Context) error {
 	r.isNeeded = slices.ContainsFunc(constraints, func(c *v1alpha1.SecurityContextConstraints) bool {
 		return c.RunAsUser.Type == v1alpha1.MustRunAsServiceAccount
 	})
+	if !r.isNeeded {
+		for _, name := range r.exhausted.names() {
+			r.exhausted.set(name, false) // it may be gone when the watch begins again
+		}
+	}
 	return r.Accounts.need(ctx, r.handler, r.isNeeded)
 }
 

@@ -2,6 +2,7 @@ package policyspace
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/quota"
 )
@@ -48,19 +50,34 @@ type census struct {
 	departed map[types.UID]departure
 	// changed is closed and replaced when the census changes.
 	changed chan struct{}
-	// listener is called with the policy spaces of a namespace before and after a change, which may be empty.
-	listener func(before, after string)
+	// listener is called with the policy spaces in which a namespace was before a change, or is after it.
+	listener func(spaces []string)
 }
 
 // placedNamespace is a namespace with a policyspace label.
 type placedNamespace struct {
 	name, space, creator, version string
 	uid                           types.UID
+	// kept is the nearest policy space of the depth labels if the namespace has not left it, although its label names
+	// another one: that one does not exist, or is of a tree that does not adopt the namespace. Otherwise, it is empty.
+	// The namespace counts in both, like its usage: see hierarchy.Charged.
+	kept string
 }
 
-// countsLike reports whether a namespace is counted in the same policy space, and for the same creator, as before.
+// spaces returns the policy spaces in which a namespace is.
+func (n placedNamespace) spaces() []string {
+	if n.kept == "" {
+		return []string{n.space}
+	}
+	return []string{n.space, n.kept}
+}
+
+// isIn reports whether a namespace is in one of some policy spaces.
+func (n placedNamespace) isIn(spaces map[string]bool) bool { return spaces[n.space] || spaces[n.kept] }
+
+// countsLike reports whether a namespace is counted in the same policy spaces, and for the same creator, as before.
 func (n placedNamespace) countsLike(before placedNamespace) bool {
-	return n.space == before.space && n.creator == before.creator && n.uid == before.uid
+	return n.space == before.space && n.kept == before.kept && n.creator == before.creator && n.uid == before.uid
 }
 
 // departure is when a namespace left, as a resourceVersion and as the time of this process.
@@ -74,7 +91,7 @@ func newCensus(
 ) *census {
 	c := &census{
 		client: client, isNeeded: isNeeded, ended: ended, check: make(chan struct{}, 1),
-		listener: func(string, string) {},
+		listener: func([]string) {},
 	}
 	c.clear()
 	return c
@@ -162,10 +179,15 @@ var _ cache.ReflectorBookmarkStore = &census{}
 
 func placedOf(object any) placedNamespace {
 	ns := object.(*metav1.PartialObjectMetadata)
-	return placedNamespace{
+	placed := placedNamespace{
 		name: ns.Name, space: ns.Labels[v1alpha1.PolicySpaceLabel], uid: ns.UID,
 		creator: ns.Annotations[v1alpha1.CreatorAnnotation], version: ns.ResourceVersion,
 	}
+	of := hierarchy.SpacesOf(&corev1.Namespace{ObjectMeta: ns.ObjectMeta})
+	if len(of) > 0 && of[0] != placed.space {
+		placed.kept = of[0]
+	}
+	return placed
 }
 
 // Add stores a namespace that was created, or got the label.
@@ -179,7 +201,7 @@ func (c *census) Update(object any) error {
 	c.advance(ns.version)
 	c.mu.Unlock()
 	if !before.countsLike(ns) {
-		c.listener(before.space, ns.space)
+		c.listener(append(before.spaces(), ns.spaces()...))
 	}
 	return nil
 }
@@ -191,32 +213,31 @@ func (c *census) Delete(object any) error {
 	before := c.remove(ns.name, ns.version)
 	c.advance(ns.version)
 	c.mu.Unlock()
-	c.listener(before, "")
+	c.listener(before)
 	return nil
 }
 
 // Replace stores the namespaces of a list of a resourceVersion.
 func (c *census) Replace(list []any, version string) error {
-	type change struct{ before, after string }
-	var changes []change
+	var changes [][]string
 	isListed := make(map[string]bool, len(list))
 	c.mu.Lock()
 	for _, object := range list {
 		ns := placedOf(object)
 		isListed[ns.name] = true
 		if before := c.put(ns); !before.countsLike(ns) {
-			changes = append(changes, change{before.space, ns.space})
+			changes = append(changes, append(before.spaces(), ns.spaces()...))
 		}
 	}
 	for name := range c.placed {
 		if !isListed[name] {
-			changes = append(changes, change{c.remove(name, version), ""})
+			changes = append(changes, c.remove(name, version))
 		}
 	}
 	c.advance(version)
 	c.mu.Unlock()
-	for _, one := range changes {
-		c.listener(one.before, one.after)
+	for _, spaces := range changes {
+		c.listener(spaces)
 	}
 	return nil
 }
@@ -237,36 +258,46 @@ func (c *census) put(ns placedNamespace) (before placedNamespace) {
 	before, isKnown := c.placed[ns.name]
 	if isKnown {
 		if before.uid == ns.uid {
-			delete(c.bySpace[before.space], ns.name)
+			c.take(before)
 		} else {
 			c.remove(ns.name, ns.version) // it was deleted and created again
 		}
 	}
-	if c.bySpace[ns.space] == nil {
-		c.bySpace[ns.space] = map[string]placedNamespace{}
+	c.placed[ns.name] = ns
+	for _, space := range ns.spaces() {
+		if c.bySpace[space] == nil {
+			c.bySpace[space] = map[string]placedNamespace{}
+		}
+		c.bySpace[space][ns.name] = ns
 	}
-	c.placed[ns.name], c.bySpace[ns.space][ns.name] = ns, ns
 	return before
 }
 
-// remove removes the namespace of a name, and returns its policy space. The caller holds mu.
-func (c *census) remove(name, version string) (before string) {
+// take removes a namespace from its policy spaces. The caller holds mu.
+func (c *census) take(ns placedNamespace) {
+	for _, space := range ns.spaces() {
+		delete(c.bySpace[space], ns.name)
+		if len(c.bySpace[space]) == 0 {
+			delete(c.bySpace, space)
+		}
+	}
+}
+
+// remove removes the namespace of a name, and returns its policy spaces. The caller holds mu.
+func (c *census) remove(name, version string) (before []string) {
 	old, isKnown := c.placed[name]
 	if !isKnown {
-		return ""
+		return nil
 	}
 	delete(c.placed, name)
-	delete(c.bySpace[old.space], name)
-	if len(c.bySpace[old.space]) == 0 {
-		delete(c.bySpace, old.space)
-	}
+	c.take(old)
 	for uid, left := range c.departed {
 		if time.Since(left.at) > departureTime {
 			delete(c.departed, uid)
 		}
 	}
 	c.departed[old.uid] = departure{version, time.Now()}
-	return old.space
+	return old.spaces()
 }
 
 // advance records that the census is as new as a resourceVersion. The caller holds mu.
@@ -297,7 +328,7 @@ func (c *census) wait(ctx context.Context, version string, timeout time.Duration
 	}
 }
 
-// spaces returns the policy spaces that labels of namespaces name.
+// spaces returns the policy spaces in which namespaces are.
 func (c *census) spaces() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -312,15 +343,13 @@ func (c *census) count(
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var use quota.NamespaceUse
-	for space := range in {
-		for _, ns := range c.bySpace[space] {
-			if ns.name == about.Name {
-				continue
-			}
-			use.Existing++
-			if ns.creator == about.Creator {
-				use.ExistingOfCreator++
-			}
+	for ns := range c.in(in) {
+		if ns.name == about.Name {
+			continue
+		}
+		use.Existing++
+		if ns.creator == about.Creator {
+			use.ExistingOfCreator++
 		}
 	}
 	// A name counts once, and once for each of its creators: of several namespaces of a name, one can exist.
@@ -331,7 +360,7 @@ func (c *census) count(
 			continue
 		}
 		existing, exists := c.placed[r.Name]
-		exists = exists && in[existing.space]
+		exists = exists && existing.isIn(in)
 		if !counted[r.Name] && !exists {
 			counted[r.Name] = true
 			use.Reserved++
@@ -350,12 +379,24 @@ func (c *census) byCreator(in map[string]bool) map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	creators := map[string]int{}
-	for space := range in {
-		for _, ns := range c.bySpace[space] {
-			creators[ns.creator]++
-		}
+	for ns := range c.in(in) {
+		creators[ns.creator]++
 	}
 	return creators
+}
+
+// in yields each of the namespaces in some policy spaces once. The caller holds mu.
+func (c *census) in(spaces map[string]bool) iter.Seq[placedNamespace] {
+	return func(yield func(placedNamespace) bool) {
+		for space := range spaces {
+			for _, ns := range c.bySpace[space] {
+				isCounted := ns.kept == space && spaces[ns.space]
+				if !isCounted && !yield(ns) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // remaining returns the reservations that have not ended, and the newest resourceVersion of the namespaces of the

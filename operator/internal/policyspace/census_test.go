@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,7 +47,7 @@ func TestCensusReportsMovedReplacedAndTransferredNamespaces(t *testing.T) {
 	t.Parallel()
 	c := censusOf(t, "5", placedIn("a", "n", "1", "5"))
 	var reported []string
-	c.listener = func(before, after string) { reported = append(reported, before+">"+after) }
+	c.listener = func(spaces []string) { reported = append(reported, strings.Join(spaces, ">")) }
 	transferred := placedIn("b", "n", "2", "9")
 	transferred.Annotations[v1alpha1.CreatorAnnotation] = "john"
 	for _, test := range []struct {
@@ -69,13 +70,14 @@ func TestCensusReportsMovedReplacedAndTransferredNamespaces(t *testing.T) {
 
 func TestCensusCountsNamespacesAndReservations(t *testing.T) {
 	t.Parallel()
-	c := censusOf(t, "10", placedIn("a", "a1", "1", "5"), placedIn("a", "a2", "2", "6"), placedIn("b", "b1", "3", "7"))
 	in := map[string]bool{"a": true}
 	about := reservationOf("new", "9", "")
 	for name, test := range map[string]struct {
 		reservations []v1alpha1.NamespaceReservation
 		about        v1alpha1.NamespaceReservation
-		want         quota.NamespaceUse
+		// stays says that b1 has the depth label of a.
+		stays bool
+		want  quota.NamespaceUse
 	}{
 		"those that exist": {about: about, want: quota.NamespaceUse{Existing: 2, ExistingOfCreator: 2}},
 		"another creator": {
@@ -110,9 +112,19 @@ func TestCensusCountsNamespacesAndReservations(t *testing.T) {
 			about: about, reservations: []v1alpha1.NamespaceReservation{about},
 			want: quota.NamespaceUse{Existing: 2, ExistingOfCreator: 2},
 		},
+		"one that its label moves, and that stays": {
+			about: about, stays: true, want: quota.NamespaceUse{Existing: 3, ExistingOfCreator: 3},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			c := censusOf(t, "10", placedIn("a", "a1", "1", "5"), placedIn("a", "a2", "2", "6"), placedIn("b", "b1", "3", "7"))
+			if test.stays {
+				stays := placedIn("b", "b1", "3", "8")
+				stays.Labels["a"+v1alpha1.DepthLabelSuffix] = "0"
+				require.NoError(t, c.Update(stays))
+				require.Equal(t, map[string]int{"jane": 3}, c.byCreator(map[string]bool{"a": true, "b": true}), "each once")
+			}
 			require.Equal(t, test.want, c.count(in, test.reservations, test.about))
 		})
 	}

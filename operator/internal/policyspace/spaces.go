@@ -86,15 +86,16 @@ func (r *Spaces) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.Caches.Before(r))
 }
 
-// enqueueCounted enqueues the policy spaces that limit the number of namespaces and in which a namespace was, or is.
-func (r *Spaces) enqueueCounted(before, after string) {
+// enqueueCounted enqueues the policy spaces that limit the number of namespaces and that are some policy spaces, or above
+// them.
+func (r *Spaces) enqueueCounted(spaces []string) {
 	forest, err := r.totals.cachedForest(context.Background())
 	if err != nil {
 		return // only before the cache has started
 	}
-	for _, label := range []string{before, after} {
+	for _, name := range spaces {
 		known := map[string]bool{}
-		for at := forest.Get(label); at != nil && !known[at.Name]; at = forest.Get(at.Spec.Parent) {
+		for at := forest.Get(name); at != nil && !known[at.Name]; at = forest.Get(at.Spec.Parent) {
 			if known[at.Name] = true; quota.LimitsNamespaces(at) {
 				r.enqueueAfter(countDelay, at.Name)
 			}
