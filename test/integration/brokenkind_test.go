@@ -3,11 +3,14 @@ package integration_test
 import (
 	"fmt"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -73,7 +76,7 @@ func TestNamespacesDoNotWaitForAKindThatTheirTemplatesDoNotDeclare(t *testing.T)
 
 	s.restartOperator(t)
 	s.createPopulatedNamespace("populated", withLabel("of", "healthy"))
-	require.NotEmpty(t, s.operator.Log("the template's namespaces wait until its objects are known"))
+	require.NotEmpty(t, s.operator.Log("the template's namespaces wait until it is accepted"))
 	require.Empty(t, s.operator.Log("the template can't be populated as it is"), "the list has timed out before")
 	s.delete(s.mustGet(held, parseYAML(t, configMap("beside", ""))[0]))
 	s.waitTemplateStatus(silent, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
@@ -88,6 +91,50 @@ func TestNamespacesDoNotWaitForAKindThatTheirTemplatesDoNotDeclare(t *testing.T)
 	s.waitTemplateStatus(silent, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 1, Updated: 1, Populated: 1}, status.Namespaces)
 	})
+}
+
+// A template that was changed, and whose status another one's admission refuses, delays only its own namespaces when the
+// operator starts.
+func TestATemplateThatCannotBeAcceptedDelaysNoOther(t *testing.T) {
+	marks.Thorough(t)
+	t.Parallel()
+	s := newScope(t, borrowCluster(t))
+	s.createTemplate("healthy", configMap("settings", "v"), withSelectorLabel("healthy"))
+	stuck := s.createTemplate("stuck", configMap("other", "v"), withSelectorLabel("stuck"))
+	policy := strings.NewReplacer("NAME", stuck.Name, "USER", operatorUser).Replace(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: NAME}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [policy.nstpl.dev], apiVersions: ["*"], operations: [UPDATE], resources: [namespacetemplates/status]}]
+  matchConditions: [{name: operator, expression: "request.userInfo.username == 'USER' && object.metadata.name == 'NAME'"}]
+  validations: [{expression: "false", message: "this status is refused"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: NAME}
+spec: {policyName: NAME, validationActions: [Deny]}
+`)
+	_, err := s.kubectl(t.Context(), policy, "apply", "--filename", "-")
+	require.NoError(t, err)
+	asOperator := s.impersonate(t, operatorUser).CoreV1().RESTClient()
+	s.eventually(func(c *assert.CollectT) { // until the API server enforces it
+		err := asOperator.Patch(types.MergePatchType).
+			AbsPath("/apis/policy.nstpl.dev/v1alpha1/namespacetemplates", stuck.Name, "status").
+			Param("dryRun", metav1.DryRunAll).Body([]byte(`{"status": {"observedGeneration": 9}}`)).Do(t.Context()).Error()
+		assert.ErrorContains(c, err, "this status is refused")
+	})
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(stuck), stuck))
+	withObjects(t, configMap("other", "changed"))(stuck)
+	require.NoError(t, s.client.Update(t.Context(), stuck))
+	s.restartOperator(t)
+	s.createPopulatedNamespace("populated", withLabel("of", "healthy"))
+	waiting := s.createNamespace("waiting", withLabel("of", "stuck"))
+	require.NotEmpty(t, s.operator.Log("the template's namespaces wait until it is accepted"))
+	_, err = s.kubectl(t.Context(), policy, "delete", "--filename", "-")
+	require.NoError(t, err)
+	s.waitPresent(waiting, configMap("other", "changed"))
 }
 
 // silentServer returns the address of a server that accepts connections until the test ends, and does not answer.

@@ -273,40 +273,37 @@ func (r *Templates) load(
 		}
 		accepted, _, err = r.acceptTemplate(ctx, template)
 	}
-	if errors.Is(err, objects.ErrPending) {
-		return r.loadPending(ctx, template, err)
+	switch {
+	case err == nil:
+		return accepted, nil
+	case errors.Is(err, objects.ErrPending), template.Status.ObservedGeneration != template.Generation:
+		return template, r.loadLater(ctx, template, err)
 	}
-	if err != nil && template.Status.ObservedGeneration == template.Generation {
-		// An earlier process has accepted this generation, so the other templates need not wait until its status can be
-		// written.
-		ctrl.LoggerFrom(ctx).Error(err, "the template's status could not be written", "template", template.Name)
-		specs, err := r.History.specs(ctx, template, template.Status.Revisions)
-		if err != nil {
-			return nil, err
-		}
-		r.setIndex(ctx, template, specs)
-		return template, nil
-	}
-	return accepted, err
+	// An earlier process has accepted this generation, so the namespaces need not wait until its status can be written.
+	ctrl.LoggerFrom(ctx).Error(err, "the template's status could not be written", "template", template.Name)
+	return template, r.setStored(ctx, template)
 }
 
-// loadPending records that the objects of a template are not known yet, so that its namespaces wait and the others do
-// not. Reconcile accepts it later.
-func (r *Templates) loadPending(
-	ctx context.Context, template *v1alpha1.NamespaceTemplate, problem error,
-) (*v1alpha1.NamespaceTemplate, error) {
-	ctrl.LoggerFrom(ctx).Info("the template's namespaces wait until its objects are known",
+// loadLater records that the objects or revisions of a template are not known yet, so that its namespaces wait and the
+// others do not. Reconcile accepts it later.
+func (r *Templates) loadLater(ctx context.Context, template *v1alpha1.NamespaceTemplate, problem error) error {
+	ctrl.LoggerFrom(ctx).Info("the template's namespaces wait until it is accepted",
 		"template", template.Name, "problem", problem.Error())
 	r.setUnlisted(template.Name)
 	if template.Status.ObservedGeneration != template.Generation {
-		return template, nil
+		return nil
 	}
+	return r.setStored(ctx, template)
+}
+
+// setStored adds a template to the index as an earlier process has accepted it.
+func (r *Templates) setStored(ctx context.Context, template *v1alpha1.NamespaceTemplate) error {
 	specs, err := r.History.specs(ctx, template, template.Status.Revisions)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.setIndex(ctx, template, specs)
-	return template, nil
+	return nil
 }
 
 // acceptTemplate compiles a template, records and watches its kinds, takes the next step of its rollout, and adds it to
