@@ -48,8 +48,8 @@ func (f Field) String() string {
 type set map[string]set
 
 // Difference returns the first declared field that an object in the cluster does not have as it is declared, or nil if
-// it has all. Values that only are written in another way make no difference, nor do fields that others added, but for
-// those that change what RBAC, NetworkPolicies, and templates and policyspaces as a whole do.
+// it has all. Values that only are written in another way make no difference, nor do fields that others added, except
+// those that change what RBAC, NetworkPolicies, templates and policyspaces do.
 //
 // The entry is that of managedFields with which the object was applied. It shows which lists are replaced as a whole,
 // so that an added item is a difference, and which ones are merged. Without an entry, all lists are replaced as a

@@ -149,8 +149,8 @@ func BoundBy(template *unstructured.Unstructured) []string {
 // declares for them has these names.
 func (p *Plan) LiveLineage(live *unstructured.Unstructured) []string { return lineage(live, p.live) }
 
-// placeOf returns the policyspace that a policyspace or a namespace is in, or "".
-func placeOf(object *unstructured.Unstructured) string {
+// parentIn returns the policyspace that a policyspace or a namespace is in, or "".
+func parentIn(object *unstructured.Unstructured) string {
 	if IDOf(object).GroupKind == namespaceKind {
 		return object.GetLabels()[v1alpha1.PolicySpaceLabel]
 	}
@@ -161,13 +161,13 @@ func placeOf(object *unstructured.Unstructured) string {
 // lineage returns the name of an object and those of the policyspaces above it.
 func lineage(object *unstructured.Unstructured, in map[ID]*unstructured.Unstructured) []string {
 	names := []string{object.GetName()}
-	for name := placeOf(object); name != "" && !slices.Contains(names[1:], name); {
+	for name := parentIn(object); name != "" && !slices.Contains(names[1:], name); {
 		names = append(names, name)
 		space := in[ID{spaceKind, name}]
 		if space == nil {
 			break
 		}
-		name = placeOf(space)
+		name = parentIn(space)
 	}
 	return names
 }

@@ -61,7 +61,7 @@ func (a Apply) Step() int {
 }
 
 // Moves reports whether the object is a namespace or a policyspace that moves from one policyspace to another.
-func (a Apply) Moves() bool { return a.Live != nil && placeOf(a.Live) != placeOf(a.Declared) }
+func (a Apply) Moves() bool { return a.Live != nil && parentIn(a.Live) != parentIn(a.Declared) }
 
 // HashOf returns the hash of the declaration from which an object was applied, or that of a declared object.
 func HashOf(object *unstructured.Unstructured) string {

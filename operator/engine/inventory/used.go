@@ -52,5 +52,5 @@ func parentOf(space ID, declared map[ID]*unstructured.Unstructured, state State)
 	if object == nil {
 		return ""
 	}
-	return placeOf(object)
+	return parentIn(object)
 }

@@ -7,12 +7,12 @@ import (
 	"sync"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
+	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -47,25 +47,13 @@ type RuleCache struct {
 func newRuleCache(ctx context.Context, cached cache.Cache, live client.Reader) (*RuleCache, error) {
 	c := &RuleCache{cached: cached, live: live, reached: map[string]bool{}}
 	for _, kind := range []client.Object{&v1alpha1.ClusterProtectedAttribute{}, &v1alpha1.ProtectedAttribute{}} {
-		informer, err := cached.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
-		if err != nil {
-			return nil, err
+		changed := func(before, after client.Object) {
+			if before == nil || after == nil || before.GetUID() != after.GetUID() ||
+				before.GetGeneration() != after.GetGeneration() {
+				c.replace(before, after)
+			}
 		}
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: func(added any) { c.replace(nil, added) },
-			UpdateFunc: func(old, updated any) {
-				if before, now := old.(client.Object), updated.(client.Object); before.GetUID() != now.GetUID() ||
-					before.GetGeneration() != now.GetGeneration() {
-					c.replace(old, updated)
-				}
-			},
-			DeleteFunc: func(deleted any) {
-				if tombstone, ok := deleted.(toolscache.DeletedFinalStateUnknown); ok {
-					deleted = tombstone.Obj
-				}
-				c.replace(deleted, nil)
-			},
-		}); err != nil {
+		if err := watch.OnChange(ctx, cached, kind, changed); err != nil {
 			return nil, err
 		}
 		if err := cached.IndexField(ctx, kind, attributeField, func(object client.Object) []string {
@@ -88,13 +76,13 @@ func attributeOf(rule client.Object) attributes.Attribute {
 }
 
 // replace records that an informer has replaced an object by another. Either may be nil.
-func (c *RuleCache) replace(before, now any) {
+func (c *RuleCache) replace(before, now client.Object) {
 	c.mu.Lock()
-	if object, ok := before.(client.Object); ok {
-		c.sum.Remove(object)
+	if before != nil {
+		c.sum.Remove(before)
 	}
-	if object, ok := now.(client.Object); ok {
-		c.sum.Add(object)
+	if now != nil {
+		c.sum.Add(now)
 	}
 	c.rules = nil
 	c.addReached(c.sum.Revision())

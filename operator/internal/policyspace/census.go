@@ -258,7 +258,7 @@ func (c *census) put(ns placedNamespace) (before placedNamespace) {
 	before, isKnown := c.placed[ns.name]
 	if isKnown {
 		if before.uid == ns.uid {
-			c.take(before)
+			c.removeFromSpaces(before)
 		} else {
 			c.remove(ns.name, ns.version) // it was deleted and created again
 		}
@@ -273,8 +273,8 @@ func (c *census) put(ns placedNamespace) (before placedNamespace) {
 	return before
 }
 
-// take removes a namespace from its policy spaces. The caller holds mu.
-func (c *census) take(ns placedNamespace) {
+// removeFromSpaces removes a namespace from its policy spaces. The caller holds mu.
+func (c *census) removeFromSpaces(ns placedNamespace) {
 	for _, space := range ns.spaces() {
 		delete(c.bySpace[space], ns.name)
 		if len(c.bySpace[space]) == 0 {
@@ -290,7 +290,7 @@ func (c *census) remove(name, version string) (before []string) {
 		return nil
 	}
 	delete(c.placed, name)
-	c.take(old)
+	c.removeFromSpaces(old)
 	for uid, left := range c.departed {
 		if time.Since(left.at) > departureTime {
 			delete(c.departed, uid)

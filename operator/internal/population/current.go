@@ -12,39 +12,27 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/freshness"
+	"nstpl.dev/nstpl/operator/internal/watch"
 )
 
 // NewStored returns an index of the templates as a manager's cache has them. They may be newer than those that the
 // controller of templates has accepted.
 func NewStored(ctx context.Context, mgr ctrl.Manager) (*match.Index, error) {
-	informer, err := mgr.GetCache().GetInformer(ctx, &v1alpha1.NamespaceTemplate{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, err
-	}
 	stored := match.NewIndex()
-	set := func(object any) {
-		if template, ok := object.(*v1alpha1.NamespaceTemplate); ok {
-			stored.Set(template)
+	set := func(before, template *v1alpha1.NamespaceTemplate) {
+		if template == nil {
+			stored.Delete(before.Name)
+			return
 		}
+		stored.Set(template)
 	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    set,
-		UpdateFunc: func(_, object any) { set(object) },
-		DeleteFunc: func(object any) {
-			if name, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
-				stored.Delete(name)
-			}
-		},
-	})
-	return stored, err
+	return stored, watch.OnChange(ctx, mgr.GetCache(), &v1alpha1.NamespaceTemplate{}, set)
 }
 
 // Acceptance knows which of the stored templates are accepted: the index has those.

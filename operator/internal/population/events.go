@@ -56,7 +56,8 @@ func (r *Namespaces) recordDone(ctx context.Context, ns *corev1.Namespace, findi
 	}
 }
 
-// recordDifferences records an Event in the namespace for each finding of a new report that is no correction.
+// recordDifferences records an Event in the namespace for each finding of a new report except the
+// corrections.
 func (r *Namespaces) recordDifferences(ns *corev1.Namespace, findings []populate.Finding) {
 	for _, finding := range findings {
 		if finding.Severity == populate.Info {

@@ -1,6 +1,7 @@
 package population
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +24,7 @@ import (
 	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -54,22 +55,12 @@ func NewHold(
 		namespaces: namespaces, reviews: reviews,
 		patience: holdTimeoutSeconds*time.Second - holdReserve, changed: map[string]chan struct{}{},
 	}
-	informer, err := namespaces.GetInformer(ctx, &corev1.Namespace{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, err
-	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: h.wake, UpdateFunc: func(_, ns any) { h.wake(ns) }, DeleteFunc: h.wake,
-	})
-	return h, err
+	return h, watch.OnChange(ctx, namespaces, &corev1.Namespace{}, h.wake)
 }
 
 // wake lets the requests that wait for a namespace read it again.
-func (h *Hold) wake(item any) {
-	name, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(item)
-	if err != nil {
-		return
-	}
+func (h *Hold) wake(before, after *corev1.Namespace) {
+	name := cmp.Or(after, before).Name
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if change, ok := h.changed[name]; ok {

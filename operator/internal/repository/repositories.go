@@ -173,8 +173,8 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 	}
 	status.RequestedAt = requested
 	reportProblem(status, known)
-	if taken, isTaken := r.takenBefore(repository, known, owners); isTaken {
-		taken.set(status, repository.Generation)
+	if owned, isOwned := r.ownedByOther(repository, known, owners); isOwned {
+		owned.set(status, repository.Generation)
 		return reconcile.Result{RequeueAfter: wait}, r.writeStatus(ctx, repository, status)
 	}
 	var result *outcome
@@ -196,17 +196,17 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
-// takenBefore returns the condition of a PolicyRepository with a new path that has no valid tree yet, if the tree of the
+// ownedByOther returns the condition of a PolicyRepository with a new path that has no valid tree yet, if the tree of the
 // path before has another owner now. Otherwise that tree stays in force meanwhile.
-func (r *Repositories) takenBefore(
+func (r *Repositories) ownedByOther(
 	repository *v1alpha1.PolicyRepository, known answer, owners map[string]*v1alpha1.PolicyRepository,
-) (taken condition, isTaken bool) {
+) (owned condition, isOwned bool) {
 	if known.tree == nil {
-		return taken, false
+		return owned, false
 	}
 	other := owners[known.tree.root]
 	if other == nil || other.UID == repository.UID {
-		return taken, false
+		return owned, false
 	}
 	r.scopes.remove(repository.Name)
 	message := fmt.Sprintf("the tree %s of the path before is that of the PolicyRepository %s now",

@@ -1,13 +1,14 @@
 package selfservice
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -22,30 +23,14 @@ type rules struct {
 
 func newRules(ctx context.Context, cached cache.Cache) (*rules, error) {
 	r := &rules{spaces: map[string]bool{}}
-	informer, err := cached.GetInformer(ctx, &v1alpha1.PolicySpace{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, err
-	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { r.update(object, true) },
-		UpdateFunc: func(_, object any) { r.update(object, true) },
-		DeleteFunc: func(object any) { r.update(object, false) },
-	})
-	return r, err
+	return r, watch.OnChange(ctx, cached, &v1alpha1.PolicySpace{}, r.update)
 }
 
 // update records whether a policy space has rules.
-func (r *rules) update(object any, exists bool) {
-	if deleted, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
-		object = deleted.Obj
-	}
-	space, ok := object.(*v1alpha1.PolicySpace)
-	if !ok {
-		return
-	}
+func (r *rules) update(old, space *v1alpha1.PolicySpace) {
 	r.mu.Lock()
 	before := len(r.spaces)
-	if delete(r.spaces, space.Name); exists && space.Spec.SelfService != nil {
+	if delete(r.spaces, cmp.Or(space, old).Name); space != nil && space.Spec.SelfService != nil {
 		r.spaces[space.Name] = true
 	}
 	changed := (before == 0) != (len(r.spaces) == 0)

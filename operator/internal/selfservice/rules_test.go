@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -22,6 +23,7 @@ func TestRulesNotifyOfTheFirstAndTheLast(t *testing.T) {
 	}
 	some := &v1alpha1.SelfService{NamePattern: "*"}
 	r := &rules{spaces: map[string]bool{}}
+	events := watch.ChangeHandler(r.update)
 	notified := -1 // Listen calls the function once
 	r.changes.Listen(func() { notified++ })
 	for _, step := range []struct {
@@ -38,7 +40,11 @@ func TestRulesNotifyOfTheFirstAndTheLast(t *testing.T) {
 		{toolscache.DeletedFinalStateUnknown{Obj: space("b", some)}, false, false, 2},
 		{"unknown", false, false, 2},
 	} {
-		r.update(step.object, step.exists)
+		if step.exists {
+			events.OnAdd(step.object, false)
+		} else {
+			events.OnDelete(step.object)
+		}
 		require.Equal(t, step.any, r.any())
 		require.Equal(t, step.notified, notified)
 	}
