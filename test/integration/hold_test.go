@@ -111,6 +111,86 @@ func TestDeletionOfANamespaceDoesNotLetHeldWritesIn(t *testing.T) {
 	require.True(t, apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err), "%v", err)
 }
 
+// The API server completes and checks Pods by the LimitRanges of the namespace before it asks the hold.
+func TestHeldPodsAreCompletedByThePopulatedLimitRange(t *testing.T) {
+	marks.OnEveryVersion(t)
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	user := s.impersonate(t, s.name("jane"))
+	s.bindClusterRole(s.name("jane"), "edit")
+	s.eventually(func(c *assert.CollectT) { // until the API server knows the user's permissions
+		_, err := user.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+		assert.NoError(c, err)
+	})
+	s.createInitializers(3600, v1alpha1.FailureFail, "network")
+	s.waitPendingOnCreation(s.name("network"))
+	ns := s.createNamespace("a")
+	s.eventually(func(c *assert.CollectT) { // before that, the API server refuses Pods
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Namespace: ns.Name, Name: "default"},
+			&corev1.ServiceAccount{}))
+	})
+	position := s.auditPosition()
+	type answer struct {
+		pod *corev1.Pod
+		err error
+	}
+	create := func(name, cpu string) <-chan answer {
+		pod, answered := newPod(ns.Name, name), make(chan answer, 1)
+		if cpu != "" {
+			pod.Spec.Containers[0].Resources.Limits = resourceList("cpu", cpu)
+		}
+		go func() {
+			created, err := user.CoreV1().Pods(ns.Name).Create(t.Context(), pod, metav1.CreateOptions{})
+			answered <- answer{created, err}
+		}()
+		return answered
+	}
+	completed, tooLarge := create("completed", ""), create("large", "1")
+	s.waitReceived(position, ns.Name, 2)
+	const limits = "{apiVersion: v1, kind: LimitRange, metadata: {name: defaults}, " +
+		"spec: {limits: [{type: Container, default: {cpu: 100m}, max: {cpu: 200m}}]}}"
+	s.createTemplate("defaults", limits)
+	s.waitPresent(ns, limits)
+	s.finishInitialization(ns)
+	one, other := <-completed, <-tooLarge
+	require.NoError(t, one.err)
+	require.Equal(t, "100m", one.pod.Spec.Containers[0].Resources.Limits.Cpu().String())
+	require.True(t, apierrors.IsForbidden(other.err), "%v", other.err)
+}
+
+// The operator is also asked about writes in open namespaces, for the sake of other plugins.
+func TestNothingIsHeldInAnOpenNamespace(t *testing.T) {
+	marks.OnEveryVersion(t)
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	s.createTemplate("defaults", "", labelsNamespaces(s.name("label"), "x"))
+	s.createLimitedSpace(s.newSpace("s", ""), func(space *v1alpha1.PolicySpace) {
+		space.Spec.Quota = &v1alpha1.PolicySpaceQuota{Hard: resourceList("pods", "5")}
+	})
+	ns := s.createPopulatedNamespace("a", withLabel(v1alpha1.PolicySpaceLabel, s.name("s")))
+	s.waitCounted(ns.Name)
+	user := s.impersonate(t, s.name("jane"))
+	s.bindClusterRole(s.name("jane"), "edit")
+	create := func(name string) error {
+		return user.CoreV1().RESTClient().Post().Namespace(ns.Name).Resource("pods").Body(newPod("", name)).
+			MaxRetries(0).Do(t.Context()).Error()
+	}
+	s.eventually(func(c *assert.CollectT) { // until the API server asks the operator, which refuses the sixth Pod
+		for i := range 5 {
+			err := create(fmt.Sprint("web", i))
+			assert.True(c, err == nil || apierrors.IsAlreadyExists(err), "%v", err)
+		}
+		assert.ErrorContains(c, create("web5"), "exceeded quota in policyspace")
+	})
+	for i := range 5 {
+		require.NoError(t, s.client.Delete(t.Context(), newPod(ns.Name, fmt.Sprint("web", i)), client.GracePeriodSeconds(0)))
+	}
+	s.waitUsage("s", "pods: 0/5")
+	for i := range 5 {
+		require.NoError(t, create(fmt.Sprint("again", i)))
+	}
+}
+
 func TestHoldAsksClientsToRetry(t *testing.T) {
 	marks.OnEveryVersion(t)
 	t.Parallel()

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -76,11 +75,6 @@ func RecordedMetadata(annotations map[string]string) MetadataRecord {
 		}
 	}
 	return record
-}
-
-// HasMetadata reports whether templates have set labels or annotations of a namespace.
-func HasMetadata(ns *corev1.Namespace) bool {
-	return ns.Annotations[v1alpha1.NamespaceMetadataAnnotation] != ""
 }
 
 // digest returns a digest of a value. 64 bits suffice to notice that another client changed the value.

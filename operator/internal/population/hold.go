@@ -79,15 +79,20 @@ func (h *Hold) nextChange(namespace string) <-chan struct{} {
 	return h.changed[namespace]
 }
 
-// Validate allows a write once its namespace is initialized.
+// Validate holds a write until its namespace is initialized. Then a deletion goes on, and the client has to repeat every
+// other write, because the API server has judged this one by the namespace as it was before: by its labels, for example
+// those of Pod Security Admission, by its LimitRanges and ServiceAccounts, and by the policies that select it. Of a
+// namespace that was deleted meanwhile, the API server refuses the repeated write. It asks about no write in a namespace
+// that it knows to be open, so a late cache of the operator, or of the API server, only delays the write.
 func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 	if request.Resource.Resource == "localsubjectaccessreviews" || isExemption(request) {
 		return nil
 	}
+	isAsked := request.Revision == webhook.OwnWebhook // or the request is here for the sake of another plugin
 	ctx, cancel := context.WithTimeout(ctx, h.patience)
 	defer cancel()
 	ns, err := h.get(ctx, request.Namespace)
-	if err != nil || ns != nil && isOpen(ns) && whyRepeat(request, ns) == "" || h.isInitializer(ctx, request) {
+	if err != nil || !isAsked && ns != nil && isOpen(ns) || h.isInitializer(ctx, request) {
 		return err
 	}
 	for {
@@ -97,10 +102,10 @@ func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 		case err != nil:
 			return err
 		case found == nil && ns != nil, found != nil && isOpen(found):
-			if why := whyRepeat(request, found); why != "" {
-				return webhook.Defer(codes.Held, why, webhook.RetryAfter)
+			if !isAsked || request.Operation == admissionv1.Delete {
+				return nil
 			}
-			return nil
+			return webhook.Defer(codes.Held, repeats(request.Namespace, found), webhook.RetryAfter)
 		}
 		if denial := denialOf(found); denial != "" {
 			return webhook.Deny(codes.PopulationFailed, denial)
@@ -112,6 +117,16 @@ func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 			return webhook.Defer(codes.Held, waitsFor(request.Namespace, ns), webhook.RetryAfter)
 		}
 	}
+}
+
+// repeats returns the message for a write into a namespace that has been initialized or deleted. ns is nil if it is
+// gone.
+func repeats(name string, ns *corev1.Namespace) string {
+	if ns == nil || ns.DeletionTimestamp != nil {
+		return fmt.Sprintf("namespace %s was deleted while it was initialized", name)
+	}
+	return fmt.Sprintf("namespace %s has just been initialized: repeat the request, which its policies did not judge yet",
+		name)
 }
 
 // isExemption reports whether a request writes a TemplateExemption. It is not delayed: an exemption can be what opens a
@@ -135,23 +150,6 @@ func (h *Hold) get(ctx context.Context, name string) (*corev1.Namespace, error) 
 // deleted.
 func isOpen(ns *corev1.Namespace) bool {
 	return ns.DeletionTimestamp != nil || !initialize.Initializing(ns)
-}
-
-// whyRepeat returns why a write that the API server asks about must be repeated once the namespace is open, or an empty
-// string. The API server has judged the write by the namespace as it was during the initialization. If templates have
-// given the namespace labels since, such as those of Pod Security Admission, only a new request is judged by them. If
-// the namespace is being deleted or gone since, only a new request is refused, and what this one creates would stay
-// without policies for as long as its own grace period and finalizers say. ns is nil if it is gone.
-func whyRepeat(request *webhook.Request, ns *corev1.Namespace) string {
-	isDeleted := ns == nil || ns.DeletionTimestamp != nil
-	switch {
-	case isDeleted && request.Operation == admissionv1.Create:
-		return fmt.Sprintf("namespace %s was deleted while it was initialized", request.Namespace)
-	case !isDeleted && populate.HasMetadata(ns):
-		return fmt.Sprintf("namespace %s got labels or annotations from templates while it was initialized: try again",
-			request.Namespace)
-	}
-	return ""
 }
 
 // isInitializer reports whether the requester may initialize the namespace. The check names no namespace, so that a
@@ -214,23 +212,25 @@ func waitsFor(name string, ns *corev1.Namespace) string {
 
 // Plugin returns the row of the chain.
 func (h *Hold) Plugin() webhook.Plugin {
+	rules := []admissionregistrationv1.RuleWithOperations{
+		webhook.Rule("*", "*", admissionregistrationv1.NamespacedScope, []string{"*/*"},
+			admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
+	}
+	// The operator writes every object of a new namespace, so no authorizer is asked about it.
+	conditions := webhook.Every("a-write-of-no-initializer",
+		"request.userInfo.username != '"+v1alpha1.OperatorUser+"'",
+		"request.resource.resource != 'localsubjectaccessreviews'",
+		"request.resource.group != '"+v1alpha1.GroupVersion.Group+"' || request.resource.resource != '"+
+			v1alpha1.TemplateExemptions.Resource+"'",
+		"!authorizer.group('').resource('namespaces').name(request.namespace)."+
+			"check('"+v1alpha1.VerbInitialize+"').allowed()")
+	own := webhook.Webhook{Rules: rules, MatchConditions: conditions, Revision: webhook.OwnWebhook}
 	return webhook.Plugin{
-		Name: "hold", Validator: h,
-		Rules: []admissionregistrationv1.RuleWithOperations{
-			webhook.Rule("*", "*", admissionregistrationv1.NamespacedScope, []string{"*/*"},
-				admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
-		},
+		Name: "hold", Validator: h, Rules: rules,
+		Webhooks: func(context.Context) ([]webhook.Webhook, error) { return []webhook.Webhook{own}, nil },
 		NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 			{Key: v1alpha1.InitializingLabel, Operator: metav1.LabelSelectorOpExists},
 		}},
-		// The operator writes every object of a new namespace, so no authorizer is asked about it.
-		MatchConditions: webhook.Every("a-write-of-no-initializer",
-			"request.userInfo.username != '"+v1alpha1.OperatorUser+"'",
-			"request.resource.resource != 'localsubjectaccessreviews'",
-			"request.resource.group != '"+v1alpha1.GroupVersion.Group+"' || request.resource.resource != '"+
-				v1alpha1.TemplateExemptions.Resource+"'",
-			"!authorizer.group('').resource('namespaces').name(request.namespace)."+
-				"check('"+v1alpha1.VerbInitialize+"').allowed()"),
 		FailurePolicy:  admissionregistrationv1.Fail, // the namespace has no policies yet
 		TimeoutSeconds: holdTimeoutSeconds,
 	}

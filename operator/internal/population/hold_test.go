@@ -1,6 +1,7 @@
 package population
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -90,10 +91,10 @@ func TestHold(t *testing.T) {
 		})
 		return ns
 	}
-	labeled := open.DeepCopy()
-	labeled.Annotations = map[string]string{v1alpha1.NamespaceMetadataAnnotation: "{}"}
-	const repeat = "namespace team-a got labels or annotations from templates while it was initialized: try again"
-	const gone = "namespace team-a was deleted while it was initialized"
+	const (
+		gone   = "namespace team-a was deleted while it was initialized"
+		repeat = "namespace team-a has just been initialized: repeat the request, which its policies did not judge yet"
+	)
 	failed := withCondition(corev1.ConditionFalse, "ObjectsFailed", "x: no")
 	retrying := withCondition(corev1.ConditionFalse, "Retrying", "x: not yet")
 	onlyOthersPending := failed.DeepCopy()
@@ -106,7 +107,10 @@ func TestHold(t *testing.T) {
 	const patience = 8 * time.Second
 	for name, test := range map[string]struct {
 		namespace *corev1.Namespace
+		// operation is UPDATE by default.
 		operation admissionv1.Operation
+		// ofAnother says that the webhook of another plugin asks.
+		ofAnother bool
 		resource  string
 		reviews   accessReviews
 		// later replaces the namespace in the cache after a second.
@@ -116,31 +120,22 @@ func TestHold(t *testing.T) {
 		wait            time.Duration
 		message, denial string
 	}{
-		"an open namespace":                 {namespace: open},
-		"a namespace being deleted":         {namespace: deleted},
-		"an initializer":                    {namespace: closed, reviews: accessReviews{isInitializer: true}},
-		"a question about one's own rights": {namespace: closed, resource: "localsubjectaccessreviews"},
-		"a namespace that opens":            {namespace: closed, later: open, wait: time.Second},
-		"a namespace that is deleted":       {namespace: closed, isGone: true, wait: time.Second},
-		"a creation in a namespace being deleted": {
-			namespace: deleted, operation: admissionv1.Create, message: gone,
+		"a namespace that is open":                     {namespace: open, message: repeat},
+		"a namespace that is open, for another plugin": {namespace: open, ofAnother: true},
+		"a deletion in a namespace that is open":       {namespace: open, operation: admissionv1.Delete},
+		"an initializer":                               {namespace: closed, reviews: accessReviews{isInitializer: true}},
+		"an initializer of a namespace that is open":   {namespace: open, reviews: accessReviews{isInitializer: true}},
+		"a question about one's own rights":            {namespace: closed, resource: "localsubjectaccessreviews"},
+		"a namespace that opens":                       {namespace: closed, later: open, wait: time.Second, message: repeat},
+		"a namespace that opens, for another plugin":   {namespace: closed, ofAnother: true, later: open, wait: time.Second},
+		"a deletion in a namespace that opens": {
+			namespace: closed, operation: admissionv1.Delete, later: open, wait: time.Second,
 		},
-		"a creation that waits in a namespace that is deleted": {
-			namespace: closed, operation: admissionv1.Create, later: deleted, wait: time.Second, message: gone,
-		},
-		"a creation that waits in a namespace that is gone": {
-			namespace: closed, operation: admissionv1.Create, isGone: true, wait: time.Second, message: gone,
-		},
-		"a namespace that the cache learns of": {later: open, wait: time.Second},
-		"a namespace that opens with labels of templates": {
-			namespace: closed, later: labeled, wait: time.Second, message: repeat,
-		},
-		"a namespace with labels of templates that opened before the cache of the API server knows": {
-			namespace: labeled, message: repeat,
-		},
-		"an initializer of a namespace with labels of templates": {
-			namespace: labeled, reviews: accessReviews{isInitializer: true},
-		},
+		"a namespace that the cache learns of":    {later: open, wait: time.Second, message: repeat},
+		"a namespace being deleted":               {namespace: deleted, message: gone},
+		"a namespace that is deleted":             {namespace: closed, later: deleted, wait: time.Second, message: gone},
+		"a namespace that is gone":                {namespace: closed, isGone: true, wait: time.Second, message: gone},
+		"a deletion in a namespace being deleted": {namespace: deleted, operation: admissionv1.Delete},
 		"a namespace that stays closed": {
 			namespace: closed, wait: patience,
 			message: "namespace team-a is being initialized: it waits for a, namespace-template",
@@ -172,7 +167,7 @@ func TestHold(t *testing.T) {
 		"an initializer of a namespace whose population failed": {
 			namespace: failed, reviews: accessReviews{isInitializer: true},
 		},
-		"a namespace that is deleted after its population failed": {namespace: deletedAfterFailure},
+		"a namespace that is deleted after its population failed": {namespace: deletedAfterFailure, message: gone},
 		"a question about one's own rights after a failure": {
 			namespace: failed, resource: "localsubjectaccessreviews",
 		},
@@ -180,7 +175,7 @@ func TestHold(t *testing.T) {
 			namespace: retrying, wait: patience,
 			message: "namespace team-a is being initialized: it waits for a, namespace-template (Retrying: x: not yet)",
 		},
-		"a namespace whose failure passes": {namespace: retrying, later: open, wait: time.Second},
+		"a namespace whose failure passes": {namespace: retrying, later: open, wait: time.Second, message: repeat},
 		"a populated namespace that waits for another initializer": {
 			namespace: withCondition(corev1.ConditionTrue, "Populated", "1 object"), wait: patience,
 			message: "namespace team-a is being initialized: it waits for a, namespace-template",
@@ -192,7 +187,7 @@ func TestHold(t *testing.T) {
 		"a namespace that remains unknown": {wait: patience, message: "namespace team-a is being initialized"},
 		"a user who cannot be asked about": {
 			namespace: closed, reviews: accessReviews{isInitializer: true, err: errors.New("no")}, later: open,
-			wait: time.Second,
+			wait: time.Second, message: repeat,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +201,10 @@ func TestHold(t *testing.T) {
 				}
 				request := &webhook.Request{Request: ctrladmission.Request{}}
 				request.Namespace, request.Resource.Resource = "team-a", test.resource
-				request.Operation = test.operation
+				request.Operation = cmp.Or(test.operation, admissionv1.Update)
+				if !test.ofAnother {
+					request.Revision = webhook.OwnWebhook
+				}
 				start := time.Now()
 				err = hold.Validate(t.Context(), request)
 				require.Equal(t, test.wait, time.Since(start))
