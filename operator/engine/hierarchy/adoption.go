@@ -1,7 +1,6 @@
 package hierarchy
 
 import (
-	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,38 +40,10 @@ func Adopt(objects []*unstructured.Unstructured) {
 }
 
 // MayBeInTree reports whether a tree may manage a namespace. A namespace that is being initialized is new, so no user
-// could write into it yet. A namespace without a UID does not exist yet.
+// could write into it yet. A namespace without a UID does not exist yet. Nothing else shows that a namespace was created
+// in a tree: users may write managedFields, with any time.
 func MayBeInTree(ns *corev1.Namespace) bool {
-	return InTree(ns) || Adopted(ns) || ns.UID == "" || initialize.Initializing(ns) || createdInSpace(ns)
-}
-
-// createdInSpace reports whether the request that created a namespace also set its policyspace label. It is for
-// namespaces without an initializing label and without a recorded creator: before Kubernetes 1.36 the operator's
-// webhook sets both, and the operator may have been down. managedFields then name a single manager in the second of the
-// creation, which owns the label.
-func createdInSpace(ns *corev1.Namespace) bool {
-	if _, known := ns.Annotations[v1alpha1.CreatorAnnotation]; known {
-		return false
-	}
-	managers, owned := 0, false
-	for i := range ns.ManagedFields {
-		entry := &ns.ManagedFields[i]
-		if entry.Subresource != "" || entry.Time == nil || entry.Time.After(ns.CreationTimestamp.Time) ||
-			entry.FieldsV1 == nil {
-			continue
-		}
-		var fields struct {
-			Metadata struct {
-				Labels map[string]json.RawMessage `json:"f:labels"`
-			} `json:"f:metadata"`
-		}
-		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) != nil {
-			return false
-		}
-		managers++
-		_, owned = fields.Metadata.Labels["f:"+v1alpha1.PolicySpaceLabel]
-	}
-	return managers == 1 && owned
+	return InTree(ns) || Adopted(ns) || ns.UID == "" || initialize.Initializing(ns)
 }
 
 // treeName returns the name of the tree that the nearest of some policyspaces belongs to, or "" if none does.

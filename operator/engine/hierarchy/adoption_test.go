@@ -3,7 +3,6 @@ package hierarchy_test
 import (
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -105,51 +104,15 @@ func TestPlacedInATree(t *testing.T) {
 	}
 }
 
-// If the operator was down when a namespace was created, managedFields name the managers of that second.
-func TestMayBeInTreeIfTheCreatingRequestSetThePolicyspace(t *testing.T) {
+// Every user who may change a namespace may write its managedFields, with any time.
+func TestManagedFieldsDoNotAdopt(t *testing.T) {
 	t.Parallel()
-	at := metav1.NewTime(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
-	entry := func(manager string, after time.Duration, labels string) metav1.ManagedFieldsEntry {
-		moment := metav1.NewTime(at.Add(after))
-		return metav1.ManagedFieldsEntry{
-			Manager: manager, Time: &moment,
-			FieldsV1: metav1.NewFieldsV1(`{"f:metadata": {"f:labels": {` + labels + `}}}`),
-		}
-	}
-	const space = `"f:policy.nstpl.dev/policyspace": {}`
-	for name, test := range map[string]struct {
-		entries []metav1.ManagedFieldsEntry
-		creator string
-		want    bool
-	}{
-		"label in the creating request": {
-			entries: []metav1.ManagedFieldsEntry{entry("kubectl", 0, space)}, want: true,
-		},
-		"label in the creating request, and another manager later": {entries: []metav1.ManagedFieldsEntry{
-			entry("kubectl", 0, space), entry("other", time.Second, `"f:a": {}`),
-		}, want: true},
-		"label a second later": {entries: []metav1.ManagedFieldsEntry{entry("kubectl", time.Second, space)}},
-		"label of another manager in the same second": {entries: []metav1.ManagedFieldsEntry{
-			entry("create", 0, ""), entry("label", 0, space),
-		}},
-		"no label":         {entries: []metav1.ManagedFieldsEntry{entry("kubectl", 0, `"f:a": {}`)}},
-		"no managedFields": {},
-		"a recorded creator means that the initializing label was not set": {entries: []metav1.ManagedFieldsEntry{
-			entry("kubectl", 0, space),
-		},
-			creator: "jane"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-				Name: "n", UID: "1", CreationTimestamp: at, ManagedFields: test.entries,
-			}}
-			if test.creator != "" {
-				ns.Annotations = map[string]string{v1alpha1.CreatorAnnotation: test.creator}
-			}
-			require.Equal(t, test.want, hierarchy.MayBeInTree(ns))
-		})
-	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "1", CreationTimestamp: metav1.Unix(1, 0)}}
+	ns.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: "kubectl-create", Operation: metav1.ManagedFieldsOperationUpdate, Time: new(metav1.Unix(1, 0)),
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata": {"f:labels": {"f:policy.nstpl.dev/policyspace": {}}}}`),
+	}}
+	require.False(t, hierarchy.MayBeInTree(ns))
 }
 
 // A tree must not declare labels and annotations with which it would take over an existing namespace. The template of a

@@ -9,16 +9,13 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Namespace is a cache.TransformFunc. It keeps managedFields only where hierarchy.MayBeInTree needs them: on the few
-// namespaces without a recorded creator.
+// Namespace is a cache.TransformFunc. It drops managedFields.
 func Namespace(object any) (any, error) {
 	ns, ok := object.(*corev1.Namespace)
 	if !ok {
 		return object, nil
 	}
-	if _, recorded := ns.Annotations[v1alpha1.CreatorAnnotation]; recorded {
-		ns.ManagedFields = nil
-	}
+	ns.ManagedFields = nil
 	reduceMetadata(&ns.ObjectMeta)
 	for i := range ns.Status.Conditions {
 		condition := &ns.Status.Conditions[i]
