@@ -69,9 +69,14 @@ func (a *Admission) Plugin() webhook.Plugin {
 	}
 }
 
-// Rules returns rules that are not older than a revision; an empty revision stands for any.
-func (a *Admission) Rules(ctx context.Context, revision string) (*attributes.Rules, error) {
-	return a.rules.At(ctx, revision)
+// Rules returns the rules of the cache.
+func (a *Admission) Rules(ctx context.Context) (*attributes.Rules, error) { return a.rules.Cached(ctx) }
+
+// RulesOfCluster returns the rules of the cluster as the API server has them. A decision that holds for good needs them:
+// the cache may be late.
+func (a *Admission) RulesOfCluster(ctx context.Context) (*attributes.Rules, error) {
+	cluster, err := a.rules.ofCluster(ctx)
+	return attributes.NewRules(cluster, nil), err
 }
 
 // Protects reports whether a ClusterProtectedAttribute in the cache protects an attribute of Namespaces. Users then

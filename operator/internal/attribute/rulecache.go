@@ -105,20 +105,33 @@ func (c *RuleCache) any(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// concerning returns the rules of the cache that RuleAdmission needs to decide about a rule: those of the cluster about
-// the same attribute and, if the rule is one of the cluster, those of namespaces.
-func (c *RuleCache) concerning(ctx context.Context, rule attributes.Rule) (*attributes.Rules, error) {
-	same := client.MatchingFields{attributeField: rule.Attribute().String()}
-	cluster, namespaced := &v1alpha1.ClusterProtectedAttributeList{}, &v1alpha1.ProtectedAttributeList{}
-	if err := c.cached.List(ctx, cluster, same, client.UnsafeDisableDeepCopy); err != nil {
+// ofCluster returns the rules of the cluster as the API server has them.
+func (c *RuleCache) ofCluster(ctx context.Context) ([]v1alpha1.ClusterProtectedAttribute, error) {
+	list := &v1alpha1.ClusterProtectedAttributeList{}
+	if err := c.live.List(ctx, list); err != nil {
 		return nil, fmt.Errorf("list ClusterProtectedAttributes: %w", err)
 	}
-	if rule.Namespace == "" && len(cluster.Items) == 0 {
+	return list.Items, nil
+}
+
+// concerning returns the rules that RuleAdmission needs to decide about a rule: those of the cluster about the same
+// attribute and, if the rule is one of the cluster, those of namespaces in the cache.
+func (c *RuleCache) concerning(ctx context.Context, rule attributes.Rule) (*attributes.Rules, error) {
+	cluster, err := c.ofCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cluster = slices.DeleteFunc(cluster, func(other v1alpha1.ClusterProtectedAttribute) bool {
+		return attributeOf(&other) != rule.Attribute()
+	})
+	namespaced := &v1alpha1.ProtectedAttributeList{}
+	if rule.Namespace == "" && len(cluster) == 0 {
+		same := client.MatchingFields{attributeField: rule.Attribute().String()}
 		if err := c.cached.List(ctx, namespaced, same, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("list ProtectedAttributes: %w", err)
 		}
 	}
-	return attributes.NewRules(cluster.Items, namespaced.Items), nil
+	return attributes.NewRules(cluster, namespaced.Items), nil
 }
 
 // sizes returns the bytes of the names that ProtectedAttributes protect, each counted once: those in a rule's namespace

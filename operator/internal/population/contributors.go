@@ -40,8 +40,8 @@ type Placement interface {
 
 // Rules are those about protected attributes.
 type Rules interface {
-	// Rules returns rules that are not older than a revision; an empty revision stands for any.
-	Rules(ctx context.Context, revision string) (*attributes.Rules, error)
+	// Rules returns the rules of the cache.
+	Rules(ctx context.Context) (*attributes.Rules, error)
 	// Protects reports whether a rule protects an attribute of Namespaces.
 	Protects(ctx context.Context, attribute attributes.Attribute) (bool, error)
 	// Listen calls a function now and after every change of the rules.

@@ -108,7 +108,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 	}
 	templates.Sources = sources.New(ctx, sources.Options{
 		Objects: o.Objects, Changes: o.Metadata, Mapper: mgr.GetRESTMapper(),
-		Rules:   func() (*attributes.Rules, error) { return o.Contributors.Rules.Rules(ctx, "") },
+		Rules:   func() (*attributes.Rules, error) { return o.Contributors.Rules.Rules(ctx) },
 		Changed: func(names []string) { templates.queueCopies(ctx, names) },
 	})
 	if err := templates.SetupWithManager(mgr); err != nil {

@@ -20,7 +20,7 @@ import (
 // copy pod templates. The rules of single namespaces do not apply to templates, which are objects of the cluster.
 func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 	who := attributes.Requester{Name: v.request.UserInfo.Username, Groups: v.request.UserInfo.Groups}
-	rules, err := v.attributes.Rules(ctx, v.request.Revision)
+	rules, err := v.attributes.RulesOfCluster(ctx)
 	if err != nil || !rules.OfCluster() || v.attributes.IsExempt(who) {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func (v *review) unsuitableSources(ctx context.Context, kinds []resolvedKind) ([
 			return nil, fmt.Errorf("get the source %s: %w", source.ref, err)
 		default:
 			guarded := populate.NewSource(source.ref, object).Guarded(source.ref, func() (*attributes.Rules, error) {
-				return v.attributes.Rules(ctx, v.request.Revision)
+				return v.attributes.RulesOfCluster(ctx)
 			})
 			if f := guarded.Failure; f != nil && (f.Reason == populate.ReasonSourceProtected || f.Transient()) {
 				problems = append(problems, f)
