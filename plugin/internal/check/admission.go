@@ -239,10 +239,7 @@ func checkTools(c *common) []Result {
 	var known []string
 	for _, tool := range tools {
 		if slices.Contains(c.groups.value, tool.group) {
-			j.results = append(j.results, Result{
-				Check: j.check, Status: Warning,
-				Message: fmt.Sprintf("%s (API group %s) %s", tool.name, tool.group, tool.overlap), Remedy: tool.remedy,
-			})
+			j.report(Warning, fmt.Sprintf("%s (API group %s) %s", tool.name, tool.group, tool.overlap), tool.remedy)
 		}
 		if name := strings.TrimPrefix(tool.name, "the "); !slices.Contains(known, name) {
 			known = append(known, name)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -164,26 +165,20 @@ func definitionsVersion(results []Result, plugin string) string {
 
 // judgeBefore returns the results of the checks before an installation.
 func judgeBefore(b *before) []Result {
-	results := append([]Result{checkServer(&b.common)}, checkAPIs(b)...)
-	for _, check := range []func(*before) []Result{checkRights, checkDryRuns, checkLeftovers} {
-		results = append(results, check(b)...)
-	}
-	return append(append(results, checkOtherWebhooks(&b.common)...), checkTools(&b.common)...)
+	return slices.Concat(
+		[]Result{checkServer(&b.common)}, checkAPIs(b), checkRights(b), checkDryRuns(b), checkLeftovers(b),
+		checkOtherWebhooks(&b.common), checkTools(&b.common),
+	)
 }
 
 // judgeAfter returns the results of the checks of an installation.
 func judgeAfter(a *after) []Result {
-	results := append([]Result{checkServer(&a.common)}, checkDefinitions(a)...)
-	results = append(results, checkObjects(a)...)
-	results = append(results, checkVersions(a), checkDeployment(a), checkLeader(a), checkConfigurations(a))
-	for _, check := range []func(*after) []Result{checkCertificates, checkEndpoints, checkCalls} {
-		results = append(results, check(a)...)
-	}
-	results = append(results, checkNamespaceAdmission(a))
-	for _, check := range []func(*after) []Result{checkNamespaces, checkOwn, checkSync} {
-		results = append(results, check(a)...)
-	}
-	return append(append(results, checkOtherWebhooks(&a.common)...), checkTools(&a.common)...)
+	return slices.Concat(
+		[]Result{checkServer(&a.common)}, checkDefinitions(a), checkObjects(a),
+		[]Result{checkVersions(a), checkDeployment(a), checkLeader(a), checkConfigurations(a)},
+		checkCertificates(a), checkEndpoints(a), checkCalls(a), []Result{checkNamespaceAdmission(a)},
+		checkNamespaces(a), checkOwn(a), checkSync(a), checkOtherWebhooks(&a.common), checkTools(&a.common),
+	)
 }
 
 // print writes reports in the format of the flag.

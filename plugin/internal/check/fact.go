@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -20,6 +21,15 @@ type fact[T any] struct {
 
 // factOf returns a fact from the results of a function that reads it.
 func factOf[T any](value T, err error) fact[T] { return fact[T]{value, err} }
+
+// factsOf returns the facts about some keys. It reads several at a time.
+func factsOf[K comparable, T any](keys []K, read func(K) (T, error)) map[K]fact[T] {
+	facts := map[K]fact[T]{}
+	for i, found := range cluster.Each(keys, func(key K) fact[T] { return factOf(read(key)) }) {
+		facts[keys[i]] = found
+	}
+	return facts
+}
 
 const permissionRemedy = "ask a cluster administrator for this permission, or to run the command"
 
@@ -54,10 +64,8 @@ func unreadObjects(check string, errs map[ref]error) judgement {
 		}
 	}
 	if len(forbidden) > 0 {
-		j.results = append(j.results, Result{
-			Check: check, Status: Unknown, Remedy: permissionRemedy,
-			Message: title(check) + " unknown in part: you may not get " + output.FirstFew(forbidden),
-		})
+		j.report(Unknown, title(check)+" unknown in part: you may not get "+output.FirstFew(forbidden),
+			permissionRemedy)
 	}
 	return j
 }

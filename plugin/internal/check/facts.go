@@ -95,40 +95,10 @@ type hook struct {
 	sideEffects         admissionregistrationv1.SideEffectClass
 }
 
-// hooksOf returns the webhooks of all configurations.
-func hooksOf(
-	validating []*admissionregistrationv1.ValidatingWebhookConfiguration,
-	mutating []*admissionregistrationv1.MutatingWebhookConfiguration,
-) []hook {
-	var hooks []hook
-	for _, configuration := range validating {
-		for i := range configuration.Webhooks {
-			w := &configuration.Webhooks[i]
-			hooks = append(hooks, hook{
-				configuration: configuration.Name, name: w.Name, client: w.ClientConfig, rules: w.Rules,
-				namespaces: w.NamespaceSelector, objects: w.ObjectSelector, conditions: w.MatchConditions,
-				failurePolicy: valueOf(w.FailurePolicy), sideEffects: valueOf(w.SideEffects),
-			})
-		}
-	}
-	for _, configuration := range mutating {
-		for i := range configuration.Webhooks {
-			w := &configuration.Webhooks[i]
-			hooks = append(hooks, hook{
-				configuration: configuration.Name, name: w.Name, client: w.ClientConfig, rules: w.Rules,
-				namespaces: w.NamespaceSelector, objects: w.ObjectSelector, conditions: w.MatchConditions,
-				failurePolicy: valueOf(w.FailurePolicy), sideEffects: valueOf(w.SideEffects), mutates: true,
-			})
-		}
-	}
-	return hooks
-}
-
-func valueOf[T any](pointer *T) (value T) {
-	if pointer != nil {
-		value = *pointer
-	}
-	return value
+// hookConfiguration has the fields that a ValidatingWebhookConfiguration and a MutatingWebhookConfiguration share.
+type hookConfiguration struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Webhooks          []admissionregistrationv1.ValidatingWebhook `json:"webhooks"`
 }
 
 func refOf(object *unstructured.Unstructured) ref {

@@ -115,10 +115,7 @@ func checkObjects(a *after) []Result {
 		})
 	}
 	if rest := len(missing) - maxNamed; rest > 0 {
-		j.results = append(j.results, Result{
-			Check: id, Status: Failure, Message: output.Count(rest, "more object") + " not found",
-			Remedy: a.applyRemedy(),
-		})
+		j.report(Failure, output.Count(rest, "more object")+" not found", a.applyRemedy())
 	}
 	if a.operatorVersion() == a.plugin { // the objects of another version differ anyway
 		j.add(Warning, output.Count(len(different), "object")+" changed since the installation", different,

@@ -133,12 +133,9 @@ func reportedObjects(namespaces []*corev1.Namespace) []Result {
 	}
 	var results []Result
 	add := func(name, message, remedy string, objects []string) {
-		if len(objects) > 0 {
-			results = append(results, Result{
-				Check: name, Status: Warning, Remedy: remedy,
-				Message: message + ": " + output.FirstFew(objects),
-			})
-		}
+		j := judgement{check: name}
+		j.add(Warning, message, objects, remedy)
+		results = append(results, j.results...)
 	}
 	add("remaining-grants", output.Count(len(remaining), "grant")+" that no template declares any more",
 		"'kubectl nstpl report -o csv' lists the Roles and RoleBindings, each with the reason why it stays: delete those whose "+

@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"nstpl.dev/nstpl/manifests"
 	"nstpl.dev/nstpl/manifests/crd"
@@ -23,9 +25,7 @@ import (
 
 // readCommon reads the facts that both kinds of checks need.
 func readCommon(ctx context.Context, c *cluster.Cluster, server cluster.Server) (common, error) {
-	facts := common{
-		server: server, stored: map[ref]fact[*unstructured.Unstructured]{}, services: map[ref]fact[bool]{},
-	}
+	facts := common{server: server}
 	var err error
 	if facts.definitions, err = crd.All(); err != nil {
 		return common{}, err
@@ -42,19 +42,12 @@ func readCommon(ctx context.Context, c *cluster.Cluster, server cluster.Server) 
 	}
 	var reading sync.WaitGroup
 	reading.Go(func() {
-		found := cluster.Each(refs, func(r ref) fact[*unstructured.Unstructured] { return factOf(get(ctx, c, r)) })
-		for i, r := range refs {
-			facts.stored[r] = found[i]
-		}
+		facts.stored = factsOf(refs, func(r ref) (*unstructured.Unstructured, error) { return get(ctx, c, r) })
 	})
 	reading.Go(func() { facts.groups = factOf(c.APIGroups(ctx)) })
 	reading.Go(func() {
 		facts.hooks = factOf(readHooks(ctx, c))
-		services := servicesOf(facts.hooks.value)
-		found := cluster.Each(services, func(r ref) fact[bool] { return factOf(exists(ctx, c, r)) })
-		for i, r := range services {
-			facts.services[r] = found[i]
-		}
+		facts.services = factsOf(servicesOf(facts.hooks.value), func(r ref) (bool, error) { return exists(ctx, c, r) })
 	})
 	reading.Wait()
 	return facts, nil
@@ -83,15 +76,30 @@ func exists(ctx context.Context, c *cluster.Cluster, r ref) (bool, error) {
 }
 
 func readHooks(ctx context.Context, c *cluster.Cluster) ([]hook, error) {
-	of := admissionregistrationv1.SchemeGroupVersion.WithResource
-	validating, err := cluster.List[admissionregistrationv1.ValidatingWebhookConfiguration](ctx, c,
-		of("validatingwebhookconfigurations"), "", metav1.ListOptions{})
+	validating, err := hooksOf(ctx, c, "validatingwebhookconfigurations", false)
 	if err != nil {
 		return nil, err
 	}
-	mutating, err := cluster.List[admissionregistrationv1.MutatingWebhookConfiguration](ctx, c,
-		of("mutatingwebhookconfigurations"), "", metav1.ListOptions{})
-	return hooksOf(validating, mutating), err
+	mutating, err := hooksOf(ctx, c, "mutatingwebhookconfigurations", true)
+	return append(validating, mutating...), err
+}
+
+// hooksOf returns the webhooks of all configurations of a resource.
+func hooksOf(ctx context.Context, c *cluster.Cluster, resource string, mutates bool) ([]hook, error) {
+	configurations, err := cluster.List[hookConfiguration](ctx, c,
+		admissionregistrationv1.SchemeGroupVersion.WithResource(resource), "", metav1.ListOptions{})
+	var hooks []hook
+	for _, configuration := range configurations {
+		for i := range configuration.Webhooks {
+			w := &configuration.Webhooks[i]
+			hooks = append(hooks, hook{
+				configuration: configuration.Name, name: w.Name, client: w.ClientConfig, rules: w.Rules,
+				namespaces: w.NamespaceSelector, objects: w.ObjectSelector, conditions: w.MatchConditions,
+				failurePolicy: ptr.Deref(w.FailurePolicy, ""), sideEffects: ptr.Deref(w.SideEffects, ""), mutates: mutates,
+			})
+		}
+	}
+	return hooks, err
 }
 
 // servicesOf returns the Services that webhooks call, each once.
@@ -109,23 +117,17 @@ func servicesOf(hooks []hook) []ref {
 
 // readBefore reads the facts for the checks before an installation. It creates objects by dry runs.
 func readBefore(ctx context.Context, c *cluster.Cluster, server cluster.Server) (before, error) {
-	facts := before{
-		served: map[schema.GroupVersion]fact[map[string]bool]{},
-		rights: map[authorizationv1.ResourceAttributes]fact[bool]{}, denied: map[ref]error{},
-	}
+	facts := before{denied: map[ref]error{}}
 	var err error
 	if facts.common, err = readCommon(ctx, c, server); err != nil {
 		return before{}, err
 	}
 	var versions []schema.GroupVersion
-	for _, object := range facts.manifests {
-		version := object.GroupVersionKind().GroupVersion()
-		if _, known := facts.served[version]; !known {
-			facts.served[version] = fact[map[string]bool]{}
+	for _, kind := range kindsOf(facts.manifests) {
+		if version := kind.GroupVersion(); !slices.Contains(versions, version) {
 			versions = append(versions, version)
 		}
 	}
-	requests := rightsToInstall(facts.needed())
 	var tried []*unstructured.Unstructured
 	for _, object := range facts.needed() {
 		if object.GetNamespace() == "" && apierrors.IsNotFound(facts.stored[refOf(object)].err) {
@@ -134,28 +136,20 @@ func readBefore(ctx context.Context, c *cluster.Cluster, server cluster.Server) 
 	}
 	var reading sync.WaitGroup
 	reading.Go(func() {
-		found := cluster.Each(versions, func(version schema.GroupVersion) fact[map[string]bool] {
-			return factOf(c.ServedKinds(ctx, version))
+		facts.served = factsOf(versions, func(version schema.GroupVersion) (map[string]bool, error) {
+			return c.ServedKinds(ctx, version)
 		})
-		for i, version := range versions {
-			facts.served[version] = found[i]
-		}
 	})
 	reading.Go(func() {
-		found := cluster.Each(requests, func(request authorizationv1.ResourceAttributes) fact[bool] {
-			return factOf(c.Allowed(ctx, request))
-		})
-		for i, request := range requests {
-			facts.rights[request] = found[i]
-		}
+		facts.rights = factsOf(rightsToInstall(facts.needed()),
+			func(request authorizationv1.ResourceAttributes) (bool, error) { return c.Allowed(ctx, request) })
 	})
 	reading.Go(func() {
-		found := cluster.Each(tried, func(object *unstructured.Unstructured) error {
+		for i, err := range cluster.Each(tried, func(object *unstructured.Unstructured) error {
 			_, err := create(ctx, c, object)
 			return err
-		})
-		for i, object := range tried {
-			facts.denied[refOf(object)] = found[i]
+		}) {
+			facts.denied[refOf(tried[i])] = err
 		}
 	})
 	reading.Wait()

@@ -2,10 +2,12 @@ package check
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/printers"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cli"
@@ -79,12 +81,15 @@ type judgement struct {
 	results []Result
 }
 
+// report adds a result.
+func (j *judgement) report(status Status, message, remedy string) {
+	j.results = append(j.results, Result{Check: j.check, Status: status, Message: message, Remedy: remedy})
+}
+
 // add adds a result that names the first few of some objects, unless there are none.
 func (j *judgement) add(status Status, message string, objects []string, remedy string) {
 	if len(objects) > 0 {
-		j.results = append(j.results, Result{
-			Check: j.check, Status: status, Message: message + ": " + output.FirstFew(objects), Remedy: remedy,
-		})
+		j.report(status, message+": "+output.FirstFew(objects), remedy)
 	}
 }
 
@@ -149,3 +154,12 @@ type ref struct {
 
 // String returns the kind and the name in kubectl's notation.
 func (r ref) String() string { return output.Object(r.kind.GroupKind(), r.name) }
+
+// wordsFor returns what stands for each status at the beginning of a line: a mark on a terminal that can show colors,
+// and so most likely other characters too, or else a word. All of them have the same width.
+func wordsFor(out io.Writer) map[Status]string {
+	if printers.IsTerminal(out) && printers.AllowsColorOutput(out) {
+		return map[Status]string{OK: "✓", Warning: "!", Failure: "✗", Unknown: "?"}
+	}
+	return map[Status]string{OK: "OK     ", Warning: "WARNING", Failure: "FAILURE", Unknown: "UNKNOWN"}
+}

@@ -55,10 +55,7 @@ func checkRights(b *before) []Result {
 		}
 	}
 	for _, verb := range slices.Sorted(maps.Keys(missing)) {
-		j.results = append(j.results, Result{
-			Check: j.check, Status: Failure, Message: "you may not " + verb + " " + output.FirstFew(missing[verb]),
-			Remedy: "let a cluster administrator install nstpl",
-		})
+		j.report(Failure, "you may not "+verb+" "+output.FirstFew(missing[verb]), "let a cluster administrator install nstpl")
 	}
 	j.add(Failure, "you may not grant the permissions of the operator, which you do not have yourself", granting,
 		"let a cluster administrator install nstpl, or ask for the verbs escalate and bind on clusterroles and roles")
@@ -78,7 +75,7 @@ func isAdmissionDenial(err error) bool {
 
 // checkDryRuns checks whether other admission would reject the objects to install.
 func checkDryRuns(b *before) []Result {
-	const id = "dry-run"
+	j := judgement{check: "dry-run"}
 	var denied []ref
 	var untried []string
 	var untriedErr error
@@ -91,28 +88,23 @@ func checkDryRuns(b *before) []Result {
 		}
 	}
 	slices.SortFunc(denied, compareRefs)
-	var results []Result
 	for _, object := range denied[:min(len(denied), maxNamed)] {
-		results = append(results, Result{
-			Check: id, Status: Failure, Object: object.String(),
+		j.results = append(j.results, Result{
+			Check: j.check, Status: Failure, Object: object.String(),
 			Message: object.String() + " would be rejected: " + b.denied[object].Error(),
 			Remedy:  "exempt the objects of nstpl from this webhook or policy",
 		})
 	}
 	switch rest := len(denied) - maxNamed; {
 	case rest > 0:
-		results = append(results, Result{
-			Check: id, Status: Failure, Message: output.Count(rest, "more object") + " would be rejected",
-			Remedy: "exempt the objects of nstpl from the webhooks and policies that reject them",
-		})
+		j.report(Failure, output.Count(rest, "more object")+" would be rejected",
+			"exempt the objects of nstpl from the webhooks and policies that reject them")
 	case len(denied) == 0 && len(untried) > 0:
-		results = append(results, unread(id, "create "+output.FirstFew(untried), untriedErr))
+		j.results = append(j.results, unread(j.check, "create "+output.FirstFew(untried), untriedErr))
 	case len(denied) == 0 && len(b.denied) > 0:
-		results = append(results, Result{
-			Check: id, Status: OK, Message: "no admission webhook or policy rejects the objects to install",
-		})
+		j.report(OK, "no admission webhook or policy rejects the objects to install", "")
 	}
-	return results
+	return j.results
 }
 
 // maxNamed is how many objects with the same problem have a result of their own.

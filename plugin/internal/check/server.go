@@ -84,17 +84,13 @@ func checkAPIs(b *before) []Result {
 		}
 	}
 	if len(missing) > 0 {
-		j.results = append(j.results, Result{
-			Check: j.check, Status: Failure, Message: "the API server does not serve " + output.FirstFew(missing),
-			Remedy: "enable these APIs with the API server's flag --runtime-config",
-		})
+		j.report(Failure, "the API server does not serve "+output.FirstFew(missing),
+			"enable these APIs with the API server's flag --runtime-config")
 	}
 	if len(mutating) > 0 {
-		j.results = append(j.results, Result{
-			Check: j.check, Status: Warning, Message: "the API server does not serve MutatingAdmissionPolicies",
-			Remedy: "enable the feature gate MutatingAdmissionPolicy and the API admissionregistration.k8s.io/v1, or apply " +
-				"install-before-1.36.yaml instead of install.yaml",
-		})
+		j.report(Warning, "the API server does not serve MutatingAdmissionPolicies",
+			"enable the feature gate MutatingAdmissionPolicy and the API admissionregistration.k8s.io/v1, or apply "+
+				"install-before-1.36.yaml instead of install.yaml")
 	}
 	return j.orOK("the API server serves the API of every object in " + manifestFor(b.server.Version))
 }

@@ -33,11 +33,6 @@ func (s Session) CompletePolicySpace() cobra.CompletionFunc {
 	return PolicySpaceResource().complete(s.CompleteObject(v1alpha1.PolicySpaces))
 }
 
-// CompletePolicySpaceFlag completes a flag with the names of PolicySpaces.
-func (s Session) CompletePolicySpaceFlag(cmd *cobra.Command, flag string) {
-	s.completeObjectFlag(cmd, flag, v1alpha1.PolicySpaces)
-}
-
 // complete returns a completion that keeps a resource in front of what it completes.
 func (r Resource) complete(names cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
@@ -74,11 +69,6 @@ func (s Session) CompleteObjects(resource schema.GroupVersionResource, limit int
 	}
 }
 
-// CompleteTemplateFlag completes a flag with the names of NamespaceTemplates.
-func (s Session) CompleteTemplateFlag(cmd *cobra.Command, flag string) {
-	s.completeObjectFlag(cmd, flag, v1alpha1.NamespaceTemplates)
-}
-
 // CompleteValues completes a flag with fixed values.
 func CompleteValues(cmd *cobra.Command, flag string, values ...string) {
 	CompleteFlag(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
@@ -94,7 +84,7 @@ func (s Session) CompleteConfigFlags(root *cobra.Command) {
 	CompleteFlag(root, "user", s.fromKubeconfig(func(c clientcmdapi.Config) []string {
 		return slices.Sorted(maps.Keys(c.AuthInfos))
 	}))
-	s.completeObjectFlag(root, "namespace", corev1.SchemeGroupVersion.WithResource("namespaces"))
+	s.CompleteObjectFlag(root, "namespace", corev1.SchemeGroupVersion.WithResource("namespaces"))
 }
 
 func contextNames(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Contexts)) }
@@ -125,7 +115,8 @@ func (s Session) fromKubeconfig(keys func(clientcmdapi.Config) []string) cobra.C
 	}
 }
 
-func (s Session) completeObjectFlag(cmd *cobra.Command, flag string, resource schema.GroupVersionResource) {
+// CompleteObjectFlag completes a flag with the names of the objects of a cluster-scoped resource.
+func (s Session) CompleteObjectFlag(cmd *cobra.Command, flag string, resource schema.GroupVersionResource) {
 	CompleteFlag(cmd, flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return s.objectNames(cmd.Context(), resource, typed), cobra.ShellCompDirectiveNoFileComp
 	})

@@ -123,13 +123,8 @@ func PrintList[T any](s Session, f *ListFlags, list Printed[T]) error {
 		f.stream = output.NewTableStream(s.Out, f.Format == FormatWide, f.noHeaders)
 	}
 	switch {
-	case f.Format == FormatJSON:
-		return output.JSON(s.Out, output.NewList(list.Kind, items))
-	case f.Format == FormatYAML:
-		if !isFirst {
-			output.Line(s.Out, "---")
-		}
-		return output.YAMLStream(s.Out, []any{output.NewList(list.Kind, items)})
+	case f.Format == FormatYAML && !isFirst:
+		output.Line(s.Out, "---")
 	case f.Format == FormatName:
 		printed := map[string]bool{} // several items may have one name, such as the limits of a policyspace
 		for _, item := range items {
@@ -139,9 +134,11 @@ func PrintList[T any](s Session, f *ListFlags, list Printed[T]) error {
 			}
 		}
 		return nil
-	case f.custom != nil:
-		return printCustom(f, s.Out, output.NewList(list.Kind, items))
-	case len(items) == 0:
+	}
+	if printed, err := f.PrintReport(s.Out, output.NewList(list.Kind, items)); printed {
+		return err
+	}
+	if len(items) == 0 {
 		s.Note("%s", list.Empty)
 		return nil
 	}
@@ -162,8 +159,8 @@ func (f *ListFlags) PrintTable(out io.Writer, table output.Table) error {
 	return output.NewTableStream(out, f.Format == FormatWide, f.noHeaders).Print(table)
 }
 
-// PrintReport prints a list that has fields besides its items as JSON, as YAML or in a format of kubectl. For other
-// formats, printed is false.
+// PrintReport prints a list, which may have fields besides its items, or an object as JSON, as YAML or in a format of
+// kubectl. For other formats, printed is false.
 func (f *ListFlags) PrintReport(out io.Writer, report any) (printed bool, err error) {
 	switch {
 	case f.Format == FormatJSON:
@@ -194,25 +191,10 @@ func withItems(object *unstructured.Unstructured) runtime.Object {
 
 // PrintObject prints one object in the format of the flags, by default as YAML.
 func (f *ListFlags) PrintObject(out io.Writer, object *unstructured.Unstructured) error {
-	switch {
-	case f.Format == FormatJSON:
-		return output.JSON(out, object.Object)
-	case f.custom != nil:
-		return output.Print(out, f.custom, f.Format, object)
-	}
-	return output.YAMLStream(out, []any{object.Object})
-}
-
-func printCustom[T any](f *ListFlags, out io.Writer, list output.List[T]) error {
-	objects, err := unstructuredItems(list.Items)
-	if err != nil {
+	if printed, err := f.PrintReport(out, object.Object); printed {
 		return err
 	}
-	printed := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": list.APIVersion, "kind": list.Kind}}
-	for _, object := range objects {
-		printed.Items = append(printed.Items, *object)
-	}
-	return output.Print(out, f.custom, f.Format, printed)
+	return output.YAMLStream(out, []any{object.Object})
 }
 
 // unstructuredItems returns the fields that items have in JSON.

@@ -99,7 +99,7 @@ func (s Session) AddChunkSizeFlag(cmd *cobra.Command) {
 
 // ConnectAsSelf returns clients that act as the user and ignore --as. It sends no request.
 func (s Session) ConnectAsSelf() (*cluster.Cluster, error) {
-	return s.connect(withoutImpersonation{s.Config})
+	return s.connect(impersonating{s.Config, ""})
 }
 
 // ConnectAs returns clients that act as a user, as the API server knows it. The user of the kubeconfig needs the right
@@ -110,31 +110,19 @@ func (s Session) ConnectAs(user string) (*cluster.Cluster, error) {
 
 type impersonating struct {
 	genericclioptions.RESTClientGetter
+	// user is the user to impersonate, or empty for none.
 	user string
 }
 
-// ToRESTConfig returns a copy of the configuration that impersonates the user, and no user of --as.
+// ToRESTConfig returns a copy of the configuration that impersonates the user, and no user of --as. The embedded getter
+// may return the same configuration several times, so it is not changed.
 func (g impersonating) ToRESTConfig() (*rest.Config, error) {
-	config, err := withoutImpersonation{g.RESTClientGetter}.ToRESTConfig()
-	if err == nil {
-		config.Impersonate = rest.ImpersonationConfig{UserName: g.user}
-	}
-	return config, err
-}
-
-type withoutImpersonation struct {
-	genericclioptions.RESTClientGetter
-}
-
-// ToRESTConfig returns a copy of the configuration without impersonation. The embedded getter may return the same
-// configuration several times, so it is not changed.
-func (g withoutImpersonation) ToRESTConfig() (*rest.Config, error) {
 	config, err := g.RESTClientGetter.ToRESTConfig()
 	if err != nil {
 		return nil, err
 	}
 	config = rest.CopyConfig(config)
-	config.Impersonate = rest.ImpersonationConfig{}
+	config.Impersonate = rest.ImpersonationConfig{UserName: g.user}
 	return config, nil
 }
 

@@ -91,3 +91,17 @@ func PrintWritten(s Session, w *Written, operation string, written []Reply[*unst
 	}
 	return nil
 }
+
+// NewPrintFlags returns kubectl's flags for the output of objects. They do not have kubectl's flag --template: in all
+// commands, it names a NamespaceTemplate. A template of Go is a part of --output, as in -o go-template='{{.kind}}'.
+func NewPrintFlags(operation string) *genericclioptions.PrintFlags {
+	flags := genericclioptions.NewPrintFlags(operation)
+	withoutTemplate(flags.TemplatePrinterFlags)
+	return flags
+}
+
+func withoutTemplate(flags *genericclioptions.KubeTemplatePrintFlags) {
+	flags.TemplateArgument = nil
+	flags.GoTemplatePrintFlags.TemplateArgument = nil
+	flags.JSONPathPrintFlags.TemplateArgument = nil
+}

@@ -6,8 +6,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
@@ -23,15 +23,19 @@ func (c *Cluster) Caller(ctx context.Context) (attributes.Requester, error) {
 	return attributes.Requester{Name: user.Username, Groups: user.Groups}, nil
 }
 
-// MayUse reports whether the caller has the verb use on a NamespaceTemplate.
-func (c *Cluster) MayUse(ctx context.Context, template string) (bool, error) {
-	return c.Allowed(ctx, useOf(v1alpha1.NamespaceTemplates.Resource, template, ""))
+// May reports whether the caller has a verb on an object, in a namespace unless that is empty.
+func (c *Cluster) May(
+	ctx context.Context, verb string, resource schema.GroupVersionResource, name, namespace string,
+) (bool, error) {
+	return c.Allowed(ctx, attributesOf(verb, resource, name, namespace))
 }
 
-// useOf returns the attributes of the verb use on an object of nstpl, for a namespace unless that is empty.
-func useOf(resource, name, namespace string) authorizationv1.ResourceAttributes {
+// attributesOf returns the attributes of a request for an object, in a namespace unless that is empty.
+func attributesOf(
+	verb string, resource schema.GroupVersionResource, name, namespace string,
+) authorizationv1.ResourceAttributes {
 	return authorizationv1.ResourceAttributes{
-		Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version, Resource: resource, Name: name,
-		Namespace: namespace, Verb: v1alpha1.VerbUse,
+		Group: resource.Group, Version: resource.Version, Resource: resource.Resource, Name: name,
+		Namespace: namespace, Verb: verb,
 	}
 }

@@ -28,7 +28,6 @@ import (
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	rbacv1client "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
@@ -38,12 +37,10 @@ import (
 // Cluster holds clients that share one connection.
 type Cluster struct {
 	Namespaces     corev1client.NamespaceInterface
-	ResourceQuotas corev1client.ResourceQuotasGetter
 	Leases         coordinationv1client.LeasesGetter
 	Apps           appsv1client.ControllerRevisionsGetter
 	Authentication authenticationv1client.AuthenticationV1Interface
 	Authorization  authorizationv1client.AuthorizationV1Interface
-	RBAC           rbacv1client.RbacV1Interface
 	Dynamic        dynamic.Interface
 	Metadata       metadata.Interface
 	Mapper         meta.RESTMapperWithContext
@@ -76,11 +73,10 @@ func Connect(getter genericclioptions.RESTClientGetter) (*Cluster, error) {
 	via := &connection{config: config, http: shared}
 	core := clientOf(via, corev1client.NewForConfigAndClient)
 	c := &Cluster{
-		ResourceQuotas: core, Leases: clientOf(via, coordinationv1client.NewForConfigAndClient),
+		Leases:         clientOf(via, coordinationv1client.NewForConfigAndClient),
 		Apps:           clientOf(via, appsv1client.NewForConfigAndClient),
 		Authentication: clientOf(via, authenticationv1client.NewForConfigAndClient),
 		Authorization:  clientOf(via, authorizationv1client.NewForConfigAndClient),
-		RBAC:           clientOf(via, rbacv1client.NewForConfigAndClient),
 		Dynamic:        clientOf(via, dynamic.NewForConfigAndClient),
 		Metadata:       clientOf(via, metadata.NewForConfigAndClient),
 		Mapper:         meta.ToRESTMapperWithContext(mapper),

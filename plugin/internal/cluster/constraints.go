@@ -22,11 +22,6 @@ func (c *Cluster) Namespace(ctx context.Context, name string) (*corev1.Namespace
 	return c.Namespaces.Get(ctx, name, metav1.GetOptions{})
 }
 
-// MayUseConstraint reports whether the caller has the verb use on SecurityContextConstraints in a namespace.
-func (c *Cluster) MayUseConstraint(ctx context.Context, constraint, namespace string) (bool, error) {
-	return c.Allowed(ctx, useOf(v1alpha1.SecurityContextConstraintses.Resource, constraint, namespace))
-}
-
 // MayCreatePods reports whether the caller may create pods in a namespace. It is true if that is unknown.
 func (c *Cluster) MayCreatePods(ctx context.Context, namespace string) bool {
 	allowed, err := c.Allowed(ctx, authorizationv1.ResourceAttributes{
@@ -57,7 +52,7 @@ func (c *Cluster) ServiceAccountAnnotations(
 func (c *Cluster) UserMayUseConstraint(
 	ctx context.Context, constraint, namespace string, who attributes.Requester,
 ) (bool, error) {
-	use := useOf(v1alpha1.SecurityContextConstraintses.Resource, constraint, namespace)
+	use := attributesOf(v1alpha1.VerbUse, v1alpha1.SecurityContextConstraintses, constraint, namespace)
 	review, err := c.Authorization.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{User: who.Name, Groups: who.Groups, ResourceAttributes: &use},
 	}, metav1.CreateOptions{})

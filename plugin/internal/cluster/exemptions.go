@@ -63,13 +63,6 @@ func WatchedExemptions(names []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
-// addExemptions adds the exemptions of namespaces that are in force to an index.
-func (c *Cluster) addExemptions(ctx context.Context, index *match.Index, namespaces []*corev1.Namespace) error {
-	all, err := c.Exemptions(ctx, namespaces)
-	SetExemptions(index, all)
-	return err
-}
-
 // SetExemptions adds the exemptions that are in force now to an index.
 func SetExemptions(index *match.Index, all []*v1alpha1.TemplateExemption) {
 	byNamespace := map[string][]*v1alpha1.TemplateExemption{}

@@ -35,24 +35,18 @@ func (e UnreadRevisionsError) Unwrap() error { return e.Err }
 func (c *Cluster) Index(
 	ctx context.Context, templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace,
 ) (*match.Index, []error) {
-	index, unread := c.index(ctx, templates, namespaces)
-	if err := c.addExemptions(ctx, index, namespaces); err != nil {
+	index, unread := c.IndexWithoutExemptions(ctx, templates, namespaces)
+	exemptions, err := c.Exemptions(ctx, namespaces)
+	if err != nil {
 		unread = append(unread, err)
 	}
+	SetExemptions(index, exemptions)
 	return index, unread
 }
 
-// Reindex returns an index of templates as Index does, with the exemptions of another index. The errors are
+// IndexWithoutExemptions returns an index of templates as Index does, without exemptions. The errors are
 // UnreadRevisionsErrors.
-func (c *Cluster) Reindex(
-	ctx context.Context, index *match.Index, templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace,
-) (*match.Index, []error) {
-	other, unread := c.index(ctx, templates, namespaces)
-	other.CopyExemptions(index)
-	return other, unread
-}
-
-func (c *Cluster) index(
+func (c *Cluster) IndexWithoutExemptions(
 	ctx context.Context, templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace,
 ) (*match.Index, []error) {
 	index := match.NewIndex()

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -46,6 +47,26 @@ func Chunks(
 		}
 		options.Continue = next
 	}
+}
+
+// ListObjects returns the objects of a resource in a namespace, or in all namespaces if namespace is empty, with all of
+// their fields.
+func (c *Cluster) ListObjects(
+	ctx context.Context, resource schema.GroupVersionResource, namespace, selector string,
+) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	err := Chunks(ctx, c.ChunkSize, metav1.ListOptions{LabelSelector: selector},
+		func(ctx context.Context, options metav1.ListOptions) (string, error) {
+			list, err := c.Dynamic.Resource(resource).Namespace(namespace).List(ctx, options)
+			if err != nil {
+				return "", err
+			}
+			for i := range list.Items {
+				objects = append(objects, &list.Items[i])
+			}
+			return list.GetContinue(), nil
+		}, func() { objects = nil })
+	return objects, err
 }
 
 // chunk is a part of a list of objects.
@@ -188,12 +209,10 @@ func (c *Cluster) ListNamespaces(ctx context.Context, selector string) ([]*corev
 		metav1.ListOptions{LabelSelector: selector}, reduceNamespace)
 }
 
-// reduceNamespace removes metadata of a namespace. The managedFields show whether a namespace without a recorded
-// creator was created in its policy space, and since when a namespace is opted out.
+// reduceNamespace removes metadata of a namespace. The managedFields show since when a namespace is opted out.
 func reduceNamespace(ns *corev1.Namespace) {
 	delete(ns.Annotations, corev1.LastAppliedConfigAnnotation)
-	_, hasCreator := ns.Annotations[v1alpha1.CreatorAnnotation]
-	if _, hasOptOut := ns.Annotations[v1alpha1.OptOutAnnotation]; hasCreator && !hasOptOut {
+	if _, hasOptOut := ns.Annotations[v1alpha1.OptOutAnnotation]; !hasOptOut {
 		ns.ManagedFields = nil
 	}
 }

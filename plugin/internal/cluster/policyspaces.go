@@ -59,9 +59,10 @@ func (c *Cluster) UsageQuotas(ctx context.Context) ([]*corev1.ResourceQuota, err
 		func(quota *corev1.ResourceQuota) { quota.ObjectMeta = identity(quota.ObjectMeta) })
 }
 
-// Quotas returns the ResourceQuotas of all namespaces, without those that count usage for PolicySpaces.
-func (c *Cluster) Quotas(ctx context.Context) ([]*corev1.ResourceQuota, error) {
-	return list(ctx, c, corev1.SchemeGroupVersion.WithResource("resourcequotas"), metav1.NamespaceAll,
+// Quotas returns the ResourceQuotas of a namespace, or of all namespaces for metav1.NamespaceAll, without those that
+// count usage for PolicySpaces.
+func (c *Cluster) Quotas(ctx context.Context, namespace string) ([]*corev1.ResourceQuota, error) {
+	return list(ctx, c, corev1.SchemeGroupVersion.WithResource("resourcequotas"), namespace,
 		metav1.ListOptions{FieldSelector: "metadata.name!=" + v1alpha1.QuotaName},
 		func(quota *corev1.ResourceQuota) { quota.ObjectMeta = identity(quota.ObjectMeta) })
 }

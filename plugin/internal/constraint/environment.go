@@ -207,7 +207,7 @@ func (e *environment) mayUse(
 	case e.rbac != nil:
 		return e.rbac.mayUse(who.Requester, constraint.Name, namespace), nil
 	case who.isCaller:
-		return e.caller.MayUseConstraint(ctx, constraint.Name, namespace)
+		return e.caller.May(ctx, v1alpha1.VerbUse, v1alpha1.SecurityContextConstraintses, constraint.Name, namespace)
 	}
 	return e.reader.UserMayUseConstraint(ctx, constraint.Name, namespace, who.Requester)
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/plugin/internal/cli"
@@ -96,21 +96,15 @@ func (r result) user() string {
 
 // fieldsSet returns the fields of a pod that the review set, with their values.
 func fieldsSet(before, after *corev1.Pod) (map[string]string, error) {
-	sets := map[string]string{}
-	flatten := func(pod *corev1.Pod, into map[string]string) error {
-		data, err := json.Marshal(pod.Spec)
-		if err != nil {
-			return err
-		}
-		var spec map[string]any
-		if err := utiljson.Unmarshal(data, &spec); err != nil {
-			return err
-		}
-		flattenInto(into, "spec", spec)
-		return nil
+	flatten := func(pod *corev1.Pod) (map[string]string, error) {
+		flat := map[string]string{}
+		spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&pod.Spec)
+		flattenInto(flat, "spec", spec)
+		return flat, err
 	}
-	old := map[string]string{}
-	if err := errors.Join(flatten(before, old), flatten(after, sets)); err != nil {
+	old, errBefore := flatten(before)
+	sets, errAfter := flatten(after)
+	if err := errors.Join(errBefore, errAfter); err != nil {
 		return nil, err
 	}
 	maps.DeleteFunc(sets, func(field, value string) bool { return old[field] == value })

@@ -3,6 +3,7 @@ package constraint
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -109,20 +110,17 @@ func (r *fileRBAC) mayUse(who attributes.Requester, constraint, namespace string
 		if binding.role.Kind == v1alpha1.RoleKind {
 			role.Namespace = binding.namespace
 		}
-		for _, rule := range r.rules[role] {
-			if grantsUse(rule, constraint) {
-				return true
-			}
+		grants := func(rule rbacv1.PolicyRule) bool { return grantsUse(rule, constraint) }
+		if slices.ContainsFunc(r.rules[role], grants) {
+			return true
 		}
 	}
 	return false
 }
 
 func (b fileBinding) binds(who attributes.Requester) bool {
-	for _, bound := range b.subjects {
-		if subject, isValid := attributes.SubjectOf(bound, b.namespace); isValid && who.Is(subject) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.subjects, func(bound rbacv1.Subject) bool {
+		subject, isValid := attributes.SubjectOf(bound, b.namespace)
+		return isValid && who.Is(subject)
+	})
 }

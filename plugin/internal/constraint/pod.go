@@ -1,6 +1,7 @@
 package constraint
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -18,14 +19,10 @@ func (o *review) podOf(object *unstructured.Unstructured, template map[string]an
 	if err := o.decode(object, template, pod); err != nil {
 		return nil, err
 	}
-	if pod.Name == "" {
-		pod.Name = object.GetName()
-	}
+	pod.Name = cmp.Or(pod.Name, object.GetName())
 	pod.APIVersion, pod.Kind = "v1", "Pod"
 	defaultPorts(&pod.Spec)
-	if pod.Spec.ServiceAccountName == "" {
-		pod.Spec.ServiceAccountName = pod.Spec.DeprecatedServiceAccount
-	}
+	pod.Spec.ServiceAccountName = cmp.Or(pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount)
 	workload.AddClaims(&pod.Spec, object)
 	return pod, nil
 }

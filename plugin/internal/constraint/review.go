@@ -174,12 +174,8 @@ func (o *review) reviewObject(
 		}
 		pod.Namespace = own
 	}
-	if o.account != "" {
-		pod.Spec.ServiceAccountName = o.account
-	}
-	if pod.Spec.ServiceAccountName == "" {
-		pod.Spec.ServiceAccountName = "default" // as admission does
-	}
+	// Admission sets the default.
+	pod.Spec.ServiceAccountName = cmp.Or(o.account, pod.Spec.ServiceAccountName, "default")
 	if slices.Contains(env.exempt, pod.Namespace) {
 		return result{Allowed: true, Pod: pod, Reasons: []scc.Reason{}, original: pod}, nil
 	}

@@ -95,7 +95,10 @@ func (o *whoCanUse) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return o.write(append(users, byRole...))
+	return cli.PrintList(o.Session, &o.output, cli.Printed[constraintUser]{
+		Kind: "ConstraintUserList", Items: append(users, byRole...), Table: userTable,
+		Empty: "neither the constraints nor RBAC allow a user or group to use them",
+	})
 }
 
 // byRoles returns the subjects to which RBAC grants the verb use on the constraints.
@@ -144,13 +147,6 @@ func grantsUse(rule rbacv1.PolicyRule, constraint string) bool {
 	return matches(rule.Verbs, v1alpha1.VerbUse) && matches(rule.APIGroups, v1alpha1.GroupVersion.Group) &&
 		matches(rule.Resources, v1alpha1.SecurityContextConstraintses.Resource) &&
 		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, constraint))
-}
-
-func (o *whoCanUse) write(users []constraintUser) error {
-	return cli.PrintList(o.Session, &o.output, cli.Printed[constraintUser]{
-		Kind: "ConstraintUserList", Items: users, Table: userTable,
-		Empty: "neither the constraints nor RBAC allow a user or group to use them",
-	})
 }
 
 func userTable(users []constraintUser) output.Table {

@@ -192,7 +192,7 @@ func New(s cli.Session) *cobra.Command {
 	cmd.Flag("output").Usage = "Output format, instead of a unified diff." +
 		strings.TrimPrefix(cmd.Flag("output").Usage, "Output format.")
 	for _, flag := range []string{"template", "delete", "disable"} {
-		s.CompleteTemplateFlag(cmd, flag)
+		s.CompleteObjectFlag(cmd, flag, v1alpha1.NamespaceTemplates)
 	}
 	return cmd
 }
@@ -292,7 +292,8 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey,
 	}
 	after := before
 	if d.removes() {
-		after, _ = c.Reindex(ctx, before, d.withoutRemoved(templates), namespaces)
+		after, _ = c.IndexWithoutExemptions(ctx, d.withoutRemoved(templates), namespaces)
+		after.CopyExemptions(before)
 	}
 	d.noteRollouts(after, namespaces)
 	d.noteExemptions(after, namespaces)

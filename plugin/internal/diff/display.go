@@ -38,7 +38,7 @@ func withoutServerFields(object *unstructured.Unstructured, annotations ...strin
 // maskSecrets masks the values of Secrets, also in the annotation of "kubectl apply". The masks show which values
 // differ.
 func maskSecrets(live, stored *unstructured.Unstructured) (from, to *unstructured.Unstructured, err error) {
-	if !isSecret(live) && !isSecret(stored) {
+	if !survey.IsSecret(live) && !survey.IsSecret(stored) {
 		return live, stored, nil
 	}
 	masker, err := kubectldiff.NewMasker(asObject(live), asObject(stored))
@@ -58,11 +58,6 @@ func maskSecrets(live, stored *unstructured.Unstructured) (from, to *unstructure
 		}
 	}
 	return from, to, nil
-}
-
-func isSecret(object *unstructured.Unstructured) bool {
-	return object != nil &&
-		object.GroupVersionKind().GroupKind() == corev1.SchemeGroupVersion.WithKind("Secret").GroupKind()
 }
 
 // asObject returns a nil interface for a nil pointer.

@@ -52,20 +52,13 @@ func readLiveObjects(ctx context.Context, c *cluster.Cluster) (liveObjects, erro
 		if err != nil {
 			return nil, err
 		}
-		live[kind] = map[string]*unstructured.Unstructured{}
-		err = cluster.Chunks(ctx, c.ChunkSize, metav1.ListOptions{},
-			func(ctx context.Context, options metav1.ListOptions) (string, error) {
-				list, err := c.Dynamic.Resource(mapping.Resource).List(ctx, options)
-				if err != nil {
-					return "", err
-				}
-				for i := range list.Items {
-					live[kind][list.Items[i].GetName()] = &list.Items[i]
-				}
-				return list.GetContinue(), nil
-			}, func() { clear(live[kind]) })
+		objects, err := c.ListObjects(ctx, mapping.Resource, "", "")
 		if err != nil {
 			return nil, err
+		}
+		live[kind] = map[string]*unstructured.Unstructured{}
+		for _, object := range objects {
+			live[kind][object.GetName()] = object
 		}
 	}
 	return live, nil

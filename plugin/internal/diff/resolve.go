@@ -204,7 +204,7 @@ func refusal(sides survey.Sides) string {
 		return fmt.Sprintf("the cluster has no such kind (%s): install its CustomResourceDefinition", message)
 	}
 	for _, object := range []*unstructured.Unstructured{sides.Live, sides.Stored} {
-		if isSecret(object) && slices.ContainsFunc(secretValues(object), func(value string) bool {
+		if survey.IsSecret(object) && slices.ContainsFunc(secretValues(object), func(value string) bool {
 			return strings.Contains(message, value)
 		}) {
 			return fmt.Sprintf("%s (the message contains a value of the Secret and is not shown)",

@@ -107,16 +107,9 @@ func (d *diff) compareTree(
 		changes[i].Object = output.Object(changes[i].kind.GroupKind(), changes[i].name)
 		changes[i].Ref = output.NewObjectRef(changes[i].kind, changes[i].Namespace, changes[i].name)
 	}
-	slices.SortStableFunc(changes, func(a, b treeChange) int {
-		switch {
-		case a.deletesNamespace() == b.deletesNamespace():
-			return 0
-		case a.deletesNamespace():
-			return -1
-		}
-		return 1
-	})
-	return changes, unreadable, nil
+	others := slices.DeleteFunc(slices.Clone(changes), treeChange.deletesNamespace)
+	changes = slices.DeleteFunc(changes, func(change treeChange) bool { return !change.deletesNamespace() })
+	return append(changes, others...), unreadable, nil
 }
 
 func (d *diff) writeTree(changes []treeChange, unreadable []survey.Unreadable) error {

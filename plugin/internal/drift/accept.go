@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kubectl/pkg/util/templates"
@@ -100,7 +99,7 @@ func (p *planned) acceptable(ctx context.Context, change populate.Change) ([]fie
 	if source, isCopy := render.SourceOf(object); isCopy {
 		return nil, fmt.Errorf("%s is a copy of %s: change that object", p.where(change), source)
 	}
-	if object.GetKind() == "Secret" && object.GroupVersionKind().Group == corev1.GroupName {
+	if survey.IsSecret(object) {
 		return nil, fmt.Errorf("%s is a Secret, whose values must not be in a template: spec.sources copies one",
 			p.where(change))
 	}

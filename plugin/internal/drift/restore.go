@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -130,10 +129,7 @@ func (o *restore) restore(ctx context.Context, p *planned, change populate.Chang
 // checkPermission returns an error if the caller may not patch a template. Admission then denies writes as the operator
 // to objects of the template, but allows a dry run of them.
 func checkPermission(ctx context.Context, p *planned, template string) error {
-	allowed, err := p.cluster.Allowed(ctx, authorizationv1.ResourceAttributes{
-		Group: v1alpha1.GroupVersion.Group, Version: v1alpha1.GroupVersion.Version,
-		Resource: v1alpha1.NamespaceTemplates.Resource, Name: template, Verb: "patch",
-	})
+	allowed, err := p.cluster.May(ctx, "patch", v1alpha1.NamespaceTemplates, template, "")
 	if err == nil && !allowed {
 		err = fmt.Errorf("restore writes as the operator does: you need the verb patch on namespacetemplates/%s in the API "+
 			"group %s", template, v1alpha1.GroupVersion.Group)

@@ -46,10 +46,8 @@ func compare(path Path, from, to any) []Change {
 }
 
 func compareMaps(path Path, from, to map[string]any) []Change {
-	names := maps.Clone(from)
-	if names == nil {
-		names = map[string]any{}
-	}
+	names := map[string]any{}
+	maps.Copy(names, from)
 	maps.Copy(names, to)
 	var changes []Change
 	for _, name := range slices.Sorted(maps.Keys(names)) {

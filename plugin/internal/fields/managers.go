@@ -3,11 +3,9 @@ package fields
 import (
 	"encoding/json"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
 // Managers returns the sorted names of the field managers that own a field of an object, or a field below it, according
@@ -61,30 +59,14 @@ func (o owned) child(step Step, value *any) (owned, bool) {
 	}
 	*value = items[at]
 	for key, child := range o {
-		if identifies(key, *value) {
+		if step, ok := stepOf(key); ok && step.identifies(*value) {
 			return child, true
 		}
 	}
 	return nil, false
 }
 
-// identifies reports whether a key of FieldsV1 identifies an item: "k:" and its key fields, or "v:" and its value.
-func identifies(key string, item any) bool {
-	kind, text, _ := strings.Cut(key, ":")
-	switch kind {
-	case "k":
-		fields := map[string]any{}
-		if utiljson.Unmarshal([]byte(text), &fields) != nil {
-			return false
-		}
-		var step Step
-		for field, value := range fields {
-			step.Keys = append(step.Keys, Key{Field: field, Value: value})
-		}
-		return step.Keys != nil && step.hasKeys(item)
-	case "v":
-		var value any
-		return utiljson.Unmarshal([]byte(text), &value) == nil && isScalar(item) && value == item
-	}
-	return false
+// identifies reports whether a step of FieldsV1 leads to an item of a list: by its key fields or by its value.
+func (s Step) identifies(item any) bool {
+	return s.Keys != nil && s.hasKeys(item) || s.Value != nil && isScalar(item) && s.Value == item
 }

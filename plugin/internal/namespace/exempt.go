@@ -116,7 +116,7 @@ func NewExempt(s cli.Session) *cobra.Command {
 	flags.BoolVar(&o.force, "force", false,
 		"Exempt the namespace from objects that the template does not declare for it, too.")
 	flags.BoolVar(&o.list, "list", false, "List the exemptions of a namespace, or of all namespaces.")
-	s.CompleteTemplateFlag(cmd, "template")
+	s.CompleteObjectFlag(cmd, "template", v1alpha1.NamespaceTemplates)
 	cli.CompleteFlag(cmd, "object", o.completeObjects)
 	return cmd
 }

@@ -2,7 +2,6 @@ package namespace
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,8 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -70,7 +67,7 @@ func NewOptOut(s cli.Session) *cobra.Command {
 	cmd.Flags().StringArrayVar(&o.templates, "template", nil,
 		"Opt out of this template only, instead of all. Can be repeated.")
 	cmd.Flags().BoolVar(&o.undo, "undo", false, "Let templates populate the namespaces again.")
-	s.CompleteTemplateFlag(cmd, "template")
+	s.CompleteObjectFlag(cmd, "template", v1alpha1.NamespaceTemplates)
 	return cmd
 }
 
@@ -153,7 +150,7 @@ func (o *optOut) annotation(ns *corev1.Namespace) (string, error) {
 func (o *optOut) change(
 	ctx context.Context, c *cluster.Cluster, name string,
 ) (ns *corev1.Namespace, changed bool, err error) {
-	ns, err = c.Namespaces.Get(ctx, name, metav1.GetOptions{})
+	ns, err = c.Namespace(ctx, name)
 	if err != nil {
 		return ns, false, err
 	}
@@ -164,24 +161,7 @@ func (o *optOut) change(
 	if now := ns.Annotations[v1alpha1.OptOutAnnotation]; now == wanted || now == "false" && wanted == "" {
 		return ns, false, nil
 	}
-	var value any
-	if wanted != "" {
-		value = wanted
-	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": ns.UID, "annotations": map[string]any{v1alpha1.OptOutAnnotation: value}},
-	})
-	if err != nil {
-		return ns, true, err
-	}
-	if o.written.IsLocal() {
-		if metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.OptOutAnnotation, wanted); wanted == "" {
-			delete(ns.Annotations, v1alpha1.OptOutAnnotation)
-		}
-		return ns, true, nil
-	}
-	options := metav1.PatchOptions{FieldManager: cli.FieldManager, DryRun: o.written.DryRun()}
-	ns, err = c.Namespaces.Patch(ctx, name, types.MergePatchType, patch, options)
+	ns, err = annotate(ctx, c, &o.written, ns, v1alpha1.OptOutAnnotation, wanted)
 	return ns, true, err
 }
 

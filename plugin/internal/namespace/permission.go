@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/survey"
@@ -29,7 +30,7 @@ func forbiddenTemplates(
 		if !match.RequiresPermission(template) || selectsLive[template.Name] {
 			continue
 		}
-		allowed, err := caller.MayUse(ctx, template.Name)
+		allowed, err := caller.May(ctx, v1alpha1.VerbUse, v1alpha1.NamespaceTemplates, template.Name, "")
 		if err != nil {
 			return nil, err
 		}

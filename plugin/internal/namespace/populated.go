@@ -107,7 +107,7 @@ func readObjects(
 // maskSecret replaces the values of a Secret. The masks are not valid in an object, so no client can write them by
 // mistake.
 func maskSecret(object *unstructured.Unstructured) {
-	if object.GroupVersionKind().GroupKind() != corev1.SchemeGroupVersion.WithKind("Secret").GroupKind() {
+	if !survey.IsSecret(object) {
 		return
 	}
 	data, _, _ := unstructured.NestedMap(object.Object, "data")

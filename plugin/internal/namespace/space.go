@@ -22,7 +22,7 @@ type spaceFlag struct{ value string }
 func (f *spaceFlag) addTo(cmd *cobra.Command, s cli.Session) {
 	cmd.Flags().StringVar(&f.value, "space", "",
 		"The policyspace of the namespace. Sets the label "+v1alpha1.PolicySpaceLabel+".")
-	s.CompletePolicySpaceFlag(cmd, "space")
+	s.CompleteObjectFlag(cmd, "space", v1alpha1.PolicySpaces)
 }
 
 // setIn sets the label of the flag among labels. It returns an error if they name another policyspace.

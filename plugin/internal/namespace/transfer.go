@@ -2,7 +2,6 @@ package namespace
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,8 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -85,12 +82,16 @@ func (o *transfer) run(ctx context.Context, name string) error {
 		return o.written.Print(o.Out, ns, "already transferred")
 	}
 	o.noteChanges(ctx, ns)
-	if o.written.IsLocal() {
-		metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.CreatorAnnotation, o.to)
-	} else if ns, err = o.patch(ctx, c.Namespaces, ns); err != nil {
+	changed, err := annotate(ctx, c, &o.written, ns, v1alpha1.CreatorAnnotation, o.to)
+	if err != nil {
 		return err
 	}
-	return o.written.Print(o.Out, ns, "transferred")
+	// Admission keeps the former creator, without an error, if the user lacks the verb.
+	if changed.Annotations[v1alpha1.CreatorAnnotation] != o.to {
+		return fmt.Errorf("namespace/%s was not transferred: you need the verb set-creator on namespacetemplates "+
+			"in the API group policy.nstpl.dev", ns.Name)
+	}
+	return o.written.Print(o.Out, changed, "transferred")
 }
 
 // noteChanges prints which objects change with the creator. It omits what the operator would change anyway, and drift
@@ -152,26 +153,4 @@ func (o *transfer) changes(
 		return c.Action == populate.Unchanged
 	})
 	return changes, planned[1].Skipped, nil
-}
-
-// patch sets the creator. Admission keeps the former creator, without an error, if the user lacks the verb.
-func (o *transfer) patch(
-	ctx context.Context, namespaces corev1client.NamespaceInterface, ns *corev1.Namespace,
-) (*corev1.Namespace, error) {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": ns.UID, "annotations": map[string]any{v1alpha1.CreatorAnnotation: o.to},
-	}})
-	if err != nil {
-		return nil, err
-	}
-	options := metav1.PatchOptions{FieldManager: cli.FieldManager, DryRun: o.written.DryRun()}
-	changed, err := namespaces.Patch(ctx, ns.Name, types.MergePatchType, patch, options)
-	if err != nil {
-		return nil, err
-	}
-	if changed.Annotations[v1alpha1.CreatorAnnotation] != o.to {
-		return nil, fmt.Errorf("namespace/%s was not transferred: you need the verb set-creator on namespacetemplates "+
-			"in the API group policy.nstpl.dev", ns.Name)
-	}
-	return changed, nil
 }

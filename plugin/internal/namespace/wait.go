@@ -158,6 +158,12 @@ func (w *waiter) handle(e event) {
 	}
 }
 
+// isPopulated reports whether the Populated condition of a namespace is true.
+func isPopulated(ns *corev1.Namespace) bool {
+	condition := populate.PopulatedCondition(ns)
+	return condition != nil && condition.Status == corev1.ConditionTrue
+}
+
 // setLatest stores the namespace. The first time that the namespace is populated but still has pending initializers, it
 // prints a note with their names.
 func (w *waiter) setLatest(ns *corev1.Namespace) {

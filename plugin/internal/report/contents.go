@@ -133,7 +133,8 @@ func (x *contents) readRevisions(ctx context.Context, c *cluster.Cluster) {
 	if !x.hasTemplates {
 		return
 	}
-	index, unread := c.Reindex(ctx, exemptIndex(x.exemptions), x.templates, x.namespaces)
+	index, unread := c.IndexWithoutExemptions(ctx, x.templates, x.namespaces)
+	cluster.SetExemptions(index, x.exemptions)
 	x.index = index
 	for _, err := range unread {
 		x.notes = append(x.notes, err.Error())

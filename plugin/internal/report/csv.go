@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"encoding/csv"
 	"io"
 	"slices"
@@ -97,8 +98,5 @@ func plainCell(text string) string {
 
 // String returns the templates of an opt-out, or "all".
 func (o OptOut) String() string {
-	if len(o.Templates) == 0 {
-		return "all"
-	}
-	return strings.Join(o.Templates, " ")
+	return cmp.Or(strings.Join(o.Templates, " "), "all")
 }

@@ -98,10 +98,7 @@ func compareEnds(a, b *time.Time) int {
 
 // What returns the objects of an exemption, or "all".
 func (e Exemption) What() string {
-	if len(e.Objects) == 0 {
-		return "all"
-	}
-	return strings.Join(e.Objects, " ")
+	return cmp.Or(strings.Join(e.Objects, " "), "all")
 }
 
 // String returns an exemption in one line.
@@ -120,11 +117,4 @@ func byNamespace(all []Exemption) map[string][]string {
 		lines[exemption.Namespace] = append(lines[exemption.Namespace], exemption.String())
 	}
 	return lines
-}
-
-// exemptIndex returns an index with the exemptions, and without templates.
-func exemptIndex(all []*v1alpha1.TemplateExemption) *match.Index {
-	index := match.NewIndex()
-	cluster.SetExemptions(index, all)
-	return index
 }

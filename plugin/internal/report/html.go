@@ -156,8 +156,8 @@ func groups(findings []Finding) []group {
 		if !known {
 			i = len(all)
 			positions[key] = i
-			class, symbol := styleOf(map[Severity]State{Failure: Failed, Drift: Drifted}[f.Severity])
-			all = append(all, group{Finding: f, Class: class, Symbol: cmp.Or(symbol, "!")})
+			state := shown(map[Severity]State{Failure: Failed, Drift: Drifted}[f.Severity])
+			all = append(all, group{Finding: f, Class: state.class, Symbol: cmp.Or(state.symbol, "!")})
 		}
 		if f.Namespace != "" {
 			all[i].namespaces = append(all[i].namespaces, f.Namespace)

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -36,16 +37,15 @@ func newMatrix(namespaces []Namespace) matrix {
 		positions[name] = i
 	}
 	for _, ns := range namespaces {
+		state := shown(ns.State)
 		row := matrixRow{
-			Namespace: ns, Label: label(ns.State), Order: slices.Index(states, ns.State),
+			Namespace: ns, Class: state.class, Symbol: state.symbol, Label: state.label, Order: positionOf(ns.State),
 			Cells: make([]matrixCell, len(m.Columns)),
 		}
-		row.Class, row.Symbol = styleOf(ns.State)
 		var more []string
 		for _, cell := range ns.Templates {
 			if i, isColumn := positions[cell.Template]; isColumn {
-				class, _ := styleOf(cell.State)
-				row.Cells[i] = matrixCell{class, cell.text()}
+				row.Cells[i] = matrixCell{shown(cell.State).class, cell.text()}
 			} else {
 				more = append(more, cell.Template+" "+cell.text())
 			}
@@ -65,11 +65,7 @@ func mostUsed(namespaces []Namespace) []string {
 			uses[cell.Template]++
 		}
 	}
-	names := make([]string, 0, len(uses))
-	for name := range uses {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
+	names := slices.SortedFunc(maps.Keys(uses), func(a, b string) int {
 		return cmp.Or(cmp.Compare(uses[b], uses[a]), strings.Compare(a, b))
 	})
 	names = names[:min(len(names), maxColumns)]
@@ -79,52 +75,13 @@ func mostUsed(namespaces []Namespace) []string {
 
 // text returns the state of a template in a namespace. A populated one has only a mark and its revision.
 func (c Cell) text() string {
-	_, symbol := styleOf(c.State)
-	text := symbol
+	state := shown(c.State)
+	text := state.symbol
 	if c.State != Populated {
-		text += " " + strings.ToLower(label(c.State))
+		text += " " + strings.ToLower(state.label)
 	}
 	if c.Revision > 0 {
 		text += fmt.Sprintf(" r%d", c.Revision)
 	}
 	return text
-}
-
-// styleOf returns the style of a state, which can be empty, and a symbol.
-func styleOf(state State) (class, symbol string) {
-	switch state {
-	case Failed:
-		return "bad", "✗"
-	case Drifted:
-		return "drift", "≠"
-	case Populated:
-		return "good", "✓"
-	case NotReached:
-		return "", "→"
-	case Retrying, Held, NotReported:
-		return "drift", "…"
-	case OptedOut:
-		return "", "–"
-	case NoTemplate, Excluded:
-		return "muted", "·"
-	}
-	return "", ""
-}
-
-// label returns a state in words.
-func label(state State) string {
-	switch state {
-	case Held:
-		return "Waiting for initializers"
-	case NotReported:
-		return "Not reported"
-	case OptedOut:
-		return "Opted out"
-	case NotReached:
-		return "Not reached"
-	case NoTemplate:
-		return "No template"
-	case Failed, Drifted, Retrying, Populated, Excluded:
-	}
-	return string(state)
 }

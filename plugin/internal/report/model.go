@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,9 +84,31 @@ const (
 	Excluded         = survey.Excluded
 )
 
+// shownState is a state as the page shows it. The class of its style can be empty.
+type shownState struct {
+	State
+	label, class, symbol string
+}
+
 // states are all states of namespaces in the order of the report.
-var states = []State{
-	Failed, Drifted, Retrying, Held, NotReported, OptedOut, NotReached, Populated, NoTemplate, Excluded,
+var states = []shownState{
+	{Failed, "Failed", "bad", "✗"}, {Drifted, "Drifted", "drift", "≠"}, {Retrying, "Retrying", "drift", "…"},
+	{Held, "Waiting for initializers", "drift", "…"}, {NotReported, "Not reported", "drift", "…"},
+	{OptedOut, "Opted out", "", "–"}, {NotReached, "Not reached", "", "→"}, {Populated, "Populated", "good", "✓"},
+	{NoTemplate, "No template", "muted", "·"}, {Excluded, "Excluded", "muted", "·"},
+}
+
+// positionOf returns the position of a state in the order of the report, or -1 for an unknown one.
+func positionOf(state State) int {
+	return slices.IndexFunc(states, func(shown shownState) bool { return shown.State == state })
+}
+
+// shown returns a state as the page shows it. It is empty for an unknown one.
+func shown(state State) shownState {
+	if at := positionOf(state); at >= 0 {
+		return states[at]
+	}
+	return shownState{}
 }
 
 // Namespace is a namespace with its templates.

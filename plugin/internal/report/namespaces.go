@@ -184,6 +184,5 @@ func (s *Summary) add(state State) {
 
 // byUrgency orders namespaces by their state, and then by their names.
 func byUrgency(a, b Namespace) int {
-	return cmp.Or(cmp.Compare(slices.Index(states, a.State), slices.Index(states, b.State)),
-		strings.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(positionOf(a.State), positionOf(b.State)), strings.Compare(a.Name, b.Name))
 }

@@ -24,28 +24,20 @@ type permission struct {
 
 // permissions are the permissions by which users change, use or bypass policies.
 func permissions() []permission {
-	group := v1alpha1.GroupVersion.Group
-	writes := []string{"create", "update", "patch", "delete", "deletecollection"}
+	group, writes := v1alpha1.GroupVersion.Group, []string{"create", "update", "patch", "delete", "deletecollection"}
+	templates, spaces := v1alpha1.NamespaceTemplates.Resource, v1alpha1.PolicySpaces.Resource
+	constraints := v1alpha1.SecurityContextConstraintses.Resource
 	return []permission{
-		{group, v1alpha1.NamespaceTemplates.Resource, writes, "change templates", false},
-		{group, v1alpha1.PolicySpaces.Resource, writes, "change policy spaces", false},
+		{group, templates, writes, "change templates", false},
+		{group, spaces, writes, "change policy spaces", false},
 		{group, v1alpha1.PolicyRepositories.Resource, writes, "change policy repositories", false},
-		{group, v1alpha1.NamespaceTemplates.Resource, []string{v1alpha1.VerbUse}, "use templates", false},
-		{group, v1alpha1.NamespaceTemplates.Resource, []string{v1alpha1.VerbOptOut}, "opt namespaces out", false},
-		{
-			group, v1alpha1.NamespaceTemplates.Resource, []string{v1alpha1.VerbExempt},
-			"exempt namespaces from templates", false,
-		},
-		{
-			group, v1alpha1.NamespaceTemplates.Resource, []string{v1alpha1.VerbSetCreator},
-			"set the creator of namespaces", false,
-		},
-		{group, v1alpha1.PolicySpaces.Resource, []string{v1alpha1.VerbUse}, "place namespaces in policy spaces", false},
+		{group, templates, []string{v1alpha1.VerbUse}, "use templates", false},
+		{group, templates, []string{v1alpha1.VerbOptOut}, "opt namespaces out", false},
+		{group, templates, []string{v1alpha1.VerbExempt}, "exempt namespaces from templates", false},
+		{group, templates, []string{v1alpha1.VerbSetCreator}, "set the creator of namespaces", false},
+		{group, spaces, []string{v1alpha1.VerbUse}, "place namespaces in policy spaces", false},
 		{corev1.GroupName, "namespaces", []string{v1alpha1.VerbInitialize}, "write into held namespaces", false},
-		{
-			group, v1alpha1.SecurityContextConstraintses.Resource, []string{v1alpha1.VerbUse},
-			"use security context constraints", true,
-		},
+		{group, constraints, []string{v1alpha1.VerbUse}, "use security context constraints", true},
 	}
 }
 

@@ -1,12 +1,10 @@
 package rollout
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
@@ -77,10 +75,5 @@ func canonical(spec map[string]any) (map[string]any, error) {
 		return nil, err
 	}
 	typed.Rollout, typed.RevisionHistoryLimit = nil, nil
-	data, err := json.Marshal(typed)
-	if err != nil {
-		return nil, err
-	}
-	var result map[string]any
-	return result, utiljson.Unmarshal(data, &result)
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(&typed)
 }

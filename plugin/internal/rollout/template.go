@@ -27,3 +27,12 @@ func oneTemplate(run func(cmd *cobra.Command, name string) error) func(*cobra.Co
 func quoted(name string) string {
 	return fmt.Sprintf("%s %q", v1alpha1.NamespaceTemplates.GroupResource(), name)
 }
+
+// newEdit completes a command that changes a template. The operation is what the command prints behind the name of the
+// template, such as "paused".
+func newEdit(s cli.Session, cmd *cobra.Command, operation string, patch cli.Patch) *cobra.Command {
+	e := cli.NewEdit(s, cmd, v1alpha1.NamespaceTemplates, operation, patch)
+	cmd.ValidArgsFunction = s.CompleteTemplate()
+	cmd.RunE = oneTemplate(e.Run)
+	return cmd
+}

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/kubectl/pkg/util/templates"
@@ -124,10 +125,7 @@ func rollBack(template *unstructured.Unstructured, to cluster.Revision) *unstruc
 	annotations := template.GetAnnotations()
 	delete(annotations, v1alpha1.ChangeCauseAnnotation)
 	if cause := to.Annotations[v1alpha1.ChangeCauseAnnotation]; cause != "" {
-		if annotations == nil {
-			annotations = map[string]string{}
-		}
-		annotations[v1alpha1.ChangeCauseAnnotation] = cause
+		annotations = labels.Merge(annotations, map[string]string{v1alpha1.ChangeCauseAnnotation: cause})
 	}
 	template.SetAnnotations(annotations)
 	return template
@@ -173,10 +171,7 @@ func undoPatch(template *unstructured.Unstructured, target cluster.Revision) ([]
 		Value any    `json:"value"`
 	}
 	rolledBack := rollBack(template, target)
-	annotations := rolledBack.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
+	annotations := labels.Merge(rolledBack.GetAnnotations(), nil) // not nil, since the patch sets them
 	return json.Marshal([]operation{
 		{Op: "replace", Path: "/metadata/uid", Value: template.GetUID()},
 		{Op: "replace", Path: "/metadata/resourceVersion", Value: template.GetResourceVersion()},

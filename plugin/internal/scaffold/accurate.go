@@ -13,6 +13,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 const (
@@ -32,13 +33,11 @@ var (
 	namespaceKind = schema.GroupKind{Kind: "Namespace"}
 )
 
-// readAccurate reads the SubNamespaces, the namespaces, and the objects of those from which Accurate propagates. Of
-// Secrets, it reads only the metadata.
-func readAccurate(ctx context.Context, r reader) ([]*unstructured.Unstructured, error) {
-	objects, err := r.all(ctx, accurateSub, namespaceKind)
-	if err != nil {
-		return nil, err
-	}
+// addPropagatedByAccurate adds the objects of the namespaces from which Accurate propagates. Of Secrets, it reads only
+// the metadata.
+func addPropagatedByAccurate(
+	ctx context.Context, r reader, objects []*unstructured.Unstructured,
+) ([]*unstructured.Unstructured, error) {
 	a := newAccurate(objects)
 	mappings, err := r.mappings(ctx, strings.Split(policyKinds, ","))
 	if err != nil {
@@ -46,7 +45,7 @@ func readAccurate(ctx context.Context, r reader) ([]*unstructured.Unstructured, 
 	}
 	for _, source := range a.sources() {
 		for _, mapping := range mappings {
-			found, err := r.list(ctx, mapping.Resource, source, "")
+			found, err := r.ListObjects(ctx, mapping.Resource, source, "")
 			if err != nil {
 				return nil, err
 			}
@@ -174,7 +173,7 @@ func (a accurate) addPropagated(ctx context.Context, source string, objects []*u
 		case accurateCreate:
 			suffix = accurateCreate
 		}
-		if isSecret(object) {
+		if survey.IsSecret(object) {
 			suffix = objectName("secrets", suffix)
 		}
 		propagated[suffix] = append(propagated[suffix], object)
@@ -187,7 +186,7 @@ func (a accurate) addPropagated(ctx context.Context, source string, objects []*u
 			t.report = strings.HasSuffix(suffix, accurateCreate)
 			t.prune = !t.report
 			for _, object := range propagated[suffix] {
-				if isSecret(object) {
+				if survey.IsSecret(object) {
 					t.copySecret(object)
 				} else if o, ok := t.toDeclare(object); ok {
 					t.objects = append(t.objects, o)
@@ -200,10 +199,6 @@ func (a accurate) addPropagated(ctx context.Context, source string, objects []*u
 			a.addTemplate(ctx, t)
 		}
 	}
-}
-
-func isSecret(object *unstructured.Unstructured) bool {
-	return kindOf(object) == schema.GroupKind{Kind: "Secret"}
 }
 
 // targets returns templates without objects, which select the namespaces that get the objects of another one.

@@ -28,10 +28,6 @@ var (
 	capsuleLocal  = schema.GroupKind{Group: capsuleGroup, Kind: "TenantResource"}
 )
 
-func readCapsule(ctx context.Context, r reader) ([]*unstructured.Unstructured, error) {
-	return r.all(ctx, capsuleTenant, capsuleGlobal, capsuleLocal)
-}
-
 // fromCapsule converts Tenants to PolicySpaces with a template each, and the resources that Capsule distributes in
 // tenants to further templates.
 func fromCapsule(ctx context.Context, objects []*unstructured.Unstructured, _ *metav1.LabelSelector) *draft {

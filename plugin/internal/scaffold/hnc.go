@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 const (
@@ -30,12 +31,10 @@ var (
 	hncConfiguration = schema.GroupKind{Group: hncGroup, Kind: "HNCConfiguration"}
 )
 
-// readHNC reads the objects of HNC, and those that it propagates, without the copies.
-func readHNC(ctx context.Context, r reader) ([]*unstructured.Unstructured, error) {
-	objects, err := r.all(ctx, hncHierarchy, hncAnchor, hncQuota, hncConfiguration)
-	if err != nil {
-		return nil, err
-	}
+// addPropagatedByHNC adds the objects that HNC propagates, without the copies, to its own objects.
+func addPropagatedByHNC(
+	ctx context.Context, r reader, objects []*unstructured.Unstructured,
+) ([]*unstructured.Unstructured, error) {
 	for _, resource := range slices.SortedFunc(maps.Keys(propagated(objects)), byName) {
 		if resource.Resource == "secrets" {
 			continue // their values must not get into files, so they are not even read
@@ -48,7 +47,7 @@ func readHNC(ctx context.Context, r reader) ([]*unstructured.Unstructured, error
 		if err != nil {
 			return nil, err
 		}
-		found, err := r.list(ctx, mapping.Resource, "", "!"+hncInherited)
+		found, err := r.ListObjects(ctx, mapping.Resource, "", "!"+hncInherited)
 		if err != nil {
 			return nil, err
 		}
@@ -198,7 +197,7 @@ func (h hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruct
 		case !isPropagated || h.spaces[from] == nil || isNotPropagated(object, optIn):
 			continue
 		}
-		if isSecret(object) {
+		if survey.IsSecret(object) {
 			h.addSecret(copies, object)
 			continue
 		}

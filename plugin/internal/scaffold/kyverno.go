@@ -22,10 +22,6 @@ var (
 	kyvernoGenerating = schema.GroupKind{Group: "policies.kyverno.io", Kind: "GeneratingPolicy"}
 )
 
-func readKyverno(ctx context.Context, r reader) ([]*unstructured.Unstructured, error) {
-	return r.all(ctx, kyvernoPolicy, kyvernoGenerating)
-}
-
 // fromKyverno converts the generate rules of ClusterPolicies, and GeneratingPolicies: each rule becomes a template.
 func fromKyverno(ctx context.Context, objects []*unstructured.Unstructured, _ *metav1.LabelSelector) *draft {
 	d := &draft{}
@@ -181,14 +177,11 @@ func filtersOf(block map[string]any) (filters []map[string]any, all bool) {
 
 func isTriggeredByNamespaces(rule map[string]any) bool {
 	filters, _ := filtersOf(at[map[string]any](rule, "match"))
+	isOther := func(kind string) bool {
+		return !slices.Contains([]string{"Namespace", "v1/Namespace", "*/Namespace"}, kind)
+	}
 	for _, filter := range filters {
-		kinds := texts(filter, "resources", "kinds")
-		for _, kind := range kinds {
-			if !slices.Contains([]string{"Namespace", "v1/Namespace", "*/Namespace"}, kind) {
-				return false
-			}
-		}
-		if len(kinds) == 0 {
+		if kinds := texts(filter, "resources", "kinds"); len(kinds) == 0 || slices.ContainsFunc(kinds, isOther) {
 			return false
 		}
 	}

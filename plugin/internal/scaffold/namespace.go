@@ -143,15 +143,12 @@ func (x tokenizer) mentions(text string) bool {
 
 // noteSubjects adds a comment if a RoleBinding gives the same subjects access to every namespace.
 func (o *declared) noteSubjects() {
-	subjects, _, _ := unstructured.NestedSlice(o.object, "subjects")
 	seen := map[string]bool{}
-	for _, subject := range subjects {
-		fields, _ := subject.(map[string]any)
-		name, _ := fields["name"].(string)
-		in, _ := fields["namespace"].(string)
+	for _, subject := range each(o.object, "subjects") {
+		name, in := at[string](subject, "name"), at[string](subject, "namespace")
 		isOwn := in == render.NamespaceToken || name == render.CreatorToken ||
 			strings.Contains(name, render.NamespaceToken)
-		if kind, _ := fields["kind"].(string); !isOwn && kind != "" {
+		if kind := at[string](subject, "kind"); !isOwn && kind != "" {
 			seen[kind+" "+strings.TrimPrefix(in+"/"+name, "/")] = true
 		}
 	}

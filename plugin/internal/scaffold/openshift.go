@@ -24,7 +24,9 @@ var (
 )
 
 // readProjectTemplate reads the template that the configuration of the cluster names.
-func readProjectTemplate(ctx context.Context, r reader) ([]*unstructured.Unstructured, error) {
+func readProjectTemplate(
+	ctx context.Context, r reader, _ []*unstructured.Unstructured,
+) ([]*unstructured.Unstructured, error) {
 	const ownDefault = "the cluster uses OpenShift's own project template: print it with " +
 		"'oc adm create-bootstrap-project-template -o yaml', and read it with -f"
 	if _, err := r.Mapper.RESTMappingWithContext(ctx, openShiftTemplate); meta.IsNoMatchError(err) {
@@ -69,9 +71,9 @@ func fromProjectTemplate(
 		} else {
 			t.undecided("choose the namespaces: {} selects every namespace")
 		}
-		parameters := parametersOf(source)
+		known := parametersOf(source)
 		for _, object := range each(source.Object, "objects") {
-			t.addProjectObject(object, at[map[string]any](source.Object, "labels"), parameters)
+			t.addProjectObject(object, at[map[string]any](source.Object, "labels"), known)
 		}
 		d.addTemplate(ctx, t)
 	}
@@ -79,12 +81,12 @@ func fromProjectTemplate(
 }
 
 // addProjectObject adds an object of OpenShift's template to a template.
-func (t *template) addProjectObject(object, labels map[string]any, parameters map[string]parameter) {
+func (t *template) addProjectObject(object, labels map[string]any, known parameters) {
 	name := nameOf(object)
 	o := &unstructured.Unstructured{Object: object}
 	switch kind := o.GetKind(); {
 	case kind == "Project" || kind == "Namespace":
-		t.addProjectMetadata(o, parameters)
+		t.addProjectMetadata(o, known)
 		return
 	case kind == "Secret":
 		t.fail(&t.notes, name, errSecret)
@@ -100,17 +102,13 @@ func (t *template) addProjectObject(object, labels map[string]any, parameters ma
 		cleaned.comments.Add("", "converted from %s", o.GetAPIVersion())
 	}
 	metadata := at[map[string]any](cleaned.object, "metadata")
-	for key, value := range labels {
-		merged := at[map[string]any](metadata, "labels")
-		if merged == nil {
-			merged = map[string]any{}
-		}
-		merged[key] = value
+	if len(labels) > 0 {
+		merged := map[string]any{}
+		maps.Copy(merged, at[map[string]any](metadata, "labels"))
+		maps.Copy(merged, labels)
 		metadata["labels"] = merged
 	}
-	if err := cleaned.replace(parameterPattern, func(match []string) (part, error) {
-		return parameterValue(parameters, match)
-	}); err != nil {
+	if err := cleaned.replace(parameterPattern, known.value); err != nil {
 		t.fail(&t.notes, name, err)
 		return
 	}
@@ -119,13 +117,11 @@ func (t *template) addProjectObject(object, labels map[string]any, parameters ma
 
 // addProjectMetadata makes a template set the labels and annotations of the project. Those without a value are left
 // out.
-func (t *template) addProjectMetadata(project *unstructured.Unstructured, parameters map[string]parameter) {
+func (t *template) addProjectMetadata(project *unstructured.Unstructured, known parameters) {
 	for _, field := range metadataFields {
 		entries, _, _ := unstructured.NestedStringMap(project.Object, "metadata", field)
 		for _, key := range slices.Sorted(maps.Keys(entries)) {
-			value, err := substitute(entries[key], parameterPattern, func(match []string) (part, error) {
-				return parameterValue(parameters, match)
-			})
+			value, err := substitute(entries[key], parameterPattern, known.value)
 			switch {
 			case err != nil:
 				t.fail(&t.notes, key+" of the project", err)
@@ -163,22 +159,26 @@ type parameter struct {
 	generate string
 }
 
-func parametersOf(source *unstructured.Unstructured) map[string]parameter {
-	parameters := map[string]parameter{}
+// parameters are the parameters of an OpenShift template, by name.
+type parameters map[string]parameter
+
+func parametersOf(source *unstructured.Unstructured) parameters {
+	all := parameters{}
 	for _, fields := range each(source.Object, "parameters") {
-		parameters[at[string](fields, "name")] = parameter{
+		all[at[string](fields, "name")] = parameter{
 			fields["value"], at[bool](fields, "required"), at[string](fields, "generate"),
 		}
 	}
-	return parameters
+	return all
 }
 
 // parameterPattern matches ${NAME}, and ${{NAME}}, which stands for a value that is not a string.
 var parameterPattern = regexp.MustCompile(`\$\{(\{?)([A-Za-z0-9_]+)\}\}?`)
 
-func parameterValue(parameters map[string]parameter, match []string) (part, error) {
+// value returns what stands for a match of parameterPattern.
+func (p parameters) value(match []string) (part, error) {
 	name := match[2]
-	known, declared := parameters[name]
+	known, declared := p[name]
 	switch {
 	case match[1] != "" || strings.HasSuffix(match[0], "}}"):
 		return part{}, fmt.Errorf("the parameter %s stands for a value that is not a string", match[0])

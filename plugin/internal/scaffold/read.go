@@ -1,6 +1,7 @@
 package scaffold
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,16 +50,12 @@ func (x *scaffold) fromCluster(ctx context.Context, args []string) (*draft, erro
 		return nil, err
 	}
 	lists, errs := cluster.EachOrError(mappings, func(mapping *meta.RESTMapping) ([]*unstructured.Unstructured, error) {
-		return r.list(ctx, mapping.Resource, name, x.objects)
+		return r.ListObjects(ctx, mapping.Resource, name, x.objects)
 	})
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	template := x.name
-	if template == "" {
-		template = objectName(name)
-	}
-	return fromNamespace(ctx, ns, slices.Concat(lists...), template, selects), nil
+	return fromNamespace(ctx, ns, slices.Concat(lists...), cmp.Or(x.name, objectName(name)), selects), nil
 }
 
 // reader reads objects from the cluster.
@@ -90,25 +87,6 @@ func (r reader) mappings(ctx context.Context, names []string) ([]*meta.RESTMappi
 	return mappings, nil
 }
 
-// list returns the objects of a resource, in a namespace or in all.
-func (r reader) list(
-	ctx context.Context, resource schema.GroupVersionResource, namespace, selector string,
-) ([]*unstructured.Unstructured, error) {
-	var objects []*unstructured.Unstructured
-	err := cluster.Chunks(ctx, r.ChunkSize, metav1.ListOptions{LabelSelector: selector},
-		func(ctx context.Context, options metav1.ListOptions) (string, error) {
-			list, err := r.Dynamic.Resource(resource).Namespace(namespace).List(ctx, options)
-			if err != nil {
-				return "", err
-			}
-			for i := range list.Items {
-				objects = append(objects, &list.Items[i])
-			}
-			return list.GetContinue(), nil
-		}, func() { objects = nil })
-	return objects, err
-}
-
 // all returns the objects of some kinds in all namespaces. The first kind must be installed; the others may be.
 func (r reader) all(ctx context.Context, kinds ...schema.GroupKind) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
@@ -123,7 +101,7 @@ func (r reader) all(ctx context.Context, kinds ...schema.GroupKind) ([]*unstruct
 		if err != nil {
 			return nil, err
 		}
-		found, err := r.list(ctx, mapping.Resource, "", "")
+		found, err := r.ListObjects(ctx, mapping.Resource, "", "")
 		if err != nil {
 			return nil, err
 		}

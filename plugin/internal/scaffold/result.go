@@ -1,6 +1,7 @@
 package scaffold
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -67,12 +68,9 @@ func (d *draft) printResult(w io.Writer) error {
 			result, text, _ := strings.Cut(text, ": ")
 			output.Note(w, "%s: %s: %s", result, i.from, text)
 		}
-		to := "<none>"
-		if len(i.to) > 0 {
-			to = strings.Join(i.to, ",")
-		}
 		table.Rows = append(table.Rows, []string{
-			i.from, to, strconv.Itoa(i.converted), strconv.Itoa(len(i.needs)), strconv.Itoa(len(i.lost)),
+			i.from, cmp.Or(strings.Join(i.to, ","), "<none>"), strconv.Itoa(i.converted), strconv.Itoa(len(i.needs)),
+			strconv.Itoa(len(i.lost)),
 		})
 	}
 	for _, text := range d.leftOut {

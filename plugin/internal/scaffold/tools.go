@@ -14,8 +14,10 @@ type tool struct {
 	name, kinds string
 	flag, usage string
 	isChosen    bool
-	// read reads the objects of the tool from a cluster.
-	read func(context.Context, reader) ([]*unstructured.Unstructured, error)
+	// clusterKinds are the kinds of the objects that are read from a cluster, which must have the first kind. More adds
+	// further objects to them, or is nil.
+	clusterKinds []schema.GroupKind
+	more         func(context.Context, reader, []*unstructured.Unstructured) ([]*unstructured.Unstructured, error)
 	// convert returns nil if none of the objects belongs to the tool. The selector is that of the user, or nil.
 	convert func(context.Context, []*unstructured.Unstructured, *metav1.LabelSelector) *draft
 	// usesSelector is false if the objects of the tool select namespaces.
@@ -27,29 +29,31 @@ func newTools() []*tool {
 	return []*tool{
 		{
 			name: "the Hierarchical Namespace Controller", flag: "from-hnc",
-			kinds: "HierarchyConfigurations, SubnamespaceAnchors or HierarchicalResourceQuotas",
-			usage: "Convert the hierarchy of the Hierarchical Namespace Controller, and what it propagates.",
-			read:  readHNC, convert: fromHNC,
+			kinds:        "HierarchyConfigurations, SubnamespaceAnchors or HierarchicalResourceQuotas",
+			usage:        "Convert the hierarchy of the Hierarchical Namespace Controller, and what it propagates.",
+			clusterKinds: []schema.GroupKind{hncHierarchy, hncAnchor, hncQuota, hncConfiguration},
+			more:         addPropagatedByHNC, convert: fromHNC,
 		},
 		{
 			name: "Accurate", flag: "from-accurate", kinds: "SubNamespaces, or Namespaces with its labels",
-			usage: "Convert the roots, sub-namespaces and template namespaces of Accurate, and what it propagates.",
-			read:  readAccurate, convert: fromAccurate,
+			usage:        "Convert the roots, sub-namespaces and template namespaces of Accurate, and what it propagates.",
+			clusterKinds: []schema.GroupKind{accurateSub, namespaceKind},
+			more:         addPropagatedByAccurate, convert: fromAccurate,
 		},
 		{
 			name: "OpenShift", flag: "from-openshift-project-template", kinds: "a Template",
 			usage: "Convert the template by which OpenShift creates projects.",
-			read:  readProjectTemplate, convert: fromProjectTemplate, usesSelector: true,
+			more:  readProjectTemplate, convert: fromProjectTemplate, usesSelector: true,
 		},
 		{
 			name: "Kyverno", flag: "from-kyverno-generate", kinds: "ClusterPolicies with generate rules",
-			usage: "Convert the rules of Kyverno that generate objects in namespaces.",
-			read:  readKyverno, convert: fromKyverno,
+			usage:        "Convert the rules of Kyverno that generate objects in namespaces.",
+			clusterKinds: []schema.GroupKind{kyvernoPolicy, kyvernoGenerating}, convert: fromKyverno,
 		},
 		{
 			name: "Capsule", flag: "from-capsule", kinds: "Tenants or GlobalTenantResources",
-			usage: "Convert the Tenants of Capsule, and the resources that it distributes in them.",
-			read:  readCapsule, convert: fromCapsule,
+			usage:        "Convert the Tenants of Capsule, and the resources that it distributes in them.",
+			clusterKinds: []schema.GroupKind{capsuleTenant, capsuleGlobal, capsuleLocal}, convert: fromCapsule,
 		},
 	}
 }

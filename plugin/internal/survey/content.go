@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -31,6 +32,11 @@ func Content(object *unstructured.Unstructured) map[string]any {
 // WithoutStatus returns a copy of an object without its status.
 func WithoutStatus(object *unstructured.Unstructured) *unstructured.Unstructured {
 	return Without(object, []string{"status"})
+}
+
+// IsSecret reports whether an object is a Secret. It reports false for nil.
+func IsSecret(object *unstructured.Unstructured) bool {
+	return object != nil && object.GroupVersionKind().GroupKind() == schema.GroupKind{Kind: "Secret"}
 }
 
 // Without returns a copy of an object without some fields, and without empty labels and annotations. It returns nil for

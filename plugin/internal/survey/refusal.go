@@ -1,6 +1,7 @@
 package survey
 
 import (
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,15 +24,10 @@ func isAboutCaller(err error) bool {
 	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
 		return false
 	}
-	for _, part := range []string{
+	return slices.ContainsFunc([]string{
 		"cannot patch resource", "cannot create resource", "attempting to grant RBAC permissions not currently held",
 		"ValidatingAdmissionPolicy 'nstpl-", ".nstpl.dev\" denied the request",
-	} {
-		if strings.Contains(err.Error(), part) {
-			return true
-		}
-	}
-	return false
+	}, func(part string) bool { return strings.Contains(err.Error(), part) })
 }
 
 // isPermanent reports whether the API server would reject the same request again.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -263,10 +264,6 @@ func isOlder(rollback *v1alpha1.PendingRollback) string {
 
 // annotate sets the annotation that confirms a commit.
 func annotate(object *unstructured.Unstructured, confirmed *decision) {
-	annotations := object.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[confirmed.annotation()] = confirmed.commit
-	object.SetAnnotations(annotations)
+	object.SetAnnotations(
+		labels.Merge(object.GetAnnotations(), map[string]string{confirmed.annotation(): confirmed.commit}))
 }

@@ -16,7 +16,9 @@ const maxListed = 20
 func (v view) notes() []string {
 	var lines []string
 	for _, part := range [][]string{
-		v.violations(), v.pendingRollback(), v.pendingDeletions(), v.failures(), v.contested(),
+		v.violations(), v.pendingRollback(), v.pendingDeletions(),
+		v.objects(v.Status.Failures, "%s could not be applied or deleted"),
+		v.objects(v.Status.Contested, "not as the tree declares: %s"),
 	} {
 		lines = append(lines, part...)
 	}
@@ -88,16 +90,6 @@ func (v view) pendingRollback() []string {
 		return []string{line}
 	}
 	return []string{line, "  To confirm: " + v.command("confirm", rollback.Commit)}
-}
-
-// failures returns which objects could not be applied or deleted.
-func (v view) failures() []string {
-	return v.objects(v.Status.Failures, "%s could not be applied or deleted")
-}
-
-// contested returns which objects do not stay as the tree declares them.
-func (v view) contested() []string {
-	return v.objects(v.Status.Contested, "not as the tree declares: %s")
 }
 
 // objects returns a line with the number of objects in its text, and a line for each object.

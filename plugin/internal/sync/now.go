@@ -93,11 +93,8 @@ func (o *now) run(ctx context.Context) error {
 		defer cancel()
 	}
 	wait := func(r cli.Reply[*unstructured.Unstructured]) cli.Reply[view] {
-		repository, err := o.waitFor(ctx, r)
-		if err != nil {
-			return cli.Reply[view]{Source: r.Source, Err: err}
-		}
-		return cli.Reply[view]{Source: r.Source, Value: newView(r.Context, repository)}
+		served := o.waitFor(ctx, r)
+		return cli.Reply[view]{Source: r.Source, Value: served.view, Err: served.err}
 	}
 	served, late := cli.Split(o.Session, cluster.Each(requested, wait))
 	var views []view
@@ -133,16 +130,14 @@ func isServed(repository *v1alpha1.PolicyRepository, requested *unstructured.Uns
 		served == repository.Annotations[v1alpha1.SyncRequestedAnnotation])
 }
 
-// result is the end of waiting: the repository after the request was served, or an error.
+// result is the end of waiting: the view of the repository after the request was served, or an error.
 type result struct {
-	repository *v1alpha1.PolicyRepository
-	err        error
+	view view
+	err  error
 }
 
-// waitFor returns the repository after the request was served.
-func (o *now) waitFor(
-	ctx context.Context, requested cli.Reply[*unstructured.Unstructured],
-) (*v1alpha1.PolicyRepository, error) {
+// waitFor waits until the request was served.
+func (o *now) waitFor(ctx context.Context, requested cli.Reply[*unstructured.Unstructured]) result {
 	following, stop := context.WithCancel(ctx)
 	defer stop()
 	results := make(chan result)
@@ -150,7 +145,7 @@ func (o *now) waitFor(
 	cluster.FollowObjects(following, requested.Cluster, v1alpha1.PolicyRepositories, cluster.OnlyNamed(o.name),
 		func(repository *v1alpha1.PolicyRepository) {
 			if isServed(repository, requested.Value) {
-				send(result{repository: repository})
+				send(result{view: newView(requested.Context, repository)})
 			}
 		}, func(string) {
 			send(result{err: fmt.Errorf("%s was deleted", quoted(o.name))})
@@ -161,12 +156,12 @@ func (o *now) waitFor(
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, o.interrupted(ctx, requested.Context)
+			return result{err: o.interrupted(ctx, requested.Context)}
 		case <-late:
 			o.Note("%snstpl-sync has not served the request yet%s", requested.Prefix(),
 				cli.InContext(requested.Context, checkPods))
 		case r := <-results:
-			return r.repository, r.err
+			return r
 		}
 	}
 }

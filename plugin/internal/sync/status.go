@@ -67,7 +67,7 @@ func newStatus(s cli.Session) *cobra.Command {
 }
 
 func (o *status) run(ctx context.Context) error {
-	replies := o.readAll(ctx)
+	replies := cli.Ask(ctx, o.Session, o.contexts, o.read)
 	readable, failed := cli.Split(o.Session, replies)
 	var views []view
 	for _, r := range replies { // also what was read in spite of an error
@@ -88,11 +88,6 @@ func (o *status) run(ctx context.Context) error {
 		return failed
 	}
 	return readiness(views)
-}
-
-// readAll reads the clusters of all contexts at the same time.
-func (o *status) readAll(ctx context.Context) []cli.Reply[[]view] {
-	return cli.Ask(ctx, o.Session, o.contexts, o.read)
 }
 
 // errNotRunning returns the error that nstpl-sync is not running in the cluster of a context.

@@ -32,7 +32,10 @@ func (o *status) follow(ctx context.Context, read []cli.Reply[[]view]) error {
 			shown[v.title()] = v
 		}
 		for _, only := range watched(o.names) {
-			followIn(ctx, r.Source, only, send)
+			cluster.FollowObjects(ctx, r.Cluster, v1alpha1.PolicyRepositories, only,
+				func(repository *v1alpha1.PolicyRepository) { send(change{view: newView(r.Context, repository)}) },
+				func(name string) { send(change{view: view{Context: r.Context, Name: name}, deleted: true}) },
+				func(err error) { send(change{view: view{Context: r.Context}, err: err}) })
 		}
 	}
 	var failed error
@@ -82,12 +85,4 @@ func watched(names []string) []metav1.ListOptions {
 		options = append(options, cluster.OnlyNamed(name))
 	}
 	return options
-}
-
-// followIn sends the changes of repositories in a cluster until ctx ends.
-func followIn(ctx context.Context, s cli.Source, only metav1.ListOptions, send func(change)) {
-	cluster.FollowObjects(ctx, s.Cluster, v1alpha1.PolicyRepositories, only,
-		func(repository *v1alpha1.PolicyRepository) { send(change{view: newView(s.Context, repository)}) },
-		func(name string) { send(change{view: view{Context: s.Context, Name: name}, deleted: true}) },
-		func(err error) { send(change{view: view{Context: s.Context}, err: err}) })
 }

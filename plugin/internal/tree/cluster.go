@@ -68,7 +68,7 @@ func (o *tree) read(ctx context.Context, c *cluster.Cluster) (read content, err 
 	listing.Go(func() { read.spaces, errs[0] = c.PolicySpaces(ctx) })
 	listing.Go(func() { read.templates, errs[1] = c.Templates(ctx) })
 	listing.Go(func() { read.namespaces, errs[2] = c.ListNamespaces(ctx, v1alpha1.PolicySpaceLabel) })
-	listing.Go(func() { read.quotas, errs[3] = c.Quotas(ctx) })
+	listing.Go(func() { read.quotas, errs[3] = c.Quotas(ctx, metav1.NamespaceAll) })
 	listing.Wait()
 	if err := cmp.Or(errs[0], errs[1]); err != nil {
 		return read, err

@@ -96,17 +96,11 @@ func (o *tree) readPolicies(ctx context.Context, c *cluster.Cluster, n *node) er
 		n.RoleBindings = append(n.RoleBindings,
 			binding{bindings[i].Name, bindings[i].Labels[v1alpha1.TemplateNameLabel]})
 	}
-	quotas, err := c.ResourceQuotas.ResourceQuotas(n.Name).List(ctx, metav1.ListOptions{})
+	quotas, err := c.Quotas(ctx, n.Name)
 	if err != nil {
 		return o.noteForbidden("resourcequotas", n.Name, err)
 	}
-	var limits []*corev1.ResourceQuota
-	for i := range quotas.Items {
-		if quotas.Items[i].Name != v1alpha1.QuotaName {
-			limits = append(limits, &quotas.Items[i])
-		}
-	}
-	n.addQuotas(limits)
+	n.addQuotas(quotas)
 	return nil
 }
 

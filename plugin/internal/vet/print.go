@@ -23,7 +23,7 @@ func (v *vet) first(findings []finding, what string) []finding {
 // warnings, what was not checked, and a summary. checked says what was checked.
 func (v *vet) print(r *result, checked string) error {
 	var err error
-	switch v.format {
+	switch v.output.Format {
 	case cli.FormatJSON:
 		err = output.JSON(v.Out, r)
 	case sarifFormat:

@@ -46,12 +46,7 @@ type finding struct {
 
 // text returns the finding without its position and its rule.
 func (f finding) text() string {
-	var parts []string
-	for _, part := range []string{f.Object, f.Field, f.Message} {
-		if part != "" {
-			parts = append(parts, part)
-		}
-	}
+	parts := slices.DeleteFunc([]string{f.Object, f.Field, f.Message}, func(part string) bool { return part == "" })
 	text := strings.Join(parts, ": ")
 	if f.Remedy != "" {
 		text += " (" + f.Remedy + ")"

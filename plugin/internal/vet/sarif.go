@@ -16,12 +16,10 @@ type sarif struct {
 }
 
 type sarifRun struct {
-	Tool    sarifTool     `json:"tool"`
+	Tool struct {
+		Driver sarifDriver `json:"driver"`
+	} `json:"tool"`
 	Results []sarifResult `json:"results"`
-}
-
-type sarifTool struct {
-	Driver sarifDriver `json:"driver"`
 }
 
 type sarifDriver struct {
@@ -47,16 +45,12 @@ type sarifMessage struct {
 }
 
 type sarifLocation struct {
-	Physical sarifPhysical `json:"physicalLocation"`
-}
-
-type sarifPhysical struct {
-	Artifact sarifArtifact `json:"artifactLocation"`
-	Region   *sarifRegion  `json:"region,omitempty"`
-}
-
-type sarifArtifact struct {
-	URI string `json:"uri"`
+	Physical struct {
+		Artifact struct {
+			URI string `json:"uri"`
+		} `json:"artifactLocation"`
+		Region *sarifRegion `json:"region,omitempty"`
+	} `json:"physicalLocation"`
 }
 
 type sarifRegion struct {
@@ -66,7 +60,8 @@ type sarifRegion struct {
 // newSARIF returns the result of a check as one run. The rule ID of all warnings is "warning", and that of what was not
 // checked is "not-checked".
 func newSARIF(r *result) sarif {
-	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "kubectl-nstpl", Rules: []sarifRule{}}}, Results: []sarifResult{}}
+	run := sarifRun{Results: []sarifResult{}}
+	run.Tool.Driver = sarifDriver{Name: "kubectl-nstpl", Rules: []sarifRule{}}
 	for _, rule := range rules() {
 		if slices.ContainsFunc(r.Violations, func(v finding) bool { return v.Rule == rule.id }) {
 			run.Tool.Driver.Rules = append(run.Tool.Driver.Rules,
@@ -86,11 +81,12 @@ func newSARIF(r *result) sarif {
 }
 
 func newSARIFResult(f finding, rule, level string) sarifResult {
-	location := sarifPhysical{Artifact: sarifArtifact{(&url.URL{Path: f.Path}).EscapedPath()}}
+	var location sarifLocation
+	location.Physical.Artifact.URI = (&url.URL{Path: f.Path}).EscapedPath()
 	if f.Line > 0 {
-		location.Region = &sarifRegion{f.Line}
+		location.Physical.Region = &sarifRegion{f.Line}
 	}
 	return sarifResult{
-		RuleID: rule, Level: level, Message: sarifMessage{f.text()}, Locations: []sarifLocation{{location}},
+		RuleID: rule, Level: level, Message: sarifMessage{f.text()}, Locations: []sarifLocation{location},
 	}
 }

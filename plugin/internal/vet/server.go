@@ -1,6 +1,7 @@
 package vet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"regexp"
@@ -36,24 +37,20 @@ func (c *checker) dryRun(ctx context.Context, object source.Object) error {
 	case err != nil:
 		return err
 	}
-	resource := c.cluster.Dynamic.Resource(mapping.Resource)
-	apply := resource.Patch
+	namespace := ""
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		namespace := object.Namespace
-		if namespace == "" {
-			namespace = metav1.NamespaceDefault
-		}
-		apply = resource.Namespace(namespace).Patch
+		namespace = cmp.Or(object.Namespace, metav1.NamespaceDefault)
 	}
 	data, err := c.sent(ctx, object)
 	if err != nil {
 		return err
 	}
 	force := true
-	_, err = apply(ctx, object.Name, types.ApplyPatchType, render.EscapeJSON(data), metav1.PatchOptions{
-		DryRun: []string{metav1.DryRunAll}, Force: &force, FieldManager: cli.FieldManager,
-		FieldValidation: metav1.FieldValidationStrict,
-	})
+	_, err = c.cluster.Dynamic.Resource(mapping.Resource).Namespace(namespace).Patch(ctx, object.Name,
+		types.ApplyPatchType, render.EscapeJSON(data), metav1.PatchOptions{
+			DryRun: []string{metav1.DryRunAll}, Force: &force, FieldManager: cli.FieldManager,
+			FieldValidation: metav1.FieldValidationStrict,
+		})
 	var status apierrors.APIStatus
 	switch ok := errors.As(err, &status); {
 	case err == nil:
@@ -73,16 +70,10 @@ func (c *checker) dryRun(ctx context.Context, object source.Object) error {
 	return err
 }
 
-// lacks reports whether the cluster has no policy space of a name.
-func (c *checker) lacks(ctx context.Context, space string) bool {
-	_, err := c.cluster.PolicySpace(ctx, space)
-	return apierrors.IsNotFound(err)
-}
-
 // sent returns the text of an object for a dry run. A policy space whose parent is in the files, and is not stored yet,
 // is sent without the parent, for which the API server would deny it. The hierarchy in the files is checked without it.
 func (c *checker) sent(ctx context.Context, object source.Object) ([]byte, error) {
-	if !isPolicySpace(object) {
+	if object.GroupVersionKind() != v1alpha1.GroupVersion.WithKind("PolicySpace") {
 		return object.Data, nil
 	}
 	alone := &unstructured.Unstructured{}
@@ -90,16 +81,14 @@ func (c *checker) sent(ctx context.Context, object source.Object) ([]byte, error
 		return nil, err
 	}
 	parent, _, _ := unstructured.NestedString(alone.Object, "spec", "parent") // "" if it is not a string
-	if !c.brought.spaces[parent] || !c.lacks(ctx, parent) {
+	if !c.brought.spaces[parent] {
+		return object.Data, nil
+	}
+	if _, err := c.cluster.PolicySpace(ctx, parent); !apierrors.IsNotFound(err) {
 		return object.Data, nil
 	}
 	unstructured.RemoveNestedField(alone.Object, "spec", "parent")
 	return alone.MarshalJSON()
-}
-
-// isPolicySpace reports whether an object is a PolicySpace of the version that the plugin knows.
-func isPolicySpace(object source.Object) bool {
-	return object.GroupVersionKind() == v1alpha1.GroupVersion.WithKind("PolicySpace")
 }
 
 // untyped matches the message of the API server, with status 500, if a field has the wrong type or is unknown.

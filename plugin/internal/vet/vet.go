@@ -32,7 +32,7 @@ type vet struct {
 	// kubernetes is the version of Kubernetes whose schemas are used.
 	kubernetes string
 	server     bool
-	format     string
+	output     cli.FormatFlag
 }
 
 // New returns the command `kubectl nstpl vet`.
@@ -101,10 +101,6 @@ func New(s cli.Session) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if v.format != "" && v.format != cli.FormatJSON && v.format != sarifFormat {
-				return cli.Failed(cli.UsageError(cmd,
-					fmt.Errorf("invalid --output %q: must be %s or %s", v.format, cli.FormatJSON, sarifFormat)))
-			}
 			valid, err := v.run(cmd.Context(), args)
 			switch {
 			case err != nil:
@@ -126,8 +122,7 @@ func New(s cli.Session) *cobra.Command {
 	cli.CompleteValues(cmd, "kubernetes-version", schema.Versions()...)
 	flags.BoolVar(&v.server, "server", false, "Also send a dry run to the API server, as you or the user of --as.")
 	flags.StringVarP(s.Config.APIServer, "api-server", "s", "", "The address and port of the Kubernetes API server.")
-	flags.StringVarP(&v.format, "output", "o", "", "Output format, instead of lines. One of: (json, sarif).")
-	cli.CompleteValues(cmd, "output", cli.FormatJSON, sarifFormat)
+	v.output.AddTo(cmd, "", "Output format, instead of lines", cli.FormatJSON, sarifFormat)
 	return cmd
 }
 

@@ -77,7 +77,7 @@ func (a *answer) replace(label, text string) {
 	a.add(label, text)
 }
 
-// fill replaces a placeholder of a command in what to do, such as namespace/NAME.
+// fill replaces a placeholder in what to do, such as namespace/NAME in a command.
 func (a *answer) fill(placeholder, value string) {
 	for i := range a.Facts {
 		if label := a.Facts[i].Label; label == labelRemedy || label == labelAdministrator {

@@ -82,7 +82,7 @@ func addDrift(a *answer, sides survey.Sides) {
 	}
 	for _, change := range fields.Compare(survey.Content(sides.Live), survey.Content(sides.Stored)) {
 		text := change.String()
-		if sides.Live.GetKind() == "Secret" && sides.Live.GroupVersionKind().Group == "" {
+		if survey.IsSecret(sides.Live) {
 			text = change.Path.String()
 		}
 		managers := slices.DeleteFunc(fields.Managers(sides.Live, change.Path), func(manager string) bool {

@@ -90,7 +90,8 @@ func (e *explainer) addCurrent(ctx context.Context, a *answer, code codes.Code, 
 		}
 	case codes.TemplateUse:
 		for _, match := range namedTemplate.FindAllStringSubmatch(text, maxNamed) {
-			if allowed, err := e.cluster.MayUse(ctx, match[1]); !e.isUnread(err, "your own rights", "") {
+			allowed, err := e.cluster.May(ctx, v1alpha1.VerbUse, v1alpha1.NamespaceTemplates, match[1], "")
+			if !e.isUnread(err, "your own rights", "") {
 				a.add(labelNow, fmt.Sprintf("you %s use template %s", may(allowed), match[1]))
 			}
 		}
@@ -151,7 +152,7 @@ func (e *explainer) addConstraintsNow(ctx context.Context, a *answer, namespace 
 			continue
 		}
 		asked[match[1]] = true
-		allowed, err := e.cluster.MayUseConstraint(ctx, match[1], namespace)
+		allowed, err := e.cluster.May(ctx, v1alpha1.VerbUse, v1alpha1.SecurityContextConstraintses, match[1], namespace)
 		switch {
 		case e.isUnread(err, "your own rights", ""):
 			return

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,11 +69,7 @@ func (e *explainer) try(ctx context.Context, object *unstructured.Unstructured) 
 	if err != nil {
 		return answer{}, err
 	}
-	name := object.GetName()
-	if name == "" {
-		name = object.GetGenerateName()
-	}
-	a := answer{Subject: output.Object(kind.GroupKind(), name)}
+	a := answer{Subject: output.Object(kind.GroupKind(), cmp.Or(object.GetName(), object.GetGenerateName()))}
 	if isNamespaced(mapping) {
 		if own := object.GetNamespace(); own != "" {
 			e.namespace = own

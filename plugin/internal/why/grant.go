@@ -110,11 +110,7 @@ func addGrant(a *answer, message string) {
 	if !isNamed {
 		return
 	}
-	for i := range a.Facts {
-		if f := &a.Facts[i]; f.Label == labelRemedy || f.Label == labelAdministrator {
-			f.Text = strings.ReplaceAll(f.Text, "the verb that the message names", g.what())
-		}
-	}
+	a.fill("the verb that the message names", g.what())
 	if !slices.Contains([]string{v1alpha1.VerbUse, v1alpha1.VerbOptOut, v1alpha1.VerbExempt}, g.verb) {
 		return // a verb that grants more than what the message is about
 	}

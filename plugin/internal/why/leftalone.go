@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,11 +37,8 @@ func (e *explainer) explainLeftAlone(
 		return
 	}
 	exemptions, _ := match.InForce(all, metav1.Now())
-	exemption := exemptions.OfTemplate(template)
-	if exemption == nil {
-		exemption = exemptions.OfObject(template, live.GroupVersionKind().GroupKind(), live.GetName())
-	}
-	if exemption != nil {
+	if exemption := cmp.Or(exemptions.OfTemplate(template),
+		exemptions.OfObject(template, live.GroupVersionKind().GroupKind(), live.GetName())); exemption != nil {
 		a.leftAlone = "it " + match.ExemptionReason(exemption)
 		addExemptionRemedy(a, template, exemption.Name)
 	}

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,10 +33,7 @@ func explainOwn(a *answer, live *unstructured.Unstructured, now time.Time) bool 
 		summary = ownText(a, live, now, explainOneExemption)
 	}
 	addConditions(a, live, now)
-	if summary == "" {
-		summary = readiness(live)
-	}
-	a.Summary = a.where() + " " + summary
+	a.Summary = a.where() + " " + cmp.Or(summary, readiness(live))
 	if tree := live.GetLabels()[v1alpha1.TreeLabel]; tree != "" {
 		a.add(labelDeclaredBy, "the files from which the tree "+tree+" is compiled")
 		a.add(labelRemedy, "Change the files of the tree, and apply them again.")

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/scc"
@@ -82,6 +83,22 @@ func (e *explainer) explainDeniedPods(ctx context.Context, a *answer, err error)
 	a.includeDenial(e.denial(ctx, a, err.Error()))
 }
 
+// addDeniedPods explains why the API server denies the pods of a Deployment or a ReplicaSet: the controller copies the
+// message to the condition ReplicaFailure.
+func (e *explainer) addDeniedPods(ctx context.Context, a *answer, live *unstructured.Unstructured) {
+	conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+	for _, item := range conditions {
+		condition, _ := item.(map[string]any)
+		message, _ := condition["message"].(string)
+		if condition["type"] != "ReplicaFailure" || condition["status"] != "True" || message == "" {
+			continue
+		}
+		a.Summary += ". Its pods are denied"
+		a.replace(labelRemedy, "")
+		a.includeDenial(e.denial(ctx, a, message))
+	}
+}
+
 // addTried adds as whom a pod was tried, and what that does not show.
 func addTried(a *answer, object *unstructured.Unstructured, by creatorOfPods, stored *unstructured.Unstructured) {
 	a.add(labelState, "one of its pods was tried, as "+by.name)
@@ -142,11 +159,7 @@ func podOf(
 	if object.GetName() == "" {
 		pod.GenerateName = object.GetGenerateName()
 	}
-	if data, err = json.Marshal(pod); err != nil {
-		return nil, err
-	}
-	created := &unstructured.Unstructured{}
-	err = created.UnmarshalJSON(data)
-	unstructured.RemoveNestedField(created.Object, "status")
-	return created, err
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pod)
+	delete(fields, "status")
+	return &unstructured.Unstructured{Object: fields}, err
 }
