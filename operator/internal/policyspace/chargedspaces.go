@@ -17,11 +17,20 @@ import (
 	"nstpl.dev/nstpl/operator/quota"
 )
 
-// spacesOf returns the policy spaces in which the usage of a namespace is counted, the nearest first.
+// spacesOf returns the policy spaces in which the usage of a namespace with a usage quota is counted, the nearest first.
+// The operator creates that quota for namespaces in policy spaces, so a cache in which this one is in none may be late.
 func (q *QuotaAdmission) spacesOf(ctx context.Context, namespace string) ([]string, error) {
 	ns, err := q.getNamespace(ctx, namespace)
 	if err != nil {
 		return nil, err
+	}
+	names, err := q.chargedBy(ctx, ns)
+	if err != nil || len(names) > 0 {
+		return names, err
+	}
+	ns = &corev1.Namespace{}
+	if err := q.live.Get(ctx, client.ObjectKey{Name: namespace}, ns); err != nil {
+		return nil, fmt.Errorf("read namespace %s: %w", namespace, err)
 	}
 	return q.chargedBy(ctx, ns)
 }
