@@ -40,8 +40,8 @@ func Adopt(objects []*unstructured.Unstructured) {
 }
 
 // MayBeInTree reports whether a tree may manage a namespace. A namespace that is being initialized is new, so no user
-// could write into it yet. A namespace without a UID does not exist yet. Nothing else shows that a namespace was created
-// in a tree: users may write managedFields, with any time.
+// could write into it yet. A namespace without a UID does not exist yet. Nothing else shows that a namespace was
+// created in a tree: users may write managedFields, with any time.
 func MayBeInTree(ns *corev1.Namespace) bool {
 	return InTree(ns) || Adopted(ns) || ns.UID == "" || initialize.Initializing(ns)
 }

@@ -61,8 +61,8 @@ func merged(stored, declared any) any {
 	return all
 }
 
-// WithoutAdditions returns a stored object with the spec of the declared one, except for the fields that others may add,
-// and without switches that are not declared. Its kind is one whose specs are compared as a whole.
+// WithoutAdditions returns a stored object with the spec of the declared one, except for the fields that others may
+// add, and without switches that are not declared. Its kind is one whose specs are compared as a whole.
 func WithoutAdditions(declared, stored *unstructured.Unstructured) *unstructured.Unstructured {
 	restored := stored.DeepCopy()
 	after, before := specOf(declared), specOf(stored)

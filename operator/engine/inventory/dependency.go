@@ -67,8 +67,8 @@ func (p *Plan) needs(change, failed Apply) bool {
 	return false
 }
 
-// changesQuota reports whether a change gives a policyspace another quota, which may come from a policyspace above it or
-// go to one below it.
+// changesQuota reports whether a change gives a policyspace another quota, which may come from a policyspace above it
+// or go to one below it.
 func changesQuota(change Apply) bool {
 	if change.Live == nil || IDOf(change.Declared).GroupKind != spaceKind {
 		return false

@@ -72,8 +72,8 @@ func (a *Admission) Plugin() webhook.Plugin {
 // Rules returns the rules of the cache.
 func (a *Admission) Rules(ctx context.Context) (*attributes.Rules, error) { return a.rules.Cached(ctx) }
 
-// RulesOfCluster returns the rules of the cluster as the API server has them. A decision that holds for good needs them:
-// the cache may be late.
+// RulesOfCluster returns the rules of the cluster as the API server has them. A decision that holds for good needs
+// them: the cache may be late.
 func (a *Admission) RulesOfCluster(ctx context.Context) (*attributes.Rules, error) {
 	cluster, err := a.rules.ofCluster(ctx)
 	return attributes.NewRules(cluster, nil), err

@@ -17,8 +17,9 @@ import (
 	"nstpl.dev/nstpl/operator/quota"
 )
 
-// spacesOf returns the policy spaces in which the usage of a namespace with a usage quota is counted, the nearest first.
-// The operator creates that quota for namespaces in policy spaces, so a cache in which this one is in none may be late.
+// spacesOf returns the policy spaces in which the usage of a namespace with a usage quota is counted, the nearest
+// first. The operator creates that quota for namespaces in policy spaces, so a cache in which this one is in none may
+// be late.
 func (q *QuotaAdmission) spacesOf(ctx context.Context, namespace string) ([]string, error) {
 	ns, err := q.getNamespace(ctx, namespace)
 	if err != nil {

@@ -86,8 +86,8 @@ func (r *Spaces) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.Caches.Before(r))
 }
 
-// enqueueCounted enqueues the policy spaces that limit the number of namespaces and that are some policy spaces, or above
-// them.
+// enqueueCounted enqueues the policy spaces that limit the number of namespaces and that are some policy spaces, or
+// above them.
 func (r *Spaces) enqueueCounted(spaces []string) {
 	forest, err := r.totals.cachedForest(context.Background())
 	if err != nil {

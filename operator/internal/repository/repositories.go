@@ -105,8 +105,8 @@ func (r *Repositories) SetupWithManager(mgr ctrl.Manager) error {
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // concernsTree reports whether more than the status of an object changed, or whether a rollout begins or ends to be
-// delayed. Namespaces and the kinds of RBAC have no generation. Trees declare only labels and annotations of Namespaces,
-// and the kinds of RBAC have no status.
+// delayed. Namespaces and the kinds of RBAC have no generation. Trees declare only labels and annotations of
+// Namespaces, and the kinds of RBAC have no status.
 func concernsTree(kind schema.GroupVersionKind, before, after client.Object) bool {
 	return before.GetGeneration() != after.GetGeneration() ||
 		kind.Group == rbacv1.GroupName && before.GetResourceVersion() != after.GetResourceVersion() ||
@@ -196,8 +196,8 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
-// ownedByOther returns the condition of a PolicyRepository with a new path that has no valid tree yet, if the tree of the
-// path before has another owner now. Otherwise that tree stays in force meanwhile.
+// ownedByOther returns the condition of a PolicyRepository with a new path that has no valid tree yet, if the tree of
+// the path before has another owner now. Otherwise that tree stays in force meanwhile.
 func (r *Repositories) ownedByOther(
 	repository *v1alpha1.PolicyRepository, known answer, owners map[string]*v1alpha1.PolicyRepository,
 ) (owned condition, isOwned bool) {

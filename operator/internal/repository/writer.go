@@ -103,8 +103,8 @@ func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructure
 	return applied, nil
 }
 
-// removeAdditions sets the spec of an object to what the tree declares, because an apply does not remove what others have
-// added. It returns the resourceVersion for which that is so.
+// removeAdditions sets the spec of an object to what the tree declares, because an apply does not remove what others
+// have added. It returns the resourceVersion for which that is so.
 func (w writer) removeAdditions(
 	ctx context.Context, objects dynamic.ResourceInterface, declared *unstructured.Unstructured,
 ) (string, error) {
