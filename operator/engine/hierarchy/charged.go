@@ -9,6 +9,17 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
+// CountedIn returns the names of the policyspaces in which a namespace counts as a namespace, besides those above them:
+// the one of its label, and the nearest of its depth labels if that is another one. It has not left that one while the
+// one of the label does not exist, or is of a tree that does not adopt the namespace.
+func CountedIn(ns *corev1.Namespace) []string {
+	spaces := []string{ns.Labels[v1alpha1.PolicySpaceLabel]}
+	if of := SpacesOf(ns); len(of) > 0 && of[0] != spaces[0] {
+		spaces = append(spaces, of[0])
+	}
+	return spaces
+}
+
 // Charged returns the names of the policyspaces in which the usage of a namespace counts, the nearest first: those of
 // its depth labels, those to which it moves, and those with which one of them shares usage. The usage of a namespace
 // without depth labels does not count until it gets them. get returns a policyspace, or nil if it does not exist.

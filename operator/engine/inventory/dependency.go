@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -33,10 +34,16 @@ func (p *Plan) Hold(changes, failed []Apply) []Apply {
 }
 
 // keeping returns the change of a template without the loss of those objects that another template declares, perhaps
-// with other names. The template is then not in force yet.
+// with other names, unless the template declares another object of their names. The template is then not in force yet.
 func (a Apply) keeping(to *unstructured.Unstructured) Apply {
-	kept := handedOver(a.Live, a.Declared, to)
-	if len(kept) == 0 || IDOf(a.Declared) == IDOf(to) {
+	if !a.declaresAnew() || IDOf(a.Declared) == IDOf(to) {
+		return a
+	}
+	declared := objectsOf(a.Declared)
+	kept := slices.DeleteFunc(handedOver(a.Live, a.Declared, to), func(object any) bool {
+		return slices.ContainsFunc(declared, func(other map[string]any) bool { return isSame(object, other) })
+	})
+	if len(kept) == 0 {
 		return a
 	}
 	objects, _, _ := unstructured.NestedSlice(a.Declared.Object, "spec", "templates")
@@ -46,35 +53,56 @@ func (a Apply) keeping(to *unstructured.Unstructured) Apply {
 	return a
 }
 
+// isSame reports whether two objects of templates have the same kind and name.
+func isSame(object any, other map[string]any) bool {
+	one := &unstructured.Unstructured{}
+	one.Object, _ = object.(map[string]any)
+	return IDOf(one) == IDOf(&unstructured.Unstructured{Object: other})
+}
+
+// declaresAnew reports whether an object exists, and a commit changes what is declared for it. Otherwise, the change
+// repairs it.
+func (a Apply) declaresAnew() bool { return a.Live != nil && HashOf(a.Live) != HashOf(a.Declared) }
+
 // needs reports whether a change must not be made before another one.
 func (p *Plan) needs(change, failed Apply) bool {
 	id, needed := IDOf(change.Declared), IDOf(failed.Declared)
-	switch PhaseOf(needed.GroupKind) {
-	case Cluster:
-		return PhaseOf(id.GroupKind) != Cluster || change.Step() > failed.Step()
-	case Namespaces:
+	if id == needed || PhaseOf(needed.GroupKind) == Namespaces {
 		return false
-	case Templates, Spaces:
 	}
+	if PhaseOf(needed.GroupKind) == Cluster {
+		return PhaseOf(id.GroupKind) != Cluster || change.Step() > failed.Step()
+	}
+	above := p.lineageOf(id.Name)
 	switch PhaseOf(id.GroupKind) {
+	case Templates:
+		// The namespaces that it selects have the labels of their policyspaces only once they have moved.
+		return change.declaresAnew() && selects(change.Live) != selects(change.Declared) &&
+			slices.Contains(above, needed.Name)
 	case Spaces, Namespaces:
-		above := lineage(change.Declared, p.declared)
-		return id != needed && (change.Live == nil || change.Moves()) && slices.Contains(above, needed.Name) ||
-			changesQuota(change) && (slices.Contains(above, needed.Name) ||
-				slices.Contains(lineage(failed.Declared, p.declared), id.Name))
-	case Cluster, Templates:
+		return (change.Live == nil || change.Moves()) && slices.Contains(above, needed.Name) ||
+			change.declaresQuota() &&
+				(slices.Contains(above, needed.Name) || slices.Contains(p.lineageOf(needed.Name), id.Name))
+	case Cluster:
 	}
 	return false
 }
 
-// changesQuota reports whether a change gives a policyspace another quota, which may come from a policyspace above it
+// selects returns the selector of a template, encoded as JSON.
+func selects(template *unstructured.Unstructured) string {
+	selector, _, _ := unstructured.NestedFieldNoCopy(template.Object, "spec", "namespaces")
+	data, _ := json.Marshal(selector) // was decoded from JSON
+	return string(data)
+}
+
+// declaresQuota reports whether a commit gives a policyspace another quota, which may come from a policyspace above it
 // or go to one below it.
-func changesQuota(change Apply) bool {
-	if change.Live == nil || IDOf(change.Declared).GroupKind != spaceKind {
+func (a Apply) declaresQuota() bool {
+	if !a.declaresAnew() || IDOf(a.Declared).GroupKind != spaceKind {
 		return false
 	}
-	before, _, _ := unstructured.NestedMap(change.Live.Object, "spec", "quota")
-	after, _, _ := unstructured.NestedMap(change.Declared.Object, "spec", "quota")
+	before, _, _ := unstructured.NestedMap(a.Live.Object, "spec", "quota")
+	after, _, _ := unstructured.NestedMap(a.Declared.Object, "spec", "quota")
 	return !equality.Semantic.DeepEqual(before, after)
 }
 
@@ -143,6 +171,17 @@ func BoundBy(template *unstructured.Unstructured) []string {
 		}
 	}
 	return names
+}
+
+// lineageOf returns the name of a declared policyspace or namespace, and those of the policyspaces above it. A template
+// of the tree has the name of the one for which it is.
+func (p *Plan) lineageOf(name string) []string {
+	for _, kind := range []schema.GroupKind{spaceKind, namespaceKind} {
+		if object := p.declared[ID{kind, name}]; object != nil {
+			return lineage(object, p.declared)
+		}
+	}
+	return []string{name}
 }
 
 // LiveLineage returns the names of a policyspace or namespace and of all policyspaces that it is in now. What a tree

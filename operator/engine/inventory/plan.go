@@ -74,8 +74,9 @@ type Conflict struct {
 	Reason string
 	// Passes is true if no person needs to act.
 	Passes bool
-	// Apply is what the conflict prevents.
+	// Apply is what the conflict prevents. The live object was created for the tree only if IsOwn is true.
 	Apply Apply
+	IsOwn bool
 }
 
 // Plan is what to do about the objects of a tree.
@@ -176,7 +177,10 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 	}
 	conflict := func(reason string) {
 		p.Conflicts = append(p.Conflicts,
-			Conflict{ID: id, Reason: reason, Passes: isBeingDeleted(live), Apply: Apply{Declared: object, Live: live}})
+			Conflict{
+				ID: id, Reason: reason, Passes: isBeingDeleted(live), Apply: Apply{Declared: object, Live: live},
+				IsOwn: state.Created[live.GetUID()],
+			})
 	}
 	if isBeingDeleted(live) {
 		conflict("is being deleted: it is created again when it is gone")

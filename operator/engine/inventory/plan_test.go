@@ -87,6 +87,28 @@ func declares(roles ...string) change {
 	}
 }
 
+// binds returns a change that has a template declare a RoleBinding for a user.
+func binds(name, user string) change {
+	return func(o *unstructured.Unstructured) {
+		o.Object["spec"] = map[string]any{"templates": []any{map[string]any{
+			"kind": "RoleBinding", "metadata": map[string]any{"name": name}, "subjects": []any{user},
+		}}}
+	}
+}
+
+// selectsBy returns a change that has a template select by the depth label of a policyspace.
+func selectsBy(space string) change {
+	return func(o *unstructured.Unstructured) {
+		o.Object["spec"] = map[string]any{"namespaces": map[string]any{"labelSelector": space}}
+	}
+}
+
+// editedBy returns a stored object after an edit by hand.
+func editedBy(stored *unstructured.Unstructured, edit change) *unstructured.Unstructured {
+	edit(stored)
+	return stored
+}
+
 func withQuota(o *unstructured.Unstructured) {
 	o.Object["spec"] = map[string]any{"quota": map[string]any{"hard": map[string]any{"pods": "1"}}}
 }
@@ -335,6 +357,56 @@ func TestPlan(t *testing.T) {
 				"+namespacetemplate.policy.nstpl.dev/gives gives.kept gives.given",
 				"+namespacetemplate.policy.nstpl.dev/revokes revokes.kept",
 				"xnamespacetemplate.policy.nstpl.dev/taken " + ofBar("namespacetemplate.policy.nstpl.dev/taken"),
+			},
+		},
+		"a template keeps no object whose name it gives to another one": {
+			declared: []*unstructured.Unstructured{
+				template("gives", binds("viewers", "bob")), template("taken", binds("viewers", "ann")),
+			},
+			state: stateOf([]string{"1"}, stored(t, "1", template("gives", ofTree("foo"), binds("viewers", "ann"))),
+				template("taken", uid("3"), ofTree("bar"))),
+			want: []string{
+				"+namespacetemplate.policy.nstpl.dev/gives viewers",
+				"xnamespacetemplate.policy.nstpl.dev/taken " + ofBar("namespacetemplate.policy.nstpl.dev/taken"),
+			},
+		},
+		"an added object is removed, also if another template declares it": {
+			declared: []*unstructured.Unstructured{template("edited", declares("a")), template("taken", declares("added"))},
+			state: stateOf([]string{"1"},
+				editedBy(stored(t, "1", template("edited", declares("a"))), declares("a", "added")),
+				template("taken", uid("3"), ofTree("bar"))),
+			want: []string{
+				"+namespacetemplate.policy.nstpl.dev/edited edited.a",
+				"xnamespacetemplate.policy.nstpl.dev/taken " + ofBar("namespacetemplate.policy.nstpl.dev/taken"),
+			},
+		},
+		"the template of a namespace selects it by the new root once it is there": {
+			declared: []*unstructured.Unstructured{
+				space("acme"), template("acme"), namespace("n", inSpace("acme")), template("n", selectsBy("acme")),
+			},
+			state: stateOf([]string{"1", "2"}, stored(t, "1", namespace("n", inSpace("corp"))),
+				stored(t, "2", template("n", selectsBy("corp"))), template("acme", uid("3"), ofTree("bar"))),
+			want: []string{
+				"hpolicyspace.policy.nstpl.dev/acme", "hnamespace/n", "hnamespacetemplate.policy.nstpl.dev/n",
+				"xnamespacetemplate.policy.nstpl.dev/acme " + ofBar("namespacetemplate.policy.nstpl.dev/acme"),
+			},
+		},
+		"a quota stays while the template of the policyspace that gets it cannot be created": {
+			declared: []*unstructured.Unstructured{space("root"), space("taken", below("root")), template("taken")},
+			state: stateOf([]string{"1"}, stored(t, "1", space("root", withQuota)),
+				template("taken", uid("3"), ofTree("bar"))),
+			want: []string{
+				"hpolicyspace.policy.nstpl.dev/root", "hpolicyspace.policy.nstpl.dev/taken",
+				"xnamespacetemplate.policy.nstpl.dev/taken " + ofBar("namespacetemplate.policy.nstpl.dev/taken"),
+			},
+		},
+		"an edited quota is repaired meanwhile": {
+			declared: []*unstructured.Unstructured{space("root"), space("taken", below("root"))},
+			state: stateOf([]string{"1"}, editedBy(stored(t, "1", space("root")), below("elsewhere")),
+				space("taken", uid("3"), ofTree("bar"))),
+			want: []string{
+				"+policyspace.policy.nstpl.dev/root",
+				"xpolicyspace.policy.nstpl.dev/taken " + ofBar("policyspace.policy.nstpl.dev/taken"),
 			},
 		},
 		"a template that has lost all but such an object stays as it is": {

@@ -180,12 +180,11 @@ var _ cache.ReflectorBookmarkStore = &census{}
 func placedOf(object any) placedNamespace {
 	ns := object.(*metav1.PartialObjectMetadata)
 	placed := placedNamespace{
-		name: ns.Name, space: ns.Labels[v1alpha1.PolicySpaceLabel], uid: ns.UID,
-		creator: ns.Annotations[v1alpha1.CreatorAnnotation], version: ns.ResourceVersion,
+		name: ns.Name, uid: ns.UID, creator: ns.Annotations[v1alpha1.CreatorAnnotation], version: ns.ResourceVersion,
 	}
-	of := hierarchy.SpacesOf(&corev1.Namespace{ObjectMeta: ns.ObjectMeta})
-	if len(of) > 0 && of[0] != placed.space {
-		placed.kept = of[0]
+	spaces := hierarchy.CountedIn(&corev1.Namespace{ObjectMeta: ns.ObjectMeta})
+	if placed.space = spaces[0]; len(spaces) > 1 {
+		placed.kept = spaces[1]
 	}
 	return placed
 }

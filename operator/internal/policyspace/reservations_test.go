@@ -121,7 +121,7 @@ func TestLimits(t *testing.T) {
 	require.False(t, limits(&v1alpha1.PolicySpace{}, podsChange("a", "0", "1", "5")))
 }
 
-func TestRememberReservationsReturnsNewOnes(t *testing.T) {
+func TestKnownReservationsReturnNewOnes(t *testing.T) {
 	t.Parallel()
 	var known knownReservations
 	before := []v1alpha1.QuotaReservation{

@@ -132,6 +132,8 @@ func TestHold(t *testing.T) {
 			namespace: closed, operation: admissionv1.Delete, later: open, wait: time.Second,
 		},
 		"a namespace that the cache learns of":    {later: open, wait: time.Second, message: repeat},
+		"an update in a namespace being deleted": {namespace: deleted},
+		"an update in a namespace that is deleted": {namespace: closed, later: deleted, wait: time.Second},
 		"a namespace being deleted":               {namespace: deleted, message: gone},
 		"a namespace that is deleted":             {namespace: closed, later: deleted, wait: time.Second, message: gone},
 		"a namespace that is gone":                {namespace: closed, isGone: true, wait: time.Second, message: gone},

@@ -302,7 +302,11 @@ func (o *outcome) keepForFailures() {
 	waiting := slices.Clone(o.Held)
 	for _, c := range o.Conflicts {
 		failed[c.ID] = true
-		waiting = append(waiting, c.Apply)
+		change := c.Apply
+		if !c.IsOwn && inventory.PhaseOf(c.GroupKind) != inventory.Namespaces {
+			change.Live = nil // what others have made of it must not keep anything
+		}
+		waiting = append(waiting, change)
 	}
 	for _, a := range o.Applies {
 		if id := inventory.IDOf(a.Declared); failed[id] && (a.Live != nil || !lacksRoom[id]) {

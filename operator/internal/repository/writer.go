@@ -80,7 +80,7 @@ func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructure
 	} else {
 		body.SetUID(change.Live.GetUID())
 		if inforce.HasAdditions(change.Declared, change.Live) {
-			version, err := w.removeAdditions(ctx, objects, change.Declared)
+			version, err := w.removeAdditions(ctx, objects, change)
 			if err != nil {
 				return nil, err
 			}
@@ -106,20 +106,21 @@ func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructure
 // removeAdditions sets the spec of an object to what the tree declares, because an apply does not remove what others
 // have added. It returns the resourceVersion for which that is so.
 func (w writer) removeAdditions(
-	ctx context.Context, objects dynamic.ResourceInterface, declared *unstructured.Unstructured,
+	ctx context.Context, objects dynamic.ResourceInterface, change inventory.Apply,
 ) (string, error) {
-	current, err := objects.Get(ctx, declared.GetName(), metav1.GetOptions{})
+	current, err := objects.Get(ctx, change.Live.GetName(), metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}
-	restored := inforce.WithoutAdditions(declared, current)
-	change := patch.Tested{}.Test("/metadata/resourceVersion", current.GetResourceVersion()).
+	restored := inforce.WithoutAdditions(change.Declared, current)
+	operations := patch.Tested{}.Test("/metadata/uid", change.Live.GetUID()).
+		Test("/metadata/resourceVersion", current.GetResourceVersion()).
 		Set("/spec", restored.Object["spec"]).Set("/metadata/annotations", restored.GetAnnotations())
-	body, err := change.Data(nil)
+	body, err := operations.Data(nil)
 	if err != nil {
 		return "", err
 	}
-	patched, err := objects.Patch(ctx, declared.GetName(), change.Type(), body,
+	patched, err := objects.Patch(ctx, current.GetName(), operations.Type(), body,
 		metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil {
 		return "", err

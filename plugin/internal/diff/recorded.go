@@ -105,7 +105,10 @@ func recordedItems(ns *corev1.Namespace, populated survey.Populated) []*item {
 		known[nameOf(object)] = object
 	}
 	for _, finding := range reported {
-		items = append(items, reportedItem(ns.Name, finding, known[finding.Object]))
+		object := known[finding.Object]
+		isMissing := object == nil && finding.Object != "namespace/"+ns.Name &&
+			(finding.Severity == populate.Error || len(populated.Unlisted) == 0)
+		items = append(items, reportedItem(ns.Name, finding, object, isMissing))
 		if finding.Reason != populate.FindingDeclaredTwice { // which does not say whether it differs
 			delete(known, finding.Object)
 		}
@@ -115,6 +118,7 @@ func recordedItems(ns *corev1.Namespace, populated survey.Populated) []*item {
 			continue
 		}
 		if i := driftedItem(ns.Name, object); i != nil {
+			items = slices.DeleteFunc(items, func(other *item) bool { return other.Object == i.Object }) // declared twice
 			items = append(items, i)
 		}
 	}
@@ -126,9 +130,11 @@ func recordedItems(ns *corev1.Namespace, populated survey.Populated) []*item {
 	return items
 }
 
-// reportedItem returns the item of an object that the Populated condition names. Object is nil if it does not exist, or
-// if the user may not read it.
-func reportedItem(namespace string, finding populate.Reported, object *metav1.PartialObjectMetadata) *item {
+// reportedItem returns the item of an object that the Populated condition names. Object is nil if it is missing, if the
+// user may not read it, or if it is the namespace itself.
+func reportedItem(
+	namespace string, finding populate.Reported, object *metav1.PartialObjectMetadata, isMissing bool,
+) *item {
 	i := &item{
 		Namespace: namespace, Object: finding.Object, Template: finding.Template,
 		// With these findings, the namespace has what the templates declare.
@@ -143,7 +149,7 @@ func reportedItem(namespace string, finding populate.Reported, object *metav1.Pa
 	switch {
 	case finding.Reason == populate.FindingProtected:
 		i.Action = actionKeep
-	case isFailure(finding) && object == nil:
+	case isFailure(finding) && isMissing:
 		i.Action, i.Fails = actionCreate, finding.Message
 	case finding.Severity == populate.Error:
 		i.Action, i.Fails = actionConfigure, finding.Message

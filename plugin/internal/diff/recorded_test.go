@@ -24,6 +24,8 @@ func TestDifferencesThatTheOperatorRecorded(t *testing.T) {
 	for name, test := range map[string]struct {
 		finding     string
 		isMissing   bool
+		unlisted    []string
+		isNamespace bool
 		action      action
 		isDifferent bool
 		fails       string
@@ -35,18 +37,30 @@ func TestDifferencesThatTheOperatorRecorded(t *testing.T) {
 		"not created, with failurePolicy Ignore": {
 			finding: "forbidden", isMissing: true, action: actionCreate, isDifferent: true, fails: "forbidden",
 		},
+		"not applied, of a kind that the user may not list": {
+			finding: "forbidden", isMissing: true, unlisted: []string{"configmaps"}, action: actionUnknown, isDifferent: true,
+			fails: "forbidden",
+		},
+		"a label of the namespace": {
+			finding: "forbidden", isMissing: true, isNamespace: true, action: actionUnknown, isDifferent: true,
+			fails: "forbidden",
+		},
 		"not applied with failurePolicy Ignore, or not deleted": {
 			finding: "forbidden", action: actionUnknown, isDifferent: true, fails: "forbidden",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			named := "configmap/x"
+			if test.isNamespace {
+				named = "namespace/team-a"
+			}
 			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}
 			ns.Status.Conditions = []corev1.NamespaceCondition{{
 				Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionTrue,
-				Message: "1 object of t; configmap/x: " + test.finding,
+				Message: "1 object of t; " + named + ": " + test.finding,
 			}}
-			var populated survey.Populated
+			populated := survey.Populated{Unlisted: test.unlisted}
 			if !test.isMissing {
 				populated.Objects = append(populated.Objects, object)
 			}

@@ -80,7 +80,8 @@ func enteredSpaces(forest hierarchy.Forest, space, before string) []*v1alpha1.Po
 func namespaceUse(in map[string]bool, namespaces []*corev1.Namespace, without, creator string) quota.NamespaceUse {
 	var use quota.NamespaceUse
 	for _, ns := range namespaces {
-		if ns.Name == without || !in[ns.Labels[v1alpha1.PolicySpaceLabel]] {
+		isIn := slices.ContainsFunc(hierarchy.CountedIn(ns), func(space string) bool { return in[space] })
+		if ns.Name == without || !isIn {
 			continue
 		}
 		use.Existing++

@@ -113,13 +113,13 @@ func caseOf(ns Namespace, findings []Finding, now time.Time) junitCase {
 		}
 	case NotReported:
 		c.Failure = &junitMessage{Message: message, Type: ns.Reason}
-	case OptedOut, NoTemplate, Excluded, Held:
+	case OptedOut, NotReached, NoTemplate, Excluded, Held:
 		if ns.Reason == reasonInitializing && now.Sub(ns.Created) > survey.Patience {
 			c.Failure = &junitMessage{Message: message, Type: ns.Reason}
 			break
 		}
 		c.Skipped = &junitMessage{Message: message}
-	case Populated, NotReached:
+	case Populated:
 	}
 	return c
 }

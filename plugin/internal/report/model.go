@@ -76,7 +76,8 @@ const (
 	// NotReported is for a namespace that templates select and that has no condition yet.
 	NotReported = survey.NotReported
 	OptedOut    = survey.OptedOut
-	// NotReached is for a template whose rollout has not reached the namespace.
+	// NotReached is for a template whose rollout has not reached the namespace, and for a namespace that only such
+	// templates select.
 	NotReached State = "NotReached"
 	Populated        = survey.InOrder
 	// NoTemplate is for a namespace that no template selects.

@@ -44,7 +44,7 @@ func namespace(index *match.Index, cache *render.Cache, ns *corev1.Namespace) (N
 		row.Reason = string(NotReported)
 		row.Message = "the operator has not reported on the namespace"
 	case len(survey.Awaited(index, ns)) > 0:
-		row.State, row.Reason = NoTemplate, string(NotReached)
+		row.State, row.Reason = NotReached, string(NotReached)
 		row.Message = "not populated yet: waits for the rollout of " + output.FirstFew(survey.Awaited(index, ns))
 	default:
 		row.State, row.Reason, row.Message = NoTemplate, "NoTemplate", "no template selects the namespace"

@@ -145,12 +145,13 @@ func (u usage) shares(namespaces []string, name corev1.ResourceName, maximum res
 	return ordered(shares)
 }
 
-// labelled returns the namespaces with a label that puts them into a policyspace, or into one below it.
+// labelled returns the namespaces that count in a policyspace, or in one below it.
 func (u usage) labelled(space string) []string {
 	below := u.forest.Below(space)
 	var names []string
 	for _, ns := range u.namespaces {
-		if below[ns.Labels[v1alpha1.PolicySpaceLabel]] && !match.IsSystemNamespace(ns.Name) {
+		isIn := slices.ContainsFunc(hierarchy.CountedIn(ns), func(space string) bool { return below[space] })
+		if isIn && !match.IsSystemNamespace(ns.Name) {
 			names = append(names, ns.Name)
 		}
 	}

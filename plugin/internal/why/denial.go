@@ -52,7 +52,8 @@ func (e *explainer) message(ctx context.Context, text string) (answer, error) {
 
 // What messages name.
 var (
-	heldNamespace    = regexp.MustCompile(`\bnamespace ([a-z0-9-]+) (?:is being initialized|could not be populated)`)
+	heldNamespace = regexp.MustCompile(`\bnamespace ([a-z0-9-]+) ` +
+		`(?:is being initialized|has just been initialized|was deleted while|could not be populated)`)
 	namedSpace       = regexp.MustCompile(`\bpolicyspace "?([a-z0-9-]+)"?`)
 	namedTemplate    = regexp.MustCompile(`\b(?:NamespaceTemplate|template) ([a-z0-9][a-z0-9.-]*[a-z0-9])`)
 	namedRule        = regexp.MustCompile(`\((ProtectedAttribute|ClusterProtectedAttribute) ([^\s()]+)\)`)

@@ -2,7 +2,7 @@
 // who changed it, which template, rule, constraint, quota or hold decides, and what to do.
 //
 // The arguments are parsed to a subject (argument.go), of which an explainer makes an answer: of a namespace
-// (namespace.go), of another object (object.go, own.go, workload.go), of a message of nstpl by its codes (denial.go),
+// (namespace.go), of another object (object.go, own.go, pods.go), of a message of nstpl by its codes (denial.go),
 // of a message of Kubernetes by its words (kubernetes.go), or of a dry run (files.go, pods.go). An explainer reads with
 // the permissions of the caller, and notes once what the caller may not read.
 package why
