@@ -116,8 +116,8 @@ type PolicySpaceQuota struct {
 	// hard is the limit for each resource, for example {pods: "100", requests.cpu: "40"}. The resources are those of a
 	// ResourceQuota, with the same names. You may set a limit below the current usage: then new usage is denied until
 	// enough is deleted. As with a ResourceQuota, a limit on cpu or memory makes it mandatory for every pod to declare
-	// that request or limit. In addition, count/namespaces limits how many namespaces are in this space and in the spaces
-	// below it, by their label or because they have not left.
+	// that request or limit. In addition, count/namespaces limits how many namespaces are in this space and in the
+	// spaces below it, by their label or because they have not left.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Hard corev1.ResourceList `json:"hard,omitempty"`

@@ -380,7 +380,7 @@ func TestPlan(t *testing.T) {
 				"xnamespacetemplate.policy.nstpl.dev/taken " + ofBar("namespacetemplate.policy.nstpl.dev/taken"),
 			},
 		},
-		"the template of a namespace selects it by the new root once it is there": {
+		"the template of a namespace selects it by the new root only when that exists": {
 			declared: []*unstructured.Unstructured{
 				space("acme"), template("acme"), namespace("n", inSpace("acme")), template("n", selectsBy("acme")),
 			},

@@ -79,12 +79,12 @@ func (h *Hold) nextChange(namespace string) <-chan struct{} {
 	return h.changed[namespace]
 }
 
-// Validate holds a write until its namespace is initialized. Then a deletion goes on, and the client has to repeat every
-// other write, because the API server has judged this one by the namespace as it was before: by its labels, for example
-// those of Pod Security Admission, by its LimitRanges and ServiceAccounts, and by the policies that select it. In a
-// namespace that was deleted meanwhile, the API server refuses the repeated creation, and an update goes on: it may remove
-// a finalizer. It asks about no write in a namespace that it knows to be open, so a late cache of the operator, or of the
-// API server, only delays the write.
+// Validate holds a write until its namespace is initialized. Then a deletion goes on, and the client has to repeat
+// every other write, because the API server has judged this one by the namespace as it was before: by its labels, for
+// example those of Pod Security Admission, by its LimitRanges and ServiceAccounts, and by the policies that select it.
+// In a namespace that was deleted meanwhile, the API server refuses the repeated creation, and an update goes on: it
+// may remove a finalizer. It asks about no write in a namespace that it knows to be open, so a late cache of the
+// operator, or of the API server, only delays the write.
 func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 	if request.Resource.Resource == "localsubjectaccessreviews" || isExemption(request) {
 		return nil
@@ -104,7 +104,8 @@ func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 			return err
 		case found == nil && ns != nil, found != nil && isOpen(found):
 			isGone := found == nil || found.DeletionTimestamp != nil
-			if !isAsked || request.Operation == admissionv1.Delete || isGone && request.Operation == admissionv1.Update {
+			goesOn := request.Operation == admissionv1.Delete || isGone && request.Operation == admissionv1.Update
+			if !isAsked || goesOn {
 				return nil
 			}
 			return webhook.Defer(codes.Held, repeats(request.Namespace, found), webhook.RetryAfter)

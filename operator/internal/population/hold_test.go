@@ -131,12 +131,16 @@ func TestHold(t *testing.T) {
 		"a deletion in a namespace that opens": {
 			namespace: closed, operation: admissionv1.Delete, later: open, wait: time.Second,
 		},
-		"a namespace that the cache learns of":    {later: open, wait: time.Second, message: repeat},
-		"an update in a namespace being deleted": {namespace: deleted},
+		"a namespace that the cache learns of":     {later: open, wait: time.Second, message: repeat},
+		"an update in a namespace being deleted":   {namespace: deleted},
 		"an update in a namespace that is deleted": {namespace: closed, later: deleted, wait: time.Second},
-		"a namespace being deleted":               {namespace: deleted, message: gone},
-		"a namespace that is deleted":             {namespace: closed, later: deleted, wait: time.Second, message: gone},
-		"a namespace that is gone":                {namespace: closed, isGone: true, wait: time.Second, message: gone},
+		"a creation in a namespace being deleted":  {namespace: deleted, operation: admissionv1.Create, message: gone},
+		"a creation in a namespace that is deleted": {
+			namespace: closed, operation: admissionv1.Create, later: deleted, wait: time.Second, message: gone,
+		},
+		"a creation in a namespace that is gone": {
+			namespace: closed, operation: admissionv1.Create, isGone: true, wait: time.Second, message: gone,
+		},
 		"a deletion in a namespace being deleted": {namespace: deleted, operation: admissionv1.Delete},
 		"a namespace that stays closed": {
 			namespace: closed, wait: patience,
@@ -169,7 +173,7 @@ func TestHold(t *testing.T) {
 		"an initializer of a namespace whose population failed": {
 			namespace: failed, reviews: accessReviews{isInitializer: true},
 		},
-		"a namespace that is deleted after its population failed": {namespace: deletedAfterFailure, message: gone},
+		"a namespace that is deleted after its population failed": {namespace: deletedAfterFailure},
 		"a question about one's own rights after a failure": {
 			namespace: failed, resource: "localsubjectaccessreviews",
 		},

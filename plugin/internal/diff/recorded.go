@@ -118,7 +118,8 @@ func recordedItems(ns *corev1.Namespace, populated survey.Populated) []*item {
 			continue
 		}
 		if i := driftedItem(ns.Name, object); i != nil {
-			items = slices.DeleteFunc(items, func(other *item) bool { return other.Object == i.Object }) // declared twice
+			// That it is declared twice is less than how it differs.
+			items = slices.DeleteFunc(items, func(other *item) bool { return other.Object == i.Object })
 			items = append(items, i)
 		}
 	}
