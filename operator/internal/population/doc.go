@@ -5,9 +5,9 @@
 // the writes. Templates (templates.go) accepts a template before any namespace is populated with it: it compiles the
 // template and records its kinds in its status, so that a later process finds all objects again. Initializers
 // (initializers.go) accepts the configurations of other initializers. Hold (hold.go) is the admission plugin that
-// delays requests until their namespace is initialized; NamespaceMutators (mutators.go) are for API servers before
-// Kubernetes 1.36. Contributors (contributors.go) is what other features contribute to a namespace: this package
-// imports none of them.
+// delays requests until their namespace is initialized, and has them repeated then; NamespaceMutators (mutators.go) are
+// for API servers before Kubernetes 1.36. Contributors (contributors.go) is what other features contribute to a
+// namespace: this package imports none of them.
 //
 // The invariants:
 //
