@@ -35,13 +35,24 @@ func churnPods(s *testScope, namespaces ...string) (created *atomic.Int64, stop 
 	var group sync.WaitGroup
 	var made atomic.Int64
 	most := 0
+	var refusals sync.Map // the last one of each namespace
+	s.t.Cleanup(func() {
+		if s.t.Failed() {
+			refusals.Range(func(ns, refusal any) bool {
+				s.t.Log(ns, refusal)
+				return true
+			})
+		}
+	})
 	for _, ns := range namespaces {
 		group.Go(func() {
 			wait.UntilWithContext(ctx, func(ctx context.Context) {
 				pod := newPod(ns, "")
 				pod.GenerateName, pod.Labels = "p-", map[string]string{"churn": s.id}
-				if s.client.Create(ctx, pod) == nil {
+				if err := s.client.Create(ctx, pod); err == nil {
 					made.Add(1)
+				} else {
+					refusals.Store(ns, fmt.Sprint(time.Now().Format(time.TimeOnly), " ", err))
 				}
 			}, churnPause)
 		})

@@ -2,6 +2,7 @@ package populate
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -174,6 +175,11 @@ func TestExemptObjectsAreNotPruned(t *testing.T) {
 			}
 			require.Equal(t, Prune,
 				changeOf(t, planExempt(exempting("b", settingsID), observed, template), settingsID).Action)
+			// Another template declares the object, and the namespace is exempt from that one.
+			plan := planExempt(exempting("b", settingsID), observed, template, templateOf(t, "b", settings))
+			require.True(t, slices.ContainsFunc(plan.Changes, func(change Change) bool {
+				return change.ID() == settingsID && change.Action == Prune
+			}))
 		})
 	}
 }

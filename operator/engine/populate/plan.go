@@ -224,12 +224,13 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		}
 	}
 	for _, exempt := range declared.Exempt {
-		if plan.has(exempt.ID()) {
+		existing := cmp.Or(labelled[exempt.ID()], others[exempt.ID()])
+		isOfAnother := existing != nil && !slices.Contains([]string{"", exempt.Template}, labelOf(existing))
+		if plan.has(exempt.ID()) || isOfAnother {
 			plan.Changes = append(plan.Changes, exemptChange(exempt, nil, recorded))
 			continue
 		}
-		plan.Changes = append(plan.Changes,
-			exemptChange(exempt, cmp.Or(labelled[exempt.ID()], others[exempt.ID()]), recorded))
+		plan.Changes = append(plan.Changes, exemptChange(exempt, existing, recorded))
 		delete(labelled, exempt.ID())
 	}
 	for _, omission := range declared.Omitted {

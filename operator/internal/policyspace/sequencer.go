@@ -74,8 +74,8 @@ func inSpaces() *metav1.LabelSelector {
 // Validate implements webhook.Validator for creations. It handles only requests from its own webhook, so that a request
 // is not sequenced twice.
 func (s *Sequencer) Validate(ctx context.Context, request *webhook.Request) error {
-	if request.Revision == "" || request.Operation != admissionv1.Create || request.SubResource != "" {
-		return nil
+	if request.Revision == "" || request.Operation != admissionv1.Create || request.SubResource != "" || request.IsDenied {
+		return nil // what is denied is never charged, so others would wait for it in vain
 	}
 	created := schema.GroupResource{Group: request.Resource.Group, Resource: request.Resource.Resource}
 	spaces, err := s.waitCounted(ctx, request, created)

@@ -72,8 +72,9 @@ func (a *Admission) Plugin() webhook.Plugin {
 // rules do not allow. What a namespace already violated, it may violate further, unless it moves. A namespace does not
 // move to a policy space in which it would expire earlier. Validate warns of the end of a new namespace.
 func (a *Admission) Validate(ctx context.Context, request *webhook.Request) error {
-	if request.Revision != webhook.OwnWebhook {
-		return nil // another plugin's webhook: the API server sends the request again if there are rules
+	if request.Revision != webhook.OwnWebhook && !a.only && !a.rules.any() {
+		// Another plugin's webhook. With rules, the denial counts there, too: nothing is reserved for the namespace.
+		return nil
 	}
 	if request.Object == nil || request.UserInfo.Username == v1alpha1.OperatorUser {
 		return nil

@@ -53,14 +53,16 @@ func TestRulesNotifyOfTheFirstAndTheLast(t *testing.T) {
 // unreadable is a client.Reader that a test must not use.
 type unreadable struct{ client.Reader }
 
-// The API server sends many namespaces for the sake of other plugins, and nothing is read for those.
+// The API server sends many namespaces for the sake of other plugins. Without rules, nothing is read for those.
 func TestRequestsForOtherPluginsReadNothing(t *testing.T) {
 	t.Parallel()
 	ns := &unstructured.Unstructured{}
 	ns.SetName("team-a")
 	ns.SetLabels(map[string]string{v1alpha1.PolicySpaceLabel: "corp"})
-	a := &Admission{rules: &rules{spaces: map[string]bool{"corp": true}}, live: unreadable{}}
+	a := &Admission{rules: &rules{spaces: map[string]bool{}}, live: unreadable{}}
 	require.NoError(t, a.Validate(t.Context(), &webhook.Request{Object: ns}))
 	own := &webhook.Request{Object: ns, Revision: webhook.OwnWebhook}
 	require.Panics(t, func() { _ = a.Validate(t.Context(), own) })
+	a.rules.spaces["corp"] = true // what the rules deny reserves nothing in the call for another plugin
+	require.Panics(t, func() { _ = a.Validate(t.Context(), &webhook.Request{Object: ns}) })
 }

@@ -167,11 +167,12 @@ func Compare(
 			}
 		}
 	}
+	inForce := slices.Concat(scope.templates(index), slices.Collect(maps.Keys(inUse))) // also in an earlier revision
 	names = slices.Compact(names)
 	if scope.AllNamespaces && len(names) > 0 {
 		names = []string{metav1.NamespaceAll}
 	}
-	authoritative := populate.Authoritative(scope.templates(index))
+	authoritative := populate.Authoritative(inForce)
 	slices.SortFunc(authoritative, byName)
 	if err := s.observe(ctx, c, slices.SortedFunc(maps.Keys(kinds), byName), authoritative, names); err != nil {
 		return nil, err
