@@ -30,8 +30,7 @@ func TestAPIServerAndEngineReadTheSameAttributes(t *testing.T) {
 	s := newScope(t, cluster)
 	_, err := cluster.kubectl(t.Context(), shapeDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)
-	_, err = cluster.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd", "shapes.example.com")
-	require.NoError(t, err)
+	waitEstablished(t, cluster, "shapes.example.com")
 	var clusterRules []v1alpha1.ClusterProtectedAttribute
 	for kind, names := range map[v1alpha1.AttributeKind][]string{
 		v1alpha1.LabelAttribute: {"a", "b.example.com/c"}, v1alpha1.AnnotationAttribute: {"a", "B.example.com/d"},

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -393,4 +394,14 @@ func newService(t *testing.T, cluster *testCluster) *operator.Service {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, service.Close()) })
 	return service
+}
+
+// waitEstablished waits until the API server serves the kind of a CustomResourceDefinition. Just after its creation, it
+// has no conditions, for which kubectl does not wait.
+func waitEstablished(t *testing.T, cluster *testCluster, definition string) {
+	t.Helper()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		_, err := cluster.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd", definition)
+		assert.NoError(c, err)
+	}, time.Minute, 100*time.Millisecond)
 }

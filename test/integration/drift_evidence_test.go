@@ -308,9 +308,7 @@ func TestDriftCannotBeHidden(t *testing.T) {
 	t.Parallel()
 	_, err := sharedCluster.kubectl(t.Context(), sprocketDefinition, "apply", "--filename", "-")
 	require.NoError(t, err)
-	_, err = sharedCluster.kubectl(t.Context(), "", "wait", "--for=condition=Established", "crd",
-		"sprockets.example.com")
-	require.NoError(t, err)
+	waitEstablished(t, sharedCluster, "sprockets.example.com")
 	_, err = sharedCluster.kubectl(t.Context(), deploymentsRole, "apply", "--filename", "-")
 	require.NoError(t, err)
 	require.NoError(t, sharedCluster.waitAggregatedRules(t.Context()))

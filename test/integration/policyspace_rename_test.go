@@ -37,12 +37,20 @@ func churnPods(s *testScope, namespaces ...string) (created *atomic.Int64, stop 
 	most := 0
 	var refusals sync.Map // the last one of each namespace
 	s.t.Cleanup(func() {
-		if s.t.Failed() {
-			refusals.Range(func(ns, refusal any) bool {
-				s.t.Log(ns, refusal)
-				return true
-			})
+		if !s.t.Failed() {
+			return
 		}
+		refusals.Range(func(ns, refusal any) bool {
+			s.t.Log(ns, refusal)
+			return true
+		})
+		for _, ns := range namespaces { // what is counted, and what exists
+			out, err := s.kubectl(context.WithoutCancel(s.t.Context()), "", "get", "resourcequotas,pods", "-n", ns, "-o",
+				"yaml", "--show-managed-fields")
+			s.t.Log(out, err)
+		}
+		out, err := s.kubectl(context.WithoutCancel(s.t.Context()), "", "get", "policyspaces", "-o", "yaml")
+		s.t.Log(out, err)
 	})
 	for _, ns := range namespaces {
 		group.Go(func() {

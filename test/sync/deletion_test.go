@@ -495,7 +495,7 @@ func TestTreesHaveDifferentNames(t *testing.T) {
 		"twice-a/namespace.yaml": namespaceFile("twice-a"), "role.yaml": roleFile("twice-role", "list"),
 	}))
 	require.NoError(t, cluster.client.Patch(t.Context(), x.repository, client.RawPatch(types.MergePatchType,
-		[]byte(`{"spec": {"path": "later"}}`))))
+		[]byte(`{"spec": {"path": "twice-later"}}`))))
 	b := x.git.Commit(x, gittest.Commit{Files: map[string]string{"other/twice/role.yaml": roleFile("twice-role", "get")}})
 	second.request()
 	second.waitApplied(b)
