@@ -15,27 +15,17 @@ import (
 func TestALateReplicaKnowsTheRulesOfTheCluster(t *testing.T) {
 	marks.Thorough(t)
 	t.Parallel()
-	cluster := borrowClusterWithoutOperator(t)
-	service := newService(t, cluster)
-	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
-	require.NoError(t, err)
-	cluster.operator = first
-	service.Use(first.Webhooks)
-	through := newProxy(t, cluster, "late")
-	late, err := cluster.startReplica(t.Context(), "--leader-elect=true", through.kubeconfig)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = late.Kill() })
-	s := newScope(t, cluster)
+	s, replicas := newLateReplica(t)
 	ns := s.createNamespace("a")
 	author := s.newTemplateAuthor("author", policyRule("create get patch", "", "configmaps"))
 	owner := s.newTemplateAuthor("owner", policyRule("create get", v1alpha1.GroupVersion.Group, "protectedattributes"))
 	role := s.createAttributeRole(ns.Name, "own")
-	through.holdWatches()
+	replicas.watches.holdWatches()
 	s.protectAttribute("", "env", s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind,
 		s.createAttributeRole("", "setter"), "prod"))
-	service.Use(late.Webhooks)
+	replicas.useLate()
 
-	err = author.Create(t.Context(), s.newTemplate("labelled",
+	err := author.Create(t.Context(), s.newTemplate("labelled",
 		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, labels: {"+s.name("env")+": prod}}\n"))
 	require.ErrorContains(t, err, "may not set label "+s.name("env"))
 	beside := &v1alpha1.ProtectedAttribute{
@@ -43,5 +33,5 @@ func TestALateReplicaKnowsTheRulesOfTheCluster(t *testing.T) {
 	}
 	beside.Name, beside.Namespace = s.name("beside"), ns.Name
 	require.ErrorContains(t, owner.Create(t.Context(), beside, client.DryRunAll), "ClusterProtectedAttribute "+s.name("env"))
-	through.releaseWatches()
+	replicas.watches.releaseWatches()
 }

@@ -396,6 +396,30 @@ func newService(t *testing.T, cluster *testCluster) *operator.Service {
 	return service
 }
 
+// lateReplica is a second operator whose watches can be delayed, behind the service of the webhooks with the first one.
+type lateReplica struct {
+	useFirst, useLate func()
+	watches           *proxy
+}
+
+// newLateReplica starts two operators on a borrowed cluster. The service calls the first one until useLate is called.
+func newLateReplica(t *testing.T) (*testScope, lateReplica) {
+	t.Helper()
+	cluster := borrowClusterWithoutOperator(t)
+	service := newService(t, cluster)
+	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
+	require.NoError(t, err)
+	cluster.operator = first
+	service.Use(first.Webhooks)
+	watches := newProxy(t, cluster, "late")
+	late, err := cluster.startReplica(t.Context(), "--leader-elect=true", watches.kubeconfig)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = late.Kill() })
+	return newScope(t, cluster), lateReplica{
+		useFirst: func() { service.Use(first.Webhooks) }, useLate: func() { service.Use(late.Webhooks) }, watches: watches,
+	}
+}
+
 // waitEstablished waits until the API server serves the kind of a CustomResourceDefinition. Just after its creation, it
 // has no conditions, for which kubectl does not wait.
 func waitEstablished(t *testing.T, cluster *testCluster, definition string) {

@@ -72,7 +72,7 @@ func Difference(declared, stored *unstructured.Unstructured, entry *metav1.Manag
 	for _, field := range slices.Sorted(maps.Keys(declared.Object)) {
 		live, owned := stored.Object[field], owned
 		switch {
-		case field == "status" || field == "metadata":
+		case field == "status" || field == "metadata" || field == "spec" && isWhole(kind):
 			continue
 		case field == "subsets" && kind == endpointsKind: // are grouped in another way
 			continue

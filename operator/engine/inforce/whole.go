@@ -33,15 +33,29 @@ func HasAdditions(declared, stored *unstructured.Unstructured) bool {
 
 // additions returns the first field in which a spec, or a switch of the stored object, is other than declared.
 func additions(declared, stored *unstructured.Unstructured, spec any) Field {
-	want := WithoutAdditions(declared, stored)
+	before, after := declared.GetAnnotations(), stored.GetAnnotations()
 	for _, key := range switches {
-		if stored.GetAnnotations()[key] != want.GetAnnotations()[key] {
+		if before[key] == "" && after[key] != "" {
 			return Field{"metadata", "annotations", key}
 		}
 	}
 	kind := declared.GroupVersionKind().GroupKind()
 	c := comparison{kind: kind, isLiteral: isLiteral(kind), isExact: true}
-	return c.field("spec", want.Object["spec"], spec, nil)
+	return c.field("spec", wholeSpec(declared, stored), spec, nil)
+}
+
+// wholeSpec returns the declared spec with the fields of the stored one that others may add. It shares the values.
+func wholeSpec(declared, stored *unstructured.Unstructured) map[string]any {
+	whole := map[string]any{}
+	before, _ := stored.Object["spec"].(map[string]any)
+	after, _ := declared.Object["spec"].(map[string]any)
+	maps.Copy(whole, after)
+	for _, field := range ofOthers[declared.GroupVersionKind().GroupKind()] {
+		if value, exists := before[field]; exists && whole[field] == nil {
+			whole[field] = value
+		}
+	}
+	return whole
 }
 
 // merged returns what server-side apply makes of a value.
@@ -65,26 +79,11 @@ func merged(stored, declared any) any {
 // add, and without switches that are not declared. Its kind is one whose specs are compared as a whole.
 func WithoutAdditions(declared, stored *unstructured.Unstructured) *unstructured.Unstructured {
 	restored := stored.DeepCopy()
-	after, before := specOf(declared), specOf(stored)
-	for _, field := range ofOthers[declared.GroupVersionKind().GroupKind()] {
-		if value, exists := before[field]; exists && after[field] == nil {
-			after[field] = value
-		}
-	}
-	restored.Object["spec"] = after
+	restored.Object["spec"] = wholeSpec(declared, stored)
 	annotations := restored.GetAnnotations()
 	maps.DeleteFunc(annotations, func(key, _ string) bool {
 		return slices.Contains(switches, key) && declared.GetAnnotations()[key] == ""
 	})
 	restored.SetAnnotations(annotations)
 	return restored
-}
-
-// specOf returns a copy of the spec of an object, which may have none.
-func specOf(object *unstructured.Unstructured) map[string]any {
-	spec, _, _ := unstructured.NestedMap(object.Object, "spec")
-	if spec == nil {
-		return map[string]any{}
-	}
-	return spec
 }
