@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // keptObjects are the objects that Kubernetes and the operator create in namespaces themselves. They are never deleted
@@ -60,6 +61,10 @@ func planUndeclared(declared Declared, change Change) Change {
 	if template == nil || slices.Contains(keptObjects, change.ID()) {
 		return change
 	}
+	if copying := declared.copiedBy(change.ID()); copying != "" {
+		change.Reason = fmt.Sprintf("template %s copies it into other namespaces", copying)
+		return change
+	}
 	change.Template = template.Name
 	reason := fmt.Sprintf(messageUndeclared+", and template %s is authoritative for its kind", template.Name)
 	switch {
@@ -79,6 +84,20 @@ func planUndeclared(declared Declared, change Change) Change {
 		change.Undeclared = false // already being deleted
 	}
 	return change
+}
+
+// copiedBy returns the template of the namespace that copies an object of it into others, or "". It declares no copy
+// where the source is, so the source would be undeclared.
+func (d Declared) copiedBy(id ObjectID) string {
+	for _, template := range d.Templates {
+		for i := range template.Spec.Sources {
+			ref := render.RefOf(&template.Spec.Sources[i])
+			if ref.Namespace == d.Namespace.Name && id == (ObjectID{ref.GroupKind(), ref.Name}) {
+				return template.Name
+			}
+		}
+	}
+	return ""
 }
 
 // unlabelled plans an object that does not have a template's label.

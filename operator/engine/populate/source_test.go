@@ -84,6 +84,34 @@ func TestASourceIsNotOverwritten(t *testing.T) {
 	require.Len(t, declareFrom(source, teamA(), renamed).Objects, 2)
 }
 
+// A template that is authoritative for the kind of a source deletes the others of its kind, and no source.
+func TestASourceIsNotUndeclared(t *testing.T) {
+	registry := teamA()
+	registry.Name = "registry"
+	authority := templateOf(t, "only-declared")
+	authority.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "Secret"}, {Kind: "ConfigMap"}}
+	var others []*metav1.PartialObjectMetadata
+	for _, id := range []ObjectID{{secretKind, "pull"}, {secretKind, "other"}, {schema.GroupKind{Kind: "ConfigMap"}, "pull"}} {
+		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "registry", Name: id.Name}}
+		object.SetGroupVersionKind(id.WithVersion("v1"))
+		others = append(others, object)
+	}
+	templates := []*v1alpha1.NamespaceTemplate{copying(t), authority}
+	for namespace, deleted := range map[string][]string{
+		"registry": {"secret/other", "configmap/pull"}, "elsewhere": {"secret/other", "configmap/pull", "secret/pull"},
+	} {
+		registry.Name = namespace
+		declared := declareFrom(NewSource(pullRef, pullSecret("YQ==")), registry, templates...)
+		declared.Objects = nil // the copy
+		var got []string
+		for _, change := range NewPlan(declared, match.NewIndex(templates...), Observed{Others: others}).Changes {
+			require.Equal(t, Prune, change.Action, change.Reason)
+			got = append(got, change.ID().String())
+		}
+		require.ElementsMatch(t, deleted, got)
+	}
+}
+
 func TestObjectsThatAreNotCopied(t *testing.T) {
 	token := pullSecret("YQ==")
 	token.Object["type"] = string(corev1.SecretTypeServiceAccountToken)
