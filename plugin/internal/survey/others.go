@@ -2,7 +2,6 @@ package survey
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,8 +48,8 @@ func (s *Survey) observeOthers(ctx context.Context, c *cluster.Cluster, authorit
 	}
 	s.settled = settled
 	for _, r := range list(ctx, c, requests) {
-		if r.err != nil {
-			return fmt.Errorf("list %s: %w", r.kind, r.err)
+		if err := s.noteUnreadable(r); err != nil {
+			return err
 		}
 		r.listed.Keep(func(namespace, name string) bool {
 			return missing[key{namespace, populate.ObjectID{GroupKind: r.kind, Name: name}}]

@@ -6,7 +6,8 @@
 // the objects of many changes. DryRun sends a dry run for one change and returns what the API server would store. A
 // Verifier also compares the contents of objects that are unchanged according to their metadata.
 //
-// A kind that the user may not list is Unreadable. Its objects are unknown, and are never treated as absent.
+// A kind that the user may not list, or the API server cannot list, is Unreadable. Its objects are unknown, and are never
+// treated as absent.
 package survey
 
 import (
@@ -54,7 +55,7 @@ func (n Namespace) BrokenTemplates() []populate.Finding {
 
 // Survey holds the observed objects of some namespaces. Namespaces returns what the operator would do in them.
 type Survey struct {
-	// Unreadable holds the kinds that the user may not list: one entry for all namespaces, or one entry for each
+	// Unreadable holds the kinds that could not be listed: one entry for all namespaces, or one entry for each
 	// namespace if namespaces were listed one by one.
 	Unreadable []Unreadable
 
@@ -71,16 +72,19 @@ type Survey struct {
 	settled map[string]Namespace
 }
 
-// Unreadable is a kind that the user may not list. It is an error with a message for the user.
+// Unreadable is a kind that the user may not list, or that the API server cannot list. It is an error with a message for
+// the user.
 type Unreadable struct {
 	Kind schema.GroupKind
 	// Namespace is empty if all namespaces were listed at once.
 	Namespace string
 	// Resource is the resource and its group: "secrets", "networkpolicies.networking.k8s.io".
 	Resource string
+	// Err is why the API server cannot list the kind; nil if the user may not.
+	Err error
 }
 
-// NewUnreadable returns the Unreadable for a kind that the API server forbids to list, with err.
+// NewUnreadable returns the Unreadable for a kind that the API server refuses to list, with err.
 func NewUnreadable(kind schema.GroupKind, namespace string, err error) Unreadable {
 	unreadable := Unreadable{Kind: kind, Namespace: namespace, Resource: strings.ToLower(kind.String())}
 	var status apierrors.APIStatus
@@ -88,10 +92,16 @@ func NewUnreadable(kind schema.GroupKind, namespace string, err error) Unreadabl
 		details := status.Status().Details
 		unreadable.Resource = schema.GroupResource{Group: details.Group, Resource: details.Kind}.String()
 	}
+	if !apierrors.IsForbidden(err) {
+		unreadable.Err = err
+	}
 	return unreadable
 }
 
 func (u Unreadable) Error() string {
+	if u.Err != nil {
+		return fmt.Sprintf("the API server cannot list %s: %v", u.Resource, u.Err)
+	}
 	if u.Namespace == metav1.NamespaceAll {
 		return fmt.Sprintf("you cannot list %s in all namespaces", u.Resource)
 	}
@@ -317,11 +327,8 @@ func (s *Survey) observe(
 		}
 	}
 	for _, r := range list(ctx, c, requests) {
-		switch {
-		case apierrors.IsForbidden(r.err):
-			s.Unreadable = append(s.Unreadable, NewUnreadable(r.kind, r.namespace, r.err))
-		case r.err != nil:
-			return fmt.Errorf("list %s: %w", r.kind, r.err)
+		if err := s.noteUnreadable(r); err != nil {
+			return err
 		}
 		if r.selector == populate.Unlabelled {
 			s.others = append(s.others, r.listed)
@@ -329,5 +336,20 @@ func (s *Survey) observe(
 			s.observed = append(s.observed, r.listed)
 		}
 	}
+	return nil
+}
+
+// noteUnreadable remembers a kind that the API server does not list, so that nothing is said about its objects. A kind
+// of which it knows nothing was removed after discovery was read, and has none. noteUnreadable returns the error of a
+// request that the API server did not answer.
+func (s *Survey) noteUnreadable(r listResult) error {
+	_, isAnswered := errors.AsType[*apierrors.StatusError](r.err)
+	switch {
+	case r.err == nil, apierrors.IsNotFound(r.err):
+		return nil
+	case !isAnswered:
+		return fmt.Errorf("list %s: %w", r.kind, r.err)
+	}
+	s.Unreadable = append(s.Unreadable, NewUnreadable(r.kind, r.namespace, r.err))
 	return nil
 }

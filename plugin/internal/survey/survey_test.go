@@ -1,22 +1,88 @@
 package survey
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
+
+// clusterOfConfigMaps returns a cluster without objects, and its client.
+func clusterOfConfigMaps(t *testing.T) (*cluster.Cluster, *fake.FakeMetadataClient) {
+	t.Helper()
+	scheme := fake.NewTestScheme()
+	require.NoError(t, metav1.AddMetaToScheme(scheme))
+	client := fake.NewSimpleMetadataClient(scheme)
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
+	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
+	return &cluster.Cluster{Metadata: client, Mapper: meta.ToRESTMapperWithContext(mapper)}, client
+}
+
+// Of a kind that the API server cannot list, nothing is known. That is no reason to say nothing of others.
+func TestKindsThatAreNotListed(t *testing.T) {
+	t.Parallel()
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
+	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+	template.Spec.Templates = []runtime.RawExtension{
+		{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}`)},
+	}
+	resource := schema.GroupResource{Resource: "configmaps"}
+	for name, test := range map[string]struct {
+		err        error
+		action     populate.Action
+		unreadable string
+		failure    string
+	}{
+		"forbidden": {
+			err: apierrors.NewForbidden(resource, "", nil), action: populate.Unknown,
+			unreadable: "you cannot list configmaps in namespace team-a",
+		},
+		"an aggregated API that is down": {
+			err: apierrors.NewServiceUnavailable("no endpoints"), action: populate.Unknown,
+			unreadable: "the API server cannot list configmap: no endpoints",
+		},
+		"removed after discovery": {err: apierrors.NewNotFound(resource, ""), action: populate.Create},
+		"no answer":               {err: errors.New("connection refused"), failure: "list ConfigMap: connection refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, client := clusterOfConfigMaps(t)
+			client.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, test.err
+			})
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "u"}}
+			compared, err := Compare(t.Context(), c, match.NewIndex(template), []*corev1.Namespace{ns}, Scope{})
+			if test.failure != "" {
+				require.EqualError(t, err, test.failure)
+				return
+			}
+			require.NoError(t, err)
+			changes := slices.Collect(compared.Namespaces(t.Context()))[0].Changes
+			require.Len(t, changes, 1)
+			require.Equal(t, test.action, changes[0].Action)
+			if test.unreadable == "" {
+				require.Empty(t, compared.Unreadable)
+				return
+			}
+			require.Len(t, compared.Unreadable, 1)
+			require.EqualError(t, compared.Unreadable[0], test.unreadable)
+		})
+	}
+}
 
 func TestTwoVersionsOfANamespaceAreReadOnce(t *testing.T) {
 	t.Parallel()
@@ -26,12 +92,7 @@ func TestTwoVersionsOfANamespaceAreReadOnce(t *testing.T) {
 		{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "same"}}`)},
 		{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "own"}, "data": {"of": "$(CREATOR)"}}`)},
 	}
-	scheme := fake.NewTestScheme()
-	require.NoError(t, metav1.AddMetaToScheme(scheme))
-	client := fake.NewSimpleMetadataClient(scheme)
-	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
-	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
-	c := &cluster.Cluster{Metadata: client, Mapper: meta.ToRESTMapperWithContext(mapper)}
+	c, client := clusterOfConfigMaps(t)
 	ns := func(creator string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: "team-a", UID: "u", Annotations: map[string]string{v1alpha1.CreatorAnnotation: creator},
