@@ -112,6 +112,8 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 	})
 
 	chain := webhook.Chain{
+		hold.Plugin(),       // a gate: the rights by which others decide come with the policies that it waits for
+		attributes.Plugin(), // before templates, since the selectors of what it denies must not be recorded
 		templates.Plugin(),
 		selectors.Plugin(),
 		attribute.NewRuleAdmission(clients.set, attributes).Plugin(),
@@ -119,12 +121,10 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		spaces.Placement,
 		rules.Parents,
 		rules.Namespaces,
-		attributes.Plugin(),
 		constraints.Mutator,
 		constraints.Validator,
 		spaces.Quota,
 		spaces.Sequencer,
-		hold.Plugin(), // last, because it waits, and a request that another plugin denies need not wait
 	}
 	chain = append(chain, spaces.Namespaces...) // after the others, since they reserve
 	if options.MutateNamespaces {

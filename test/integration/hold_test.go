@@ -191,6 +191,51 @@ func TestNothingIsHeldInAnOpenNamespace(t *testing.T) {
 	}
 }
 
+// The first objects in a namespace are judged by the rights that its users have once it is initialized.
+func TestFirstObjectsAreJudgedByTheRightsInTheirNamespace(t *testing.T) {
+	marks.Thorough(t)
+	t.Parallel()
+	s := newSCCScope(t)
+	privileged, setter := s.createPrivilegedRole(), s.createAttributeRole("", "setter")
+	s.protectAttribute("", "tier", s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind, setter))
+	user := s.impersonate(t, s.name("jane"))
+	s.bindClusterRole(s.name("jane"), "edit")
+	s.createInitializers(3600, v1alpha1.FailureFail, "network")
+	s.waitPendingOnCreation(s.name("network"))
+	ns := s.createNamespace("a")
+	s.eventually(func(c *assert.CollectT) { // before that, the API server refuses Pods
+		_, err := user.CoreV1().ServiceAccounts(ns.Name).Get(t.Context(), "default", metav1.GetOptions{})
+		assert.NoError(c, err)
+	})
+	labelled := newConfigMap("", "labelled")
+	labelled.Labels = map[string]string{s.name("tier"): "a"}
+	objects := map[string]client.Object{"pods": newPod("", "privileged", makesPrivileged), "configmaps": labelled}
+	create := func(retries int) map[string]<-chan error {
+		answers := map[string]<-chan error{}
+		for resource, object := range objects {
+			answer := make(chan error, 1)
+			answers[resource] = answer
+			go func() {
+				answer <- user.CoreV1().RESTClient().Post().Namespace(ns.Name).Resource(resource).Body(object).
+					MaxRetries(retries).Do(t.Context()).Error()
+			}()
+		}
+		return answers
+	}
+	for resource, answer := range create(0) {
+		err := <-answer
+		require.True(t, apierrors.IsTooManyRequests(err), "%s: %v", resource, err)
+		require.ErrorContains(t, err, "(nstpl:held)")
+	}
+	for _, role := range []string{privileged, setter} {
+		s.bindRole(ns.Name, v1alpha1.ClusterRoleKind, role, userSubject(s.name("jane")))
+	}
+	s.finishInitialization(ns)
+	for resource, answer := range create(10) {
+		require.NoError(t, <-answer, resource)
+	}
+}
+
 func TestHoldAsksClientsToRetry(t *testing.T) {
 	marks.OnEveryVersion(t)
 	t.Parallel()

@@ -63,7 +63,7 @@ func newSCCScope(t *testing.T) *testScope {
 	s := newScope(t, borrowCluster(t))
 	_, err := s.kubectl(t.Context(), someConstraints, "apply", "--filename", "-")
 	require.NoError(t, err)
-	probe := s.createNamespace("probe").Name
+	probe := s.createNamespace("scc-probe").Name
 	s.eventually(func(c *assert.CollectT) {
 		p := newPod(probe, "probe")
 		if assert.NoError(c, s.client.Create(t.Context(), p, client.DryRunAll)) {

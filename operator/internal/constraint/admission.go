@@ -18,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 )
@@ -131,10 +132,26 @@ func (a *Admission) Mutate(ctx context.Context, request *webhook.Request) error 
 		return err
 	}
 	if !verdict.Allowed() {
-		return webhook.Deny(codes.ConstraintDenied, denial(request, verdict))
+		return a.deny(ctx, request, verdict)
 	}
 	// The API server ignores metadata that a request to a subresource changes.
 	return patchPod(request.Object, pod, verdict, request.SubResource == "")
+}
+
+// deny denies a pod. It defers one in a namespace that is being initialized: a RoleBinding may be missing that lets the
+// user use a constraint.
+func (a *Admission) deny(ctx context.Context, request *webhook.Request, verdict *scc.Verdict) error {
+	ns := &corev1.Namespace{}
+	err := a.namespaces.Get(ctx, client.ObjectKey{Name: request.Namespace}, ns, client.UnsafeDisableDeepCopy)
+	switch message := denial(request, verdict); {
+	case client.IgnoreNotFound(err) != nil:
+		return err
+	case err == nil && initialize.Initializing(ns):
+		return webhook.Defer(codes.Held, fmt.Sprintf("namespace %s is being initialized: until then, %s", ns.Name, message),
+			webhook.RetryAfter)
+	default:
+		return webhook.Deny(codes.ConstraintDenied, message)
+	}
 }
 
 // Validate denies a pod that no constraint allows as it is after other webhooks have changed it. It denies exec and

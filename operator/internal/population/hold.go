@@ -85,6 +85,9 @@ func (h *Hold) nextChange(namespace string) <-chan struct{} {
 // In a namespace that was deleted meanwhile, the API server refuses the repeated creation, and an update goes on: it
 // may remove a finalizer. It asks about no write in a namespace that it knows to be open, so a late cache of the
 // operator, or of the API server, only delays the write.
+//
+// The plugins after Hold decide by what is in the namespace, for example by RoleBindings, of which their caches may be
+// late. So they are not asked about a write that waited, whichever webhook it came by.
 func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 	if request.Resource.Resource == "localsubjectaccessreviews" || isExemption(request) {
 		return nil
@@ -105,7 +108,7 @@ func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 		case found == nil && ns != nil, found != nil && isOpen(found):
 			isGone := found == nil || found.DeletionTimestamp != nil
 			goesOn := request.Operation == admissionv1.Delete || isGone && request.Operation == admissionv1.Update
-			if !isAsked || goesOn {
+			if goesOn || !isAsked && ns == nil {
 				return nil
 			}
 			return webhook.Defer(codes.Held, repeats(request.Namespace, found), webhook.RetryAfter)
@@ -234,6 +237,7 @@ func (h *Hold) Plugin() webhook.Plugin {
 		NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 			{Key: v1alpha1.InitializingLabel, Operator: metav1.LabelSelectorOpExists},
 		}},
+		IsGate:         true,
 		FailurePolicy:  admissionregistrationv1.Fail, // the namespace has no policies yet
 		TimeoutSeconds: holdTimeoutSeconds,
 	}

@@ -127,7 +127,10 @@ func TestHold(t *testing.T) {
 		"an initializer of a namespace that is open":   {namespace: open, reviews: accessReviews{isInitializer: true}},
 		"a question about one's own rights":            {namespace: closed, resource: "localsubjectaccessreviews"},
 		"a namespace that opens":                       {namespace: closed, later: open, wait: time.Second, message: repeat},
-		"a namespace that opens, for another plugin":   {namespace: closed, ofAnother: true, later: open, wait: time.Second},
+		"a namespace that opens, for another plugin": {
+			namespace: closed, ofAnother: true, later: open, wait: time.Second, message: repeat,
+		},
+		"a namespace that the cache learns of, for another plugin": {ofAnother: true, later: open, wait: time.Second},
 		"a deletion in a namespace that opens": {
 			namespace: closed, operation: admissionv1.Delete, later: open, wait: time.Second,
 		},

@@ -8,7 +8,7 @@
 // A request enters at one of two endpoints:
 //
 //   - /mutate calls the mutators in the order of the chain. Each gets the object as the one before it left it. The
-//     changes of a mutator that fails are dropped.
+//     changes of a mutator that fails are dropped. One that denies or defers the request is the last.
 //   - /validate calls every validator whose rules match. The client receives the messages of all validators that deny
 //     the request. A denial takes precedence over a failure, and a failure over a deferral. A deferral is HTTP status
 //     429 with a Retry-After header.

@@ -93,8 +93,9 @@ func (r reviewer) mutate(ctx context.Context, review ctrladmission.Request) ctrl
 		if r.count(ctx, p, err, !equal(changed, request.Object)) {
 			return undecided(p, err)
 		}
-		if denied, ok := errors.AsType[*Denied](err); ok {
-			return ctrladmission.Denied(denied.Message).WithWarnings(request.Warnings...)
+		var decided decisions
+		if decided.add(p, err, false); decided.areNegative() {
+			return decided.response().WithWarnings(request.Warnings...)
 		}
 		changed = request.Object.DeepCopy()
 	}
@@ -127,6 +128,9 @@ func (r reviewer) validate(ctx context.Context, review ctrladmission.Request) ct
 		request.IsDenied = decisions.areNegative()
 		err := p.Validator.Validate(ctx, request)
 		decisions.add(p, err, r.count(ctx, p, err, false))
+		if p.IsGate && decisions.areNegative() {
+			break
+		}
 	}
 	return decisions.response().WithWarnings(request.Warnings...)
 }
