@@ -186,7 +186,7 @@ func TestPolicySpaceThatIsMissingDelaysNewNamespaces(t *testing.T) {
 			assert.Contains(c, ready.Message, s.name("above")+", which does not exist")
 		}
 	})
-	s.createTemplate("above", configMap("of-above", "v"), s.selectsSpace("above"))
+	template := s.createTemplate("above", configMap("of-above", "v"), s.selectsSpace("above"), deletesObjects)
 	above := ofTree(s.newSpace("above", ""))
 	require.NoError(t, program.Create(t.Context(), above))
 	s.waitPresent(ns, configMap("of-above", "v"))
@@ -202,6 +202,19 @@ func TestPolicySpaceThatIsMissingDelaysNewNamespaces(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) {
 		assert.Equal(c, map[string]string{"late": "1", "above": "2"}, s.spaceDepths(c, ns.Name))
 	})
+	// Nor does the deletion of a template delete its objects there, and the template says why it remains.
+	s.delete(template)
+	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		ready := templateCondition(status, v1alpha1.ConditionReady)
+		assert.Equal(c, "Misplaced", ready.Reason)
+		assert.Contains(c, ready.Message, "the template remains until 1 objects are deleted, which waits until the place "+
+			"of their namespaces is known, the first is configmap/of-above in namespace "+ns.Name+": policyspace "+
+			s.name("late")+" is below policyspace "+s.name("above")+", which does not exist")
+	})
+	s.waitPresent(ns, configMap("of-above", "v"))
+	require.NoError(t, program.Create(t.Context(), ofTree(s.newSpace("above", ""))))
+	s.waitDeleted(template)
+	s.waitAbsent(ns, configMap("of-above", "v"))
 }
 
 func TestInvalidPolicySpacesAreRejected(t *testing.T) {

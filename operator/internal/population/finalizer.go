@@ -156,9 +156,9 @@ func (r *Remains) toPrune(
 	return left, true, nil
 }
 
-// reportProtected reports in the status of a template that is being deleted which of its objects delay that, because
-// they are protected from deletion.
-func (r *Remains) reportProtected(
+// reportRemaining reports in the status of a template that is being deleted which of its objects delay that: those that
+// are protected from deletion, or those in namespaces whose place in the hierarchy of policy spaces is unknown.
+func (r *Remains) reportRemaining(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, status *v1alpha1.NamespaceTemplateStatus,
 ) error {
 	if template.DeletionTimestamp == nil || template.Spec.DeletionPolicy != v1alpha1.DeletionDelete {
@@ -168,20 +168,42 @@ func (r *Remains) reportProtected(
 	if err != nil {
 		return err
 	}
-	var protected []string
+	var protected, misplaced []string
 	for _, object := range left {
+		id := populate.ObjectID{GroupKind: object.GroupVersionKind().GroupKind(), Name: object.Name}
+		name := fmt.Sprintf("%s in namespace %s", id, object.Namespace)
 		if populate.IsProtectedByTemplate(object) {
-			id := populate.ObjectID{GroupKind: object.GroupVersionKind().GroupKind(), Name: object.Name}
-			protected = append(protected, fmt.Sprintf("%s in namespace %s", id, object.Namespace))
+			protected = append(protected, name)
+		} else if place, err := r.misplacement(ctx, object.Namespace); err != nil {
+			return err
+		} else if place != "" {
+			misplaced = append(misplaced, name+": "+place)
 		}
 	}
-	if len(protected) > 0 {
-		reporting.SetKstatus(&status.Conditions, template.Generation, reporting.Failed, populate.FindingProtected,
-			fmt.Sprintf("the template remains until %d objects are deleted that are protected from deletion, the first is "+
-				"%s: a user with the verb unprotect on them must remove their annotation %s", len(protected),
-				slices.Min(protected), v1alpha1.DeletionProtectionAnnotation))
+	report := func(is reporting.Kstatus, reason, message string, objects []string) {
+		reporting.SetKstatus(&status.Conditions, template.Generation, is, reason, reporting.Shorten(fmt.Sprintf(
+			"the template remains until %d objects are deleted"+message, len(objects), slices.Min(objects))))
+	}
+	switch {
+	case len(protected) > 0:
+		report(reporting.Failed, populate.FindingProtected, " that are protected from deletion, the first is %s: a user with "+
+			"the verb unprotect on them must remove their annotation "+v1alpha1.DeletionProtectionAnnotation, protected)
+	case len(misplaced) > 0:
+		report(reporting.Failed, "Misplaced", ", which waits until the place of their namespaces is known, the first is %s", misplaced)
 	}
 	return nil
+}
+
+// misplacement returns why the place of a namespace in the hierarchy is unknown, or "".
+func (r *Remains) misplacement(ctx context.Context, namespace string) (string, error) {
+	ns := &corev1.Namespace{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: namespace}, ns, client.UnsafeDisableDeepCopy); err != nil {
+		return "", client.IgnoreNotFound(err)
+	}
+	if condition := populate.PopulatedCondition(ns); condition != nil && populate.IsMisplacement(condition.Reason) {
+		return condition.Message, nil
+	}
+	return "", nil
 }
 
 // withMetadataOf returns the namespaces with labels or annotations that the operator removes once the template is gone.

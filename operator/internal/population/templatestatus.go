@@ -76,7 +76,7 @@ func (s *Statuses) completeStatus(
 	s.countForRollout(template, status)
 	status.ObservedGeneration = template.Generation
 	setReady(status, template.Generation)
-	if err := s.Remains.reportProtected(ctx, template, status); err != nil {
+	if err := s.Remains.reportRemaining(ctx, template, status); err != nil {
 		return err
 	}
 	if isObserved || template.DeletionTimestamp != nil || !s.Results.Complete(template.Name) ||
