@@ -26,6 +26,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/constraint"
 	"nstpl.dev/nstpl/operator/internal/leadership"
+	"nstpl.dev/nstpl/operator/internal/served"
 	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/version"
@@ -161,6 +162,7 @@ func newManager(
 		Cache:                         cacheOptions(namespaces, templates),
 		Metrics:                       metricsserver.Options{BindAddress: options.MetricsAddress},
 		HealthProbeBindAddress:        options.ProbeAddress,
+		MapperProvider:                served.NewMapper,
 		LeaderElection:                options.LeaderElect,
 		LeaderElectionID:              v1alpha1.OperatorLease,
 		LeaderElectionReleaseOnCancel: true,

@@ -183,6 +183,43 @@ func TestObjectsOfKindInstalledLaterArePopulated(t *testing.T) {
 	s.waitPresent(ns, widget)
 }
 
+// A kind may be installed in a version that its API group did not have when the operator learned of the group.
+func TestObjectsOfAKindInALaterVersionOfItsGroupArePopulated(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	install := func(kind, version string) {
+		lower := strings.ToLower(kind)
+		_, err := s.kubectl(t.Context(), fmt.Sprintf(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: %[1]ss.parts.example.com}
+spec:
+  group: parts.example.com
+  names: {kind: %[2]s, plural: %[1]ss}
+  scope: Namespaced
+  versions:
+  - {name: %[3]s, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+`, lower, kind, version), "apply", "--filename", "-")
+		require.NoError(t, err)
+	}
+	const nut = "{apiVersion: parts.example.com/v1alpha1, kind: Nut, metadata: {name: nut}}"
+	const bolt = "{apiVersion: parts.example.com/v1, kind: Bolt, metadata: {name: bolt}}"
+	cogs{s, "parts.example.com"}.allow()
+	s.createTemplate("bolts", bolt)
+	ns := s.createNamespace("a")
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Contains(c, condition.Message, "bolt.parts.example.com/bolt")
+	})
+	install("Nut", "v1alpha1")
+	s.eventually(func(c *assert.CollectT) { // until the operator knows the kind
+		assert.NoError(c, client.IgnoreAlreadyExists(s.client.Create(t.Context(), s.newTemplate("nuts", nut))))
+	})
+	s.waitPresent(ns, nut)
+	install("Bolt", "v1")
+	s.waitPresent(ns, bolt)
+	s.waitPopulated(ns)
+}
+
 // A CustomResourceDefinition can be deleted with all its objects, and created again.
 func TestObjectsOfReinstalledKindArePopulated(t *testing.T) {
 	t.Parallel()

@@ -241,7 +241,7 @@ func (p *pass) revokeDeclared(ctx context.Context, change Change, obstacle *Fail
 		err = revoke(ctx, objects, change)
 		outcome.MaybeDeleted = unanswered(err)
 	}
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil && !isGone(err) {
 		outcome.Failure = failure(err, p.namespace)
 		return outcome
 	}
@@ -537,7 +537,7 @@ func (p *pass) prune(ctx context.Context, change Change) Outcome {
 		err = remove(ctx, objects, change.Observed)
 	}
 	outcome.MaybeDeleted = change.Action == Prune && unanswered(err)
-	if apierrors.IsNotFound(err) {
+	if isGone(err) {
 		err = nil
 	}
 	if outcome.Deleted = err == nil && change.Action == Prune; err == nil && isRBAC(change.Kind.GroupKind()) &&

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -51,6 +52,18 @@ func authority(declared Declared, kind schema.GroupKind) *v1alpha1.NamespaceTemp
 func deletes(declared Declared, kind schema.GroupKind) bool {
 	template := authority(declared, kind)
 	return template != nil && !onlyReports(declared, template)
+}
+
+// DeletingUndeclared returns the template because of which objects of a kind are deleted in a namespace if no template
+// declares them, or nil if they are not. Templates are those that select the namespace.
+func DeletingUndeclared(
+	ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate, kind schema.GroupKind,
+) *v1alpha1.NamespaceTemplate {
+	declared := Declared{Namespace: ns, Templates: templates}
+	if !deletes(declared, kind) {
+		return nil
+	}
+	return authority(declared, kind)
 }
 
 // planUndeclared plans an object that no template declares and that nstpl would otherwise leave alone, for the reason

@@ -9,8 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	kubetesting "k8s.io/client-go/testing"
@@ -150,6 +153,38 @@ func TestNothingIsDeletedUntilTheRecordDoesNotListIt(t *testing.T) {
 				require.ErrorContains(t, outcome.Failure, "record that it is about to be deleted: the API server is down", name)
 				require.Empty(t, client.Actions(), name)
 			}
+		}
+	}
+}
+
+// The API server answers a deletion with 404 as well if it has just ended to serve the version that the plan knows.
+func TestAnObjectOfAVersionThatIsNotServedIsNotPruned(t *testing.T) {
+	object := declare(teamA(), templateOf(t, "a", settings)).Objects[0]
+	change := Change{
+		Action: Prune, Kind: object.GroupVersionKind(), Name: object.GetName(), Observed: applied(t, object),
+	}
+	scheme := metadatafake.NewTestScheme()
+	require.NoError(t, metav1.AddMetaToScheme(scheme))
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(change.Kind, meta.RESTScopeNamespace)
+	resource := schema.GroupResource{Resource: "configmaps"}
+	for message, answer := range map[string]error{
+		"": apierrors.NewNotFound(resource, object.GetName()),
+		"the API server does not serve this version of the kind: the server could not find the requested resource": apierrors.
+			NewGenericServerResponse(404, "delete", resource, object.GetName(), "404 page not found", 0, true),
+	} {
+		client := metadatafake.NewSimpleMetadataClient(scheme)
+		client.PrependReactor("delete", "*", func(kubetesting.Action) (bool, runtime.Object, error) {
+			return true, nil, answer
+		})
+		p := &pass{
+			Applier:   NewApplier(client, dynamicfake.NewSimpleDynamicClient(scheme), mapper, 1, nil),
+			namespace: "team-a",
+		}
+		outcome := p.prune(t.Context(), change)
+		require.Equal(t, message == "", outcome.Deleted)
+		if message != "" {
+			require.ErrorContains(t, outcome.Failure, message)
 		}
 	}
 }

@@ -135,6 +135,8 @@ func failure(err error, namespace string) *Failure {
 	case meta.IsNoMatchError(err):
 		f.Reason = ReasonUnknownKind
 		f.err = fmt.Errorf("the cluster has no such kind (%w): install its CustomResourceDefinition", err)
+	case isUnserved(err):
+		f.err = fmt.Errorf("the API server does not serve this version of the kind: %w", err)
 	case f.Reason == metav1.StatusReasonUnknown &&
 		(errors.As(err, &network) || errors.Is(err, context.DeadlineExceeded)):
 		f.Reason = ReasonConnection
@@ -149,6 +151,15 @@ func failure(err error, namespace string) *Failure {
 func isNotCounted(err error) bool {
 	return strings.Contains(err.Error(), "status unknown for quota: ") ||
 		slices.Contains(codes.Find(err.Error()), codes.QuotaUncounted)
+}
+
+// isGone reports whether an object does not exist, by the error of a request for it.
+func isGone(err error) bool { return apierrors.IsNotFound(err) && !isUnserved(err) }
+
+// isUnserved reports whether the API server does not serve the resource of a request, by the error: after a change of a
+// CustomResourceDefinition, it may serve the kind in another version only.
+func isUnserved(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 func namespaceNotFound(err error, namespace string) bool {
