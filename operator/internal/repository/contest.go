@@ -6,26 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/engine/inforce"
 	"nstpl.dev/nstpl/operator/engine/inventory"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 )
-
-// contests knows which objects do not stay as trees declare them, by the UID of the PolicyRepository. The zero value
-// knows of none. It is safe for concurrent use.
-type contests struct {
-	mu sync.Mutex
-	// fights counts how often each declaration is applied.
-	fights *backoff.Fights[types.UID, declaration]
-	// altered are the fields with which the API server stored objects other than declared.
-	altered map[types.UID]map[declaration]inforce.Field
-}
 
 // declaration is an object as a tree declares it.
 type declaration struct {
@@ -50,38 +38,9 @@ type stored struct {
 	declared, object *unstructured.Unstructured
 }
 
-// of returns the fights and the altered objects of a PolicyRepository.
-func (c *contests) of(
-	repository types.UID,
-) (*backoff.Fights[types.UID, declaration], map[declaration]inforce.Field) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.fights == nil {
-		c.fights = backoff.NewFights[types.UID, declaration]()
-		c.altered = map[types.UID]map[declaration]inforce.Field{}
-	}
-	if c.altered[repository] == nil {
-		c.altered[repository] = map[declaration]inforce.Field{}
-	}
-	return c.fights, c.altered[repository]
-}
-
-// keep forgets the objects of all other PolicyRepositories.
-func (c *contests) keep(repositories []types.UID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for uid := range c.altered {
-		if !slices.Contains(repositories, uid) {
-			delete(c.altered, uid)
-			c.fights.Forget(uid)
-		}
-	}
-}
-
 // postpone removes the applies from a plan that are not due yet, because other clients change the objects again and
 // again. Nothing else waits for them: the objects were applied before.
-func (c *contests) postpone(repository types.UID, o *outcome, now time.Time) {
-	fights, _ := c.of(repository)
+func (f *followed) postpone(o *outcome, now time.Time) {
 	o.differed = map[declaration]bool{}
 	for _, change := range o.Applies {
 		o.differed[declarationOf(change.Declared)] = true
@@ -91,7 +50,7 @@ func (c *contests) postpone(repository types.UID, o *outcome, now time.Time) {
 		if inventory.PhaseOf(inventory.IDOf(change.Declared).GroupKind) == inventory.Namespaces {
 			longest = backoff.FirstPause // its labels may protect it from its users, who may begin a fight
 		}
-		wait := fights.Wait(repository, declarationOf(change.Declared), longest, now)
+		wait := f.fights.Wait(struct{}{}, declarationOf(change.Declared), longest, now)
 		if wait > 0 {
 			o.due = min(cmp.Or(o.due, wait), wait)
 		}
@@ -101,11 +60,8 @@ func (c *contests) postpone(repository types.UID, o *outcome, now time.Time) {
 
 // rivals returns the names of the clients that change objects of a plan again and again, as far as they are known. It
 // reads only objects that are fought over from the API server, whose applies are rare.
-func (c *contests) rivals(
-	ctx context.Context, repository types.UID, o *outcome, to writer, now time.Time,
-) map[declaration]string {
-	fights, _ := c.of(repository)
-	fought := fights.In(repository, now)
+func (f *followed) rivals(ctx context.Context, o *outcome, to writer, now time.Time) map[declaration]string {
+	fought := f.fights.In(struct{}{}, now)
 	names := map[declaration]string{}
 	for _, change := range o.Applies {
 		key := declarationOf(change.Declared)
@@ -120,33 +76,30 @@ func (c *contests) rivals(
 }
 
 // settle notes what was stored, and adds the objects of a tree to an outcome that do not stay as they are declared.
-func (c *contests) settle(
-	repository types.UID, o *outcome, tree *vetted, rivals map[declaration]string, now time.Time,
-) {
-	fights, altered := c.of(repository)
+func (f *followed) settle(o *outcome, tree *vetted, rivals map[declaration]string, now time.Time) {
 	over := func(key declaration) { // admission undid the earlier applies, and not another client
-		delete(altered, key)
-		fights.Over(repository, key)
+		delete(f.altered, key)
+		f.fights.Over(struct{}{}, key)
 	}
 	for _, one := range o.stored {
 		key := declarationOf(one.declared)
 		field := inforce.Difference(one.declared, one.object, nil)
-		_, wasAltered := altered[key]
+		_, wasAltered := f.altered[key]
 		if field == nil && wasAltered {
 			over(key)
 			continue
 		}
-		fights.Corrected(repository, key, rivals[key], now)
+		f.fights.Corrected(struct{}{}, key, rivals[key], now)
 		if field == nil {
 			continue
 		}
-		altered[key] = field
+		f.altered[key] = field
 		if !wasAltered {
 			// The next pass applies it again: a template may have set a label of a new namespace.
 			o.remaining++
 		}
 	}
-	for key := range altered {
+	for key := range f.altered {
 		if !o.differed[key] {
 			over(key)
 		}
@@ -154,12 +107,12 @@ func (c *contests) settle(
 	if o.remaining > 0 {
 		return
 	}
-	for key, field := range altered {
+	for key, field := range f.altered {
 		o.contested = append(o.contested, contested{key.ID, fmt.Sprintf("the API server stored another value of %s than "+
 			"declared: exempt the object from the webhook or policy that mutates it, or declare that value", field)})
 	}
-	for key, fight := range fights.In(repository, now) {
-		if _, isAltered := altered[key]; !isAltered && tree.declares(key) {
+	for key, fight := range f.fights.In(struct{}{}, now) {
+		if _, isAltered := f.altered[key]; !isAltered && tree.declares(key) {
 			o.contested = append(o.contested, contested{key.ID, fmt.Sprintf("%s changes it again and again: stop that "+
 				"client, or remove the object from the tree", cmp.Or(fight.By, "another client"))})
 		}

@@ -27,14 +27,14 @@ func TestAnObjectThatAdmissionAlteredWasNotFoughtOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var c contests
+			known := new(Repositories).of(repositoryOf("repository"))
 			now, tree := time.Unix(0, 0), &vetted{declared: []*unstructured.Unstructured{declared}}
 			settle := func(o outcome) []contested {
 				o.differed = map[declaration]bool{}
 				for _, one := range o.stored {
 					o.differed[declarationOf(one.declared)] = true
 				}
-				c.settle("repository", &o, tree, nil, now)
+				known.settle(&o, tree, nil, now)
 				return o.contested
 			}
 			var contested []contested
@@ -43,11 +43,10 @@ func TestAnObjectThatAdmissionAlteredWasNotFoughtOver(t *testing.T) {
 			}
 			require.Len(t, contested, 1)
 			require.Contains(t, contested[0].why, "the API server stored another value of metadata.labels")
-			fights, _ := c.of("repository")
-			require.NotZero(t, fights.Wait("repository", declarationOf(declared), backoff.LastPause, now))
+			require.NotZero(t, known.fights.Wait(struct{}{}, declarationOf(declared), backoff.LastPause, now))
 
 			require.Empty(t, settle(last))
-			require.Zero(t, fights.Wait("repository", declarationOf(declared), backoff.LastPause, now))
+			require.Zero(t, known.fights.Wait(struct{}{}, declarationOf(declared), backoff.LastPause, now))
 			require.Empty(t, settle(outcome{}))
 			for range 20 {
 				contested = settle(outcome{stored: []stored{{declared, declared}}})

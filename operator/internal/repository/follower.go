@@ -6,12 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/repository/artifact"
@@ -259,37 +256,4 @@ func (f *follower) withApplied(
 	tree.committed = time.Time{}
 	after.tree = tree
 	return after
-}
-
-// followers holds the followers of all PolicyRepositories, by UID.
-type followers struct {
-	mu  sync.Mutex
-	all map[types.UID]*follower
-}
-
-// get returns the follower of a PolicyRepository. New creates it if there is none.
-func (s *followers) get(uid types.UID, create func() *follower) *follower {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all == nil {
-		s.all = map[types.UID]*follower{}
-	}
-	if s.all[uid] == nil {
-		s.all[uid] = create()
-	}
-	return s.all[uid]
-}
-
-// keep forgets the followers of all other PolicyRepositories, and removes the commits that they fetched.
-func (s *followers) keep(uids []types.UID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.DeleteFunc(s.all, func(uid types.UID, f *follower) bool {
-		isGone := !slices.Contains(uids, uid)
-		if isGone {
-			f.stop()
-			f.sources.remove(uid)
-		}
-		return isGone
-	})
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -212,42 +211,11 @@ func lines[K ~string](set map[K]bool) string {
 // minute, but a network may deliver the request late.
 const pendingFor = 5 * time.Minute
 
-// unanswered holds since when this process knows of creations that were not answered, by the UID of the
-// PolicyRepository. It is safe for concurrent use.
-type unanswered struct {
-	mu    sync.Mutex
-	since map[types.UID]map[inventory.ID]time.Time
-}
-
 // areOver reports whether all requests that an earlier pass may have sent to create an object are over.
-func (u *unanswered) areOver(repository types.UID, id inventory.ID, now time.Time) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.since == nil {
-		u.since = map[types.UID]map[inventory.ID]time.Time{}
-	}
-	if u.since[repository] == nil {
-		u.since[repository] = map[inventory.ID]time.Time{}
-	}
-	since, isKnown := u.since[repository][id]
+func (f *followed) areOver(id inventory.ID, now time.Time) bool {
+	since, isKnown := f.unanswered[id]
 	if !isKnown {
-		u.since[repository][id] = now
+		f.unanswered[id] = now
 	}
 	return isKnown && now.Sub(since) > pendingFor
-}
-
-// forget forgets an object of a PolicyRepository: it is about to be created again, or is no longer pending.
-func (u *unanswered) forget(repository types.UID, id inventory.ID) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.since[repository], id)
-}
-
-// keep forgets the objects of all other PolicyRepositories.
-func (u *unanswered) keep(repositories []types.UID) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	maps.DeleteFunc(u.since, func(uid types.UID, _ map[inventory.ID]time.Time) bool {
-		return !slices.Contains(repositories, uid)
-	})
 }

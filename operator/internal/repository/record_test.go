@@ -2,15 +2,12 @@ package repository
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
@@ -19,20 +16,19 @@ import (
 // A creation that was not answered is over after a while, which begins again with another request.
 func TestUnansweredCreationsAreOverAfterAWhile(t *testing.T) {
 	t.Parallel()
-	var u unanswered
+	r := &Repositories{}
+	one, other := r.of(repositoryOf("one")), r.of(repositoryOf("other"))
 	begin := time.Unix(1, 0)
 	late := begin.Add(pendingFor + 1)
 	id := inventory.ID{Name: "a"}
-	require.False(t, u.areOver("one", id, begin))
-	require.False(t, u.areOver("one", id, begin.Add(pendingFor)))
-	require.True(t, u.areOver("one", id, late))
-	require.False(t, u.areOver("other", id, late))
-	require.False(t, u.areOver("one", inventory.ID{Name: "b"}, late))
-	u.forget("one", id)
-	require.False(t, u.areOver("one", id, late))
-	require.True(t, u.areOver("one", id, late.Add(pendingFor+1)))
-	u.keep([]types.UID{"other"})
-	require.Equal(t, []types.UID{"other"}, slices.Collect(maps.Keys(u.since)))
+	require.False(t, one.areOver(id, begin))
+	require.False(t, one.areOver(id, begin.Add(pendingFor)))
+	require.True(t, one.areOver(id, late))
+	require.False(t, other.areOver(id, late))
+	require.False(t, one.areOver(inventory.ID{Name: "b"}, late))
+	delete(one.unanswered, id)
+	require.False(t, one.areOver(id, late))
+	require.True(t, one.areOver(id, late.Add(pendingFor+1)))
 }
 
 // Without a client, a write that reaches the API server panics.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +30,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/inforce"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/repository/artifact"
@@ -47,13 +50,24 @@ type Repositories struct {
 	// Dir is the directory for fetched commits.
 	Dir string
 
-	followers  followers
-	sources    *sources
-	scopes     scopes
-	unanswered unanswered
-	contests   contests
+	// followed is what is known of each PolicyRepository, by UID. It has no lock, because only Reconcile uses it, which
+	// runs once at a time.
+	followed map[types.UID]*followed
+	sources  *sources
+	scopes   scopes
 	// answered gets the names of PolicyRepositories about which a follower has an answer.
 	answered chan event.GenericEvent
+}
+
+// followed is what this process knows of a PolicyRepository, besides its scope.
+type followed struct {
+	follower *follower
+	// unanswered is since when creations are known that were not answered.
+	unanswered map[inventory.ID]time.Time
+	// fights counts how often each declaration is applied. All are in one group.
+	fights *backoff.Fights[struct{}, declaration]
+	// altered are the fields with which the API server stored objects other than declared.
+	altered map[declaration]inforce.Field
 }
 
 const (
@@ -77,6 +91,8 @@ func (r *Repositories) SetupWithManager(mgr ctrl.Manager) error {
 	b := ctrl.NewControllerManagedBy(mgr).Named("policyrepository").
 		WithOptions(controller.Options{
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
+			// r.followed has no lock.
+			MaxConcurrentReconciles: 1,
 		}).
 		For(&v1alpha1.PolicyRepository{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: watch.MoreThanStatus})).
 		WatchesRawSource(source.Channel(r.answered, &handler.EnqueueRequestForObject{}))
@@ -161,7 +177,7 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 			"the directory of one of them", treeName(repository), other.Name)}.set(status, repository.Generation)
 		return reconcile.Result{RequeueAfter: retryFailed}, r.writeStatus(ctx, repository, status)
 	}
-	known, requested, wait := r.follower(repository).follow(ctx, repository)
+	known, requested, wait := r.of(repository).follower.follow(ctx, repository)
 	if known == (answer{}) && len(status.Conditions) > 0 {
 		// The process has just begun, or the repository is followed again. What the status says about the commits is
 		// true until the first answer.
@@ -241,7 +257,7 @@ func treeName(repository *v1alpha1.PolicyRepository) string { return path.Base(r
 
 // rest forgets what is known of a PolicyRepository that is not followed for a while.
 func (r *Repositories) rest(repository *v1alpha1.PolicyRepository) {
-	r.follower(repository).rest()
+	r.of(repository).follower.rest()
 	r.scopes.remove(repository.Name)
 }
 
@@ -305,19 +321,31 @@ func isSynced(
 		status.RequestedAt != repository.Status.RequestedAt
 }
 
-// follower returns the follower of a PolicyRepository.
-func (r *Repositories) follower(repository *v1alpha1.PolicyRepository) *follower {
+// of returns what is known of a PolicyRepository.
+func (r *Repositories) of(repository *v1alpha1.PolicyRepository) *followed {
+	if known := r.followed[repository.UID]; known != nil {
+		return known
+	}
 	name := repository.Name
-	return r.followers.get(repository.UID, func() *follower {
-		return &follower{sources: r.sources, measure: r.Metrics.of(name), notify: func() {
+	created := &followed{
+		follower: &follower{sources: r.sources, measure: r.Metrics.of(name), notify: func() {
 			r.answered <- event.GenericEvent{
 				Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}},
 			}
-		}}
-	})
+		}},
+		unanswered: map[inventory.ID]time.Time{},
+		fights:     backoff.NewFights[struct{}, declaration](),
+		altered:    map[declaration]inforce.Field{},
+	}
+	if r.followed == nil {
+		r.followed = map[types.UID]*followed{}
+	}
+	r.followed[repository.UID] = created
+	return created
 }
 
-// forgetDeleted forgets the followers of PolicyRepositories that do not exist any more. All objects stay.
+// forgetDeleted forgets the PolicyRepositories that do not exist any more, and removes the commits that were fetched
+// for them. All objects stay.
 func (r *Repositories) forgetDeleted(ctx context.Context) error {
 	list := &v1alpha1.PolicyRepositoryList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -329,9 +357,14 @@ func (r *Repositories) forgetDeleted(ctx context.Context) error {
 		uids = append(uids, list.Items[i].UID)
 		exists[list.Items[i].Name] = true
 	}
-	r.followers.keep(uids)
-	r.unanswered.keep(uids)
-	r.contests.keep(uids)
+	maps.DeleteFunc(r.followed, func(uid types.UID, known *followed) bool {
+		isGone := !slices.Contains(uids, uid)
+		if isGone {
+			known.follower.stop()
+			r.sources.remove(uid)
+		}
+		return isGone
+	})
 	r.scopes.forget(exists)
 	return nil
 }

@@ -70,7 +70,7 @@ func (c Chain) mutating(
 func (c Chain) label(configuration *admissionregistrationv1.MutatingWebhookConfiguration) {
 	for _, p := range c {
 		isCalled := slices.ContainsFunc(configuration.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
-			return p.hasWebhook(w.Name)
+			return w.Name == p.webhookName(0)
 		})
 		switch {
 		case p.Mutator == nil || p.Label == "":
@@ -119,17 +119,6 @@ func (c Chain) configurations() []string {
 		}
 	}
 	return append(names, v1alpha1.WebhookName)
-}
-
-// configurationOf returns the name of the ValidatingWebhookConfiguration to which a webhook belongs, or an empty string
-// if no plugin has such a webhook.
-func (c Chain) configurationOf(webhook string) string {
-	for i := range c {
-		if p := &c[i]; p.Validator != nil && p.hasWebhook(webhook) {
-			return p.configuration()
-		}
-	}
-	return ""
 }
 
 func orEverything(selector *metav1.LabelSelector) *metav1.LabelSelector {

@@ -56,8 +56,6 @@ type Configurations struct {
 
 	// next contains the earliest times of the next writes of ValidatingWebhookConfigurations, by name.
 	next map[string]time.Time
-	// complete contains the ValidatingWebhookConfigurations that have been up to date since this replica leads.
-	complete map[string]bool
 	// probe is that of the webhooks that v1alpha1.WebhookName should have.
 	probe probe
 }
@@ -65,7 +63,7 @@ type Configurations struct {
 // SetupWithManager adds a controller that reconciles all configurations when one of them changes, when a plugin needs
 // other webhooks, and when renewed reports another bundle.
 func (c *Configurations) SetupWithManager(mgr ctrl.Manager, renewed <-chan struct{}) error {
-	c.next, c.complete = map[string]time.Time{}, map[string]bool{}
+	c.next = map[string]time.Time{}
 	request := reconcile.Request{NamespacedName: client.ObjectKey{Name: v1alpha1.WebhookName}}
 	requests := func(context.Context) []reconcile.Request { return []reconcile.Request{request} }
 	renewals := source.Func(func(ctx context.Context, queue backoff.Queue) error {
@@ -118,9 +116,7 @@ func (c *Configurations) Reconcile(ctx context.Context, _ reconcile.Request) (re
 			}
 			continue
 		}
-		err := c.writeValidating(ctx, name, bundle)
-		c.complete[name] = c.complete[name] || err == nil
-		errs = append(errs, err)
+		errs = append(errs, c.writeValidating(ctx, name, bundle))
 	}
 	err := errors.Join(errs...)
 	if isConflict(errs) {
@@ -162,7 +158,6 @@ func (c *Configurations) writeValidating(ctx context.Context, name string, bundl
 			return err
 		}
 	}
-	desired = append(desired, c.incomplete(name, stored.Webhooks)...)
 	if name == v1alpha1.WebhookName {
 		probe, err := newProbe(desired)
 		if err != nil {
@@ -206,21 +201,6 @@ func (c *Configurations) keepBundles(
 		}
 	}
 	return nil
-}
-
-// incomplete returns the webhooks that a previous version of the operator has written to a configuration, and that now
-// belong to another one which is not up to date yet. They stay until then, so that the API server calls them at any
-// time.
-func (c *Configurations) incomplete(
-	name string, stored []admissionregistrationv1.ValidatingWebhook,
-) []admissionregistrationv1.ValidatingWebhook {
-	var kept []admissionregistrationv1.ValidatingWebhook
-	for i := range stored {
-		if now := c.Chain.configurationOf(stored[i].Name); now != "" && now != name && !c.complete[now] {
-			kept = append(kept, stored[i])
-		}
-	}
-	return kept
 }
 
 func (c *Configurations) writeMutating(ctx context.Context, bundle []byte) error {

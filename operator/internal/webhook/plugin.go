@@ -89,16 +89,6 @@ func (p *Plugin) webhookName(index int) string {
 	return name + "." + v1alpha1.GroupVersion.Group
 }
 
-// hasWebhook reports whether a name is one that webhookName returns.
-func (p *Plugin) hasWebhook(name string) bool {
-	own, ok := strings.CutSuffix(name, "."+v1alpha1.GroupVersion.Group)
-	if number, numbered := strings.CutPrefix(own, p.Name+"-"); numbered {
-		_, err := strconv.Atoi(number)
-		return ok && err == nil
-	}
-	return ok && own == p.Name
-}
-
 // AllObjects returns a rule that matches all resources for which the API server calls webhooks, and their subresources.
 func AllObjects(operations ...admissionregistrationv1.OperationType) admissionregistrationv1.RuleWithOperations {
 	return Rule("*", "*", admissionregistrationv1.AllScopes, []string{"*/*"}, operations...)
