@@ -102,15 +102,24 @@ func (o *Object) isIn(existing *metav1.PartialObjectMetadata) bool {
 	return existing.Annotations[v1alpha1.HashAnnotation] == o.Hash
 }
 
-// isMovedUnchanged reports whether an existing object equals one that another template will declare, except for the
-// label that names the template.
+// isMovedUnchanged reports whether an existing object, which a template has declared, equals one that another template
+// will declare, except for the label that names the template. Its hash is not enough: users may write the annotation on
+// an object without the label, and may change what the object grants.
 func isMovedUnchanged(observed *metav1.PartialObjectMetadata, coming Object) bool {
+	entry := ownEntry(observed)
+	if labelOf(observed) == "" || entry == nil {
+		return false
+	}
 	moved := coming.DeepCopy()
 	labels := moved.GetLabels()
 	labels[v1alpha1.TemplateNameLabel] = labelOf(observed)
 	moved.SetLabels(labels)
 	hash, err := render.Hash(moved)
-	return err == nil && observed.Annotations[v1alpha1.HashAnnotation] == hash
+	if err != nil || observed.Annotations[v1alpha1.HashAnnotation] != hash {
+		return false
+	}
+	lost, err := lostFields(moved.Object, entry)
+	return err == nil && len(without(lost, recordOf(observed).unowned)) == 0
 }
 
 // lacks reports whether the declaration of an object by its template is unknown.

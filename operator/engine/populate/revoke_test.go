@@ -259,6 +259,50 @@ func TestRevokedBindingsArePrunedAlthoughAnotherRevisionIsComing(t *testing.T) {
 	require.Contains(t, plan.Changes[0].Reason, "takes it away")
 }
 
+// A grant that another template declares next is not deleted before. What only looks like it is.
+func TestOnlyAnUnchangedGrantIsKeptForAComingTemplate(t *testing.T) {
+	binding := bindingTo("x", "a")
+	before, after := templateOf(t, "before"), templateOf(t, "after", binding)
+	before.Status.Kinds = []v1alpha1.GroupKind{{Group: rbacv1.GroupName, Kind: "RoleBinding"}}
+	before.Spec.Authoritative = []v1alpha1.GroupKind{{Group: rbacv1.GroupName, Kind: "RoleBinding"}}
+	cache := render.NewCache()
+	for name, test := range map[string]struct {
+		change func(existing *metav1.PartialObjectMetadata)
+		isKept bool
+	}{
+		"unchanged": {func(*metav1.PartialObjectMetadata) {}, true},
+		"with other subjects": {func(o *metav1.PartialObjectMetadata) {
+			o.ManagedFields[0].FieldsV1.SetRawString(strings.Replace(o.ManagedFields[0].FieldsV1.GetRawString(),
+				`"f:subjects":{}`, `"f:others":{}`, 1))
+		}, false},
+		"without managedFields": {func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil }, false},
+		"of another hash": {func(o *metav1.PartialObjectMetadata) {
+			o.Annotations[v1alpha1.HashAnnotation] = "another"
+		}, false},
+		"of a user, with the hash of the coming one": {func(o *metav1.PartialObjectMetadata) {
+			content := after.DeepCopy()
+			content.Name = "" // as without the label
+			o.Annotations[v1alpha1.HashAnnotation] = declare(teamA(), content).Objects[0].Hash
+			o.Labels, o.ManagedFields = nil, nil
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			existing := applied(t, declare(teamA(), templateOf(t, "before", binding)).Objects[0])
+			require.Contains(t, existing.ManagedFields[0].FieldsV1.GetRawString(), `"f:subjects":{}`)
+			test.change(existing)
+			observed := Observed{Objects: []*metav1.PartialObjectMetadata{existing}}
+			if labelOf(existing) == "" {
+				observed = Observed{Others: observed.Objects}
+			}
+			plan := NewPlan(declare(teamA(), before), match.NewIndex(before, after), observed)
+			require.Len(t, plan.Changes, 1)
+			require.Equal(t, Prune, plan.Changes[0].Action)
+			kept := plan.Keeping(cache, []*v1alpha1.NamespaceTemplate{after})
+			require.Equal(t, test.isKept, len(kept.Changes) == 0)
+		})
+	}
+}
+
 // randomRules returns rules of few names, so that they often have something in common.
 func randomRules(random *rand.Rand) []rbacv1.PolicyRule {
 	some := func(from ...string) []string {
