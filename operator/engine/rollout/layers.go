@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -146,14 +147,35 @@ func Begin(
 		all = append(all, revision)
 	}
 	if len(all) > maxLayers {
-		// The oldest revision that is not complete is given up: its namespaces have the next older one.
-		oldest := len(all) - 1
-		if isComplete(all[oldest]) {
-			oldest--
-		}
-		all = slices.Delete(all, oldest, oldest+1)
+		all = oneLess(all)
 	}
 	return all
+}
+
+// oneLess returns one revision less, so that no namespace returns to an older revision if that can be avoided: a user
+// could undo a change by many small ones. The first of revisions is the newest, which has just begun.
+func oneLess(revisions []v1alpha1.TemplateRevision) []v1alpha1.TemplateRevision {
+	isSuperseded := func(i int) bool { return i > 0 && !isComplete(revisions[i]) }
+	for i := len(revisions) - 2; isSuperseded(i); i-- {
+		newer, older := &revisions[i], &revisions[i+1]
+		switch isSame := newer.Name == older.Name && equality.Semantic.DeepEqual(newer.Waves, older.Waves); {
+		case !isSuperseded(i + 1):
+			continue
+		case isSame && (older.Wave > newer.Wave || older.Wave == newer.Wave && older.Reach > newer.Reach):
+			newer.Wave, newer.Reach = older.Wave, older.Reach
+		case isSame, older.Wave == 0 && older.Reach == 0: // only namespaces have it that were created meanwhile
+		default:
+			continue
+		}
+		newer.StartTime = older.StartTime
+		return slices.Delete(revisions, i+1, i+2)
+	}
+	// The oldest revision that is not complete is given up: its namespaces have the next older one.
+	oldest := len(revisions) - 1
+	if isComplete(revisions[oldest]) {
+		oldest--
+	}
+	return slices.Delete(revisions, oldest, oldest+1)
 }
 
 func isComplete(revision v1alpha1.TemplateRevision) bool {

@@ -81,6 +81,15 @@ func (c *cluster) edit(name string, same ...string) {
 	require.LessOrEqual(c.t, len(c.revisions), maxLayers)
 }
 
+// restart begins the rollout of the newest revision again.
+func (c *cluster) restart() {
+	newest := c.revisions[0]
+	c.revisions = Begin(c.revisions, v1alpha1.TemplateRevision{
+		Name: newest.Name, Revision: newest.Revision, Generation: newest.Generation, Waves: c.template.Spec.Rollout.Waves,
+	}, []string{newest.Name}, c.now)
+	require.LessOrEqual(c.t, len(c.revisions), maxLayers)
+}
+
 func (c *cluster) layers() Layers { return New(c.template, c.revisions, c.specs) }
 
 func (c *cluster) members() []Member {
@@ -367,6 +376,40 @@ func TestManyEditsDuringARolloutAreBounded(t *testing.T) {
 	require.Equal(t, 100, c.count("t-30"))
 }
 
+// A rollout that is paused half way stays there, however often it is restarted, and however often the template is edited.
+func TestAPausedRolloutIsNotUndoneByManyChanges(t *testing.T) {
+	for name, change := range map[string]func(c *cluster, i int){
+		"restarts": func(c *cluster, _ int) { c.restart() },
+		"edits":    func(c *cluster, i int) { c.edit(fmt.Sprint("t-3", i)) },
+		"restarts after a stop": func(c *cluster, _ int) {
+			c.revisions[0].StopTime = new(metav1.NewTime(c.now.Truncate(time.Second)))
+			c.now = c.now.Add(5 * time.Second)
+			c.restart()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			settings := &v1alpha1.Rollout{MaxUnavailable: new(intstr.FromInt(40))}
+			c := newCluster(t, settings, tiers(100)...)
+			c.edit("t-1")
+			c.run()
+			c.edit("t-2")
+			c.advance()
+			c.populate()
+			require.Equal(t, 40, c.count("t-2"))
+			settings.Paused = true
+			c.advance()
+			for i := range 30 {
+				c.now = c.now.Add(2 * time.Second)
+				change(c, i)
+				c.now = c.now.Add(2 * time.Second)
+				c.create("x", c.now) // it has the newest revision from now on
+				c.populate()
+				require.Equal(t, 60, c.count("t-1"))
+			}
+		})
+	}
+}
+
 // Whatever happens during a rollout, no namespace returns to an older revision, unless its labels change, and in the end
 // every namespace has the newest one.
 func TestNoNamespaceReturnsToAnOlderRevision(t *testing.T) {
@@ -383,7 +426,9 @@ func TestNoNamespaceReturnsToAnOlderRevision(t *testing.T) {
 		edit()
 		edits := random.IntN(5)
 		for range 60 {
-			switch random.IntN(6) {
+			switch random.IntN(7) {
+			case 6:
+				c.restart()
 			case 0:
 				if edits > 0 {
 					edits--
@@ -412,7 +457,7 @@ func TestNoNamespaceReturnsToAnOlderRevision(t *testing.T) {
 			}
 		}
 		c.template.Spec.Rollout.Paused = false
-		for range 10 {
+		for range 100 { // after a restart, steps change nothing until they come to where it was before
 			c.run()
 			c.now = c.now.Add(6 * time.Second)
 		}
