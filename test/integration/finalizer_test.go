@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -21,6 +22,11 @@ func TestTheFinalizerOfATemplateKeepsUntilItsGrantsAreDeleted(t *testing.T) {
 	s.waitAbsent(ns, grantTo("owner"))
 	const abandon = `{"metadata": {"finalizers": null}}`
 	require.ErrorContains(t, patcher.Patch(t.Context(), template.DeepCopy(), mergePatch(abandon)),
+		"may not create or patch configmaps in all namespaces")
+	deleter := s.newTemplateAuthor("deleter", policyRule("delete", "", "configmaps"),
+		policyRule("delete", rbacv1.GroupName, "rolebindings"))
+	const orphan = `{"spec": {"deletionPolicy": "Orphan", "templates": []}}`
+	require.ErrorContains(t, deleter.Patch(t.Context(), template.DeepCopy(), mergePatch(orphan)),
 		"may not create or patch configmaps in all namespaces")
 	kept := s.createTemplate("kept", configMap("kept", "v"), deletesObjects)
 	require.ErrorContains(t, patcher.Patch(t.Context(), kept.DeepCopy(), mergePatch(abandon)), "may not")

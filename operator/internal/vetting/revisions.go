@@ -20,11 +20,12 @@ func (e edit) exposes() bool {
 		match.RequiresPermission(e.old) && !match.RequiresPermission(e.updated))
 }
 
-// abandons reports whether an edit removes the finalizer because of which the operator deletes the objects of a
-// template before the template itself.
+// abandons reports whether an edit makes objects stay that the operator would delete before the template: it removes the
+// finalizer, or the deletionPolicy because of which the template has one.
 func (e edit) abandons() bool {
 	return controllerutil.ContainsFinalizer(e.old, v1alpha1.DeletionFinalizer) &&
-		!controllerutil.ContainsFinalizer(e.updated, v1alpha1.DeletionFinalizer)
+		(!controllerutil.ContainsFinalizer(e.updated, v1alpha1.DeletionFinalizer) ||
+			e.updated.Spec.DeletionPolicy != v1alpha1.DeletionDelete)
 }
 
 // judgeRevisions judges the earlier revisions that namespaces would have after the edit until its rollout reaches them,
@@ -43,8 +44,7 @@ func (v *review) judgeRevisions(ctx context.Context) ([]error, error) {
 		request := *v.request // its warnings remain those about the updated template
 		exposed := &review{Admission: v.Admission, request: &request, author: v.author, began: v.began}
 		exposed.old, exposed.updated = v.old.DeepCopy(), v.updated.DeepCopy()
-		exposed.old.Spec, exposed.updated.Spec = spec, spec
-		exposed.old.Spec.Rollout, exposed.updated.Spec.Rollout = v.old.Spec.Rollout, v.updated.Spec.Rollout
+		exposed.old.Spec, exposed.updated.Spec = sharing(spec, v.old.Spec), sharing(spec, v.updated.Spec)
 		problems, err := exposed.judge(ctx)
 		if err != nil {
 			return nil, err
@@ -55,6 +55,13 @@ func (v *review) judgeRevisions(ctx context.Context) ([]error, error) {
 		}
 	}
 	return all, nil
+}
+
+// sharing returns the spec of a revision with those fields of the stored spec that all revisions share. An edit of these
+// fields may be what exposes the revision.
+func sharing(revision, stored v1alpha1.NamespaceTemplateSpec) v1alpha1.NamespaceTemplateSpec {
+	revision.Rollout, revision.DeletionPolicy = stored.Rollout, stored.DeletionPolicy
+	return revision
 }
 
 // earlierSpecs returns the specs of the revisions in force of the stored template, except those that populate the same
