@@ -39,6 +39,10 @@ func (e edit) pauseWarnings() []string {
 	}
 	warning := fmt.Sprintf("the rollout is paused, so existing namespaces do not get this change "+
 		"until you run \"kubectl nstpl rollout resume %s\"", e.updated.Name)
+	// Namespaces with a later revision get the complete one again without a rollout.
+	if revisions := e.old.Status.Revisions; len(revisions) > 0 && revisions[0].State != v1alpha1.RolloutComplete {
+		warning += ", unless it restores the revision that is rolled out completely"
+	}
 	if added != "" {
 		warning += "; they do not get what it adds to the grants of " + added
 	}

@@ -24,6 +24,12 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 	paused := &v1alpha1.Rollout{Paused: true}
 	keeps := &v1alpha1.Rollout{Paused: true, Revocation: v1alpha1.RevokeWithRollout}
 	keepsUnpaused := &v1alpha1.Rollout{Revocation: v1alpha1.RevokeWithRollout}
+	restoring := template(paused, "a")
+	restoring.Status.Revisions = []v1alpha1.TemplateRevision{
+		{State: v1alpha1.RolloutPaused}, {State: v1alpha1.RolloutComplete},
+	}
+	complete := template(paused, "a")
+	complete.Status.Revisions = []v1alpha1.TemplateRevision{{State: v1alpha1.RolloutComplete}}
 	disabled := template(nil)
 	disabled.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
 	for name, c := range map[string]struct {
@@ -37,6 +43,11 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 		"added and removed": {edit{template(paused, "a"), template(paused, "b")}, []string{
 			notYet + "; they do not get what it adds to the grants of rolebinding/b; " +
 				"what it removes from the grants of rolebinding/a is taken away at once"}},
+		"added during a rollout": {edit{restoring, template(paused, "a", "b")}, []string{
+			notYet + ", unless it restores the revision that is rolled out completely; " +
+				"they do not get what it adds to the grants of rolebinding/b"}},
+		"added after a rollout": {edit{complete, template(paused, "a", "b")}, []string{
+			notYet + "; they do not get what it adds to the grants of rolebinding/b"}},
 		"kept": {edit{template(keeps, "a"), template(keeps)}, []string{
 			notYet + "; they keep what it removes from the grants of rolebinding/a, " +
 				"because spec.rollout.revocation is WithRollout"}},

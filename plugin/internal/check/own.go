@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
@@ -111,7 +112,7 @@ func ownResult(resource string, status Status, objects []*ownObject, state strin
 	switch {
 	case resource == v1alpha1.PolicyRepositories.Resource:
 		r.Remedy = "'kubectl nstpl sync status' shows the causes, and what to do"
-	case resource == v1alpha1.NamespaceTemplates.Resource && objects[0].isRolloutStopped():
+	case resource == v1alpha1.NamespaceTemplates.Resource && objects[0].isRolloutStopped() && objects[0].disabled() == "":
 		r.Remedy = "'kubectl nstpl rollout status " + objects[0].Name + "' shows the causes, and what to do"
 	case resource == v1alpha1.PolicySpaces.Resource:
 		r.Remedy = "'kubectl nstpl tree' shows the spaces and their quotas; " + r.Remedy
@@ -132,6 +133,12 @@ func (o *ownObject) isRolloutStopped() bool {
 	return stalled != nil && stalled.Reason == "RolloutStopped"
 }
 
+// disabled returns why a template selects no namespace, or "" if it is not disabled. The status of a disabled template
+// keeps the state of the rollout from before.
+func (o *ownObject) disabled() string {
+	return match.DisabledReason(&v1alpha1.NamespaceTemplate{ObjectMeta: o.ObjectMeta})
+}
+
 // reason returns why an object has a problem, by its status.
 func (o *ownObject) reason() string {
 	conditions := o.Status.Conditions
@@ -139,6 +146,8 @@ func (o *ownObject) reason() string {
 	switch ready := apimeta.FindStatusCondition(conditions, v1alpha1.ConditionReady); {
 	case o.DeletionTimestamp != nil:
 		return "finalizers: " + strings.Join(o.Finalizers, ", ")
+	case o.isRolloutStopped() && o.disabled() != "":
+		return o.disabled()
 	case apimeta.IsStatusConditionTrue(conditions, exceeded):
 		text = apimeta.FindStatusCondition(conditions, exceeded).Message
 	case ready != nil:

@@ -41,6 +41,10 @@ func TestObjectsOfOwnKinds(t *testing.T) {
 	failing.Status.Failures = []ownFailure{{Object: "limitrange/defaults", Message: "is forbidden"}, {Message: "another"}}
 	leaving := own("old", time.Hour, isReady)
 	leaving.DeletionTimestamp, leaving.Finalizers = &metav1.Time{Time: now.Add(-time.Hour)}, []string{"policy.nstpl.dev/x"}
+	disabled := own("off", time.Hour, stalled("RolloutStopped", "the rollout stopped")...)
+	disabled.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+	notAccepted := own("off", time.Hour, stalled("Invalid", "does not compile")...)
+	notAccepted.Annotations = disabled.Annotations
 	namespaced := own("env", time.Hour, stalled("Invalid", "no role")...)
 	namespaced.Namespace = "team-a"
 	unmatched := own("old", 0, stalled(v1alpha1.ExemptionNothingMatches, "template budget does not exist")...)
@@ -59,6 +63,13 @@ func TestObjectsOfOwnKinds(t *testing.T) {
 		"a stopped rollout": {
 			"namespacetemplates", []*ownObject{own("budget", 0, stalled("RolloutStopped", "the rollout stopped")...)}, Failure,
 			"budget (the rollout stopped)", "kubectl nstpl rollout status budget",
+		},
+		"a stopped rollout of a disabled template": {
+			"namespacetemplates", []*ownObject{disabled}, Failure, "off (the template is disabled (annotation " +
+				"policy/namespace-template-apply: disable))", "kubectl describe namespacetemplates off",
+		},
+		"a disabled template that is not accepted": {
+			"namespacetemplates", []*ownObject{notAccepted}, Failure, "off (does not compile)", "kubectl describe",
 		},
 		"in a namespace": {
 			"protectedattributes", []*ownObject{namespaced}, Failure, "team-a/env (no role)", "describe protectedattributes env -n team-a",

@@ -250,8 +250,7 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 		r.NoteMissingOperator(ctx, r.Cluster, notCorrected)
 	}
 	different = all.Summary.DifferentObjects > 0
-	isComplete := all.isRecorded && !all.isUnreported || len(all.Unknown) == 0
-	if !different && (!isComplete || d.namespaces.HasNames() && len(all.NotPopulated) > 0) {
+	if !different && (!all.isComplete() || d.namespaces.HasNames() && len(all.NotPopulated) > 0) {
 		return false, errIncomplete
 	}
 	return different, nil
@@ -291,8 +290,11 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey,
 		}
 	}
 	after := before
+	var gone []*v1alpha1.NamespaceTemplate
 	if d.removes() {
-		after, _ = c.IndexWithoutExemptions(ctx, d.withoutRemoved(templates), namespaces)
+		var remaining []*v1alpha1.NamespaceTemplate
+		remaining, gone = d.withoutRemoved(templates)
+		after, _ = c.IndexWithoutExemptions(ctx, remaining, namespaces)
 		after.CopyExemptions(before)
 	}
 	d.noteRollouts(after, namespaces)
@@ -300,6 +302,7 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey,
 	compared, err := survey.Compare(ctx, c, after, namespaces,
 		survey.Scope{
 			AllNamespaces: !d.namespaces.HasNames(), Template: d.template, OmitUnchanged: !d.verify && !d.removes(),
+			Gone: gone,
 		})
 	if err != nil {
 		return nil, nil, err
@@ -315,6 +318,7 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey,
 		planned = verifier.Namespaces(ctx, planned)
 	}
 	report := newReport(planned, readErrs)
+	report.nameOrphaned(gone)
 	for _, err := range verifier.Unverified {
 		report.Unknown = append(report.Unknown, err.Error())
 	}
@@ -373,25 +377,31 @@ func (d *diff) noteExemptions(index *match.Index, namespaces []*corev1.Namespace
 // removes reports whether the command shows what deleting or disabling templates would do.
 func (d *diff) removes() bool { return len(d.deleted) > 0 || len(d.disabled) > 0 }
 
-// withoutRemoved returns the templates as they are after the deletion of the templates of --delete, while the operator
-// prunes their objects, and with the annotation that disables the templates of --disable.
-func (d *diff) withoutRemoved(templates []*v1alpha1.NamespaceTemplate) []*v1alpha1.NamespaceTemplate {
-	changed := slices.Clone(templates)
-	for i, template := range changed {
+// withoutRemoved returns the templates as they are after the deletion of the templates of --delete, and with the
+// annotation that disables the templates of --disable. A deleted template remains while the operator prunes its objects
+// or while it has a finalizer. The other deleted templates are gone.
+func (d *diff) withoutRemoved(
+	templates []*v1alpha1.NamespaceTemplate,
+) (remaining, gone []*v1alpha1.NamespaceTemplate) {
+	for _, template := range templates {
 		isDeleted, isDisabled := slices.Contains(d.deleted, template.Name), slices.Contains(d.disabled, template.Name)
-		if !isDeleted && !isDisabled {
+		changed := template
+		switch {
+		case isDeleted && template.Spec.DeletionPolicy != v1alpha1.DeletionDelete && len(template.Finalizers) == 0:
+			gone = append(gone, template)
 			continue
-		}
-		changed[i] = template.DeepCopy()
-		if isDeleted {
+		case isDeleted:
 			now := metav1.Now()
-			changed[i].DeletionTimestamp = &now
-		} else {
-			metav1.SetMetaDataAnnotation(&changed[i].ObjectMeta, v1alpha1.TemplateApplyAnnotation,
+			changed = template.DeepCopy()
+			changed.DeletionTimestamp = &now
+		case isDisabled:
+			changed = template.DeepCopy()
+			metav1.SetMetaDataAnnotation(&changed.ObjectMeta, v1alpha1.TemplateApplyAnnotation,
 				v1alpha1.TemplateApplyDisable)
 		}
+		remaining = append(remaining, changed)
 	}
-	return changed
+	return remaining, gone
 }
 
 func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) error {

@@ -2,7 +2,9 @@ package diff
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,12 +50,25 @@ func (d *diff) notePaused(ctx context.Context, c *cluster.Cluster, file, stored 
 		!keeps(ctx, c, file.Name, file.Spec.Rollout == nil, "spec", "rollout", "paused") {
 		return
 	}
-	unless := ""
+	d.Note("%s", pausedNote(file, stored))
+}
+
+// pausedNote says which namespaces get the change of a template although its rollout stays paused. A change that
+// restores the complete revision is not rolled out.
+func pausedNote(file, stored *v1alpha1.NamespaceTemplate) string {
+	var cases []string
 	if file.Spec.Rollout != nil {
-		unless = ", unless the file sets spec.rollout.paused to false"
+		cases = append(cases, "the file sets spec.rollout.paused to false")
 	}
-	d.Note("the rollout of template %s is paused: existing namespaces get the change after 'kubectl nstpl rollout resume "+
-		"%[1]s'%s; new ones get it at once, and grants that it removes end at once", file.Name, unless)
+	if revisions := stored.Status.Revisions; len(revisions) > 0 && revisions[0].State != v1alpha1.RolloutComplete {
+		cases = append(cases, "the change restores the revision that is rolled out completely")
+	}
+	unless := ""
+	if len(cases) > 0 {
+		unless = ", unless " + strings.Join(cases, " or ")
+	}
+	return fmt.Sprintf("the rollout of template %s is paused: existing namespaces get the change after 'kubectl nstpl "+
+		"rollout resume %[1]s'%s; new ones get it at once, and grants that it removes end at once", file.Name, unless)
 }
 
 // isPaused reports whether changes of a template wait until its rollout is resumed.

@@ -65,7 +65,7 @@ func (d *diff) recorded(
 			continue
 		}
 		if populate.PopulatedCondition(ns) == nil {
-			report.isUnreported = true
+			report.lacksNamespace = true
 			report.Unknown = append(report.Unknown, fmt.Sprintf("the operator has not reported on namespace/%s: it is new, "+
 				"the operator is not running, or no template selects it", ns.Name))
 		}
@@ -75,7 +75,7 @@ func (d *diff) recorded(
 			return d.template != "" && i.Template != "" && i.Template != d.template
 		})...)
 	}
-	report.isRecorded = true
+	report.isRecorded, report.lacksNamespace = true, report.lacksNamespace || len(readErrs) > 0
 	report.Unknown = append(report.Unknown,
 		cli.Unlisted("namespacetemplates", "only the differences that the operator recorded are known"))
 	if len(unlisted) > 0 {

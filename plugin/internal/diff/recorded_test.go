@@ -1,6 +1,7 @@
 package diff
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
@@ -69,6 +71,28 @@ func TestDifferencesThatTheOperatorRecorded(t *testing.T) {
 			require.Equal(t, test.action, items[0].Action)
 			require.Equal(t, test.isDifferent, items[0].Different)
 			require.Equal(t, test.fails, items[0].Fails)
+		})
+	}
+}
+
+// What the operator recorded is complete without the kinds that the user may not list, but not without a namespace.
+func TestNamespacesThatTheUserMayNotRead(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		readErrs   []error
+		isComplete bool
+	}{
+		"none":        {nil, true},
+		"a namespace": {[]error{errors.New(`namespaces "other" is forbidden`)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, err := (&diff{}).recorded(t.Context(), nil, nil, test.readErrs)
+			require.NoError(t, err)
+			require.NotEmpty(t, r.Unknown)
+			require.Equal(t, test.isComplete, r.isComplete())
+			all := merge([]cli.Reply[*report]{{Source: cli.Source{Context: "test"}, Value: r}})
+			require.Equal(t, test.isComplete, all.isComplete())
 		})
 	}
 }

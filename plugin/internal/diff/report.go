@@ -2,10 +2,12 @@ package diff
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -33,8 +35,9 @@ type report struct {
 
 	// isRecorded reports whether the report has only what the operator recorded.
 	isRecorded bool
-	// isUnreported reports whether the operator has recorded nothing about a namespace.
-	isUnreported bool
+	// lacksNamespace reports whether nothing is known about a namespace: the user may not read it, or the operator has
+	// recorded nothing about it. It is false unless isRecorded is true.
+	lacksNamespace bool
 	// hasContexts reports whether the report is on several clusters.
 	hasContexts bool
 }
@@ -170,7 +173,7 @@ func merge(replies []cli.Reply[*report]) *report {
 			all.hasContexts, all.isRecorded = true, true
 		}
 		all.isRecorded = all.isRecorded && r.Value.isRecorded
-		all.isUnreported = all.isUnreported || r.Value.isUnreported
+		all.lacksNamespace = all.lacksNamespace || r.Value.lacksNamespace
 		all.Summary.Namespaces += r.Value.Summary.Namespaces
 		all.Summary.UnchangedObjects += r.Value.Summary.UnchangedObjects
 		for _, i := range r.Value.Items {
@@ -192,6 +195,17 @@ func merge(replies []cli.Reply[*report]) *report {
 		all.summarize()
 	}
 	return all
+}
+
+// nameOrphaned says of the objects that templates leave behind that this is their deletionPolicy. Gone are deleted
+// templates. The reason that the operator would give is only that they do not exist.
+func (r *report) nameOrphaned(gone []*v1alpha1.NamespaceTemplate) {
+	for _, i := range r.Items {
+		for _, template := range gone {
+			i.Reason = strings.ReplaceAll(i.Reason, fmt.Sprintf("template %s does not exist", template.Name),
+				fmt.Sprintf("template %s is deleted; deletionPolicy is Orphan", template.Name))
+		}
+	}
 }
 
 // isUnread reports whether a copy could not be compared because of its source.
@@ -230,6 +244,11 @@ func (r *report) summarize() {
 		}
 	}
 	r.Summary.DifferentNamespaces = len(namespaces)
+}
+
+// isComplete reports whether everything could be compared, or everything that the operator recorded is known.
+func (r *report) isComplete() bool {
+	return r.isRecorded && !r.lacksNamespace || len(r.Unknown) == 0
 }
 
 // differences returns the objects that differ from the templates.

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/fields"
@@ -267,4 +269,36 @@ func TestReportsOnSeveralClusters(t *testing.T) {
 	require.Len(t, table.Rows, 2)
 	require.Equal(t, []string{"production", "a", "configmap/one"}, table.Rows[1][:3])
 	require.Equal(t, "Namespace", alone.table(false, false).Columns[0])
+}
+
+// A template without a finalizer does not exist any more once it is deleted, so what deletes objects of templates that
+// do not exist is planned. Another one remains while the operator prunes its objects.
+func TestTemplatesThatAreDeleted(t *testing.T) {
+	template := func(name string, policy v1alpha1.DeletionPolicy, finalizers ...string) *v1alpha1.NamespaceTemplate {
+		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers}}
+		template.Spec.DeletionPolicy = policy
+		return template
+	}
+	d := diff{deleted: []string{"orphans", "prunes", "held"}, disabled: []string{"disabled"}}
+	remaining, gone := d.withoutRemoved([]*v1alpha1.NamespaceTemplate{
+		template("disabled", v1alpha1.DeletionOrphan), template("held", v1alpha1.DeletionOrphan, "example.com/audit"),
+		template("orphans", v1alpha1.DeletionOrphan), template("other", v1alpha1.DeletionOrphan),
+		template("prunes", v1alpha1.DeletionDelete),
+	})
+	var states []string
+	for _, left := range remaining {
+		states = append(states, left.Name+": "+match.DisabledReason(left))
+	}
+	require.Equal(t, []string{
+		"disabled: the template is disabled (annotation policy/namespace-template-apply: disable)",
+		"held: the template is being deleted", "other: ", "prunes: the template is being deleted",
+	}, states)
+	require.Len(t, gone, 1)
+	require.Equal(t, "orphans", gone[0].Name)
+
+	stays := changeOf(populate.LeaveAlone, "one")
+	stays.Template, stays.Reason = "orphans", "template orphans does not exist"
+	r := newReport(slices.Values([]survey.Namespace{namespaceWith("a", stays)}), nil)
+	r.nameOrphaned(gone)
+	require.Equal(t, "template orphans is deleted; deletionPolicy is Orphan", r.Items[0].Reason)
 }

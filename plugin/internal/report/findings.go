@@ -58,15 +58,6 @@ func remedy(f Finding) string {
 	switch f.Reason {
 	case populate.ConditionRetrying:
 		return "The operator tries again by itself. If the failure lasts, look at the operator's log."
-	case populate.ConditionTemplateNotAccepted:
-		return "Correct the template: 'kubectl get nstpl' shows which ones are not accepted, and why."
-	case populate.ConditionValueMissing:
-		return "Have a user who may set the label or annotation set it: 'kubectl nstpl attributes' lists the roles."
-	case populate.ConditionPolicySpaceNotFound:
-		return "Create the policy space, or correct the label policy.nstpl.dev/policyspace of the namespace."
-	case populate.ConditionNotAdopted:
-		return "Look at 'kubectl nstpl diff " + f.Namespace + "', then annotate the namespace with " +
-			"policy.nstpl.dev/adopt=true, or take it out of the policy space."
 	case populate.FindingDrifted:
 		return "Take the change back, or set driftPolicy: Correct in the template: " + diff + "."
 	case populate.FindingUndeclared:
@@ -82,7 +73,8 @@ func remedy(f Finding) string {
 	case populate.FindingLeftOut, populate.FindingDeclaredTwice:
 		return "The namespace is populated without this object. Change the template if the object should exist."
 	}
-	return "Correct the object or its template. The operator then tries again: " + diff + "."
+	return cmp.Or(survey.Remedy(f.Namespace, f.Reason),
+		"Correct the object or its template. The operator then tries again: "+diff+".")
 }
 
 // bySeverity orders findings: the worst first, those about the whole cluster before those about namespaces.

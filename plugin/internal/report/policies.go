@@ -15,6 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/quota"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 // templateRow returns a template with the counts of its status, and findings if it is not accepted or if its rollout
@@ -47,7 +48,10 @@ func templateFindings(t *v1alpha1.NamespaceTemplate, row Template) []Finding {
 	}
 	accepted := apimeta.FindStatusCondition(t.Status.Conditions, v1alpha1.TemplateAccepted)
 	if accepted != nil && accepted.Status == metav1.ConditionFalse {
-		add(Failure, "NotAccepted", accepted.Message, "Correct the template. The last accepted revision stays in force.")
+		add(Failure, "NotAccepted", accepted.Message, "Correct the template. "+survey.WhileNotAccepted(t.Status))
+	}
+	if match.DisabledReason(t) != "" { // the status keeps the state of the rollout from before
+		return findings
 	}
 	counts := t.Status.Namespaces
 	reached := fmt.Sprintf("revision %d has reached %d of %d namespaces", row.Revision, counts.Updated, counts.Matched)

@@ -84,3 +84,56 @@ func TestWhatTheDeletionOfATemplateWaitsFor(t *testing.T) {
 		})
 	}
 }
+
+// A remedy must have an effect, and what a template keeps in force depends on why it is not accepted.
+func TestFindingsOfATemplate(t *testing.T) {
+	stopped := []v1alpha1.TemplateRevision{{Revision: 2, State: v1alpha1.RolloutStopped}}
+	paused := []v1alpha1.TemplateRevision{{Revision: 2, State: v1alpha1.RolloutPaused}}
+	for name, test := range map[string]struct {
+		isDisabled bool
+		revisions  []v1alpha1.TemplateRevision
+		refusal    string
+		want       []string
+	}{
+		"stopped": {revisions: stopped, want: []string{"RolloutStopped: Take the change back with 'kubectl nstpl rollout " +
+			"undo a', or correct the cause and run 'kubectl nstpl rollout restart a'."}},
+		"paused": {revisions: paused, want: []string{
+			"RolloutPaused: Run 'kubectl nstpl rollout resume a' to continue.",
+		}},
+		"stopped and disabled": {isDisabled: true, revisions: stopped},
+		"paused and disabled":  {isDisabled: true, revisions: paused},
+		"not accepted": {
+			refusal: "Invalid", revisions: []v1alpha1.TemplateRevision{{Revision: 1, State: v1alpha1.RolloutComplete}},
+			want: []string{"NotAccepted: Correct the template. The last accepted revision stays in force."},
+		},
+		"never accepted": {refusal: "Invalid", want: []string{
+			"NotAccepted: Correct the template. Until then, it populates no namespace.",
+		}},
+		"not accepted because of a value": {
+			refusal:   v1alpha1.TemplateValueNotProtected,
+			revisions: []v1alpha1.TemplateRevision{{Revision: 1, State: v1alpha1.RolloutComplete}},
+			want: []string{
+				"NotAccepted: Correct the template. Meanwhile, the objects in its namespaces stay as they are.",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			template := newTemplate("a", &metav1.LabelSelector{})
+			template.Status.Revisions = test.revisions
+			if test.isDisabled {
+				template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+			}
+			if test.refusal != "" {
+				template.Status.Conditions = []metav1.Condition{{
+					Type: v1alpha1.TemplateAccepted, Status: metav1.ConditionFalse, Reason: test.refusal,
+				}}
+			}
+			_, findings := templateRow(template)
+			var got []string
+			for _, f := range findings {
+				got = append(got, f.Reason+": "+f.Remedy)
+			}
+			require.Equal(t, test.want, got)
+		})
+	}
+}

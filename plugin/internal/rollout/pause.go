@@ -19,7 +19,10 @@ func newPause(s cli.Session) *cobra.Command {
 		Long: templates.LongDesc(`
 			Pause the rollout of a template. Namespaces that have the newest revision keep it, and the others keep the
 			revision that they have. Later changes of the template wait too. Use "kubectl nstpl rollout resume" to
-			continue.`),
+			continue.
+
+			New namespaces get the newest revision nevertheless. Grants that a change takes away end in all namespaces
+			immediately, unless spec.rollout.revocation of the template is WithRollout.`),
 		Example: templates.Examples(`
 			# Pause the rollout of a template
 			kubectl nstpl rollout pause budget`),

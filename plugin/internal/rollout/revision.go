@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,6 +44,14 @@ func previous(
 			v1alpha1.TemplateApplyAnnotation, v1alpha1.TemplateApplyDisable)
 	}
 	return others[0], nil
+}
+
+// isComplete reports whether a revision with the same spec is rolled out completely. The operator then begins no
+// rollout of the spec: all namespaces get it immediately.
+func isComplete(template *v1alpha1.NamespaceTemplate, spec map[string]any, revisions []cluster.Revision) bool {
+	return slices.ContainsFunc(revisions, func(r cluster.Revision) bool {
+		return stateOf(template, r.Name) == string(v1alpha1.RolloutComplete) && sameSpec(r.Spec, spec)
+	})
 }
 
 // settings are the fields of a spec that belong to no revision.

@@ -6,8 +6,10 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
@@ -91,4 +93,40 @@ func TestARollbackKeepsTheSettingsOfTheTemplate(t *testing.T) {
 		"driftPolicy": "Correct",
 		"rollout":     map[string]any{"paused": true},
 	}, withSettings(forged, current))
+}
+
+// Namespaces get a spec immediately if another revision with the same spec is rolled out completely, too.
+func TestARollbackToACompleteSpec(t *testing.T) {
+	revisions := []cluster.Revision{
+		revision(4, "d", "C"), revision(3, "c", "A"), revision(2, "b", "B"), revision(1, "a", "A"),
+	}
+	template := &v1alpha1.NamespaceTemplate{Status: v1alpha1.NamespaceTemplateStatus{
+		Revisions: []v1alpha1.TemplateRevision{{Name: "d", State: "Paused"}, {Name: "c", State: "Complete"}},
+	}}
+	require.True(t, isComplete(template, specWith("A"), revisions))
+	require.False(t, isComplete(template, specWith("B"), revisions))
+	require.False(t, isComplete(template, specWith("C"), revisions))
+}
+
+func TestWarningsOfARollback(t *testing.T) {
+	for name, test := range map[string]struct {
+		rollout    map[string]any
+		isComplete bool
+		want       string
+	}{
+		"not paused": {nil, false, ""},
+		"paused, to a complete revision": {map[string]any{"paused": true}, true,
+			"Warning: namespaces that have a later revision of template \"budget\" get the rollback immediately, although " +
+				"the rollout is paused\n"},
+		"paused, to another revision": {map[string]any{"paused": true}, false,
+			"Warning: the rollout of template \"budget\" is paused: existing namespaces get the rollback after " +
+				"'kubectl nstpl rollout resume budget'\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+			o := undo{Session: cli.NewSession(streams)}
+			o.warn(templateWith(test.rollout), test.isComplete)
+			require.Equal(t, test.want, errOut.String())
+		})
+	}
 }

@@ -39,8 +39,9 @@ func newUndo(s cli.Session) *cobra.Command {
 			Without --to-revision, the template gets the newest other revision that is rolled out completely. If its
 			status names none, it gets the revision before the current one.
 
-			The rollback is rolled out like any other change. If the rollout is paused, namespaces get the spec after
-			"kubectl nstpl rollout resume".`),
+			A rollback to the revision that is rolled out completely has no waves, and does not wait if the rollout is
+			paused: namespaces that have a later revision get the spec immediately. Any other rollback is rolled out
+			like a change. If the rollout is paused, existing namespaces get it after "kubectl nstpl rollout resume".`),
 		Example: templates.Examples(`
 			# Roll back to the previous revision
 			kubectl nstpl rollout undo budget
@@ -76,7 +77,15 @@ func (o *undo) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	target, err := o.target(ctx, c, template)
+	decoded, err := cluster.Decode[v1alpha1.NamespaceTemplate](template)
+	if err != nil {
+		return err
+	}
+	revisions, err := c.Revisions(ctx, template)
+	if err != nil {
+		return err
+	}
+	target, err := o.target(decoded, specOf(template), revisions)
 	if err != nil {
 		return err
 	}
@@ -85,7 +94,7 @@ func (o *undo) run(ctx context.Context, name string) error {
 			fmt.Sprintf("skipped rollback (current spec already matches revision %d)", target.Revision))
 	}
 	o.Note("template %q gets the spec of revision %d", name, target.Revision)
-	o.warn(template)
+	o.warn(template, isComplete(decoded, target.Spec, revisions))
 	rolledBack := rollBack(template, target)
 	if !o.written.IsLocal() {
 		if rolledBack, err = o.write(ctx, c, template, target); err != nil {
@@ -97,20 +106,12 @@ func (o *undo) run(ctx context.Context, name string) error {
 
 // target returns the revision to roll the template back to.
 func (o *undo) target(
-	ctx context.Context, c *cluster.Cluster, object *unstructured.Unstructured,
+	template *v1alpha1.NamespaceTemplate, spec map[string]any, revisions []cluster.Revision,
 ) (cluster.Revision, error) {
-	revisions, err := c.Revisions(ctx, object)
-	if err != nil {
-		return cluster.Revision{}, err
-	}
 	if o.toRevision > 0 {
-		return find(revisions, object.GetName(), o.toRevision)
+		return find(revisions, template.Name, o.toRevision)
 	}
-	template, err := cluster.Decode[v1alpha1.NamespaceTemplate](object)
-	if err != nil {
-		return cluster.Revision{}, err
-	}
-	return previous(template, specOf(object), revisions)
+	return previous(template, spec, revisions)
 }
 
 func specOf(template *unstructured.Unstructured) map[string]any {
@@ -180,11 +181,16 @@ func undoPatch(template *unstructured.Unstructured, target cluster.Revision) ([]
 	})
 }
 
-// warn prints what may keep the rollback from lasting or from reaching namespaces.
-func (o *undo) warn(template *unstructured.Unstructured) {
+// warn prints what may keep the rollback from lasting or from reaching namespaces, and that a pause does not delay it.
+// IsComplete reports whether the spec of the rollback is rolled out completely.
+func (o *undo) warn(template *unstructured.Unstructured, isComplete bool) {
 	name := template.GetName()
-	if isPaused(template) {
-		o.Note("Warning: the rollout of template %q is paused: namespaces get the rollback after "+
+	switch {
+	case isPaused(template) && isComplete:
+		o.Note("Warning: namespaces that have a later revision of template %q get the rollback immediately, although the "+
+			"rollout is paused", name)
+	case isPaused(template):
+		o.Note("Warning: the rollout of template %q is paused: existing namespaces get the rollback after "+
 			"'kubectl nstpl rollout resume %[1]s'", name)
 	}
 	managers := appliers(template)

@@ -117,6 +117,8 @@ type Scope struct {
 	// OmitUnchanged counts the objects that are as declared, instead of returning them. The namespaces then lack what
 	// is declared for them.
 	OmitUnchanged bool
+	// Gone are templates that the index no longer has. Their objects are compared, too.
+	Gone []*v1alpha1.NamespaceTemplate
 }
 
 // Declare returns what templates declare for a namespace, without changes. It sends no request, except for those of
@@ -272,7 +274,7 @@ func (s *Survey) observedIn(namespace string) populate.Observed {
 
 // templates returns the templates whose objects are in the scope. A template may match no namespace.
 func (s Scope) templates(index *match.Index) []*v1alpha1.NamespaceTemplate {
-	templates := index.All()
+	templates := append(index.All(), s.Gone...)
 	if s.Template != "" {
 		templates = slices.DeleteFunc(templates, func(t *v1alpha1.NamespaceTemplate) bool {
 			return t.Name != s.Template
@@ -339,9 +341,9 @@ func (s *Survey) observe(
 	return nil
 }
 
-// noteUnreadable remembers a kind that the API server does not list, so that nothing is said about its objects. A kind
-// of which it knows nothing was removed after discovery was read, and has none. noteUnreadable returns the error of a
-// request that the API server did not answer.
+// noteUnreadable remembers a kind that the API server does not list: its objects are unknown. A kind that it does not
+// know was removed after discovery was read, and has none. noteUnreadable returns the error of a request that the API
+// server did not answer.
 func (s *Survey) noteUnreadable(r listResult) error {
 	_, isAnswered := errors.AsType[*apierrors.StatusError](r.err)
 	switch {

@@ -21,18 +21,18 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// clusterOfConfigMaps returns a cluster without objects, and its client.
-func clusterOfConfigMaps(t *testing.T) (*cluster.Cluster, *fake.FakeMetadataClient) {
+// clusterOfConfigMaps returns a cluster with some ConfigMaps, and its client.
+func clusterOfConfigMaps(t *testing.T, objects ...runtime.Object) (*cluster.Cluster, *fake.FakeMetadataClient) {
 	t.Helper()
 	scheme := fake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
-	client := fake.NewSimpleMetadataClient(scheme)
+	client := fake.NewSimpleMetadataClient(scheme, objects...)
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	return &cluster.Cluster{Metadata: client, Mapper: meta.ToRESTMapperWithContext(mapper)}, client
 }
 
-// Of a kind that the API server cannot list, nothing is known. That is no reason to say nothing of others.
+// Nothing is known about a kind that the API server cannot list. The other kinds are compared all the same.
 func TestKindsThatAreNotListed(t *testing.T) {
 	t.Parallel()
 	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
@@ -106,4 +106,28 @@ func TestTwoVersionsOfANamespaceAreReadOnce(t *testing.T) {
 	require.Len(t, changes, 1)
 	require.Equal(t, "own", changes[0].Name)
 	require.Equal(t, populate.Create, changes[0].Action)
+}
+
+// A template that is gone leaves objects behind, which another template may delete.
+func TestObjectsOfATemplateThatIsGone(t *testing.T) {
+	t.Parallel()
+	gone := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "gone"}}
+	gone.Status.Kinds = []v1alpha1.GroupKind{{Kind: "ConfigMap"}}
+	other := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
+	other.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+	other.Spec.Authoritative = gone.Status.Kinds
+	left := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: "left", Namespace: "team-a", Labels: map[string]string{v1alpha1.TemplateNameLabel: "gone"},
+	}}
+	left.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	c, _ := clusterOfConfigMaps(t, left)
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "u"}}
+	scope := Scope{Gone: []*v1alpha1.NamespaceTemplate{gone}}
+	compared, err := Compare(t.Context(), c, match.NewIndex(other), []*corev1.Namespace{ns}, scope)
+	require.NoError(t, err)
+	changes := slices.Collect(compared.Namespaces(t.Context()))[0].Changes
+	require.Len(t, changes, 1)
+	require.Equal(t, "left", changes[0].Name)
+	require.Equal(t, populate.Prune, changes[0].Action)
+	require.Equal(t, "other", changes[0].Template)
 }

@@ -3,13 +3,14 @@ package why
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -25,24 +26,24 @@ func (e *explainer) addAuthoritative(ctx context.Context, a *answer, mapping *me
 	if index == nil {
 		return
 	}
-	ns, err := e.cluster.Namespace(ctx, a.Namespace)
-	if err != nil {
+	if ns, err := e.cluster.Namespace(ctx, a.Namespace); err == nil {
+		a.addDeleting(ns, index.Match(ns), mapping.GroupVersionKind.GroupKind())
+	}
+}
+
+// addDeleting adds which of the templates that select a namespace deletes objects of a kind that no template declares,
+// if one does.
+func (a *answer) addDeleting(ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate, kind schema.GroupKind) {
+	template := populate.DeletingUndeclared(ns, templates, kind)
+	if template == nil {
 		return
 	}
-	kind := mapping.GroupVersionKind.GroupKind()
-	for _, template := range index.Match(ns) {
-		if template.Spec.AuthoritativePolicy == v1alpha1.AuthoritativeReport ||
-			!slices.Contains(template.Spec.Authoritative, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}) {
-			continue
-		}
-		a.Summary = fmt.Sprintf("%s does not exist: template %s is authoritative for the kind %s in the namespace, and "+
-			"declares no such object", a.where(), template.Name, kind.Kind)
-		a.add(labelDecidedBy, fmt.Sprintf("template %s, because of which the operator deletes each %s that no template "+
-			"declares", template.Name, kind.Kind))
-		a.replace(labelRemedy, "Declare the object in a template that selects the namespace, or in the tree of policies. "+
-			"An object that a user creates is deleted again.")
-		return
-	}
+	a.Summary = fmt.Sprintf("%s does not exist: template %s is authoritative for the kind %s in the namespace, and "+
+		"declares no such object", a.where(), template.Name, kind.Kind)
+	a.add(labelDecidedBy, fmt.Sprintf("template %s, because of which the operator deletes each %s that no template "+
+		"declares", template.Name, kind.Kind))
+	a.replace(labelRemedy, "Declare the object in a template that selects the namespace, or in the tree of policies. "+
+		"An object that a user creates is deleted again.")
 }
 
 // addDeletion adds when the operator deleted an object because no template declares it, if an Event still says so.

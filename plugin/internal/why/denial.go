@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
@@ -36,6 +38,9 @@ func (e *explainer) message(ctx context.Context, text string) (answer, error) {
 		addQuotaDecision(&a, match)
 	}
 	addExplanation(&a, found[0])
+	if match := failedNamespace.FindStringSubmatch(text); match != nil && found[0] == codes.PopulationFailed {
+		addFailureRemedy(&a, match[1], match[2])
+	}
 	addGrant(&a, text)
 	for _, code := range found[1:] {
 		if quoted, known := codes.Explain(code); known {
@@ -54,6 +59,8 @@ func (e *explainer) message(ctx context.Context, text string) (answer, error) {
 var (
 	heldNamespace = regexp.MustCompile(`\bnamespace ([a-z0-9-]+) ` +
 		`(?:is being initialized|has just been initialized|was deleted while|could not be populated)`)
+	failedNamespace = regexp.MustCompile(`\bnamespace ([a-z0-9-]+) could not be populated, and writes into it are denied ` +
+		`until [^:]+: ([A-Za-z]+): `)
 	namedSpace       = regexp.MustCompile(`\bpolicyspace "?([a-z0-9-]+)"?`)
 	namedTemplate    = regexp.MustCompile(`\b(?:NamespaceTemplate|template) ([a-z0-9][a-z0-9.-]*[a-z0-9])`)
 	namedRule        = regexp.MustCompile(`\((ProtectedAttribute|ClusterProtectedAttribute) ([^\s()]+)\)`)
@@ -144,7 +151,8 @@ func (e *explainer) addSpaceNow(ctx context.Context, a *answer, name string) {
 	}
 }
 
-// addConstraintsNow adds which of the constraints in a denial the caller may use. Every user may ask that.
+// addConstraintsNow adds which of the constraints in a denial the caller may use. Every user may ask for the verb use.
+// Of a constraint that grants it by its users and groups, that is unknown to a caller who may not read constraints.
 func (e *explainer) addConstraintsNow(ctx context.Context, a *answer, namespace string, constraints [][]string) {
 	var usable, others []string
 	asked := map[string]bool{}
@@ -163,12 +171,43 @@ func (e *explainer) addConstraintsNow(ctx context.Context, a *answer, namespace 
 			others = append(others, match[1])
 		}
 	}
+	if len(others) > 0 {
+		listed, unlisted, err := e.listing(ctx, others)
+		if e.isUnread(err, "securitycontextconstraints, so whether their users and groups include you is not shown",
+			viewerRole) {
+			listed, unlisted = nil, nil
+		}
+		usable, others = append(usable, listed...), unlisted
+	}
 	if len(usable) > 0 {
 		a.add(labelNow, fmt.Sprintf("you may use %s in namespace %s", strings.Join(usable, ", "), namespace))
 	}
 	if len(others) > 0 {
 		a.add(labelNow, fmt.Sprintf("you may not use %s in namespace %s", strings.Join(others, ", "), namespace))
 	}
+}
+
+// listing divides the names of constraints into those whose users or groups include the caller, and the others. It
+// leaves out names of constraints that do not exist.
+func (e *explainer) listing(ctx context.Context, names []string) (listed, unlisted []string, err error) {
+	constraints, err := e.cluster.Constraints(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	caller, err := e.cluster.Caller(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, constraint := range constraints {
+		switch {
+		case !slices.Contains(names, constraint.Name):
+		case scc.Lists(constraint, caller):
+			listed = append(listed, constraint.Name)
+		default:
+			unlisted = append(unlisted, constraint.Name)
+		}
+	}
+	return listed, unlisted, nil
 }
 
 // addRuleNow adds what a rule about an attribute says.

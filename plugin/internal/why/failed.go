@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
@@ -15,20 +16,33 @@ import (
 func (e *explainer) explainDiffering(
 	ctx context.Context, a *answer, change *populate.Change, live *unstructured.Unstructured,
 ) {
-	a.Summary = fmt.Sprintf("%s differs from template %s, and the operator is about to correct it", a.where(),
-		change.Template)
-	if failure := failureOf(e.reported(ctx, a.Namespace), change.ID()); failure != nil {
-		a.Summary = fmt.Sprintf("%s differs from template %s, and the operator could not apply it", a.where(), change.Template)
-		a.add(labelState, failure.Message)
-		a.add(labelRemedy, "Resolve what the state names. The operator tries again by itself.")
-	}
-	a.add(labelState, change.Reason)
+	a.addDiffering(e.reported(ctx, a.Namespace), change)
 	e.addDifferences(ctx, a, change, live)
 }
 
-// explainDeleted explains an object that the operator deletes, that it could not delete, or that it keeps for now.
-func (e *explainer) explainDeleted(ctx context.Context, a *answer, change *populate.Change) {
-	reported := e.reported(ctx, a.Namespace)
+// addDiffering sets the summary of an object that differs, by what the operator last reported about its namespace.
+func (a *answer) addDiffering(reported []populate.Reported, change *populate.Change) {
+	a.Summary = fmt.Sprintf("%s differs from template %s, ", a.where(), change.Template)
+	failure, altered := failureOf(reported, change.ID()), alteredIn(reported, change.ID())
+	switch {
+	case failure != nil:
+		a.Summary += "and the operator could not apply it"
+		a.add(labelState, failure.Message)
+		a.add(labelRemedy, "Resolve what the state names. The operator tries again by itself.")
+	case altered != nil:
+		a.Summary += "because admission changes it whenever the operator applies it"
+		a.add(labelState, altered.Message)
+		a.add(labelRemedy, "Exempt the object, or the user "+v1alpha1.OperatorUser+", from the webhook or policy that changes "+
+			"it, or declare the change in the template. The operator tries again after at most five minutes.")
+	default:
+		a.Summary += "and the operator is about to correct it"
+	}
+	a.add(labelState, change.Reason)
+}
+
+// explainDeleted explains an object that the operator deletes, that it could not delete, or that it does not delete
+// yet, by what the operator last reported about its namespace.
+func (a *answer) explainDeleted(reported []populate.Reported, change *populate.Change) {
 	if failure := failureOf(reported, change.ID()); failure != nil {
 		a.Summary = a.where() + " is to be deleted, and the operator could not delete it"
 		a.add(labelState, failure.Message)
@@ -41,6 +55,10 @@ func (e *explainer) explainDeleted(ctx context.Context, a *answer, change *popul
 		a.Summary = a.where() + " is to be deleted by the operator"
 	}
 	a.add(labelState, change.Reason)
+	if change.Undeclared { // an object of another name would be deleted, too
+		a.add(labelRemedy, "To keep it, declare it in a template that selects the namespace.")
+		return
+	}
 	a.add(labelRemedy, "To keep it, declare it in a template again, or create an object of another name.")
 }
 
@@ -62,6 +80,16 @@ func isFailure(r populate.Reported) bool {
 func failureOf(reported []populate.Reported, id populate.ObjectID) *populate.Reported {
 	for i, r := range reported {
 		if isFailure(r) && r.Object == id.String() {
+			return &reported[i]
+		}
+	}
+	return nil
+}
+
+// alteredIn returns the finding, among reported ones, that an object is not stored as it is declared, or nil.
+func alteredIn(reported []populate.Reported, id populate.ObjectID) *populate.Reported {
+	for i, r := range reported {
+		if r.IsAltered() && r.Object == id.String() {
 			return &reported[i]
 		}
 	}

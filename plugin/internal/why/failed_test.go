@@ -1,6 +1,7 @@
 package why
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,6 +31,41 @@ func TestFailuresThatTheOperatorReported(t *testing.T) {
 	secret := populate.ObjectID{GroupKind: schema.GroupKind{Kind: "Secret"}, Name: "f"}
 	require.Equal(t, "secret/e", a.replacementFailure(reported, secret).Object, "its template has failurePolicy Ignore")
 	require.Nil(t, failureOf(nil, configMap("a")))
+}
+
+func TestObjectsThatAdmissionAlters(t *testing.T) {
+	t.Parallel()
+	reported := populate.ReportedFindings(&corev1.NamespaceCondition{
+		Status: corev1.ConditionTrue, Reason: "Populated", Message: "2 objects of t; " +
+			"configmap/a: is not stored as it is declared: data.x; configmap/b: denied",
+	})
+	const differs = " differs from template t, "
+	for name, want := range map[string]string{
+		"a": "because admission changes it whenever the operator applies it",
+		"b": "and the operator could not apply it",
+		"c": "and the operator is about to correct it",
+	} {
+		a := answer{Subject: "configmap/" + name}
+		change := &populate.Change{Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Name: name, Template: "t"}
+		a.addDiffering(reported, change)
+		require.Equal(t, "configmap/"+name+differs+want, a.Summary)
+		require.Equal(t, name == "a", slices.Contains(a.Facts, fact{labelRemedy, "Exempt the object, or the user " +
+			"system:serviceaccount:nstpl-system:nstpl-operator, from the webhook or policy that changes it, or declare the " +
+			"change in the template. The operator tries again after at most five minutes."}))
+	}
+}
+
+// An object of another name is deleted, too, if a template is authoritative for the kind.
+func TestHowToKeepAnObject(t *testing.T) {
+	t.Parallel()
+	for isUndeclared, want := range map[bool]string{
+		false: "To keep it, declare it in a template again, or create an object of another name.",
+		true:  "To keep it, declare it in a template that selects the namespace.",
+	} {
+		a := answer{}
+		a.explainDeleted(nil, &populate.Change{Action: populate.Prune, Undeclared: isUndeclared})
+		require.Equal(t, []fact{{labelRemedy, want}}, a.Facts)
+	}
 }
 
 func TestReaderRole(t *testing.T) {

@@ -119,6 +119,7 @@ func addState(a *answer, ns *corev1.Namespace, selecting int, now time.Time) {
 	case initialize.Initializing(ns) && populate.HasFailed(condition):
 		a.Summary = a.Subject + " could not be populated, so writes into it are denied"
 		addExplanation(a, codes.PopulationFailed)
+		addFailureRemedy(a, ns.Name, condition.Reason)
 	case initialize.Initializing(ns):
 		a.Summary = fmt.Sprintf("%s has been held for %s: it waits for %s", a.Subject, age,
 			cmp.Or(strings.Join(initialize.Pending(ns), ", "), "the operator"))
@@ -187,5 +188,14 @@ func addExplanation(a *answer, code codes.Code) {
 		a.add(labelDecidedBy, explanation.DecidedBy)
 		a.add(labelRemedy, explanation.User)
 		a.add(labelAdministrator, explanation.Administrator)
+	}
+}
+
+// addFailureRemedy replaces what to do about a namespace that could not be populated, if the reason of its Populated
+// condition says more than the code.
+func addFailureRemedy(a *answer, namespace, reason string) {
+	if remedy := survey.Remedy(namespace, reason); remedy != "" {
+		a.replace(labelRemedy, remedy+" The operator tries again by itself, and the namespace opens once it is populated.")
+		a.replace(labelAdministrator, "")
 	}
 }

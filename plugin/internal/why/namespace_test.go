@@ -1,6 +1,7 @@
 package why
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -98,6 +99,45 @@ func TestAddState(t *testing.T) {
 				}
 			}
 			require.Equal(t, test.states, states)
+		})
+	}
+}
+
+// What to do about a namespace that could not be populated depends on the reason, in a message of admission, too.
+func TestRemediesOfFailures(t *testing.T) {
+	t.Parallel()
+	const opens = " The operator tries again by itself, and the namespace opens once it is populated."
+	const general = "Ask the user whom the message names, such as an administrator of the template, to correct the cause."
+	for reason, want := range map[string]string{
+		populate.ConditionObjectsFailed: general,
+		populate.ConditionTemplateNotAccepted: "Correct the template: 'kubectl get nstpl' shows which ones are not " +
+			"accepted, and why." + opens,
+		populate.ConditionValueMissing: "Have a user who may set the label or annotation set it: 'kubectl nstpl " +
+			"attributes' lists the roles." + opens,
+		populate.ConditionPolicySpaceNotFound: "Create the policy space, or correct the label " +
+			"policy.nstpl.dev/policyspace of the namespace." + opens,
+		populate.ConditionNotAdopted: "Look at 'kubectl nstpl diff n', then annotate the namespace with " +
+			"policy.nstpl.dev/adopt=true, or take it out of the policy space." + opens,
+	} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name: "n", Labels: map[string]string{v1alpha1.InitializingLabel: "true"},
+				Annotations: map[string]string{v1alpha1.PendingAnnotation: v1alpha1.TemplateInitializer},
+			}}
+			ns.Status.Conditions = []corev1.NamespaceCondition{{
+				Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionFalse, Reason: reason, Message: "message",
+			}}
+			a := answer{Subject: "namespace/n"}
+			addState(&a, ns, 1, time.Now())
+			explained, err := (&explainer{missing: new("")}).message(t.Context(), "namespace n could not be populated, and "+
+				"writes into it are denied until a person acts: "+reason+": message (nstpl:population-failed)")
+			require.NoError(t, err)
+			for _, facts := range [][]fact{a.Facts, explained.Facts} {
+				require.Contains(t, facts, fact{labelRemedy, want})
+				hasAdministrator := slices.ContainsFunc(facts, func(f fact) bool { return f.Label == labelAdministrator })
+				require.Equal(t, want == general, hasAdministrator)
+			}
 		})
 	}
 }

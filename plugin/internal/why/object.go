@@ -257,7 +257,7 @@ func (e *explainer) explainChange(
 		e.explainDiffering(ctx, a, change, live)
 		a.add(labelRemedy, edit)
 	case populate.Prune, populate.Empty:
-		e.explainDeleted(ctx, a, change)
+		a.explainDeleted(e.reported(ctx, a.Namespace), change)
 	case populate.LeaveAlone:
 		if change.Exemption != nil {
 			explainExemption(a, change, live != nil)

@@ -16,6 +16,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/plugin/internal/output"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 // explainOwn explains an object of one of nstpl's own kinds by its status. It reports false for other objects.
@@ -103,6 +104,9 @@ func explainTemplate(a *answer, template *v1alpha1.NamespaceTemplate, _ time.Tim
 		if selector.Empty() {
 			text = "selects every namespace"
 		}
+		if !isInForce(template) {
+			text = "its stored spec " + text
+		}
 		if match.RequiresPermission(template) {
 			text += ", of users with the verb " + v1alpha1.VerbUse + " on it"
 		}
@@ -127,8 +131,7 @@ func explainTemplate(a *answer, template *v1alpha1.NamespaceTemplate, _ time.Tim
 	case accepted == nil || status.ObservedGeneration < template.Generation:
 		return "was changed, and the operator has not reported on the change yet"
 	case accepted.Status != metav1.ConditionTrue:
-		a.add(labelRemedy, "Correct the template: 'kubectl nstpl vet -f FILE' checks it. The last accepted revision "+
-			"stays in force.")
+		a.add(labelRemedy, "Correct the template: 'kubectl nstpl vet -f FILE' checks it. "+survey.WhileNotAccepted(status))
 		return "is not accepted: " + accepted.Message
 	case len(status.Revisions) == 0:
 		return "is accepted, and its rollout has not begun"
@@ -142,6 +145,14 @@ func explainTemplate(a *answer, template *v1alpha1.NamespaceTemplate, _ time.Tim
 	}
 	return fmt.Sprintf("is accepted; the rollout of revision %d is %s", newest.Revision,
 		strings.ToLower(string(newest.State)))
+}
+
+// isInForce reports whether the stored spec of a template, and no earlier revision, selects its namespaces.
+func isInForce(template *v1alpha1.NamespaceTemplate) bool {
+	status := template.Status
+	return match.DisabledReason(template) == "" && status.ObservedGeneration == template.Generation &&
+		apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.TemplateAccepted) &&
+		len(status.Revisions) > 0 && status.Revisions[0].State == v1alpha1.RolloutComplete
 }
 
 // explainRepository says which commit is in force, and why the newest one is not.

@@ -80,3 +80,75 @@ func TestExplainRepository(t *testing.T) {
 		})
 	}
 }
+
+// What the stored spec selects is not what is in force, unless the newest revision is rolled out completely.
+func TestExplainTemplate(t *testing.T) {
+	t.Parallel()
+	accepted := func(status metav1.ConditionStatus, reason string) []metav1.Condition {
+		return []metav1.Condition{{Type: v1alpha1.TemplateAccepted, Status: status, Reason: reason, Message: "message"}}
+	}
+	const selects, stored = "selects the namespaces with labels a=b", "its stored spec selects the namespaces with labels a=b"
+	for name, test := range map[string]struct {
+		change           func(*v1alpha1.NamespaceTemplate)
+		summary, selects string
+		remedy           string
+	}{
+		"in force": {
+			func(*v1alpha1.NamespaceTemplate) {}, "is accepted; the rollout of revision 2 is complete", selects,
+			"follows the rollout",
+		},
+		"paused": {
+			func(t *v1alpha1.NamespaceTemplate) { t.Status.Revisions[0].State = v1alpha1.RolloutPaused },
+			"is accepted; the rollout of revision 2 is paused", stored, "follows the rollout",
+		},
+		"disabled": {
+			func(t *v1alpha1.NamespaceTemplate) {
+				t.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+			},
+			"selects no namespaces: the template is disabled (annotation policy/namespace-template-apply: disable)", stored, "",
+		},
+		"changed since": {
+			func(t *v1alpha1.NamespaceTemplate) { t.Generation++ },
+			"was changed, and the operator has not reported on the change yet", stored, "",
+		},
+		"not accepted": {
+			func(t *v1alpha1.NamespaceTemplate) {
+				t.Status.Conditions = accepted(metav1.ConditionFalse, "Invalid")
+			},
+			"is not accepted: message", stored, "The last accepted revision stays in force.",
+		},
+		"never accepted": {
+			func(t *v1alpha1.NamespaceTemplate) {
+				t.Status.Conditions, t.Status.Revisions = accepted(metav1.ConditionFalse, "Invalid"), nil
+			},
+			"is not accepted: message", stored, "Until then, it populates no namespace.",
+		},
+		"not accepted because of a value": {
+			func(t *v1alpha1.NamespaceTemplate) {
+				t.Status.Conditions = accepted(metav1.ConditionFalse, v1alpha1.TemplateValueNotProtected)
+			},
+			"is not accepted: message", stored, "Meanwhile, the objects in its namespaces stay as they are.",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t", Generation: 2}}
+			template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+			template.Status = v1alpha1.NamespaceTemplateStatus{
+				ObservedGeneration: 2, Conditions: accepted(metav1.ConditionTrue, "Accepted"),
+				Revisions: []v1alpha1.TemplateRevision{{Revision: 2, State: v1alpha1.RolloutComplete}},
+			}
+			test.change(template)
+			a := answer{}
+			require.Equal(t, test.summary, explainTemplate(&a, template, time.Time{}))
+			require.Contains(t, a.Facts, fact{labelState, test.selects})
+			remedies := ""
+			for _, f := range a.Facts {
+				if f.Label == labelRemedy {
+					remedies += f.Text
+				}
+			}
+			require.Contains(t, remedies, test.remedy)
+		})
+	}
+}
