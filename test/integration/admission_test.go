@@ -203,6 +203,15 @@ func TestAdmissionRequiresUseOfSelectingTemplates(t *testing.T) {
 			assert.ErrorContains(c, err, "may not use NamespaceTemplate "+putOn.Name)
 		})
 		jane.expectUseDenied(out, "annotations", v1alpha1.OptOutAnnotation, nil, putOn)
+		partly := s.createNamespace("partly", withLabel("class", "privileged"), withLabel("restricted", ""),
+			func(ns *corev1.Namespace) {
+				ns.Annotations = map[string]string{v1alpha1.OptOutAnnotation: "other, " + putOn.Name}
+			})
+		for _, value := range []*string{nil, new("false"), new("other"), new(takenOff.Name)} {
+			jane.expectUseDenied(partly, "annotations", v1alpha1.OptOutAnnotation, value, putOn)
+		}
+		more := "another," + putOn.Name
+		require.NoError(t, jane.metadataWrites("annotations", v1alpha1.OptOutAnnotation, &more)["merge patch"](partly.Name))
 	})
 
 	t.Run("the verb on one template does not count for another", func(t *testing.T) {

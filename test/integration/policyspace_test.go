@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 
@@ -291,6 +292,32 @@ func TestPolicySpaceRequiresUse(t *testing.T) {
 		assert.ErrorContains(c, err, "user "+person.name+" may not put policyspaces into policyspace "+s.name("b"))
 	})
 	require.NoError(t, jane.Create(t.Context(), s.newSpace("below-a", "a")))
+}
+
+// In the existing namespaces of a policy space that becomes one of a tree, the operator would delete nothing any more. So
+// only users who may change templates make it one of a tree, or of none.
+func TestTheTreeOfAPolicySpaceIsGuarded(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	plain, tree := s.createSpace("plain", ""), ofTree(s.newSpace("of-tree", ""))
+	require.NoError(t, s.client.Create(t.Context(), tree))
+	person := s.newUser(s.name("jane"))
+	s.grant(s.name("spaces"), userSubject(person.name),
+		policyRule("create patch", v1alpha1.GroupVersion.Group, "policyspaces"))
+	jane, err := s.newUserClient(person.name)
+	require.NoError(t, err)
+	label := func(value string) client.Patch {
+		return mergePatch(fmt.Sprintf(`{"metadata": {"labels": {%q: %s}}}`, v1alpha1.TreeLabel, value))
+	}
+	s.eventually(func(c *assert.CollectT) { // until the API server knows the user's permissions
+		assert.NoError(c, jane.Patch(t.Context(), plain.DeepCopy(), mergePatch(`{"metadata": {"labels": {"a": "b"}}}`)))
+	})
+	const denied = "may not change the label policy.nstpl.dev/tree of policyspace "
+	expectForbidden(t, jane.Patch(t.Context(), plain.DeepCopy(), label(`"x"`)), denied+plain.Name)
+	expectForbidden(t, jane.Patch(t.Context(), tree.DeepCopy(), label("null")), denied+tree.Name)
+	expectForbidden(t, jane.Create(t.Context(), ofTree(s.newSpace("more", ""))), denied+s.name("more"))
+	require.NoError(t, jane.Create(t.Context(), s.newSpace("more", "")))
+	require.NoError(t, s.client.Patch(t.Context(), plain.DeepCopy(), label(`"x"`)), "an administrator")
 }
 
 // A namespace of a policy space ends with its pods: a user with all rights in it does not take away the finalizer of the
