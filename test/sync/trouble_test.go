@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -142,6 +143,40 @@ func TestEveryFailureOfAServerIsReported(t *testing.T) {
 	x.setURL(ssh.URL + "/shallow.git")
 	x.waitApplied(commit)
 	x.waitExact(files)
+}
+
+// After a change of the source, what was known of the one before says nothing about the new one.
+func TestANewSourceIsNotReadyBeforeItAnswers(t *testing.T) {
+	t.Parallel()
+	asked, answer := make(chan struct{}), make(chan struct{})
+	isAsked := sync.OnceFunc(func() { close(asked) })
+	x := newTreeBehind(t, "moved", func(git http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Path, "/elsewhere.git") {
+				isAsked()
+				<-answer
+			}
+			git.ServeHTTP(w, r)
+		})
+	})
+	inForce := x.commit(map[string]string{"moved-a/namespace.yaml": namespaceFile("moved-a")})
+	x.follow()
+	x.waitApplied(inForce)
+	x.setURL(x.server.URL + "/elsewhere.git")
+	<-asked
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		ready := conditionReady(status)
+		assert.Equal(c, x.repository.Generation, ready.ObservedGeneration)
+		assert.Equal(c, metav1.ConditionFalse, ready.Status)
+		assert.Equal(c, "the source was changed, and is asked for its newest commit; commit "+inForce[:7]+" stays in force",
+			ready.Message)
+	})
+	require.NoError(t, program(t).Delete(t.Context(), space(x.name)))
+	x.waitExists(space(x.name))
+	close(answer)
+	x.waitReason("NotFound", inForce)
+	x.setURL(x.server.URL + "/moved.git")
+	x.waitApplied(inForce)
 }
 
 // Commits that arrive while another one is applied are applied, and the last one wins.

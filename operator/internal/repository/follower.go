@@ -43,8 +43,6 @@ type follower struct {
 	pace    pace
 	answer  answer
 
-	// source is the part of the spec that the answer is about.
-	source string
 	// watched is the object of Flux that is watched until stopWatch is called, or empty.
 	watched   v1alpha1.ArtifactSource
 	stopWatch context.CancelFunc
@@ -58,6 +56,13 @@ type answer struct {
 	tree *vetted
 	// problem is why a newer commit than that of the tree is not followed, or nil.
 	problem *problem
+	// source is the part of the spec that the answer is about.
+	source string
+}
+
+// isAbout reports whether an answer is about the source that a PolicyRepository has now.
+func (a answer) isAbout(repository *v1alpha1.PolicyRepository) bool {
+	return a.source == sourceOf(repository)
 }
 
 // problem is why a commit is not followed.
@@ -98,7 +103,7 @@ func (f *follower) follow(ctx context.Context, repository *v1alpha1.PolicyReposi
 	f.watch(ctx, repository.Spec.SourceRef)
 	interval := intervalOf(repository)
 	requested := repository.Annotations[v1alpha1.SyncRequestedAnnotation]
-	isNew := f.source != sourceOf(repository) && !f.busy
+	isNew := !f.answer.isAbout(repository) && !f.busy
 	isDue := isNew || f.isStale || f.answer.isConfirmed(repository)
 	if wait := f.pace.wait(interval, requested, time.Now()); wait > 0 && !isDue {
 		return f.answer, f.pace.requested, wait
@@ -114,12 +119,13 @@ func (f *follower) follow(ctx context.Context, repository *v1alpha1.PolicyReposi
 // update asks the source and keeps the answer.
 func (f *follower) update(ctx context.Context, repository *v1alpha1.PolicyRepository, before answer) {
 	after := f.ask(ctx, repository, before)
+	after.source = sourceOf(repository)
 	f.mu.Lock()
 	if ctx.Err() == nil {
 		requested := repository.Annotations[v1alpha1.SyncRequestedAnnotation]
 		failed := after.problem != nil && after.problem.passes
 		f.pace.answered(requested, after.fetched != before.fetched, failed, time.Now())
-		f.answer, f.source = after, sourceOf(repository)
+		f.answer = after
 	}
 	f.cancel()
 	f.busy = false
@@ -207,7 +213,7 @@ func (f *follower) ask(ctx context.Context, repository *v1alpha1.PolicyRepositor
 		after.problem = problemOf(err)
 		return f.withApplied(ctx, from, repository, after)
 	}
-	if f.source == sourceOf(repository) && before.tree.isOf(newest, repository.Spec.Path) {
+	if before.isAbout(repository) && before.tree.isOf(newest, repository.Spec.Path) {
 		after.fetched = newest.commit
 		return after
 	}

@@ -201,8 +201,12 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 		wait = result.wait(wait)
 	}
 	now := conditionOf(known, status.Commits.Applied, result)
+	if !known.isAbout(repository) { // a client that waits for the change must not take what was known before for it
+		now = condition{reporting.InProgress, reasonProgressing,
+			"the source was changed, and is asked for its newest commit; " + inForce(known, status.Commits.Applied)}
+	}
 	now.set(status, repository.Generation)
-	if isSynced(repository, status, result) {
+	if known.isAbout(repository) && isSynced(repository, status, result) {
 		status.LastSyncTime = new(metav1.NewTime(time.Now().Truncate(time.Second)))
 	}
 	if err := r.writeStatus(ctx, repository, status); err != nil {

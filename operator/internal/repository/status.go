@@ -103,19 +103,24 @@ func describe(applied v1alpha1.AppliedCommit) string {
 // first returns the first items of a list.
 func first[T any](all []T) []T { return all[:min(len(all), maxListed)] }
 
+// inForce says which commit is in force while a newer one is not.
+func inForce(known answer, applied string) string {
+	switch {
+	case known.tree != nil:
+		return named(known.tree.commit) + " stays in force"
+	case applied != "":
+		return named(applied) + " stays in force"
+	}
+	return "no commit is in force yet"
+}
+
 // conditionOf returns what the Ready condition says. o is nil if no tree is known.
 func conditionOf(known answer, applied string, o *outcome) condition {
-	inForce := "no commit is in force yet"
-	if known.tree != nil {
-		inForce = named(known.tree.commit) + " stays in force"
-	} else if applied != "" {
-		inForce = named(applied) + " stays in force"
-	}
 	switch {
 	case known.problem != nil && known.problem.passes && (o == nil || o.isComplete()):
-		return condition{reporting.InProgress, known.problem.reason, known.problem.message + "; " + inForce}
+		return condition{reporting.InProgress, known.problem.reason, known.problem.message + "; " + inForce(known, applied)}
 	case known.problem != nil && (o == nil || o.isComplete()):
-		return condition{reporting.Failed, known.problem.reason, known.problem.message + "; " + inForce}
+		return condition{reporting.Failed, known.problem.reason, known.problem.message + "; " + inForce(known, applied)}
 	case known.tree == nil:
 		return condition{reporting.InProgress, reasonProgressing, "the source is being fetched"}
 	case o.hasFailed() && o.passes():
