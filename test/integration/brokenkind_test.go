@@ -8,8 +8,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -135,6 +137,58 @@ spec: {policyName: NAME, validationActions: [Deny]}
 	_, err = s.kubectl(t.Context(), policy, "delete", "--filename", "-")
 	require.NoError(t, err)
 	s.waitPresent(waiting, configMap("other", "changed"))
+}
+
+// A template whose revision cannot be stored says so, and delays the move of no namespace that it does not select.
+func TestATemplateWhoseRevisionCannotBeStored(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	stuck := s.createTemplate("stuck", configMap("other", "v"), withSelectorLabel("stuck"))
+	selected := s.createPopulatedNamespace("selected", withLabel("of", "stuck"))
+	s.createSpace("a", "")
+	s.createSpace("b", "")
+	moving := s.createNamespaceInSpace("moving", "a")
+	policy := strings.NewReplacer("NAME", stuck.Name, "USER", operatorUser).Replace(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: NAME}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [apps], apiVersions: ["*"], operations: [CREATE], resources: [controllerrevisions]}]
+  matchConditions: [{name: operator, expression: "request.userInfo.username == 'USER' && object.metadata.name.startsWith('NAME-')"}]
+  validations: [{expression: "false", message: "this revision is refused"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: NAME}
+spec: {policyName: NAME, validationActions: [Deny]}
+`)
+	_, err := s.kubectl(t.Context(), policy, "apply", "--filename", "-")
+	require.NoError(t, err)
+	asOperator := s.impersonate(t, operatorUser).AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace)
+	s.eventually(func(c *assert.CollectT) { // until the API server enforces it
+		_, err := asOperator.Create(t.Context(), &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{Name: stuck.Name + "-probe"}, Data: runtime.RawExtension{Raw: []byte("{}")},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		assert.ErrorContains(c, err, "this revision is refused")
+	})
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(stuck), stuck))
+	withObjects(t, configMap("other", "changed"))(stuck)
+	require.NoError(t, s.client.Update(t.Context(), stuck))
+	s.waitTemplateStatus(stuck, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		ready := templateCondition(status, v1alpha1.ConditionReady)
+		assert.Equal(c, "RevisionNotStored", ready.Reason)
+		assert.Contains(c, ready.Message, "the last change is not rolled out, because its revision cannot be stored: ")
+		assert.Contains(c, ready.Message, "this revision is refused")
+	})
+	s.moveNamespace(moving, "b")
+	s.waitInSpace(moving, "b")
+	_, err = s.kubectl(t.Context(), policy, "delete", "--filename", "-")
+	require.NoError(t, err)
+	s.waitPresent(selected, configMap("other", "changed"))
+	s.waitTemplateStatus(stuck, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, metav1.ConditionTrue, templateCondition(status, v1alpha1.ConditionReady).Status)
+	})
 }
 
 // silentServer returns the address of a server that accepts connections until the test ends, and does not answer.

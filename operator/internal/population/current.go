@@ -70,9 +70,9 @@ func (a *Acceptance) Behind(
 	ctx context.Context, ns *corev1.Namespace, populated []*v1alpha1.NamespaceTemplate,
 ) (bool, error) {
 	if len(populated) == 0 {
-		selected, err := a.selectedByUnaccepted(ctx, ns)
-		if err != nil || selected {
-			return selected, err
+		current, err := a.Current(ctx, ns.ResourceVersion, ns)
+		if err != nil || !current {
+			return !current, err
 		}
 	}
 	for _, template := range a.Stored.Match(ns) {
@@ -86,35 +86,45 @@ func (a *Acceptance) Behind(
 	return !slices.EqualFunc(a.Index.Match(ns), populated, sameGeneration), nil
 }
 
-// selectedByUnaccepted reports whether a template that is not accepted as it is stored selects a namespace.
-func (a *Acceptance) selectedByUnaccepted(ctx context.Context, ns *corev1.Namespace) (bool, error) {
-	names, err := a.unaccepted(ctx, ns.ResourceVersion)
-	if err != nil {
-		return false, err
-	}
-	for _, name := range names {
-		template := &v1alpha1.NamespaceTemplate{}
-		err := a.Live.Get(ctx, client.ObjectKey{Name: name}, template)
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return false, fmt.Errorf("get template %s, which may select namespace %s: %w", name, ns.Name, err)
-		case a.Index.Explain(template, ns).Matches:
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
 func sameGeneration(a, b *v1alpha1.NamespaceTemplate) bool {
 	return a.UID == b.UID && a.Generation == b.Generation
 }
 
-// Current reports whether every template is accepted as it was at a resourceVersion, or as it is now if the
-// resourceVersion is empty.
-func (a *Acceptance) Current(ctx context.Context, asOf string) (bool, error) {
-	names, err := a.unaccepted(ctx, asOf)
-	return err == nil && len(names) == 0, err
+// Current reports whether all templates are accepted that select a namespace in one of several states: as they were at
+// a resourceVersion, or as they are now if the resourceVersion is empty.
+func (a *Acceptance) Current(ctx context.Context, asOf string, states ...*corev1.Namespace) (bool, error) {
+	unaccepted, err := a.unaccepted(ctx, asOf)
+	if err != nil {
+		return false, err
+	}
+	for name, stored := range unaccepted {
+		template, err := a.read(ctx, name, stored)
+		if err != nil {
+			return false, err
+		}
+		if template != nil && slices.ContainsFunc(states, func(ns *corev1.Namespace) bool {
+			return a.Index.Explain(template, ns).Matches
+		}) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// read returns a template in a generation or a later one, or nil if it does not exist any more.
+func (a *Acceptance) read(ctx context.Context, name string, at generation) (*v1alpha1.NamespaceTemplate, error) {
+	if template := a.Stored.Get(name); template != nil && at.isReachedBy(template) {
+		return template, nil
+	}
+	template := &v1alpha1.NamespaceTemplate{}
+	err := a.Live.Get(ctx, client.ObjectKey{Name: name}, template)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get template %s, which is not accepted yet: %w", name, err)
+	}
+	return template, nil
 }
 
 // generation is a generation of a template.
@@ -123,47 +133,55 @@ type generation struct {
 	number int64
 }
 
-// unaccepted returns the names of the templates that are not accepted as they were at a resourceVersion, or as they are
-// now if the resourceVersion is empty. It lists the templates only if no earlier list is as new, and from time to time
-// while some are not accepted: they may have been deleted, and are then never accepted. Of the namespaces that need a
-// list at the same time, such as those of a policy space that moves, one lists them for all.
-func (a *Acceptance) unaccepted(ctx context.Context, asOf string) ([]string, error) {
+// isReachedBy reports whether a template has the generation, or a later one.
+func (g generation) isReachedBy(template *v1alpha1.NamespaceTemplate) bool {
+	return template.UID == g.uid && template.Generation >= g.number
+}
+
+// unaccepted returns the generations, by name, of the templates that are not accepted as they were at a
+// resourceVersion, or as they are now if the resourceVersion is empty. It lists the templates only if no earlier list
+// is as new, and from time to time while some are not accepted: they may have been deleted, and are then never
+// accepted. Of the namespaces that need a list at the same time, such as those of a policy space that moves, one lists
+// them for all.
+func (a *Acceptance) unaccepted(ctx context.Context, asOf string) (map[string]generation, error) {
 	called := time.Now()
-	if names, isKnown, err := a.latestUnaccepted(asOf, called); isKnown {
-		return names, err
+	if known, isKnown, err := a.latestUnaccepted(asOf, called); isKnown {
+		return known, err
 	}
 	a.listing.Lock()
 	defer a.listing.Unlock()
-	if names, isKnown, err := a.latestUnaccepted(asOf, called); isKnown {
-		return names, err
+	if known, isKnown, err := a.latestUnaccepted(asOf, called); isKnown {
+		return known, err
 	}
 	latest := a.list(ctx)
 	return a.withoutAcceptance(latest.unaccepted), latest.err
 }
 
-// latestUnaccepted returns the names by the latest list, and whether that suffices: it was begun after a time, or is as
-// new as a resourceVersion. The error is that of a list which was begun after the time.
-func (a *Acceptance) latestUnaccepted(asOf string, called time.Time) (names []string, isKnown bool, err error) {
+// latestUnaccepted returns the templates by the latest list, and whether that suffices: it was begun after a time, or is
+// as new as a resourceVersion. The error is that of a list which was begun after the time.
+func (a *Acceptance) latestUnaccepted(
+	asOf string, called time.Time,
+) (unaccepted map[string]generation, isKnown bool, err error) {
 	a.mu.Lock()
 	latest := a.latest
 	a.mu.Unlock()
-	names = a.withoutAcceptance(latest.unaccepted)
+	unaccepted = a.withoutAcceptance(latest.unaccepted)
 	if latest.begun.After(called) {
-		return names, true, latest.err
+		return unaccepted, true, latest.err
 	}
 	isListed := asOf != "" && freshness.AtLeast(latest.asOf, asOf)
-	return names, isListed && (len(names) == 0 || time.Since(latest.begun) < requeueSoon), nil
+	return unaccepted, isListed && (len(unaccepted) == 0 || time.Since(latest.begun) < requeueSoon), nil
 }
 
-// withoutAcceptance returns the names of those of some templates that are not accepted.
-func (a *Acceptance) withoutAcceptance(templates map[string]generation) []string {
-	var names []string
+// withoutAcceptance returns those of some templates that are not accepted.
+func (a *Acceptance) withoutAcceptance(templates map[string]generation) map[string]generation {
+	unaccepted := map[string]generation{}
 	for name, stored := range templates {
 		if !a.accepted(name, stored) {
-			names = append(names, name)
+			unaccepted[name] = stored
 		}
 	}
-	return names
+	return unaccepted
 }
 
 // list lists the templates, and returns the result, which it keeps.
@@ -192,7 +210,7 @@ func (a *Acceptance) list(ctx context.Context) listed {
 // accepted reports whether a generation of a template, or a later one, is accepted.
 func (a *Acceptance) accepted(name string, g generation) bool {
 	indexed := a.Index.Get(name)
-	return indexed != nil && indexed.UID == g.uid && indexed.Generation >= g.number
+	return indexed != nil && g.isReachedBy(indexed)
 }
 
 // WaitsForObjects reports whether a template selects a namespace whose objects were not all listed at the start.

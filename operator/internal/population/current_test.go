@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
@@ -42,14 +44,57 @@ func (s *storedTemplates) List(_ context.Context, list client.ObjectList, _ ...c
 	return nil
 }
 
+// Get returns a template that selects the namespaces with its name as the label "of".
+func (s *storedTemplates) Get(
+	_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption,
+) error {
+	template := object.(*v1alpha1.NamespaceTemplate)
+	template.Name, template.UID, template.Generation = key.Name, "u", 2
+	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"of": key.Name}}
+	return nil
+}
+
+// selectedBy returns a namespace that a template of a name selects.
+func selectedBy(template string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"of": template}}}
+}
+
+// A namespace that moves waits for the templates that select it before or after, and for no other.
+func TestOnlyTemplatesThatSelectANamespaceDelayItsMove(t *testing.T) {
+	t.Parallel()
+	accepted := match.NewIndex()
+	r := &Acceptance{Live: &storedTemplates{names: []string{"a", "b"}}, Index: accepted, Stored: match.NewIndex()}
+	current := func(states ...string) bool {
+		var namespaces []*corev1.Namespace
+		for _, state := range states {
+			namespaces = append(namespaces, selectedBy(state))
+		}
+		is, err := r.Current(t.Context(), "", namespaces...)
+		require.NoError(t, err)
+		return is
+	}
+	require.True(t, current("other", "another"))
+	require.False(t, current("a", "another"))
+	require.False(t, current("another", "b"))
+	// The cache has a later version, which selects nothing.
+	r.Stored.Set(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u", Generation: 3},
+		Spec: v1alpha1.NamespaceTemplateSpec{Namespaces: v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{
+			MatchLabels: map[string]string{"none": "none"},
+		}}}})
+	require.True(t, current("a"))
+	require.False(t, current("b"))
+	accepted.Set(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "u", Generation: 2}})
+	require.True(t, current("b"))
+}
+
 // A template that is deleted before it was accepted is never accepted. Nothing waits for it any more.
 func TestDeletedTemplatesDelayNoMove(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := &storedTemplates{names: []string{"a"}}
-		r := &Acceptance{Live: api, Index: match.NewIndex()}
+		r := &Acceptance{Live: api, Index: match.NewIndex(), Stored: match.NewIndex()}
 		current := func() bool {
-			is, err := r.Current(t.Context(), "9")
+			is, err := r.Current(t.Context(), "9", selectedBy("a"))
 			require.NoError(t, err)
 			return is
 		}
@@ -76,7 +121,7 @@ func TestNamespacesThatMoveTogetherShareAList(t *testing.T) {
 				var called sync.WaitGroup
 				called.Add(moved)
 				api := &storedTemplates{names: []string{"a"}}
-				r := &Acceptance{Live: api, Index: match.NewIndex()}
+				r := &Acceptance{Live: api, Index: match.NewIndex(), Stored: match.NewIndex()}
 				api.during = func() error {
 					if api.lists == 1 {
 						called.Wait() // so that the others need a list that begins later, unless they have a version
@@ -87,7 +132,7 @@ func TestNamespacesThatMoveTogetherShareAList(t *testing.T) {
 				for range moved {
 					done.Go(func() {
 						called.Done()
-						is, err := r.Current(t.Context(), asOf)
+						is, err := r.Current(t.Context(), asOf, selectedBy("a"))
 						if !errors.Is(err, failure) || is {
 							t.Errorf("%v, %v", is, err)
 						}

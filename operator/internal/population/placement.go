@@ -21,9 +21,9 @@ func (r *Namespaces) updatePlacement(
 		return nil, nil, misplaced
 	}
 	// A namespace that moves gets the objects of new templates in the same plan that deletes those of old ones, so all
-	// templates that were written before the move must be known.
+	// templates that were written before the move must be known, as far as they select it.
 	if placed != ns && len(hierarchy.OwnDepthLabels(ns)) > 0 {
-		current, err := r.Templates.Current(ctx, r.Contributors.Placement.AsOf(ns))
+		current, err := r.Templates.Current(ctx, r.Contributors.Placement.AsOf(ns), ns, placed)
 		if err != nil {
 			return nil, nil, err
 		}

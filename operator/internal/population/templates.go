@@ -346,7 +346,7 @@ func (r *Templates) acceptTemplate(
 	}
 	specs, err := r.History.revise(ctx, template, status, inForce)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, errors.Join(err, r.reportUnrevised(ctx, template, err))
 	}
 	for _, spec := range specs {
 		if err := r.follow(template.Name, spec); err != nil {
@@ -365,6 +365,17 @@ func (r *Templates) acceptTemplate(
 	}
 	r.setIndex(ctx, template, specs)
 	return template, wait, nil
+}
+
+// reportUnrevised reports in the stored status of a template that the revision of its spec cannot be stored, so that the
+// spec is not rolled out.
+func (r *Templates) reportUnrevised(ctx context.Context, template *v1alpha1.NamespaceTemplate, problem error) error {
+	status := template.Status.DeepCopy()
+	reporting.SetKstatus(&status.Conditions, template.Generation, reporting.InProgress, "RevisionNotStored",
+		reporting.Shorten(fmt.Sprintf("the last change is not rolled out, because its revision cannot be stored: %v",
+			problem)))
+	_, err := r.Statuses.writeStatus(ctx, template, status)
+	return err
 }
 
 // setIndex adds a template to the index, with the revisions in its status.
