@@ -157,8 +157,8 @@ func (a *Acceptance) unaccepted(ctx context.Context, asOf string) (map[string]ge
 	return a.withoutAcceptance(latest.unaccepted), latest.err
 }
 
-// latestUnaccepted returns the templates by the latest list, and whether that suffices: it was begun after a time, or is
-// as new as a resourceVersion. The error is that of a list which was begun after the time.
+// latestUnaccepted returns the templates by the latest list, and whether that suffices: it was begun after a time, or
+// is as new as a resourceVersion. The error is that of a list which was begun after the time.
 func (a *Acceptance) latestUnaccepted(
 	asOf string, called time.Time,
 ) (unaccepted map[string]generation, isKnown bool, err error) {

@@ -332,8 +332,8 @@ func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 }
 
 // withoutDoubtfulDeletions postpones the deletion of objects that another template may come to declare: of objects that
-// no template declares while a template selects the namespace that this process does not know yet, and of objects that are declared by
-// a revision whose rollout has not reached the namespace.
+// no template declares while a template selects the namespace that this process does not know yet, and of objects that
+// are declared by a revision whose rollout has not reached the namespace.
 func (r *Namespaces) withoutDoubtfulDeletions(ctx context.Context, plan populate.Plan) (populate.Plan, error) {
 	doubtful := func(c populate.Change) bool { return c.Undeclared && c.Deletes() }
 	if slices.ContainsFunc(plan.Changes, doubtful) {

@@ -367,8 +367,8 @@ func (r *Templates) acceptTemplate(
 	return template, wait, nil
 }
 
-// reportUnrevised reports in the stored status of a template that the revision of its spec cannot be stored, so that the
-// spec is not rolled out.
+// reportUnrevised reports in the stored status of a template that the revision of its spec cannot be stored, so that
+// the spec is not rolled out.
 func (r *Templates) reportUnrevised(ctx context.Context, template *v1alpha1.NamespaceTemplate, problem error) error {
 	status := template.Status.DeepCopy()
 	reporting.SetKstatus(&status.Conditions, template.Generation, reporting.InProgress, "RevisionNotStored",

@@ -118,9 +118,13 @@ func inForce(known answer, applied string) string {
 func conditionOf(known answer, applied string, o *outcome) condition {
 	switch {
 	case known.problem != nil && known.problem.passes && (o == nil || o.isComplete()):
-		return condition{reporting.InProgress, known.problem.reason, known.problem.message + "; " + inForce(known, applied)}
+		return condition{
+			reporting.InProgress, known.problem.reason, known.problem.message + "; " + inForce(known, applied),
+		}
 	case known.problem != nil && (o == nil || o.isComplete()):
-		return condition{reporting.Failed, known.problem.reason, known.problem.message + "; " + inForce(known, applied)}
+		return condition{
+			reporting.Failed, known.problem.reason, known.problem.message + "; " + inForce(known, applied),
+		}
 	case known.tree == nil:
 		return condition{reporting.InProgress, reasonProgressing, "the source is being fetched"}
 	case o.hasFailed() && o.passes():

@@ -192,7 +192,8 @@ func (a *Admission) add(
 	ctx context.Context, request *webhook.Request, kind string, rules, before []selectors.Rule,
 ) error {
 	isDryRun := request.DryRun != nil && *request.DryRun
-	if isDryRun || request.IsDenied || len(rules) == 0 || request.Operation == admissionv1.Update && slices.Equal(rules, before) {
+	isSame := request.Operation == admissionv1.Update && slices.Equal(rules, before)
+	if isDryRun || request.IsDenied || len(rules) == 0 || isSame {
 		return nil
 	}
 	added := addition{

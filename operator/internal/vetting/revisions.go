@@ -20,8 +20,8 @@ func (e edit) exposes() bool {
 		match.RequiresPermission(e.old) && !match.RequiresPermission(e.updated))
 }
 
-// abandons reports whether an edit makes objects stay that the operator would delete before the template: it removes the
-// finalizer, or the deletionPolicy because of which the template has one.
+// abandons reports whether an edit makes objects stay that the operator would delete before the template: it removes
+// the finalizer, or the deletionPolicy because of which the template has one.
 func (e edit) abandons() bool {
 	return controllerutil.ContainsFinalizer(e.old, v1alpha1.DeletionFinalizer) &&
 		(!controllerutil.ContainsFinalizer(e.updated, v1alpha1.DeletionFinalizer) ||
@@ -57,8 +57,8 @@ func (v *review) judgeRevisions(ctx context.Context) ([]error, error) {
 	return all, nil
 }
 
-// sharing returns the spec of a revision with those fields of the stored spec that all revisions share. An edit of these
-// fields may be what exposes the revision.
+// sharing returns the spec of a revision with those fields of the stored spec that all revisions share. An edit of
+// these fields may be what exposes the revision.
 func sharing(revision, stored v1alpha1.NamespaceTemplateSpec) v1alpha1.NamespaceTemplateSpec {
 	revision.Rollout, revision.DeletionPolicy = stored.Rollout, stored.DeletionPolicy
 	return revision

@@ -112,7 +112,8 @@ func ownResult(resource string, status Status, objects []*ownObject, state strin
 	switch {
 	case resource == v1alpha1.PolicyRepositories.Resource:
 		r.Remedy = "'kubectl nstpl sync status' shows the causes, and what to do"
-	case resource == v1alpha1.NamespaceTemplates.Resource && objects[0].isRolloutStopped() && objects[0].disabled() == "":
+	case resource == v1alpha1.NamespaceTemplates.Resource && objects[0].isRolloutStopped() &&
+		objects[0].disabled() == "":
 		r.Remedy = "'kubectl nstpl rollout status " + objects[0].Name + "' shows the causes, and what to do"
 	case resource == v1alpha1.PolicySpaces.Resource:
 		r.Remedy = "'kubectl nstpl tree' shows the spaces and their quotas; " + r.Remedy

@@ -6,8 +6,8 @@
 // the objects of many changes. DryRun sends a dry run for one change and returns what the API server would store. A
 // Verifier also compares the contents of objects that are unchanged according to their metadata.
 //
-// A kind that the user may not list, or the API server cannot list, is Unreadable. Its objects are unknown, and are never
-// treated as absent.
+// A kind that the user may not list, or the API server cannot list, is Unreadable. Its objects are unknown, and are
+// never treated as absent.
 package survey
 
 import (
@@ -72,8 +72,8 @@ type Survey struct {
 	settled map[string]Namespace
 }
 
-// Unreadable is a kind that the user may not list, or that the API server cannot list. It is an error with a message for
-// the user.
+// Unreadable is a kind that the user may not list, or that the API server cannot list. It is an error with a message
+// for the user.
 type Unreadable struct {
 	Kind schema.GroupKind
 	// Namespace is empty if all namespaces were listed at once.
