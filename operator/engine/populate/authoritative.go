@@ -54,16 +54,16 @@ func deletes(declared Declared, kind schema.GroupKind) bool {
 	return template != nil && !onlyReports(declared, template)
 }
 
-// DeletingUndeclared returns the template because of which objects of a kind are deleted in a namespace if no template
-// declares them, or nil if they are not. Templates are those that select the namespace.
+// DeletingUndeclared returns the template because of which an object is deleted in a namespace if no template declares
+// it, or nil if it is not. Templates are those that select the namespace.
 func DeletingUndeclared(
-	ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate, kind schema.GroupKind,
+	ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate, object ObjectID,
 ) *v1alpha1.NamespaceTemplate {
 	declared := Declared{Namespace: ns, Templates: templates}
-	if !deletes(declared, kind) {
+	if !deletes(declared, object.GroupKind) || slices.Contains(keptObjects, object) || declared.copiedBy(object) != "" {
 		return nil
 	}
-	return authority(declared, kind)
+	return authority(declared, object.GroupKind)
 }
 
 // planUndeclared plans an object that no template declares and that nstpl would otherwise leave alone, for the reason

@@ -56,6 +56,19 @@ type Observed struct {
 	Tampered map[types.UID]bool
 }
 
+// readable returns the observed objects without those of unreadable kinds, of which some may be known: a list ended half
+// way, or one of two lists failed. Nothing is planned for them.
+func (o Observed) readable() Observed {
+	isUnreadable := func(object *metav1.PartialObjectMetadata) bool {
+		return o.Unreadable[object.GroupVersionKind().GroupKind()] != nil
+	}
+	if len(o.Unreadable) > 0 {
+		o.Objects = slices.DeleteFunc(slices.Clone(o.Objects), isUnreadable)
+		o.Others = slices.DeleteFunc(slices.Clone(o.Others), isUnreadable)
+	}
+	return o
+}
+
 // Change is what a plan does with one object, and why.
 type Change struct {
 	Action   Action
@@ -159,6 +172,7 @@ type Plan struct {
 // NewPlan compares the declared objects with those that exist. The index holds all templates, also those that do not
 // select the namespace.
 func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
+	observed = observed.readable()
 	labelled := map[ObjectID]*metav1.PartialObjectMetadata{}
 	for _, object := range observed.Objects {
 		labelled[idOf(object)] = object

@@ -178,6 +178,12 @@ func oneLess(revisions []v1alpha1.TemplateRevision) []v1alpha1.TemplateRevision 
 	return slices.Delete(revisions, oldest, oldest+1)
 }
 
+// HasRollback reports whether an earlier revision is complete, so that namespaces with a later one get it again without a
+// rollout.
+func HasRollback(revisions []v1alpha1.TemplateRevision) bool {
+	return len(revisions) > 0 && !isComplete(revisions[0]) && slices.ContainsFunc(revisions, isComplete)
+}
+
 func isComplete(revision v1alpha1.TemplateRevision) bool {
 	return revision.State == v1alpha1.RolloutComplete
 }

@@ -12,6 +12,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
+	rollouts "nstpl.dev/nstpl/operator/engine/rollout"
 )
 
 // pauseWarnings returns a warning if namespaces do not get the change of an edit, because the rollout of the template
@@ -39,8 +40,7 @@ func (e edit) pauseWarnings() []string {
 	}
 	warning := fmt.Sprintf("the rollout is paused, so existing namespaces do not get this change "+
 		"until you run \"kubectl nstpl rollout resume %s\"", e.updated.Name)
-	// Namespaces with a later revision get the complete one again without a rollout.
-	if revisions := e.old.Status.Revisions; len(revisions) > 0 && revisions[0].State != v1alpha1.RolloutComplete {
+	if rollouts.HasRollback(e.old.Status.Revisions) {
 		warning += ", unless it restores the revision that is rolled out completely"
 	}
 	if added != "" {

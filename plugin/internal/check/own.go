@@ -113,7 +113,7 @@ func ownResult(resource string, status Status, objects []*ownObject, state strin
 	case resource == v1alpha1.PolicyRepositories.Resource:
 		r.Remedy = "'kubectl nstpl sync status' shows the causes, and what to do"
 	case resource == v1alpha1.NamespaceTemplates.Resource && objects[0].isRolloutStopped() &&
-		objects[0].disabled() == "":
+		objects[0].disabledReason() == "":
 		r.Remedy = "'kubectl nstpl rollout status " + objects[0].Name + "' shows the causes, and what to do"
 	case resource == v1alpha1.PolicySpaces.Resource:
 		r.Remedy = "'kubectl nstpl tree' shows the spaces and their quotas; " + r.Remedy
@@ -134,9 +134,9 @@ func (o *ownObject) isRolloutStopped() bool {
 	return stalled != nil && stalled.Reason == "RolloutStopped"
 }
 
-// disabled returns why a template selects no namespace, or "" if it is not disabled. The status of a disabled template
+// disabledReason returns why a template selects no namespace, or "" if it is not disabled. The status of a disabled template
 // keeps the state of the rollout from before.
-func (o *ownObject) disabled() string {
+func (o *ownObject) disabledReason() string {
 	return match.DisabledReason(&v1alpha1.NamespaceTemplate{ObjectMeta: o.ObjectMeta})
 }
 
@@ -147,8 +147,8 @@ func (o *ownObject) reason() string {
 	switch ready := apimeta.FindStatusCondition(conditions, v1alpha1.ConditionReady); {
 	case o.DeletionTimestamp != nil:
 		return "finalizers: " + strings.Join(o.Finalizers, ", ")
-	case o.isRolloutStopped() && o.disabled() != "":
-		return o.disabled()
+	case o.isRolloutStopped() && o.disabledReason() != "":
+		return o.disabledReason()
 	case apimeta.IsStatusConditionTrue(conditions, exceeded):
 		text = apimeta.FindStatusCondition(conditions, exceeded).Message
 	case ready != nil:

@@ -115,8 +115,8 @@ type deletion struct {
 	populate.Change
 }
 
-// deletions returns the objects that the operator would delete in the namespaces of the tree, and the kinds that the
-// user may not list. With contents, it also reads the objects.
+// deletions returns the objects that the operator would delete in the namespaces of the tree, and the kinds that
+// could not be listed. With contents, it also reads the objects.
 func (t *appliedTree) deletions(
 	ctx context.Context, c *cluster.Cluster, contents bool,
 ) ([]treeChange, []survey.Unreadable, error) {

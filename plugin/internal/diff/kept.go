@@ -12,6 +12,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/fields"
 )
@@ -60,15 +61,19 @@ func pausedNote(file, stored *v1alpha1.NamespaceTemplate) string {
 	if file.Spec.Rollout != nil {
 		cases = append(cases, "the file sets spec.rollout.paused to false")
 	}
-	if revisions := stored.Status.Revisions; len(revisions) > 0 && revisions[0].State != v1alpha1.RolloutComplete {
+	if rollout.HasRollback(stored.Status.Revisions) {
 		cases = append(cases, "the change restores the revision that is rolled out completely")
 	}
-	unless := ""
+	note := fmt.Sprintf("the rollout of template %s is paused: existing namespaces get the change after 'kubectl nstpl "+
+		"rollout resume %[1]s'", file.Name)
 	if len(cases) > 0 {
-		unless = ", unless " + strings.Join(cases, " or ")
+		note += ", unless " + strings.Join(cases, " or ")
 	}
-	return fmt.Sprintf("the rollout of template %s is paused: existing namespaces get the change after 'kubectl nstpl "+
-		"rollout resume %[1]s'%s; new ones get it at once, and grants that it removes end at once", file.Name, unless)
+	note += "; new ones get it at once"
+	if !file.Spec.Rollout.KeepsRevoked() {
+		note += ", and grants that it removes end at once"
+	}
+	return note
 }
 
 // isPaused reports whether changes of a template wait until its rollout is resumed.

@@ -79,7 +79,7 @@ func (d *diff) runTree(ctx context.Context) (different bool, err error) {
 	return len(changes) > 0, nil
 }
 
-// compareTree returns the changes, with deletions of namespaces first, and the kinds that the user may not list.
+// compareTree returns the changes, with deletions of namespaces first, and the kinds that could not be listed.
 func (d *diff) compareTree(
 	ctx context.Context, c *cluster.Cluster, root string, declared []*unstructured.Unstructured,
 ) (changes []treeChange, unreadable []survey.Unreadable, err error) {

@@ -46,11 +46,16 @@ func templateFindings(t *v1alpha1.NamespaceTemplate, row Template) []Finding {
 			Severity: severity, Template: t.Name, Reason: reason, Message: message, Remedy: remedy,
 		})
 	}
+	isDisabled := match.DisabledReason(t) != ""
 	accepted := apimeta.FindStatusCondition(t.Status.Conditions, v1alpha1.TemplateAccepted)
 	if accepted != nil && accepted.Status == metav1.ConditionFalse {
-		add(Failure, "NotAccepted", accepted.Message, "Correct the template. "+survey.WhileNotAccepted(t.Status))
+		remedy := "Correct the template."
+		if !isDisabled {
+			remedy += " " + survey.WhileNotAccepted(t.Status)
+		}
+		add(Failure, "NotAccepted", accepted.Message, remedy)
 	}
-	if match.DisabledReason(t) != "" { // the status keeps the state of the rollout from before
+	if isDisabled { // the status keeps the state of the rollout from before
 		return findings
 	}
 	counts := t.Status.Namespaces

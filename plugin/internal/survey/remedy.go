@@ -14,11 +14,12 @@ import (
 func Remedy(namespace, reason string) string {
 	switch reason {
 	case populate.ConditionTemplateNotAccepted:
-		return "Correct the template: 'kubectl get nstpl' shows which ones are not accepted, and why."
+		return "Correct the template that the message names."
 	case populate.ConditionValueMissing:
 		return "Have a user who may set the label or annotation set it: 'kubectl nstpl attributes' lists the roles."
 	case populate.ConditionPolicySpaceNotFound:
-		return "Create the policy space, or correct the label " + v1alpha1.PolicySpaceLabel + " of the namespace."
+		return "Create the policy space, or correct the label " + v1alpha1.PolicySpaceLabel + " of the namespace or the " +
+			"parent of the policy space."
 	case populate.ConditionNotAdopted:
 		return fmt.Sprintf("Look at 'kubectl nstpl diff %s', then annotate the namespace with %s=true, or take it out of the "+
 			"policy space.", namespace, v1alpha1.AdoptAnnotation)

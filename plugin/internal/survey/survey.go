@@ -88,7 +88,7 @@ type Unreadable struct {
 func NewUnreadable(kind schema.GroupKind, namespace string, err error) Unreadable {
 	unreadable := Unreadable{Kind: kind, Namespace: namespace, Resource: strings.ToLower(kind.String())}
 	var status apierrors.APIStatus
-	if errors.As(err, &status) && status.Status().Details != nil {
+	if errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind != "" {
 		details := status.Status().Details
 		unreadable.Resource = schema.GroupResource{Group: details.Group, Resource: details.Kind}.String()
 	}

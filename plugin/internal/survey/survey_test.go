@@ -55,6 +55,10 @@ func TestKindsThatAreNotListed(t *testing.T) {
 			err: apierrors.NewServiceUnavailable("no endpoints"), action: populate.Unknown,
 			unreadable: "the API server cannot list configmap: no endpoints",
 		},
+		"an object that cannot be decrypted": {
+			err: apierrors.NewInternalError(errors.New("no key")), action: populate.Unknown,
+			unreadable: "the API server cannot list configmap: Internal error occurred: no key",
+		},
 		"removed after discovery": {err: apierrors.NewNotFound(resource, ""), action: populate.Create},
 		"no answer":               {err: errors.New("connection refused"), failure: "list ConfigMap: connection refused"},
 	} {
@@ -81,6 +85,38 @@ func TestKindsThatAreNotListed(t *testing.T) {
 			require.Len(t, compared.Unreadable, 1)
 			require.EqualError(t, compared.Unreadable[0], test.unreadable)
 		})
+	}
+}
+
+// If one of two lists of a kind fails, nothing is said about the objects of the other one.
+func TestAKindOfWhichOneListFails(t *testing.T) {
+	t.Parallel()
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
+	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+	template.Spec.Templates = []runtime.RawExtension{
+		{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "there"}}`)},
+		{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "missing"}}`)},
+	}
+	template.Status.Kinds = []v1alpha1.GroupKind{{Kind: "ConfigMap"}}
+	there := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: "there", Namespace: "team-a", Labels: map[string]string{v1alpha1.TemplateNameLabel: "t"},
+	}}
+	there.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	for _, kinds := range [][]v1alpha1.GroupKind{nil, template.Status.Kinds} {
+		c, client := clusterOfConfigMaps(t, there)
+		client.PrependReactor("list", "configmaps", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			selected := action.(clienttesting.ListAction).GetListRestrictions().Labels.String()
+			return selected == populate.Unlabelled, nil, apierrors.NewTimeoutError("too many objects", 1)
+		})
+		template.Spec.Authoritative = kinds
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "u"}}
+		compared, err := Compare(t.Context(), c, match.NewIndex(template), []*corev1.Namespace{ns}, Scope{})
+		require.NoError(t, err)
+		changes := slices.Collect(compared.Namespaces(t.Context()))[0].Changes
+		require.Len(t, changes, 2)
+		for _, change := range changes {
+			require.Equal(t, populate.Unknown, change.Action, change.Reason)
+		}
 	}
 }
 

@@ -99,9 +99,7 @@ func (a *answer) include(other answer) {
 // nothing about such a pod.
 func (a *answer) includeDenial(denial answer) {
 	for _, f := range denial.Facts {
-		if f.Label != labelNow || !strings.HasPrefix(f.Text, "you may") {
-			a.add(f.Label, f.Text)
-		}
+		a.add(f.Label, f.Text)
 	}
 }
 

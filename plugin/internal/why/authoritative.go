@@ -8,9 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -21,27 +19,29 @@ import (
 
 // addAuthoritative explains an object that does not exist, if templates in the namespace are authoritative for its
 // kind: the operator deletes objects of the kind that no template declares. Index may be nil.
-func (e *explainer) addAuthoritative(ctx context.Context, a *answer, mapping *meta.RESTMapping, index *match.Index) {
+func (e *explainer) addAuthoritative(ctx context.Context, a *answer, object populate.ObjectID, index *match.Index) {
 	e.addDeletion(ctx, a)
 	if index == nil {
 		return
 	}
 	if ns, err := e.cluster.Namespace(ctx, a.Namespace); err == nil {
-		a.addDeleting(ns, index.Match(ns), mapping.GroupVersionKind.GroupKind())
+		a.addDeleting(ns, index.Match(ns), object)
 	}
 }
 
-// addDeleting adds which of the templates that select a namespace deletes objects of a kind that no template declares,
-// if one does.
-func (a *answer) addDeleting(ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate, kind schema.GroupKind) {
-	template := populate.DeletingUndeclared(ns, templates, kind)
+// addDeleting adds because of which of the templates that select a namespace an object is deleted that none declares, if
+// it is.
+func (a *answer) addDeleting(
+	ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate, object populate.ObjectID,
+) {
+	template, kind := populate.DeletingUndeclared(ns, templates, object), object.Kind
 	if template == nil {
 		return
 	}
 	a.Summary = fmt.Sprintf("%s does not exist: template %s is authoritative for the kind %s in the namespace, and "+
-		"declares no such object", a.where(), template.Name, kind.Kind)
+		"declares no such object", a.where(), template.Name, kind)
 	a.add(labelDecidedBy, fmt.Sprintf("template %s, because of which the operator deletes each %s that no template "+
-		"declares", template.Name, kind.Kind))
+		"declares", template.Name, kind))
 	a.replace(labelRemedy, "Declare the object in a template that selects the namespace, or in the tree of policies. "+
 		"An object that a user creates is deleted again.")
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
 // A template that only reports undeclared objects of a kind takes precedence over one that deletes them.
@@ -25,6 +26,8 @@ func TestTemplatesThatDeleteUndeclaredObjects(t *testing.T) {
 	deletes, reports := template("deletes", "", v1alpha1.AuthoritativeDelete),
 		template("reports", "", v1alpha1.AuthoritativeReport)
 	ofTree := template("of-tree", "corp", v1alpha1.AuthoritativeDelete)
+	copies := template("copies", "", v1alpha1.AuthoritativeDelete)
+	copies.Spec.Sources = []v1alpha1.Source{{APIVersion: "v1", Kind: "ConfigMap", Namespace: "team-a", Name: "x"}}
 	const because = "configmap/x does not exist: template deletes is authoritative for the kind ConfigMap in the " +
 		"namespace, and declares no such object"
 	for name, test := range map[string]struct {
@@ -38,11 +41,13 @@ func TestTemplatesThatDeleteUndeclaredObjects(t *testing.T) {
 		"one of a tree that does not manage the namespace": {
 			[]*v1alpha1.NamespaceTemplate{deletes, ofTree}, "ConfigMap", "",
 		},
+		"one, and one that copies the object": {[]*v1alpha1.NamespaceTemplate{deletes, copies}, "ConfigMap", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := answer{Subject: "configmap/x"}
-			a.addDeleting(&corev1.Namespace{}, test.templates, schema.GroupKind{Kind: test.kind})
+			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}
+			a.addDeleting(ns, test.templates, populate.ObjectID{GroupKind: schema.GroupKind{Kind: test.kind}, Name: "x"})
 			require.Equal(t, test.want, a.Summary)
 		})
 	}

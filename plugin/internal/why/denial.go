@@ -89,7 +89,7 @@ func (e *explainer) addCurrent(ctx context.Context, a *answer, code codes.Code, 
 			e.addSpaceNow(ctx, a, match[1])
 		}
 	case codes.ConstraintDenied:
-		if match := deniedPod.FindStringSubmatch(text); match != nil {
+		if match := deniedPod.FindStringSubmatch(text); match != nil && !e.isOfController {
 			e.addConstraintsNow(ctx, a, match[1], deniedConstraint.FindAllStringSubmatch(text, maxNamed))
 		}
 	case codes.AttributeProtected:
@@ -172,12 +172,12 @@ func (e *explainer) addConstraintsNow(ctx context.Context, a *answer, namespace 
 		}
 	}
 	if len(others) > 0 {
-		listed, unlisted, err := e.listing(ctx, others)
+		included, remaining, err := e.including(ctx, others)
 		if e.isUnread(err, "securitycontextconstraints, so whether their users and groups include you is not shown",
 			viewerRole) {
-			listed, unlisted = nil, nil
+			included, remaining = nil, nil
 		}
-		usable, others = append(usable, listed...), unlisted
+		usable, others = append(usable, included...), remaining
 	}
 	if len(usable) > 0 {
 		a.add(labelNow, fmt.Sprintf("you may use %s in namespace %s", strings.Join(usable, ", "), namespace))
@@ -187,9 +187,9 @@ func (e *explainer) addConstraintsNow(ctx context.Context, a *answer, namespace 
 	}
 }
 
-// listing divides the names of constraints into those whose users or groups include the caller, and the others. It
+// including divides the names of constraints into those whose users or groups include the caller, and the others. It
 // leaves out names of constraints that do not exist.
-func (e *explainer) listing(ctx context.Context, names []string) (listed, unlisted []string, err error) {
+func (e *explainer) including(ctx context.Context, names []string) (included, others []string, err error) {
 	constraints, err := e.cluster.Constraints(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -202,12 +202,12 @@ func (e *explainer) listing(ctx context.Context, names []string) (listed, unlist
 		switch {
 		case !slices.Contains(names, constraint.Name):
 		case scc.Lists(constraint, caller):
-			listed = append(listed, constraint.Name)
+			included = append(included, constraint.Name)
 		default:
-			unlisted = append(unlisted, constraint.Name)
+			others = append(others, constraint.Name)
 		}
 	}
-	return listed, unlisted, nil
+	return included, others, nil
 }
 
 // addRuleNow adds what a rule about an attribute says.

@@ -28,7 +28,10 @@ type explainer struct {
 	isExplicit bool
 	// isAssumed reports whether namespace is only a guess about a message: neither the message nor -n names it.
 	isAssumed bool
-	noted     map[string]bool
+	// isOfController reports whether a controller sent the request that is explained. What the caller may do does not
+	// matter then.
+	isOfController bool
+	noted          map[string]bool
 	// missing says that no operator leads, once it was read. It is empty if one leads, or if that is unknown.
 	missing *string
 }

@@ -29,7 +29,7 @@ func (a *answer) addDiffering(reported []populate.Reported, change *populate.Cha
 		a.Summary += "and the operator could not apply it"
 		a.add(labelState, failure.Message)
 		a.add(labelRemedy, "Resolve what the state names. The operator tries again by itself.")
-	case altered != nil:
+	case altered != nil && altered.Message == change.Reason: // and not something since the report
 		a.Summary += "because admission changes it whenever the operator applies it"
 		a.add(labelState, altered.Message)
 		a.add(labelRemedy, "Exempt the object, or the user "+v1alpha1.OperatorUser+", from the webhook or policy that changes "+

@@ -39,17 +39,19 @@ func TestObjectsThatAdmissionAlters(t *testing.T) {
 		Status: corev1.ConditionTrue, Reason: "Populated", Message: "2 objects of t; " +
 			"configmap/a: is not stored as it is declared: data.x; configmap/b: denied",
 	})
-	const differs = " differs from template t, "
-	for name, want := range map[string]string{
-		"a": "because admission changes it whenever the operator applies it",
-		"b": "and the operator could not apply it",
-		"c": "and the operator is about to correct it",
+	const altered = "because admission changes it whenever the operator applies it"
+	for _, test := range []struct{ name, reason, want string }{
+		{"a", "is not stored as it is declared: data.x", altered},
+		{"a", "its declaration changed", "and the operator is about to correct it"}, // after the report
+		{"b", "its declaration changed", "and the operator could not apply it"},
+		{"c", "its declaration changed", "and the operator is about to correct it"},
 	} {
-		a := answer{Subject: "configmap/" + name}
-		change := &populate.Change{Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Name: name, Template: "t"}
-		a.addDiffering(reported, change)
-		require.Equal(t, "configmap/"+name+differs+want, a.Summary)
-		require.Equal(t, name == "a", slices.Contains(a.Facts, fact{labelRemedy, "Exempt the object, or the user " +
+		a := answer{Subject: "configmap/" + test.name}
+		a.addDiffering(reported, &populate.Change{
+			Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Name: test.name, Template: "t", Reason: test.reason,
+		})
+		require.Equal(t, "configmap/"+test.name+" differs from template t, "+test.want, a.Summary)
+		require.Equal(t, test.want == altered, slices.Contains(a.Facts, fact{labelRemedy, "Exempt the object, or the user " +
 			"system:serviceaccount:nstpl-system:nstpl-operator, from the webhook or policy that changes it, or declare the " +
 			"change in the template. The operator tries again after at most five minutes."}))
 	}

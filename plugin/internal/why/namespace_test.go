@@ -109,13 +109,12 @@ func TestRemediesOfFailures(t *testing.T) {
 	const opens = " The operator tries again by itself, and the namespace opens once it is populated."
 	const general = "Ask the user whom the message names, such as an administrator of the template, to correct the cause."
 	for reason, want := range map[string]string{
-		populate.ConditionObjectsFailed: general,
-		populate.ConditionTemplateNotAccepted: "Correct the template: 'kubectl get nstpl' shows which ones are not " +
-			"accepted, and why." + opens,
+		populate.ConditionObjectsFailed:       general,
+		populate.ConditionTemplateNotAccepted: "Correct the template that the message names." + opens,
 		populate.ConditionValueMissing: "Have a user who may set the label or annotation set it: 'kubectl nstpl " +
 			"attributes' lists the roles." + opens,
 		populate.ConditionPolicySpaceNotFound: "Create the policy space, or correct the label " +
-			"policy.nstpl.dev/policyspace of the namespace." + opens,
+			"policy.nstpl.dev/policyspace of the namespace or the parent of the policy space." + opens,
 		populate.ConditionNotAdopted: "Look at 'kubectl nstpl diff n', then annotate the namespace with " +
 			"policy.nstpl.dev/adopt=true, or take it out of the policy space." + opens,
 	} {

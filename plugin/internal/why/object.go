@@ -53,7 +53,9 @@ func (e *explainer) object(
 		a.Summary = a.where() + " does not exist, and no template is known to declare it"
 		a.add(labelRemedy, "Check the name and the namespace.")
 		if a.Namespace != "" {
-			e.addAuthoritative(ctx, &a, mapping, index)
+			e.addAuthoritative(ctx, &a, populate.ObjectID{
+				GroupKind: mapping.GroupVersionKind.GroupKind(), Name: name,
+			}, index)
 		}
 	case explainOwn(&a, live, time.Now()):
 	default:

@@ -73,6 +73,13 @@ func (e *explainer) tryPods(ctx context.Context, a *answer, object *unstructured
 	return nil
 }
 
+// ofController returns an explainer of requests that a controller sent.
+func (e *explainer) ofController() *explainer {
+	of := *e
+	of.isOfController = true
+	return &of
+}
+
 // explainDeniedPods adds why the pods of a workload would be denied.
 func (e *explainer) explainDeniedPods(ctx context.Context, a *answer, err error) {
 	verb := "denied"
@@ -80,7 +87,7 @@ func (e *explainer) explainDeniedPods(ctx context.Context, a *answer, err error)
 		verb = "delayed"
 	}
 	a.Summary += ", but its pods would be " + verb
-	a.includeDenial(e.denial(ctx, a, err.Error()))
+	a.includeDenial(e.ofController().denial(ctx, a, err.Error()))
 }
 
 // addDeniedPods explains why the API server denies the pods of a Deployment or a ReplicaSet: the controller copies the
@@ -95,7 +102,7 @@ func (e *explainer) addDeniedPods(ctx context.Context, a *answer, live *unstruct
 		}
 		a.Summary += ". Its pods are denied"
 		a.replace(labelRemedy, "")
-		a.includeDenial(e.denial(ctx, a, message))
+		a.includeDenial(e.ofController().denial(ctx, a, message))
 	}
 }
 
