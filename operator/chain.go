@@ -112,7 +112,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 	})
 
 	chain := webhook.Chain{
-		hold.Plugin(),       // a gate: the rights by which others decide come with the policies that it waits for
+		hold.Plugin(),       // first: the rights by which others decide come with what it waits for
 		attributes.Plugin(), // before templates, since the selectors of what it denies must not be recorded
 		templates.Plugin(),
 		selectors.Plugin(),

@@ -304,12 +304,12 @@ func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
 		assert.NotContains(c, hooks(), "scc.policy.nstpl.dev")
-		p := newPod(s.name("probe"), "p", makesPrivileged)
+		p := newPod(s.name("scc-probe"), "p", makesPrivileged)
 		if assert.NoError(c, s.client.Create(t.Context(), p, client.DryRunAll)) {
 			assert.Empty(c, p.Annotations[v1alpha1.SCCAnnotation])
 		}
 	})
-	p := newPod(s.name("probe"), "unjudged")
+	p := newPod(s.name("scc-probe"), "unjudged")
 	require.NoError(t, s.client.Create(t.Context(), p))
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, s.client.Status().Patch(t.Context(), p, annotationPatch(v1alpha1.SCCAnnotation, `"none"`)),
@@ -464,7 +464,7 @@ func TestSCCAllocationsAreUnique(t *testing.T) {
 	t.Run("a duplicate is repaired and reported", func(t *testing.T) {
 		s := s.withT(t)
 		first, second := &corev1.Namespace{}, &corev1.Namespace{}
-		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("probe")}, first))
+		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("scc-probe")}, first))
 		require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("young")}, second))
 		s.patchNamespace(second,
 			fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.UIDRangeAnnotation,

@@ -145,7 +145,7 @@ func TestEveryFailureOfAServerIsReported(t *testing.T) {
 	x.waitExact(files)
 }
 
-// After a change of the source, what was known of the one before says nothing about the new one.
+// After a change of the source, the PolicyRepository is not ready before the new one answers.
 func TestANewSourceIsNotReadyBeforeItAnswers(t *testing.T) {
 	t.Parallel()
 	asked, answer := make(chan struct{}), make(chan struct{})
@@ -154,7 +154,10 @@ func TestANewSourceIsNotReadyBeforeItAnswers(t *testing.T) {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasPrefix(r.URL.Path, "/elsewhere.git") {
 				isAsked()
-				<-answer
+				select {
+				case <-answer:
+				case <-r.Context().Done():
+				}
 			}
 			git.ServeHTTP(w, r)
 		})

@@ -157,7 +157,7 @@ func TestNothingIsDeletedUntilTheRecordDoesNotListIt(t *testing.T) {
 	}
 }
 
-// The API server answers a deletion with 404 as well if it has just ended to serve the version that the plan knows.
+// The API server answers a deletion with 404 as well if it has just stopped serving the version that the plan knows.
 func TestAnObjectOfAVersionThatIsNotServedIsNotPruned(t *testing.T) {
 	object := declare(teamA(), templateOf(t, "a", settings)).Objects[0]
 	change := Change{

@@ -56,8 +56,8 @@ type Observed struct {
 	Tampered map[types.UID]bool
 }
 
-// readable returns the observed objects without those of unreadable kinds, of which some may be known: a list ended half
-// way, or one of two lists failed. Nothing is planned for them.
+// readable returns the observed objects without those of unreadable kinds, of which some may be known: a list ended
+// half way, or one of two lists failed. Nothing is planned for them.
 func (o Observed) readable() Observed {
 	isUnreadable := func(object *metav1.PartialObjectMetadata) bool {
 		return o.Unreadable[object.GroupVersionKind().GroupKind()] != nil

@@ -259,7 +259,7 @@ func TestRevokedBindingsArePrunedAlthoughAnotherRevisionIsComing(t *testing.T) {
 	require.Contains(t, plan.Changes[0].Reason, "takes it away")
 }
 
-// A grant that another template declares next is not deleted before. What only looks like it is.
+// A grant that another template declares next is not deleted before. One that only has its hash is deleted.
 func TestOnlyAnUnchangedGrantIsKeptForAComingTemplate(t *testing.T) {
 	binding := bindingTo("x", "a")
 	before, after := templateOf(t, "before"), templateOf(t, "after", binding)

@@ -147,39 +147,47 @@ func Begin(
 		all = append(all, revision)
 	}
 	if len(all) > maxLayers {
-		all = oneLess(all)
+		all = shortened(all)
 	}
 	return all
 }
 
-// oneLess returns one revision less, so that no namespace returns to an older revision if that can be avoided: a user
+// shortened returns one revision less, so that no namespace returns to an older revision if that can be avoided: a user
 // could undo a change by many small ones. The first of revisions is the newest, which has just begun.
-func oneLess(revisions []v1alpha1.TemplateRevision) []v1alpha1.TemplateRevision {
-	isSuperseded := func(i int) bool { return i > 0 && !isComplete(revisions[i]) }
-	for i := len(revisions) - 2; isSuperseded(i); i-- {
-		newer, older := &revisions[i], &revisions[i+1]
-		switch isSame := newer.Name == older.Name && equality.Semantic.DeepEqual(newer.Waves, older.Waves); {
-		case !isSuperseded(i + 1):
-			continue
-		case isSame && (older.Wave > newer.Wave || older.Wave == newer.Wave && older.Reach > newer.Reach):
-			newer.Wave, newer.Reach = older.Wave, older.Reach
-		case isSame, older.Wave == 0 && older.Reach == 0: // only namespaces have it that were created meanwhile
-		default:
-			continue
+func shortened(revisions []v1alpha1.TemplateRevision) []v1alpha1.TemplateRevision {
+	superseded := revisions[1:]
+	if last := len(superseded) - 1; isComplete(superseded[last]) {
+		superseded = superseded[:last]
+	}
+	// Between a stop and the next revision, namespaces were created that have neither.
+	for _, mayHaveGap := range []bool{false, true} {
+		for i := len(superseded) - 2; i >= 0; i-- {
+			newer, older := &superseded[i], superseded[i+1]
+			if hasGap := older.StopTime.Before(&newer.StartTime); (mayHaveGap || !hasGap) && absorb(newer, older) {
+				return slices.Delete(revisions, i+2, i+3)
+			}
 		}
-		newer.StartTime = older.StartTime
-		return slices.Delete(revisions, i+1, i+2)
 	}
 	// The oldest revision that is not complete is given up: its namespaces have the next older one.
-	oldest := len(revisions) - 1
-	if isComplete(revisions[oldest]) {
-		oldest--
-	}
-	return slices.Delete(revisions, oldest, oldest+1)
+	return slices.Delete(revisions, len(superseded), len(superseded)+1)
 }
 
-// HasRollback reports whether an earlier revision is complete, so that namespaces with a later one get it again without a
-// rollout.
+// absorb makes a superseded revision stand for the one before it, too, and reports whether it can: if both are the
+// same, or if only namespaces have the older one that were created meanwhile.
+func absorb(newer *v1alpha1.TemplateRevision, older v1alpha1.TemplateRevision) bool {
+	isSame := newer.Name == older.Name && equality.Semantic.DeepEqual(newer.Waves, older.Waves)
+	if !isSame && (older.Wave > 0 || older.Reach > 0) {
+		return false
+	}
+	if isSame && (older.Wave > newer.Wave || older.Wave == newer.Wave && older.Reach > newer.Reach) {
+		newer.Wave, newer.Reach = older.Wave, older.Reach
+	}
+	newer.StartTime = older.StartTime
+	return true
+}
+
+// HasRollback reports whether an earlier revision is complete, so that namespaces with a later one get it again without
+// a rollout.
 func HasRollback(revisions []v1alpha1.TemplateRevision) bool {
 	return len(revisions) > 0 && !isComplete(revisions[0]) && slices.ContainsFunc(revisions, isComplete)
 }

@@ -381,9 +381,13 @@ func TestAPausedRolloutIsNotUndoneByManyChanges(t *testing.T) {
 	for name, change := range map[string]func(c *cluster, i int){
 		"restarts": func(c *cluster, _ int) { c.restart() },
 		"edits":    func(c *cluster, i int) { c.edit(fmt.Sprint("t-3", i)) },
-		"restarts after a stop": func(c *cluster, _ int) {
-			c.revisions[0].StopTime = new(metav1.NewTime(c.now.Truncate(time.Second)))
-			c.now = c.now.Add(5 * time.Second)
+		"restarts after stops": func(c *cluster, i int) {
+			if i%10 == 0 { // what is created now has the revision before, as long as there are few stops
+				c.revisions[0].StopTime = new(metav1.NewTime(c.now.Truncate(time.Second)))
+				c.now = c.now.Add(5 * time.Second)
+				c.create("x", c.now)
+				c.now = c.now.Add(5 * time.Second)
+			}
 			c.restart()
 		},
 	} {
@@ -404,7 +408,11 @@ func TestAPausedRolloutIsNotUndoneByManyChanges(t *testing.T) {
 				c.now = c.now.Add(2 * time.Second)
 				c.create("x", c.now) // it has the newest revision from now on
 				c.populate()
-				require.Equal(t, 60, c.count("t-1"))
+				before := 60
+				if name == "restarts after stops" {
+					before += i/10 + 1
+				}
+				require.Equal(t, before, c.count("t-1"))
 			}
 		})
 	}

@@ -127,31 +127,29 @@ func (a *Admission) Mutate(ctx context.Context, request *webhook.Request) error 
 	if err != nil {
 		return err
 	}
-	verdict, err := a.review(ctx, request, pod, mutationReview(request, pod))
-	if err != nil || verdict == nil {
+	isInitializing, err := a.isInitializing(ctx, request.Namespace)
+	if err != nil {
 		return err
 	}
-	if !verdict.Allowed() {
-		return a.deny(ctx, request, verdict)
+	verdict, err := a.review(ctx, request, pod, mutationReview(request, pod))
+	switch {
+	case err != nil || verdict == nil:
+		return err
+	case !verdict.Allowed() && isInitializing:
+		return nil // Hold decides, and then Validate
+	case !verdict.Allowed():
+		return webhook.Deny(codes.ConstraintDenied, denial(request, verdict))
 	}
 	// The API server ignores metadata that a request to a subresource changes.
 	return patchPod(request.Object, pod, verdict, request.SubResource == "")
 }
 
-// deny denies a pod. It defers one in a namespace that is being initialized: a RoleBinding may be missing that lets the
-// user use a constraint.
-func (a *Admission) deny(ctx context.Context, request *webhook.Request, verdict *scc.Verdict) error {
+// isInitializing reports whether a namespace is being initialized, according to the cache. Rights may be missing in it
+// that a RoleBinding of a template gives.
+func (a *Admission) isInitializing(ctx context.Context, namespace string) (bool, error) {
 	ns := &corev1.Namespace{}
-	err := a.namespaces.Get(ctx, client.ObjectKey{Name: request.Namespace}, ns, client.UnsafeDisableDeepCopy)
-	switch message := denial(request, verdict); {
-	case client.IgnoreNotFound(err) != nil:
-		return err
-	case err == nil && initialize.Initializing(ns):
-		return webhook.Defer(codes.Held, fmt.Sprintf("namespace %s is being initialized: until then, %s", ns.Name, message),
-			webhook.RetryAfter)
-	default:
-		return webhook.Deny(codes.ConstraintDenied, message)
-	}
+	err := a.namespaces.Get(ctx, client.ObjectKey{Name: namespace}, ns, client.UnsafeDisableDeepCopy)
+	return err == nil && initialize.Initializing(ns), client.IgnoreNotFound(err)
 }
 
 // Validate denies a pod that no constraint allows as it is after other webhooks have changed it. It denies exec and
@@ -176,7 +174,11 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	if err != nil || verdict == nil {
 		return err
 	}
-	return decide(request, pod, verdict)
+	isInitializing, err := a.isInitializing(ctx, request.Namespace)
+	if err != nil {
+		return err
+	}
+	return decide(request, pod, verdict, isInitializing)
 }
 
 // validateConnect decides whether a user may exec into a pod or attach to it.
@@ -214,8 +216,9 @@ func (a *Admission) review(
 	var failure error
 	input.Constraints = all
 	input.Intersection = a.flags.Intersection
+	isInitializing := false
 	input.Usable = func(constraint *v1alpha1.SecurityContextConstraints, subject string) bool {
-		allowed, err := a.grants.mayUseFor(ctx, request, &input, constraint, subject)
+		allowed, err := a.grants.mayUseFor(ctx, request, &input, constraint, subject, !isInitializing)
 		if err != nil && failure == nil {
 			failure = err
 		}
@@ -236,7 +239,7 @@ func (a *Admission) review(
 			client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
 			return false, err
 		}
-		input.NamespaceAnnotations = ns.Annotations
+		input.NamespaceAnnotations, isInitializing = ns.Annotations, initialize.Initializing(ns)
 		verdict = scc.Review(input)
 		return verdict.Missing == nil || verdict.Missing.Why != nil, unread
 	}

@@ -53,12 +53,18 @@ func (f Flags) connectReview(pod *corev1.Pod, stored *unstructured.Unstructured)
 }
 
 // decide returns nil if the verdict allows a pod and names the constraint that is recorded on the pod. Constraints or
-// rights that changed between Mutate and Validate are a reason to repeat the request.
-func decide(request *webhook.Request, pod *corev1.Pod, verdict *scc.Verdict) error {
-	if !verdict.Allowed() {
+// rights that changed between Mutate and Validate are a reason to repeat the request. So is the end of the
+// initialization of the namespace: Mutate leaves a pod as it is that no constraint allows before.
+func decide(request *webhook.Request, pod *corev1.Pod, verdict *scc.Verdict, isInitializing bool) error {
+	recorded := pod.Annotations[v1alpha1.SCCAnnotation]
+	switch isUnchanged := request.Operation == admissionv1.Create && recorded == ""; {
+	case !verdict.Allowed() && isUnchanged && !isInitializing:
+		return webhook.Defer(codes.ConstraintChanged, fmt.Sprintf("pod %s/%s was not judged by SecurityContextConstraints, "+
+			"because its namespace has just been initialized: repeat the request",
+			request.Namespace, webhook.GivenName(request)), webhook.RetryAfter)
+	case !verdict.Allowed():
 		return webhook.Deny(codes.ConstraintDenied, denial(request, verdict))
 	}
-	recorded := pod.Annotations[v1alpha1.SCCAnnotation]
 	if request.SubResource != "" ||
 		recorded == verdict.Constraint && pod.Annotations[v1alpha1.SCCSubjectAnnotation] == verdict.Subject {
 		return nil

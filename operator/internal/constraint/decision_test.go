@@ -170,8 +170,10 @@ func TestDecide(t *testing.T) {
 		pod         string
 		subresource string
 		usable      []string
-		denied      string
-		deferred    string
+		// isInitializing says that the namespace is being initialized.
+		isInitializing bool
+		denied         string
+		deferred       string
 	}{
 		"the recorded constraint allows it": {
 			pod: recorded("open", scc.UserSubject, "") + writable, usable: []string{"strict", "open"},
@@ -197,6 +199,12 @@ func TestDecide(t *testing.T) {
 		"no constraint may be used": {
 			pod:    recorded("open", scc.UserSubject, "") + writable,
 			denied: `pod team-a/web: no SecurityContextConstraints admit it for user "jane" or its service account:`,
+		},
+		"no constraint may be used, before the namespace was initialized": {
+			pod: recorded("", "", "") + writable, deferred: "because its namespace has just been initialized",
+		},
+		"no constraint may be used by an initializer": {
+			pod: recorded("", "", "") + writable, isInitializing: true, denied: "no SecurityContextConstraints admit it",
 		},
 		"no constraint allows it": {
 			pod: recorded("open", scc.UserSubject, "") + asRoot, usable: []string{"strict", "open"},
@@ -234,7 +242,7 @@ func TestDecide(t *testing.T) {
 				return slices.Contains(test.usable, c.Name)
 			}
 			verdict := scc.Review(review)
-			err := decide(request, pod, &verdict)
+			err := decide(request, pod, &verdict, test.isInitializing)
 			switch {
 			case test.denied != "":
 				require.ErrorAs(t, err, new(*webhook.Denied))

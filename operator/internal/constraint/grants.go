@@ -39,23 +39,24 @@ func NewGrants(reviews authorizationclient.SubjectAccessReviewInterface, live cl
 	return &Grants{reviews: reviews, live: live, answers: utilcache.NewLRUExpireCache(maxAnswers)}
 }
 
-// mayUseFor reports whether the requester or the service account of a pod may use a constraint.
+// mayUseFor reports whether the requester or the service account of a pod may use a constraint. A denial is remembered
+// only if it is settled: in a namespace that is being initialized, it may end at any time.
 func (g *Grants) mayUseFor(
 	ctx context.Context, request *webhook.Request, input *scc.Request, constraint *v1alpha1.SecurityContextConstraints,
-	subject string,
+	subject string, isSettled bool,
 ) (bool, error) {
 	who := request.UserInfo
 	if subject == scc.ServiceAccountSubject {
 		account := scc.AccountRequester(request.Namespace, input.Pod.Spec.ServiceAccountName, input.Intersection)
 		who = authenticationv1.UserInfo{Username: account.Name, Groups: account.Groups}
 	}
-	return g.mayUse(ctx, who, request.Namespace, constraint)
+	return g.mayUse(ctx, who, request.Namespace, constraint, isSettled)
 }
 
 // mayUse reports whether a user may use a constraint in a namespace.
 func (g *Grants) mayUse(
 	ctx context.Context, who authenticationv1.UserInfo, namespace string,
-	constraint *v1alpha1.SecurityContextConstraints,
+	constraint *v1alpha1.SecurityContextConstraints, isSettled bool,
 ) (bool, error) {
 	listed, err := isListed(constraint, who, func(reference scc.Reference) (scc.Identity, error) {
 		return identity(ctx, g.live, reference)
@@ -74,11 +75,12 @@ func (g *Grants) mayUse(
 	if err != nil {
 		return false, err
 	}
-	lifetime := deniedLifetime
-	if allowed {
-		lifetime = allowedLifetime
+	switch {
+	case allowed:
+		g.answers.Add(key, allowed, allowedLifetime)
+	case isSettled:
+		g.answers.Add(key, allowed, deniedLifetime)
 	}
-	g.answers.Add(key, allowed, lifetime)
 	return allowed, nil
 }
 

@@ -108,9 +108,10 @@ func TestAnswersAboutTheVerbUseAreRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &reviews{}
 		grants := NewGrants(api, nil)
+		isSettled := true
 		mayUse := func(namespace string) bool {
 			allowed, err := grants.mayUse(t.Context(), authenticationv1.UserInfo{Username: "jane"}, namespace,
-				&v1alpha1.SecurityContextConstraints{ObjectMeta: metav1.ObjectMeta{Name: "any"}})
+				&v1alpha1.SecurityContextConstraints{ObjectMeta: metav1.ObjectMeta{Name: "any"}}, isSettled)
 			require.NoError(t, err)
 			return allowed
 		}
@@ -127,5 +128,11 @@ func TestAnswersAboutTheVerbUseAreRemembered(t *testing.T) {
 		require.True(t, mayUse("a"))
 		time.Sleep(2 * time.Millisecond)
 		require.False(t, mayUse("a"))
+
+		// In a namespace that is being initialized, a denial may end at any time.
+		isSettled = false
+		require.False(t, mayUse("new"))
+		api.allowed = true
+		require.True(t, mayUse("new"))
 	})
 }

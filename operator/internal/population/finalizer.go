@@ -169,15 +169,21 @@ func (r *Remains) reportRemaining(
 		return err
 	}
 	var protected, misplaced []string
-	for _, object := range left {
+	name := func(object *metav1.PartialObjectMetadata) string {
 		id := populate.ObjectID{GroupKind: object.GroupVersionKind().GroupKind(), Name: object.Name}
-		name := fmt.Sprintf("%s in namespace %s", id, object.Namespace)
+		return fmt.Sprintf("%s in namespace %s", id, object.Namespace)
+	}
+	for _, object := range left {
 		if populate.IsProtectedByTemplate(object) {
-			protected = append(protected, name)
-		} else if place, err := r.misplacement(ctx, object.Namespace); err != nil {
+			protected = append(protected, name(object))
+			continue
+		}
+		place, err := r.misplacement(ctx, object.Namespace)
+		if err != nil {
 			return err
-		} else if place != "" {
-			misplaced = append(misplaced, name+": "+place)
+		}
+		if place != "" {
+			misplaced = append(misplaced, name(object)+": "+place)
 		}
 	}
 	report := func(is reporting.Kstatus, reason, message string, objects []string) {
@@ -189,7 +195,7 @@ func (r *Remains) reportRemaining(
 		report(reporting.Failed, populate.FindingProtected, " that are protected from deletion, the first is %s: a user with "+
 			"the verb unprotect on them must remove their annotation "+v1alpha1.DeletionProtectionAnnotation, protected)
 	case len(misplaced) > 0:
-		report(reporting.Failed, "Misplaced", ", which waits until the place of their namespaces is known, the first is %s", misplaced)
+		report(reporting.Failed, "Misplaced", ", which the place of their namespaces delays, the first is %s", misplaced)
 	}
 	return nil
 }

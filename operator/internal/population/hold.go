@@ -87,7 +87,8 @@ func (h *Hold) nextChange(namespace string) <-chan struct{} {
 // operator, or of the API server, only delays the write.
 //
 // The plugins after Hold decide by what is in the namespace, for example by RoleBindings, of which their caches may be
-// late. So they are not asked about a write that waited, whichever webhook it came by.
+// late. So they are not asked about a write that waited and must be repeated, also if the request is here because of
+// another plugin's webhook.
 func (h *Hold) Validate(ctx context.Context, request *webhook.Request) error {
 	if request.Resource.Resource == "localsubjectaccessreviews" || isExemption(request) {
 		return nil
@@ -237,7 +238,7 @@ func (h *Hold) Plugin() webhook.Plugin {
 		NamespaceSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 			{Key: v1alpha1.InitializingLabel, Operator: metav1.LabelSelectorOpExists},
 		}},
-		IsGate:         true,
+		DecidesFirst:   true,
 		FailurePolicy:  admissionregistrationv1.Fail, // the namespace has no policies yet
 		TimeoutSeconds: holdTimeoutSeconds,
 	}

@@ -105,7 +105,7 @@ func (r *Repositories) apply(
 	if err != nil {
 		return outcome{}, err
 	}
-	known, measure := r.of(repository), r.Metrics.of(repository.Name)
+	f, measure := r.of(repository), r.Metrics.of(repository.Name)
 	rec, err := readRecord(ctx, r.Live, repository)
 	if err != nil {
 		return outcome{}, err
@@ -122,7 +122,7 @@ func (r *Repositories) apply(
 	maps.DeleteFunc(others, func(name string, owner *v1alpha1.PolicyRepository) bool {
 		return name == tree.root || owner.UID == repository.UID
 	})
-	if err := r.resolvePending(ctx, known, rec, treesOf(tree, others, rec), live); err != nil {
+	if err := r.resolvePending(ctx, f, rec, treesOf(tree, others, rec), live); err != nil {
 		return outcome{}, err
 	}
 	undecided := r.leave(repository.Name, others, rec, live)
@@ -134,7 +134,7 @@ func (r *Repositories) apply(
 			Tree: tree.root, Adopt: repository.Spec.ExistingNamespaces == v1alpha1.ExistingAdopt,
 			Limit: repository.Spec.DeletionLimit, Confirmed: isConfirmed,
 		})}
-	known.postpone(&o, time.Now())
+	f.postpone(&o, time.Now())
 	o.limit()
 	rec.forgetGone(live)
 	rec.deletions = o.Deletions
@@ -143,7 +143,7 @@ func (r *Repositories) apply(
 		if id := inventory.IDOf(change.Declared); change.Live == nil {
 			rec.pending[id] = true
 			rec.trees[tree.root] = true
-			delete(known.unanswered, id)
+			delete(f.unanswered, id)
 		}
 	}
 	if err := rec.write(ctx, r.Client, repository); err != nil {
@@ -153,9 +153,9 @@ func (r *Repositories) apply(
 	if err := r.removeConfirmations(ctx, repository, func(of string) bool { return of == tree.commit }); err != nil {
 		return outcome{}, err
 	}
-	rivals := known.rivals(ctx, &o, to, time.Now())
+	rivals := f.rivals(ctx, &o, to, time.Now())
 	created := applyAll(ctx, to, &o, measure)
-	known.settle(&o, tree, rivals, time.Now())
+	f.settle(&o, tree, rivals, time.Now())
 	for _, object := range created {
 		rec.created[object.GetUID()] = true
 		if id := inventory.IDOf(object); !unanswered[id] {
@@ -212,11 +212,11 @@ func treesOf(tree *vetted, others map[string]*v1alpha1.PolicyRepository, rec *re
 // may be executed later, even after this pass has created the object and another one has deleted it. So an object stays
 // pending as long as that can happen, unless another client has created it.
 func (r *Repositories) resolvePending(
-	ctx context.Context, known *followed, rec *record, trees map[string]bool,
+	ctx context.Context, f *followed, rec *record, trees map[string]bool,
 	live map[inventory.ID]*unstructured.Unstructured,
 ) error {
 	for id := range rec.pending {
-		isOver := known.areOver(id, time.Now())
+		isOver := f.areOver(id, time.Now())
 		if object := live[id]; !isOver && object != nil && rec.created[object.GetUID()] {
 			continue
 		}
@@ -229,7 +229,7 @@ func (r *Repositories) resolvePending(
 		}
 		if isOver || exists && uid == "" {
 			delete(rec.pending, id)
-			delete(known.unanswered, id)
+			delete(f.unanswered, id)
 		}
 	}
 	return nil

@@ -201,7 +201,8 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 		wait = result.wait(wait)
 	}
 	now := conditionOf(known, status.Commits.Applied, result)
-	if !known.isAbout(repository) { // a client that waits for the change must not take what was known before for it
+	if known.source != "" && !known.isAbout(repository) {
+		// A client that waits for the change must not take what was known before for it.
 		now = condition{reporting.InProgress, reasonProgressing,
 			"the source was changed, and is asked for its newest commit; " + inForce(known, status.Commits.Applied)}
 	}

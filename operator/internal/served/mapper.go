@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// askAgain is the least time between two requests for everything that the API server serves.
+// askAgain is the least time after which everything that the API server serves is forgotten again.
 const askAgain = 2 * time.Second
 
 // Mapper is a RESTMapper that learns of kinds in every version that the API server begins to serve. That of
@@ -53,6 +53,7 @@ func (m *Mapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.R
 	if err != nil {
 		return nil, err
 	}
+	mapping, err = next.RESTMapping(kind) // asks the API server
 	m.latest, m.asked = next, time.Now()
-	return next.RESTMapping(kind)
+	return mapping, err
 }

@@ -8,10 +8,10 @@
 // A request enters at one of two endpoints:
 //
 //   - /mutate calls the mutators in the order of the chain. Each gets the object as the one before it left it. The
-//     changes of a mutator that fails are dropped. One that denies or defers the request is the last.
-//   - /validate calls every validator whose rules match. The client receives the messages of all validators that deny
-//     the request. A denial takes precedence over a failure, and a failure over a deferral. A deferral is HTTP status
-//     429 with a Retry-After header.
+//     changes of a mutator that fails are dropped. One that denies the request is the last.
+//   - /validate calls every validator whose rules match, unless one that decides first does not allow the request. The
+//     client receives the messages of all validators that deny the request. A denial takes precedence over a failure,
+//     and a failure over a deferral. A deferral is HTTP status 429 with a Retry-After header.
 //
 // Configurations writes the two webhook configurations from the chain. Every replica answers; only the leader writes.
 // A plugin is therefore also called for requests that the API server sends because of the webhook of another plugin.

@@ -34,8 +34,8 @@ type Plugin struct {
 	// of all its webhooks again, and all requests that they match wait. So a plugin has a configuration of its own if
 	// its webhooks change with the objects of users.
 	Configuration string
-	// IsGate says that the plugins after this one are asked only if it allows the request.
-	IsGate bool
+	// DecidesFirst says that the validators after this one are not asked unless it allows the request.
+	DecidesFirst bool
 	// FailurePolicy decides about requests that the plugin cannot decide about.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
 	// TimeoutSeconds is the longest time that the API server waits for an answer, from 1 to 30.

@@ -30,8 +30,7 @@ type Request struct {
 	Warnings []string
 }
 
-// Mutator changes the object of a request, or returns a Denied or Deferred error. It is not called for deletions and
-// connections.
+// Mutator changes the object of a request, or returns a Denied error. It is not called for deletions and connections.
 type Mutator interface {
 	Mutate(ctx context.Context, request *Request) error
 }

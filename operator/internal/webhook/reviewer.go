@@ -93,9 +93,8 @@ func (r reviewer) mutate(ctx context.Context, review ctrladmission.Request) ctrl
 		if r.count(ctx, p, err, !equal(changed, request.Object)) {
 			return undecided(p, err)
 		}
-		var decided decisions
-		if decided.add(p, err, false); decided.areNegative() {
-			return decided.response().WithWarnings(request.Warnings...)
+		if denied, ok := errors.AsType[*Denied](err); ok {
+			return ctrladmission.Denied(denied.Message).WithWarnings(request.Warnings...)
 		}
 		changed = request.Object.DeepCopy()
 	}
@@ -109,7 +108,7 @@ func (r reviewer) mutate(ctx context.Context, review ctrladmission.Request) ctrl
 	return ctrladmission.PatchResponseFromRaw(review.Object.Raw, body).WithWarnings(request.Warnings...)
 }
 
-// validate calls every validator that handles the request, and joins their decisions.
+// validate calls the validators that handle the request, and joins their decisions.
 func (r reviewer) validate(ctx context.Context, review ctrladmission.Request) ctrladmission.Response {
 	request, err := newRequest(review)
 	if err != nil {
@@ -128,7 +127,7 @@ func (r reviewer) validate(ctx context.Context, review ctrladmission.Request) ct
 		request.IsDenied = decisions.areNegative()
 		err := p.Validator.Validate(ctx, request)
 		decisions.add(p, err, r.count(ctx, p, err, false))
-		if p.IsGate && decisions.areNegative() {
+		if p.DecidesFirst && decisions.areNegative() {
 			break
 		}
 	}

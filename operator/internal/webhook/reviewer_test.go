@@ -112,12 +112,6 @@ func TestMutatorsRunInTheOrderOfTheChain(t *testing.T) {
 		require.EqualValues(t, 403, response.Result.Code)
 		require.Equal(t, "no (nstpl:opt-out)", response.Result.Message)
 	})
-	t.Run("a deferral", func(t *testing.T) {
-		response := chainOf(t, mutator("a", Defer(codes.Held, "not yet", time.Second))).mutate(t.Context(), request)
-		require.False(t, response.Allowed)
-		require.EqualValues(t, 429, response.Result.Code)
-		require.EqualValues(t, 1, response.Result.Details.RetryAfterSeconds)
-	})
 	t.Run("nothing to change", func(t *testing.T) {
 		response := chainOf(t).mutate(t.Context(), request)
 		require.True(t, response.Allowed)
@@ -144,9 +138,9 @@ func TestDecisionsOfAllValidatorsAreJoined(t *testing.T) {
 	const fail, ignore = admissionregistrationv1.Fail, admissionregistrationv1.Ignore
 	deferred := Defer(codes.Held, "not yet", 2*time.Second)
 	deny := func(message string) error { return Deny(codes.OptOut, message) }
-	gate := func(err error) Plugin {
-		p := validator("gate", fail, err)
-		p.IsGate = true
+	first := func(err error) Plugin {
+		p := validator("first", fail, err)
+		p.DecidesFirst = true
 		return p
 	}
 	taken := AlreadyExists(schema.GroupResource{Resource: "namespaces"}, "a")
@@ -187,10 +181,10 @@ func TestDecisionsOfAllValidatorsAreJoined(t *testing.T) {
 			"a could not decide: down (nstpl:undecided)",
 		},
 		{
-			"a gate that denies", []Plugin{gate(deny("one")), validator("b", fail, deny("two"))}, 403, "one (nstpl:opt-out)",
+			"the first denies", []Plugin{first(deny("one")), validator("b", fail, deny("two"))}, 403, "one (nstpl:opt-out)",
 		},
-		{"a gate that defers", []Plugin{gate(deferred), validator("b", fail, deny("two"))}, 429, "not yet (nstpl:held)"},
-		{"a gate that allows", []Plugin{gate(nil), validator("b", fail, deny("two"))}, 403, "two (nstpl:opt-out)"},
+		{"the first defers", []Plugin{first(deferred), validator("b", fail, deny("two"))}, 429, "not yet (nstpl:held)"},
+		{"the first allows", []Plugin{first(nil), validator("b", fail, deny("two"))}, 403, "two (nstpl:opt-out)"},
 		{"a failure under the failure policy Ignore", []Plugin{validator("a", ignore, errors.New("down"))}, 200, ""},
 		{"no rule matches", []Plugin{{Name: "a", Validator: validatorFunc(func(*Request) error {
 			return Deny(codes.OptOut, "one")

@@ -134,8 +134,8 @@ func (o *ownObject) isRolloutStopped() bool {
 	return stalled != nil && stalled.Reason == "RolloutStopped"
 }
 
-// disabledReason returns why a template selects no namespace, or "" if it is not disabled. The status of a disabled template
-// keeps the state of the rollout from before.
+// disabledReason returns why a template selects no namespace, or "" if it is not disabled. The status of a disabled
+// template keeps the state of the rollout from before.
 func (o *ownObject) disabledReason() string {
 	return match.DisabledReason(&v1alpha1.NamespaceTemplate{ObjectMeta: o.ObjectMeta})
 }

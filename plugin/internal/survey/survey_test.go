@@ -88,7 +88,7 @@ func TestKindsThatAreNotListed(t *testing.T) {
 	}
 }
 
-// If one of two lists of a kind fails, nothing is said about the objects of the other one.
+// If one of two lists of a kind fails, no plan has the objects of the other one.
 func TestAKindOfWhichOneListFails(t *testing.T) {
 	t.Parallel()
 	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t"}}

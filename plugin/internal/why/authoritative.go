@@ -29,8 +29,8 @@ func (e *explainer) addAuthoritative(ctx context.Context, a *answer, object popu
 	}
 }
 
-// addDeleting adds because of which of the templates that select a namespace an object is deleted that none declares, if
-// it is.
+// addDeleting adds because of which of the templates that select a namespace an object is deleted that none declares,
+// if it is.
 func (a *answer) addDeleting(
 	ns *corev1.Namespace, templates []*v1alpha1.NamespaceTemplate, object populate.ObjectID,
 ) {
