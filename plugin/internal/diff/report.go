@@ -35,8 +35,8 @@ type report struct {
 
 	// isRecorded reports whether the report has only what the operator recorded.
 	isRecorded bool
-	// lacksNamespace reports whether nothing is known about a namespace of a cluster of which only that is known: the user
-	// may not read it, or the operator has recorded nothing about it.
+	// lacksNamespace reports whether, of a cluster of which only that is known, nothing is known about a namespace: the
+	// user may not read it, or the operator has recorded nothing about it.
 	lacksNamespace bool
 	// hasContexts reports whether the report is on several clusters.
 	hasContexts bool
