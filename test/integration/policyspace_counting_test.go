@@ -242,6 +242,49 @@ func TestPolicySpaceQuotaReleasesUnusedReservations(t *testing.T) {
 	require.NoError(t, s.createWithRetries(newPod(ns, "q")))
 }
 
+// No user keeps the usage of a namespace unknown by a ResourceQuota that allows no other: all namespaces of the policy
+// space would wait.
+func TestAQuotaOfQuotasKeepsNoUsageUnknown(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	limited := s.createSpace("a", "", "pods", "5")
+	unlimited := s.createSpace("later", "")
+	other := s.createNamespaceInSpace("other", "a")
+	s.waitCounted(other)
+	full := map[string]*corev1.ResourceQuota{}
+	for short, limit := range map[string]corev1.ResourceName{
+		"entering": corev1.ResourceQuotas, "inside": "count/resourcequotas",
+	} {
+		ns := s.createNamespace(short)
+		full[short] = &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "full"},
+			Spec:       corev1.ResourceQuotaSpec{Hard: resourceList(string(limit), "1")},
+		}
+		require.NoError(t, s.client.Create(t.Context(), full[short]))
+		s.eventually(func(c *assert.CollectT) {
+			assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(full[short]), full[short]))
+			assert.EqualValues(c, 1, full[short].Status.Used.Name(limit, resource.DecimalSI).Value())
+		})
+		more := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "more"}}
+		expectForbidden(t, s.client.Create(t.Context(), more), "exceeded quota: full")
+	}
+	entering, inside := s.name("entering"), s.name("inside")
+	s.moveNamespace(inside, "later")
+	s.waitInSpace(inside, "later")
+	require.NoError(t, s.client.Patch(t.Context(), unlimited, mergePatch(`{"spec": {"quota": {"hard": {"pods": 5}}}}`)))
+	s.moveNamespace(entering, "a")
+	s.waitCounted(entering, inside)
+	for short, space := range map[string]*v1alpha1.PolicySpace{"a": limited, "later": unlimited} {
+		s.waitSpaceStatus(short, func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
+			assert.Empty(c, status.Uncounted)
+			assert.Contains(c, status.Hard, corev1.ResourceName("pods"), space.Name)
+		})
+	}
+	require.NoError(t, s.createWithRetries(newPod(other, "p")))
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(full["inside"]), full["inside"]))
+	require.Equal(t, resourceList("count/resourcequotas", "1"), full["inside"].Spec.Hard)
+}
+
 // A namespace that waits for its usage to be counted opens when the limits are removed.
 func TestNamespacesOpenWhenLimitsAreRemoved(t *testing.T) {
 	marks.Thorough(t)
@@ -252,19 +295,24 @@ func TestNamespacesOpenWhenLimitsAreRemoved(t *testing.T) {
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
 	require.NoError(t, s.operator.Kill())
 	ns := s.createNamespace("n", s.inSpace("a"))
-	// Kubernetes' own quota lets the operator create no ResourceQuota.
-	full := &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "full"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: resourceList("resourcequotas", "1")},
-	}
-	config, err := s.controlPlane.UserConfig(s.name("initializer"), "system:masters")
+	_, err := s.kubectl(t.Context(), fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: no-quotas}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [resourcequotas]}]
+  validations: [{expression: "request.namespace != '%s'", message: "no ResourceQuota here"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: no-quotas}
+spec: {policyName: no-quotas, validationActions: [Deny]}
+`, ns.Name), "apply", "--filename", "-")
 	require.NoError(t, err)
-	initializer, err := client.New(config, client.Options{Scheme: s.client.Scheme()})
-	require.NoError(t, err)
-	require.NoError(t, initializer.Create(t.Context(), full))
-	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(full), full))
-		assert.EqualValues(c, 1, full.Status.Used.Name("resourcequotas", resource.DecimalSI).Value())
+	s.eventually(func(c *assert.CollectT) { // until the API server enforces it
+		probe := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "probe"}}
+		assert.ErrorContains(c, s.client.Create(t.Context(), probe, client.DryRunAll), "no ResourceQuota here")
 	})
 	require.NoError(t, s.startOperator(t.Context()))
 	s.waitPresent(ns, configMap("settings", "v"))

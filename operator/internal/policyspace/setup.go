@@ -48,7 +48,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 		return nil, fmt.Errorf("index the namespaces by policyspace: %w", err)
 	}
 	usageQuotas := &UsageQuotas{
-		Client: leader.Client, Members: members, Namespaces: o.Namespaces, Caches: leader.Caches, Queues: leader.Queues,
+		Client: leader.Client, Quotas: leader.Clientset.CoreV1(), Members: members, Namespaces: o.Namespaces,
+		Caches: leader.Caches, Queues: leader.Queues,
 	}
 	if err := usageQuotas.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of usage quotas: %w", err)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,6 +45,8 @@ const (
 // namespaces. It keeps one in each namespace that is in a policy space with a quota.
 type UsageQuotas struct {
 	Client client.Client
+	// Quotas reads all ResourceQuotas from the API server.
+	Quotas corev1client.ResourceQuotasGetter
 	// Members finds the namespaces of policy spaces.
 	Members members
 	// Namespaces is the queue of the controller of namespaces. It opens a namespace once its usage is counted.

@@ -3,10 +3,13 @@ package policyspace
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -34,10 +37,48 @@ func (r *UsageQuotas) create(ctx context.Context, ns *corev1.Namespace, limits c
 	switch {
 	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		return errors.Join(err, r.makeRoom(ctx, ns.Name))
 	case err != nil:
 		return fmt.Errorf("create ResourceQuota %s in namespace %s: %w", usageQuota.Name, ns.Name, err)
 	}
 	return r.enforce(ctx, usageQuota, limits)
+}
+
+// makeRoom lets the API server create one more ResourceQuota in a namespace with ResourceQuotas that allow no other.
+// Otherwise its users could keep its usage unknown, for which all namespaces of its policy spaces would have to wait. It
+// raises the limits in their statuses, which are those that the API server enforces. Kubernetes restores the limits of
+// the specs when it counts the next time.
+func (r *UsageQuotas) makeRoom(ctx context.Context, namespace string) error {
+	quotas := r.Quotas.ResourceQuotas(namespace)
+	list, err := quotas.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list the ResourceQuotas of namespace %s: %w", namespace, err)
+	}
+	var errs []error
+	for i := range list.Items {
+		own := &list.Items[i]
+		room := corev1.ResourceList{}
+		for _, name := range []corev1.ResourceName{corev1.ResourceQuotas, "count/resourcequotas"} {
+			limit, isLimited := own.Status.Hard[name]
+			needed := own.Status.Used[name]
+			if needed.Add(*resource.NewQuantity(1, resource.DecimalSI)); isLimited && limit.Cmp(needed) < 0 {
+				room[name] = needed
+			}
+		}
+		if len(room) == 0 {
+			continue
+		}
+		body, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": own.UID, "resourceVersion": own.ResourceVersion},
+			"status":   map[string]any{"hard": room},
+		})
+		if err == nil {
+			_, err = quotas.Patch(ctx, own.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 func usageQuotaAnnotations() map[string]string {
