@@ -63,7 +63,8 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		return nil, err
 	}
 	rules, err := selfservice.Setup(ctx, mgr, selfservice.Options{
-		Leader: leader, Clients: clients.set, Exempt: options.ExcludeNamespaces, Only: options.SelfServiceOnly,
+		Leader: leader, Clients: clients.set, Rules: attributes.RulesOfCluster, Exempt: options.ExcludeNamespaces,
+		Only: options.SelfServiceOnly,
 	})
 	if err != nil {
 		return nil, err

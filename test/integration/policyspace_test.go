@@ -295,7 +295,7 @@ func TestPolicySpaceRequiresUse(t *testing.T) {
 }
 
 // In the existing namespaces of a policy space that becomes one of a tree, the operator would delete nothing any more. So
-// only users who may change templates make it one of a tree, or of none.
+// only users who may change templates make it, or a namespace, one of a tree or of none.
 func TestTheTreeOfAPolicySpaceIsGuarded(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -318,6 +318,10 @@ func TestTheTreeOfAPolicySpaceIsGuarded(t *testing.T) {
 	expectForbidden(t, jane.Create(t.Context(), ofTree(s.newSpace("more", ""))), denied+s.name("more"))
 	require.NoError(t, jane.Create(t.Context(), s.newSpace("more", "")))
 	require.NoError(t, s.client.Patch(t.Context(), plain.DeepCopy(), label(`"x"`)), "an administrator")
+	// A tree that adopts namespaces leaves those of other trees alone.
+	ns := s.createNamespace("n")
+	require.ErrorContains(t, person.patchesNamespace(ns.Name, labelPatch(v1alpha1.TreeLabel, `"x"`)),
+		"(nstpl:managed-namespace)")
 }
 
 // A namespace of a policy space ends with its pods: a user with all rights in it does not take away the finalizer of the

@@ -163,6 +163,18 @@ func expectRequiredLabelIsKept(t *testing.T, s *testScope, jane testUser) {
 	}
 	require.NoError(t, jane.patchesNamespace(s.name("sb-a"), labelPatch("cost-center", `"8"`)))
 	require.NoError(t, jane.patchesNamespace(s.name("sb-a"), labelPatch("team", `"x"`)))
+	// A namespace stays where it is if the tree of the space that its label names does not adopt it.
+	require.NoError(t, s.client.Create(t.Context(), ofTree(s.newSpace("of-tree", ""))))
+	ns := &corev1.Namespace{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("sb-b")}, ns))
+	s.waitInitialized(ns)
+	require.NoError(t, jane.patchesNamespace(ns.Name, intoSpace(s, "of-tree")))
+	s.waitReason(ns, "NotAdopted")
+	require.ErrorContains(t, jane.patchesNamespace(ns.Name, labelPatch("cost-center", "null")),
+		"it must have the label cost-center")
+	require.NoError(t, jane.patchesNamespace(ns.Name, intoSpace(s, "other")), "it leaves")
+	s.waitInSpace(ns.Name, "other")
+	require.NoError(t, jane.patchesNamespace(ns.Name, labelPatch("cost-center", "null")))
 }
 
 func expectOlderNamespaceCanChange(t *testing.T, jane testUser, older *corev1.Namespace) {
@@ -263,6 +275,11 @@ func TestPolicySpacesStayBelowRules(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, moveTo(lead, `"`+s.name("other")+`"`)) })
 	require.NoError(t, moveTo(s.client, `"`+s.name("sandbox")+`"`))
 	require.NoError(t, moveTo(s.client, "null"))
+	// Nor do namespaces come below rules by which they were not judged.
+	createSelfService(s, "another", v1alpha1.SelfService{NamePattern: s.name("an-*")})
+	require.ErrorContains(t, moveTo(lead, `"`+s.name("another")+`"`), "policyspace "+below.Name+
+		" cannot move below policyspace "+s.name("another"))
+	require.NoError(t, moveTo(lead, `"`+s.name("sandbox")+`"`), "a user who may change the rules")
 }
 
 // setExpiry has a namespace expire after a time from now on.
@@ -363,6 +380,7 @@ func TestNamespacesExpire(t *testing.T) {
 	})
 
 	t.Run("a protected namespace stays", func(t *testing.T) { expectProtectedStays(s.withT(t)) })
+	t.Run("a namespace of which a rule guards the deletion stays", func(t *testing.T) { expectGuardedStays(s.withT(t)) })
 
 	t.Run("a namespace that expires while the operator is down", func(t *testing.T) {
 		expectExpiryWhileOperatorIsDown(t, s.withT(t), kept)
@@ -508,6 +526,17 @@ func expectProtectedStays(s *testScope) {
 	waitExpired(s, ns, "Expired", "protected from deletion")
 	annotateNamespace(s, ns, v1alpha1.DeletionProtectionAnnotation, "false")
 	waitTerminating(s, ns)
+}
+
+func expectGuardedStays(s *testScope) {
+	ns := s.createNamespace("guarded", consentsToDeletion, withLabel(s.name("guarded"), "a"))
+	rule := s.attributeRule(v1alpha1.LabelAttribute, "guarded", v1alpha1.ClusterRoleKind,
+		s.createAttributeRole("", "deleter"))
+	rule.GuardDeletion = true
+	s.protectAttribute("", "guarded", rule)
+	setExpiry(s, ns, -time.Minute)
+	waitExpired(s, ns, "Expired", "stays because ClusterProtectedAttribute "+s.name("guarded")+" guards its label "+
+		s.name("guarded"))
 }
 
 func expectExpiryWhileOperatorIsDown(t *testing.T, s *testScope, kept *corev1.Namespace) {

@@ -10,6 +10,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
@@ -17,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/selfservice"
@@ -90,8 +92,14 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	if err != nil {
 		return err
 	}
+	remaining, err := a.remaining(ctx, request, lineage)
+	if err != nil {
+		return err
+	}
 	if !hasRules(lineage) {
-		return a.checkElsewhere(ctx, request)
+		if err := a.checkElsewhere(ctx, request); err != nil || !hasRules(remaining) {
+			return err
+		}
 	}
 	isMoved := request.OldObject == nil || before[v1alpha1.PolicySpaceLabel] != labels[v1alpha1.PolicySpaceLabel]
 	expires := request.Object.GetAnnotations()[v1alpha1.ExpiresAnnotation]
@@ -101,9 +109,9 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 			return err
 		}
 	}
-	for _, space := range lineage {
+	for _, space := range slices.Concat(lineage, remaining) {
 		violations := selfservice.Violations(space.Spec.SelfService, name, labels)
-		if !isMoved {
+		if !isMoved || contains(remaining, space) {
 			old := selfservice.Violations(space.Spec.SelfService, name, before)
 			violations = slices.DeleteFunc(violations, func(v string) bool { return slices.Contains(old, v) })
 		} else if !contains(left, space) && selfservice.Outlives(space.Spec.SelfService, expires, time.Now()) {
@@ -129,6 +137,39 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 			duration.HumanDuration(maxAge), v1alpha1.ExpiresAnnotation))
 	}
 	return nil
+}
+
+// remaining returns the policy spaces in which a stored namespace is by its depth labels, if it does not leave them for
+// those of a lineage, which are those of its label: the one of the label does not exist, or its tree does not adopt the
+// namespace.
+func (a *Admission) remaining(
+	ctx context.Context, request *webhook.Request, lineage []*v1alpha1.PolicySpace,
+) ([]*v1alpha1.PolicySpace, error) {
+	if request.OldObject == nil || request.Object.GetLabels()[v1alpha1.PolicySpaceLabel] == "" {
+		return nil, nil
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: request.Object.GetName(), UID: request.Object.GetUID(), Labels: request.Object.GetLabels(),
+		Annotations: request.Object.GetAnnotations(),
+	}}
+	isOfTree := slices.ContainsFunc(lineage, func(s *v1alpha1.PolicySpace) bool {
+		return s.Labels[v1alpha1.TreeLabel] != ""
+	})
+	if len(lineage) > 0 && (!isOfTree || hierarchy.MayBeInTree(ns)) {
+		return nil, nil
+	}
+	var remaining []*v1alpha1.PolicySpace
+	for _, name := range hierarchy.SpacesOf(ns) {
+		space := &v1alpha1.PolicySpace{}
+		err := a.live.Get(ctx, client.ObjectKey{Name: name}, space)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("read policyspace %s: %w", name, err)
+		}
+		if err == nil && !contains(lineage, space) {
+			remaining = append(remaining, space)
+		}
+	}
+	return remaining, nil
 }
 
 // checkElsewhere denies a new namespace, and one that leaves its policy space, where no rules are, if namespaces may be

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/tools/events"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
@@ -45,6 +47,8 @@ type Expiry struct {
 	Client   client.Client
 	Recorder events.EventRecorder
 	Metrics  *metrics
+	// Rules returns the rules on protected attributes. The operator itself is exempt from them.
+	Rules func(context.Context) (*attributes.Rules, error)
 	// Exempt lists the namespaces that never expire.
 	Exempt []string
 	// Caches delays the controller until the caches have caught up with the start of the leadership.
@@ -206,6 +210,24 @@ func (r *Expiry) begin(ctx context.Context, ns *corev1.Namespace, now time.Time)
 	return reconcile.Result{}, nil // the new annotation enqueues the namespace
 }
 
+// guarded returns why a namespace stays of which a rule guards the deletion, or "": who consented may not hold the role.
+func (r *Expiry) guarded(ctx context.Context, ns *corev1.Namespace) (string, error) {
+	rules, err := r.Rules(ctx)
+	if err != nil || !rules.GuardDeletion() {
+		return "", err
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(ns)
+	if err != nil {
+		return "", err
+	}
+	holdsNone := func(v1alpha1.RoleReference) bool { return false }
+	for _, guarded := range rules.Judge(attributes.Change{Old: content}, holdsNone) {
+		return fmt.Sprintf(", and stays because %s guards its %s: a user with the role deletes it",
+			rules.Of(guarded.Attribute, "")[0], guarded.Attribute), nil
+	}
+	return "", nil
+}
+
 // delete deletes an expired namespace if that is wanted. Otherwise it returns why the namespace stays. It deletes only
 // the version that was read: consent can be taken back until then.
 func (r *Expiry) delete(
@@ -218,6 +240,9 @@ func (r *Expiry) delete(
 	case !consents:
 		return false, ", and stays because its users did not consent to its deletion by the annotation " +
 			v1alpha1.DeleteWhenExpiredAnnotation, nil
+	}
+	if guarded, err := r.guarded(ctx, ns); err != nil || guarded != "" {
+		return false, guarded, err
 	}
 	err = r.Client.Delete(ctx, ns, client.Preconditions{UID: &ns.UID, ResourceVersion: &ns.ResourceVersion})
 	switch {

@@ -14,7 +14,7 @@ import (
 )
 
 // ParentAdmission validates the parents of PolicySpaces: the rules of a policy space must not be avoided by users who
-// move one of those below it elsewhere, with all its namespaces.
+// move one of those below it elsewhere, with all its namespaces, or one from elsewhere below it.
 type ParentAdmission struct{ namespaces *Admission }
 
 // Plugin returns the row of the admission chain. While no policy space has rules, the API server sends nothing.
@@ -23,8 +23,8 @@ func (a *ParentAdmission) Plugin() webhook.Plugin {
 		webhook.Rule(v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, admissionregistrationv1.ClusterScope,
 			[]string{v1alpha1.PolicySpaces.Resource}, admissionregistrationv1.Update),
 	}
-	conditions := webhook.Every("parent-of-a-policyspace", "oldObject.?spec.parent.orValue('') != ''",
-		"oldObject.?spec.parent != object.?spec.parent", byNoAdministrator)
+	conditions := webhook.Every("parent-of-a-policyspace", "oldObject.?spec.parent != object.?spec.parent",
+		byNoAdministrator)
 	return webhook.Plugin{
 		Name: "self-service-parents", Validator: a, Rules: rules, MatchConditions: conditions,
 		FailurePolicy:  admissionregistrationv1.Fail, // it is a permission check
@@ -40,36 +40,47 @@ func (a *ParentAdmission) Plugin() webhook.Plugin {
 }
 
 // Validate implements webhook.Validator for updates of PolicySpaces. It denies another parent if the rules of an
-// ancestor would not hold any more, unless the requester may change these rules.
+// ancestor would not hold any more, or would hold for namespaces that were not judged by them, unless the requester may
+// change these rules.
 func (a *ParentAdmission) Validate(ctx context.Context, request *webhook.Request) error {
 	if request.Object == nil || request.OldObject == nil || request.SubResource != "" {
 		return nil
 	}
 	before, after := parentIn(request.OldObject), parentIn(request.Object)
-	if before == "" || before == after {
+	if before == after {
 		return nil
 	}
 	left, err := policyspace.Lineage(ctx, a.namespaces.live, before)
-	if err != nil || !hasRules(left) {
+	if err != nil {
 		return err
 	}
 	entered, err := policyspace.Lineage(ctx, a.namespaces.live, after)
 	if err != nil {
 		return err
 	}
-	for _, space := range left {
-		if space.Spec.SelfService == nil || contains(entered, space) {
+	if err := a.requirePatch(ctx, request, left, entered, "must stay below"); err != nil {
+		return err
+	}
+	return a.requirePatch(ctx, request, entered, left, "cannot move below")
+}
+
+// requirePatch denies a request of a user who may not patch each policy space that has rules and is in one lineage only.
+func (a *ParentAdmission) requirePatch(
+	ctx context.Context, request *webhook.Request, in, notIn []*v1alpha1.PolicySpace, problem string,
+) error {
+	for _, space := range in {
+		if space.Spec.SelfService == nil || contains(notIn, space) {
 			continue
 		}
-		if isAdministrator, err := a.namespaces.mayPatch(ctx, request, space.Name); err != nil || isAdministrator {
-			if err != nil {
-				return err
-			}
-			continue
+		isAdministrator, err := a.namespaces.mayPatch(ctx, request, space.Name)
+		if err != nil {
+			return err
 		}
-		return webhook.Deny(codes.SelfService, fmt.Sprintf("policyspace %s must stay below policyspace %[2]s, whose "+
-			"self-service has rules for its namespaces: ask for the verb patch on policyspaces/%[2]s in the API group %[3]s",
-			request.Name, space.Name, v1alpha1.PolicySpaces.Group))
+		if !isAdministrator {
+			return webhook.Deny(codes.SelfService, fmt.Sprintf("policyspace %s %s policyspace %[3]s, whose self-service has "+
+				"rules for its namespaces: ask for the verb patch on policyspaces/%[3]s in the API group %[4]s",
+				request.Name, problem, space.Name, v1alpha1.PolicySpaces.Group))
+		}
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/webhook"
@@ -20,6 +21,8 @@ type Options struct {
 	Leader *leadership.Leader
 	// Clients are those of a replica that may not lead. Admission asks with them.
 	Clients kubernetes.Interface
+	// Rules returns the rules on protected attributes.
+	Rules func(context.Context) (*attributes.Rules, error)
 	// Exempt lists the namespaces that never expire.
 	Exempt []string
 	// Only makes users create namespaces only where policy spaces have rules.
@@ -37,8 +40,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Plugins, error) {
 	}
 	expiry := &Expiry{
 		Client: o.Leader.Client, Recorder: mgr.GetEventRecorder(reporting.Controller),
-		Metrics: newMetrics(ctrlmetrics.Registry),
-		Exempt:  o.Exempt, Caches: o.Leader.Caches, Queues: o.Leader.Queues,
+		Metrics: newMetrics(ctrlmetrics.Registry), Rules: o.Rules,
+		Exempt: o.Exempt, Caches: o.Leader.Caches, Queues: o.Leader.Queues,
 	}
 	if err := expiry.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of expiring namespaces: %w", err)
