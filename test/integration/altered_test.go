@@ -45,7 +45,7 @@ spec: {policyName: %[1]s}
 }
 
 // A NetworkPolicy of which admission removes a rule is not in force, and its namespace is not populated. What admission
-// only adds is not a finding. The object is applied again until it is stored as it is declared, also by a new leader.
+// only adds is not a finding. The object is applied again until it is stored as it is declared.
 func TestWhatAdmissionAltersIsNotInForce(t *testing.T) {
 	t.Parallel()
 	if _, flags, _ := controlplane.Manifests(controlplane.Version()); len(flags) > 0 {

@@ -132,6 +132,9 @@ func TestRolesOfHeldNamespacesWaitForNoConsistentList(t *testing.T) {
 		return all.Sum("apiserver_watch_cache_consistent_read_total", "rolebindings")
 	}
 	before := consistent()
+	require.NoError(t, s.client.List(t.Context(), &rbacv1.RoleBindingList{}))
+	require.Greater(t, consistent(), before, "a consistent list is counted")
+	before = consistent()
 	s.createPopulatedNamespace("second")
 	require.Zero(t, consistent()-before)
 

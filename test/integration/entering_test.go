@@ -129,8 +129,8 @@ func TestANamespaceThatEntersLaterGetsNothingThatHasEnded(t *testing.T) {
 	}
 }
 
-// A namespace in which grants have ended does not get them back, although its owner makes it impossible to say what the
-// newest revision gives, or moves it back to an earlier wave.
+// A namespace in which grants have ended does not get them back, although its owner removes it from the wave that has
+// the newest revision.
 func TestEndedGrantsDoNotComeBack(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

@@ -450,8 +450,8 @@ func TestTemplatesDeclareNoExemptions(t *testing.T) {
 		require.ErrorContains(t, err, "cannot be declared")
 	}
 	harmless := s.createTemplate("harmless", configMap("c", "c"))
-	err := s.client.Patch(t.Context(), harmless.DeepCopy(), mergePatch(`{"spec": {"templates": [`+declares+`]}}`))
-	require.Error(t, err)
+	body := `{"spec": {"templates": [` + string(rawObjects(t, declares)[0].Raw) + `]}}`
+	require.ErrorContains(t, s.client.Patch(t.Context(), harmless.DeepCopy(), mergePatch(body)), "cannot be declared")
 }
 
 // An operator that starts does not undo what is exempt, also if a template changed and an exemption was written while no
@@ -497,7 +497,7 @@ func TestExemptionsHoldAfterARestart(t *testing.T) {
 	s.waitPresent(again, documents(configMap("a", "1"), configMap("b", "1"), configMap("c", "1")))
 }
 
-// An expired exemption is applied with server-side apply by tools that have no clock.
+// kubectl lists what is exempt and whether it is in force, and waits for it.
 func TestStatusOfAnExemptionIsShown(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)

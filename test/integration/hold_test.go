@@ -281,6 +281,17 @@ func TestHoldIsNotCalledForInitializedNamespaces(t *testing.T) {
 		assert.NoError(c, err)
 	})
 	require.Equal(t, before, asked())
+
+	// A write into a namespace that is not initialized is counted.
+	s.createInitializers(3600, v1alpha1.FailureFail, "network")
+	s.waitPendingOnCreation(s.name("network"))
+	held := s.createNamespace("held")
+	s.eventually(func(c *assert.CollectT) {
+		err := user.CoreV1().RESTClient().Post().Namespace(held.Name).Resource("configmaps").Body(
+			newConfigMap("", "mine")).MaxRetries(0).Do(t.Context()).Error()
+		assert.True(c, apierrors.IsTooManyRequests(err), "%v", err)
+	})
+	require.Greater(t, asked(), before)
 }
 
 func TestAdmissionSetsCreatorsAndHoldsWithoutOperator(t *testing.T) {

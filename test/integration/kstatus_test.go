@@ -6,11 +6,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -226,22 +224,28 @@ func TestKindsThatAreNotReadyShowWhoActs(t *testing.T) {
 func TestStatusOfATemplateThatSelectsNothingIsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	template := s.newTemplate("selects-nothing", configMap("a", "v"))
-	require.NoError(t, s.client.Create(t.Context(), template))
-	clients, err := dynamic.NewForConfig(s.controlPlane.RESTConfig())
-	require.NoError(t, err)
-	changes, err := clients.Resource(v1alpha1.NamespaceTemplates).Watch(t.Context(), metav1.ListOptions{
-		FieldSelector: "metadata.name=" + template.Name, ResourceVersion: template.ResourceVersion,
-	})
-	require.NoError(t, err)
-	defer changes.Stop()
-	first := &v1alpha1.NamespaceTemplate{}
-	require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(
-		(<-changes.ResultChan()).Object.(*unstructured.Unstructured).Object, first))
-	for _, condition := range []string{v1alpha1.TemplateAccepted, v1alpha1.TemplatePopulated, "Ready"} {
-		require.True(t, apimeta.IsStatusConditionTrue(first.Status.Conditions, condition), "%s: %v", condition,
-			first.Status.Conditions)
+	position := s.auditPosition()
+	var templates []*v1alpha1.NamespaceTemplate
+	for _, short := range []string{"selects-nothing", "later"} { // the operator reconciles them one after the other
+		template := s.newTemplate(short, configMap("a", "v"))
+		require.NoError(t, s.client.Create(t.Context(), template))
+		s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			for _, name := range []string{
+				v1alpha1.TemplateAccepted, v1alpha1.TemplatePopulated, v1alpha1.ConditionReady,
+			} {
+				assert.Equal(c, metav1.ConditionTrue, templateCondition(status, name).Status, name)
+			}
+			if assert.Len(c, status.Revisions, 1) {
+				assert.Equal(c, v1alpha1.RolloutComplete, status.Revisions[0].State)
+			}
+			assert.Equal(c, template.Generation, status.ObservedGeneration)
+		})
+		templates = append(templates, template)
 	}
-	require.Equal(t, v1alpha1.RolloutComplete, first.Status.Revisions[0].State)
-	require.Equal(t, template.Generation, first.Status.ObservedGeneration)
+	for _, template := range templates {
+		require.Len(t, s.writesSince(position, func(r request) bool {
+			return r.ObjectRef.Subresource == "status" && r.ObjectRef.Name == template.Name &&
+				r.ObjectRef.Resource == v1alpha1.NamespaceTemplates.Resource
+		}), 1)
+	}
 }

@@ -45,14 +45,20 @@ func TestPolicySpaceQuotaDeniesReviewsOfUnstoredState(t *testing.T) {
 	} {
 		forged := current.DeepCopy()
 		change(forged)
-		allowed, _, err := s.sendForgedReview(t.Context(), newUntrustedClient(), forged, 2)
+		allowed, status, err := s.sendForgedReview(t.Context(), newUntrustedClient(), forged, 2)
 		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, status, name)
 		require.False(t, allowed, name)
 	}
 	space := &v1alpha1.PolicySpace{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("a")}, space))
 	require.Equal(t, "pods: 0/2", space.Status.Quota)
 	require.Empty(t, space.Status.Reservations)
+
+	// The same review of the stored state is allowed, so the others were denied because of their old objects.
+	allowed, _, err := s.sendForgedReview(t.Context(), newUntrustedClient(), current, 2)
+	require.NoError(t, err)
+	require.True(t, allowed)
 }
 
 // A client that knows the stored objects can cause reservations, but cannot prevent real requests, however many reviews

@@ -97,14 +97,6 @@ func TestSCCRecordIsWrittenAtUpdates(t *testing.T) {
 			assert.NoError(c, jane.Patch(t.Context(), plain.DeepCopy(), image(fmt.Sprint("image-", tries))))
 			assert.Equal(c, [2]string{"restricted", "user"}, admittedBy(s, plain))
 		})
-		found := &corev1.Pod{}
-		require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(plain), found))
-		found.Annotations[v1alpha1.SCCAnnotation] = "privileged"
-		found.Spec.EphemeralContainers = []corev1.EphemeralContainer{
-			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "d"}},
-		}
-		require.NoError(t, jane.SubResource("ephemeralcontainers").Update(t.Context(), found.DeepCopy()))
-		require.Equal(t, [2]string{"restricted", "user"}, admittedBy(s, plain))
 	})
 }
 

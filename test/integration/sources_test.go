@@ -587,7 +587,8 @@ func requireNotInMemory(t *testing.T, pid int, value string) {
 	require.Greater(t, searched, 1<<20)
 }
 
-// Neither a restart nor an API server that does not answer deletes a copy, and a restart writes nothing.
+// A restart writes nothing. If sources change or are deleted while no operator runs, the next operator changes or
+// deletes the copies.
 func TestCopiesSurviveRestarts(t *testing.T) {
 	marks.Thorough(t)
 	t.Parallel()

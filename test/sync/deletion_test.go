@@ -292,7 +292,15 @@ func TestOnlyCreatedObjectsAreDeleted(t *testing.T) {
 	require.NotContains(t, adopted.Labels, v1alpha1.PolicySpaceLabel, "it was released")
 
 	// Deleting the PolicyRepository deletes nothing else.
+	_, isKnown, err := cluster.sync.Metric(t.Context(), "nstpl_sync_phase_seconds_count", `repository="created"`)
+	require.NoError(t, err)
+	require.True(t, isKnown)
 	require.NoError(t, cluster.client.Delete(t.Context(), x.repository))
+	x.eventually(func(c *assert.CollectT) { // until nstpl-sync has reconciled the deletion
+		_, isKnown, err := cluster.sync.Metric(t.Context(), "nstpl_sync_phase_seconds_count", `repository="created"`)
+		assert.NoError(c, err)
+		assert.False(c, isKnown)
+	})
 	x.mustExist(namespace("created-new"))
 	x.mustExist(space("created"))
 }
@@ -607,10 +615,10 @@ func TestANamespaceIsHandedToAnotherTree(t *testing.T) {
 	require.Equal(t, before, moved.UID)
 	require.Equal(t, "hand-two", moved.Labels[v1alpha1.PolicySpaceLabel])
 	// What the first tree created is the other one's for good.
-	one.request()
+	one.waitQuiet()
 	one.waitApplied(c)
 	two.waitApplied(two.commit(map[string]string{"hand-c/namespace.yaml": namespaceFile("hand-c")}))
-	one.request()
+	one.waitQuiet()
 	one.waitApplied(c)
 	one.mustExist(moved)
 	require.Equal(t, before, moved.UID)

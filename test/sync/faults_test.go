@@ -1,6 +1,7 @@
 package sync_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -72,10 +73,9 @@ func TestFailuresOfTheServerChangeNothing(t *testing.T) {
 	x.waitApplied(x.commit(map[string]string{"failing-a/namespace.yaml": namespaceFile("failing-a")}))
 }
 
-// A process that starts while the newest commit breaks a rule keeps the last valid one in force. A suspended
-// PolicyRepository is left alone.
+// A process that starts while the newest commit breaks a rule keeps the last valid one in force. The test is not
+// parallel, because it restarts the nstpl-sync of all tests.
 func TestARestartKeepsTheLastValidCommitInForce(t *testing.T) {
-	t.Parallel()
 	x := newTree(t, "restart")
 	files := map[string]string{
 		"role.yaml": roleFile("restart-a", "get"), "restart-a/namespace.yaml": namespaceFile("restart-a"),
@@ -86,10 +86,16 @@ func TestARestartKeepsTheLastValidCommitInForce(t *testing.T) {
 	b := x.commit(map[string]string{"restart-a/namespace.yaml": namespaceFile("another")})
 	x.waitReason("Violations", b)
 
-	second, err := operator.StartSync(cluster.syncOptionsOf(t)) // has none of the fetched commits
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, second.Stop()) })
-	require.NoError(t, second.AwaitReady(t.Context()))
+	restart := func(options operator.Options) {
+		require.NoError(t, cluster.sync.Kill())
+		var err error
+		cluster.sync, err = operator.StartSync(options)
+		require.NoError(t, err)
+		require.NoError(t, cluster.sync.AwaitReady(context.Background()))
+	}
+	empty := cluster.syncOptionsOf(t) // the new process has none of the fetched commits
+	t.Cleanup(func() { restart(cluster.syncOptions) })
+	restart(empty)
 	require.NoError(t, cluster.client.Delete(t.Context(), role("restart-a")))
 	x.waitExists(role("restart-a"))
 

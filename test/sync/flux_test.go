@@ -174,8 +174,10 @@ func TestArtifactsOfFluxAreFollowed(t *testing.T) {
 	require.Contains(t, x.waitReason("DeletionsPending", d),
 		"artifact "+d[:14]+" is in force, but would delete 2 namespaces")
 	x.annotate(v1alpha1.ConfirmedCommitAnnotation, b)
+	x.waitRequestServed()
 	x.waitReason("DeletionsPending", d)
 	x.mustExist(namespace("oci-b"))
+	x.mustExist(namespace("oci-c"))
 	x.annotate(v1alpha1.ConfirmedCommitAnnotation, d)
 	x.waitGone(namespace("oci-b"))
 	x.waitGone(namespace("oci-c"))

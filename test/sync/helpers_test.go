@@ -123,6 +123,16 @@ func (x *tree) request() {
 	x.annotate(v1alpha1.SyncRequestedAnnotation, time.Now().Format(time.RFC3339Nano))
 }
 
+// waitRequestServed asks for a synchronization and waits until its result is in the status.
+func (x *tree) waitRequestServed() {
+	x.Helper()
+	x.request()
+	want := x.repository.Annotations[v1alpha1.SyncRequestedAnnotation]
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.Equal(c, want, status.RequestedAt)
+	})
+}
+
 func (x *tree) annotate(key, value string) {
 	x.Helper()
 	body := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, key, value)

@@ -220,16 +220,31 @@ func (x *tree) countRequests() func() int {
 // Nothing is fetched for a suspended PolicyRepository. What was pushed meanwhile is applied when it is resumed.
 func TestHintsWaitForASuspendedRepository(t *testing.T) {
 	t.Parallel()
-	x := newTree(t, "paused")
+	var fetches atomic.Int32
+	x := newTreeBehind(t, "paused", func(git http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fetches.Add(1)
+			git.ServeHTTP(w, r)
+		})
+	})
 	a := x.push("paused-a")
 	x.followWithHints()
 	x.waitApplied(a)
 	x.suspend(true)
 	x.waitReason("Suspended", a)
+	before := fetches.Load()
+	require.Positive(t, before)
 	b := x.push("paused-b")
 	x.waitAccepted(cluster.sync, signed("X-Signature", hintToken))
 	x.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, x.requested(c)) })
+	// Once nstpl-sync reports the next generation, it has reconciled the hint too.
+	require.NoError(t, cluster.client.Patch(t.Context(), x.repository,
+		client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"interval": "23h"}}`))))
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.Equal(c, x.repository.Generation, conditionReady(status).ObservedGeneration)
+	})
 	x.waitReason("Suspended", a)
+	require.Equal(t, before, fetches.Load())
 	x.mustNotExist(namespace("paused-b"))
 	x.suspend(false)
 	x.waitApplied(b)

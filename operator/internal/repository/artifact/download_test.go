@@ -67,7 +67,6 @@ func TestAnotherDigest(t *testing.T) {
 		_, err := NewClient().Download(t.Context(), a, "foo-corp")
 		require.EqualError(t, err, fmt.Sprintf("the file at %s does not have the digest %s of the artifact v1 of "+
 			"Bucket flux-system/policies: nothing of it is used", a.URL, a.Digest))
-		require.NotContains(t, err.Error(), digestOf(content)[7:])
 	}
 }
 
