@@ -22,12 +22,11 @@ import (
 )
 
 // createSelfService creates a policyspace with rules for self-service.
-func createSelfService(s *testScope, short string, rules v1alpha1.SelfService) *v1alpha1.PolicySpace {
+func createSelfService(s *testScope, short string, rules v1alpha1.SelfService) {
 	s.t.Helper()
 	space := s.newSpace(short, "")
 	space.Spec.SelfService = &rules
 	require.NoError(s.t, s.client.Create(s.t.Context(), space))
-	return space
 }
 
 // hasSelfServiceWebhook reports whether the API server sends namespaces to the operator because of rules for

@@ -46,9 +46,9 @@ func (r *UsageQuotas) create(ctx context.Context, ns *corev1.Namespace, limits c
 }
 
 // makeRoom lets the API server create one more ResourceQuota in a namespace with ResourceQuotas that allow no other.
-// Otherwise its users could keep its usage unknown, for which all namespaces of its policy spaces would have to wait. It
-// raises the limits in their statuses, which are those that the API server enforces. Kubernetes restores the limits of
-// the specs when it counts the next time.
+// Otherwise its users could keep its usage unknown, for which all namespaces of its policy spaces would have to wait.
+// It raises the limits in their statuses, which are those that the API server enforces. Kubernetes restores the limits
+// of the specs when it counts the next time.
 func (r *UsageQuotas) makeRoom(ctx context.Context, namespace string) error {
 	quotas := r.Quotas.ResourceQuotas(namespace)
 	list, err := quotas.List(ctx, metav1.ListOptions{})

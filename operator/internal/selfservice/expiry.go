@@ -210,7 +210,8 @@ func (r *Expiry) begin(ctx context.Context, ns *corev1.Namespace, now time.Time)
 	return reconcile.Result{}, nil // the new annotation enqueues the namespace
 }
 
-// guarded returns why a namespace stays of which a rule guards the deletion, or "": who consented may not hold the role.
+// guarded returns why a namespace stays of which a rule guards the deletion, or "": who consented may not hold the
+// role.
 func (r *Expiry) guarded(ctx context.Context, ns *corev1.Namespace) (string, error) {
 	rules, err := r.Rules(ctx)
 	if err != nil || !rules.GuardDeletion() {

@@ -64,7 +64,8 @@ func (a *ParentAdmission) Validate(ctx context.Context, request *webhook.Request
 	return a.requirePatch(ctx, request, entered, left, "cannot move below")
 }
 
-// requirePatch denies a request of a user who may not patch each policy space that has rules and is in one lineage only.
+// requirePatch denies a request of a user who may not patch each policy space that has rules and is in one lineage
+// only.
 func (a *ParentAdmission) requirePatch(
 	ctx context.Context, request *webhook.Request, in, notIn []*v1alpha1.PolicySpace, problem string,
 ) error {
