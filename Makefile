@@ -3,7 +3,7 @@
 CONTROLLER_GEN := go run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 CRD_REF_DOCS := go run github.com/elastic/crd-ref-docs@v0.3.0
 KINDS := $(CRD_REF_DOCS) --source-path=operator/api/v1alpha1 --config=operator/api/reference/config.yaml --templates-dir=operator/api/reference --renderer=markdown --log-level=ERROR
-HYDRATE := go run ./cmd/kubectl-nstpl hydrate manifests/samples/foo-corp --for=argocd
+HYDRATE := go run ./cmd/kubectl-nstpl hydrate manifests/samples/foo-corp
 GOVULNCHECK := go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -37,7 +37,7 @@ build: ## Build bin/kubectl-nstpl, bin/nstpl-operator and bin/nstpl-sync
 	go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 .PHONY: generate
-generate: ## Generate CRDs, JSON schemas, schemas of Kubernetes, deepcopy functions, admission policies, the reference of kinds and commands, a sample for Argo CD
+generate: ## Generate CRDs, JSON schemas, schemas of Kubernetes, deepcopy functions, admission policies, the reference of kinds and commands, samples for Argo CD and Flux
 	$(CONTROLLER_GEN) object paths=./operator/api/... crd:crdVersions=v1 output:crd:dir=manifests/crd
 	go run ./manifests/admission/generate manifests/admission
 	go run ./manifests/static/generate manifests/static
@@ -45,7 +45,7 @@ generate: ## Generate CRDs, JSON schemas, schemas of Kubernetes, deepcopy functi
 	$(KINDS) --output-path=docs/kinds.md
 	go run ./plugin/reference >docs/commands.md
 	go run ./cmd/kubectl-nstpl schema >manifests/schemas/nstpl.json
-	$(HYDRATE) --output-directory=manifests/gitops/argocd
+	for engine in argocd flux; do $(HYDRATE) --for=$$engine --output-directory=manifests/gitops/$$engine || exit 1; done
 	$(SUITE) marks -update
 	go run ./test/house -update
 
@@ -92,7 +92,9 @@ verify: ## Check that generated files, go.mod and go.sum are up to date, without
 	$(KINDS) --output-path="$$tmp/kinds.md" && diff -u docs/kinds.md "$$tmp/kinds.md" && \
 	go run ./plugin/reference >"$$tmp/commands.md" && diff -u docs/commands.md "$$tmp/commands.md" && \
 	go run ./cmd/kubectl-nstpl schema >"$$tmp/nstpl.json" && diff -u manifests/schemas/nstpl.json "$$tmp/nstpl.json" && \
-	$(HYDRATE) --output-directory="$$tmp/gitops" >/dev/null && diff -ru manifests/gitops/argocd "$$tmp/gitops" || \
+	(for engine in argocd flux; do \
+		$(HYDRATE) --for=$$engine --output-directory="$$tmp/gitops/$$engine" >/dev/null || exit 1; done) && \
+	diff -ru manifests/gitops "$$tmp/gitops" || \
 	{ echo 'generated files are stale: run make generate'; exit 1; }
 
 .PHONY: lint
