@@ -398,7 +398,11 @@ func TestSCCPopulatedNamespaceOpensWithItsRanges(t *testing.T) {
 	} {
 		require.NotEmpty(t, ns.Annotations[key], "the namespace is open")
 	}
-	require.Equal(t, map[string]int{"patch configmaps": 1, "patch namespaces/status": 1}, s.countWrites(ns), s.outcomes(ns))
+	// The controller of allocations may try, too, until its cache has the open namespace. The API server refuses that.
+	writes := s.outcomes(ns)
+	require.Contains(t, writes, "patch configmaps a/: 201")
+	require.Equal(t, 1, strings.Count(writes, "/status: 200"), writes)
+	require.Equal(t, 2, strings.Count(writes, ": 20"), writes)
 }
 
 // No two namespaces get the same ranges, even if the operator restarts meanwhile. A new namespace's first pod waits for
