@@ -144,12 +144,12 @@ func (a *Admission) Mutate(ctx context.Context, request *webhook.Request) error 
 	return patchPod(request.Object, pod, verdict, request.SubResource == "")
 }
 
-// isInitializing reports whether a namespace is being initialized, according to the cache. Rights may be missing in it
-// that a RoleBinding of a template gives.
+// isInitializing reports whether a namespace is being initialized, according to the cache, or not in the cache yet.
+// Rights may be missing in it that a RoleBinding of a template gives.
 func (a *Admission) isInitializing(ctx context.Context, namespace string) (bool, error) {
 	ns := &corev1.Namespace{}
 	err := a.namespaces.Get(ctx, client.ObjectKey{Name: namespace}, ns, client.UnsafeDisableDeepCopy)
-	return err == nil && initialize.Initializing(ns), client.IgnoreNotFound(err)
+	return apierrors.IsNotFound(err) || initialize.Initializing(ns), client.IgnoreNotFound(err)
 }
 
 // Validate denies a pod that no constraint allows as it is after other webhooks have changed it. It denies exec and
@@ -217,9 +217,17 @@ func (a *Admission) review(
 	input.Constraints = all
 	input.Intersection = a.flags.Intersection
 	isInitializing := false
+	answers := map[[2]string]bool{} // those of a namespace that is being initialized, which Grants does not remember
 	input.Usable = func(constraint *v1alpha1.SecurityContextConstraints, subject string) bool {
+		key := [2]string{constraint.Name, subject}
+		if allowed, isKnown := answers[key]; isKnown {
+			return allowed
+		}
 		allowed, err := a.grants.mayUseFor(ctx, request, &input, constraint, subject, !isInitializing)
-		if err != nil && failure == nil {
+		switch {
+		case err == nil && isInitializing:
+			answers[key] = allowed
+		case err != nil && failure == nil:
 			failure = err
 		}
 		return allowed
@@ -235,11 +243,12 @@ func (a *Admission) review(
 	var verdict scc.Verdict
 	attempt := func(ctx context.Context) (bool, error) {
 		ns := &corev1.Namespace{}
-		if err := a.namespaces.Get(ctx, client.ObjectKey{Name: request.Namespace}, ns,
-			client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
+		err := a.namespaces.Get(ctx, client.ObjectKey{Name: request.Namespace}, ns, client.UnsafeDisableDeepCopy)
+		if client.IgnoreNotFound(err) != nil {
 			return false, err
 		}
-		input.NamespaceAnnotations, isInitializing = ns.Annotations, initialize.Initializing(ns)
+		input.NamespaceAnnotations = ns.Annotations
+		isInitializing = apierrors.IsNotFound(err) || initialize.Initializing(ns)
 		verdict = scc.Review(input)
 		return verdict.Missing == nil || verdict.Missing.Why != nil, unread
 	}

@@ -59,9 +59,9 @@ func decide(request *webhook.Request, pod *corev1.Pod, verdict *scc.Verdict, isI
 	recorded := pod.Annotations[v1alpha1.SCCAnnotation]
 	switch isUnchanged := request.Operation == admissionv1.Create && recorded == ""; {
 	case !verdict.Allowed() && isUnchanged && !isInitializing:
-		return webhook.Defer(codes.ConstraintChanged, fmt.Sprintf("pod %s/%s was not judged by SecurityContextConstraints, "+
-			"because its namespace has just been initialized: repeat the request",
-			request.Namespace, webhook.GivenName(request)), webhook.RetryAfter)
+		return webhook.Defer(codes.ConstraintChanged, fmt.Sprintf("%s\nRepeat the request: no constraint is recorded on the "+
+			"pod, so its namespace has just been initialized, constraints have just changed, or a webhook removed the "+
+			"annotation %s", denial(request, verdict), v1alpha1.SCCAnnotation), webhook.RetryAfter)
 	case !verdict.Allowed():
 		return webhook.Deny(codes.ConstraintDenied, denial(request, verdict))
 	}

@@ -201,7 +201,7 @@ func TestDecide(t *testing.T) {
 			denied: `pod team-a/web: no SecurityContextConstraints admit it for user "jane" or its service account:`,
 		},
 		"no constraint may be used, before the namespace was initialized": {
-			pod: recorded("", "", "") + writable, deferred: "because its namespace has just been initialized",
+			pod: recorded("", "", "") + writable, deferred: "so its namespace has just been initialized",
 		},
 		"no constraint may be used by an initializer": {
 			pod: recorded("", "", "") + writable, isInitializing: true, denied: "no SecurityContextConstraints admit it",

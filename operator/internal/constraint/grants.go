@@ -65,7 +65,7 @@ func (g *Grants) mayUse(
 		return listed, err
 	}
 	key := fmt.Sprintf("%q %q %q %q %q %q", who.Username, who.UID, who.Groups, who.Extra, namespace, constraint.Name)
-	if answer, cached := g.answers.Get(key); cached {
+	if answer, cached := g.answers.Get(key); cached && (isSettled || answer.(bool)) {
 		return answer.(bool), nil
 	}
 	allowed, err := webhook.IsAllowed(ctx, g.reviews, who, authorizationv1.ResourceAttributes{

@@ -1,17 +1,20 @@
 package policyspace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,15 +37,41 @@ func (r *UsageQuotas) create(ctx context.Context, ns *corev1.Namespace, limits c
 		Spec: corev1.ResourceQuotaSpec{Hard: limits},
 	}
 	err := r.Client.Create(ctx, usageQuota)
+	if exceedsQuota(err) {
+		err = r.createWithRoom(ctx, usageQuota)
+	}
 	switch {
 	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
-		return errors.Join(err, r.makeRoom(ctx, ns.Name))
 	case err != nil:
 		return fmt.Errorf("create ResourceQuota %s in namespace %s: %w", usageQuota.Name, ns.Name, err)
 	}
 	return r.enforce(ctx, usageQuota, limits)
+}
+
+func exceedsQuota(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+}
+
+// The API server learns of the room for a usage quota by its watch. Users may take the room back meanwhile, so the
+// usage quota is created as soon as possible.
+const (
+	creationPoll    = 5 * time.Millisecond
+	creationTimeout = 200 * time.Millisecond
+)
+
+// createWithRoom makes room for a usage quota, and creates it.
+func (r *UsageQuotas) createWithRoom(ctx context.Context, usageQuota *corev1.ResourceQuota) error {
+	if err := r.makeRoom(ctx, usageQuota.Namespace); err != nil {
+		return err
+	}
+	var err error
+	create := func(ctx context.Context) (bool, error) {
+		err = r.Client.Create(ctx, usageQuota)
+		return !exceedsQuota(err), nil
+	}
+	waited := wait.PollUntilContextTimeout(ctx, creationPoll, creationTimeout, true, create)
+	return cmp.Or(err, waited)
 }
 
 // makeRoom lets the API server create one more ResourceQuota in a namespace with ResourceQuotas that allow no other.

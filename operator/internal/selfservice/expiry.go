@@ -223,8 +223,12 @@ func (r *Expiry) guarded(ctx context.Context, ns *corev1.Namespace) (string, err
 	}
 	holdsNone := func(v1alpha1.RoleReference) bool { return false }
 	for _, guarded := range rules.Judge(attributes.Change{Old: content}, holdsNone) {
-		return fmt.Sprintf(", and stays because %s guards its %s: a user with the role deletes it",
-			rules.Of(guarded.Attribute, "")[0], guarded.Attribute), nil
+		for _, rule := range rules.Of(guarded.Attribute, "") {
+			if rule.GuardDeletion {
+				return fmt.Sprintf(", and stays because %s guards its %s: a user with the role deletes it", rule,
+					guarded.Attribute), nil
+			}
+		}
 	}
 	return "", nil
 }

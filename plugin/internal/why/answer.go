@@ -95,8 +95,7 @@ func (a *answer) include(other answer) {
 	}
 }
 
-// includeDenial adds the facts of the denial of a pod that a controller creates. What the caller may use decides
-// nothing about such a pod.
+// includeDenial adds the facts of the denial of a pod that a controller creates.
 func (a *answer) includeDenial(denial answer) {
 	for _, f := range denial.Facts {
 		a.add(f.Label, f.Text)
