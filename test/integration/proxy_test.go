@@ -1,9 +1,11 @@
 package integration_test
 
 import (
+	"context"
 	"encoding/pem"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -96,9 +98,13 @@ func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 	}))
 	p.server = server
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // killed operators break connections
+	// Close waits for all requests, also for a watch that an operator which still runs has just begun.
+	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
+	server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
 	server.StartTLS()
 	t.Cleanup(func() {
 		p.releaseWatches()
+		end()
 		server.CloseClientConnections()
 		server.Close()
 	})
