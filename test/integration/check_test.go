@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"testing"
 
@@ -22,8 +23,10 @@ type checkReport struct {
 // runCheck runs kubectl nstpl check, and returns its report and its exit code.
 func runCheck(t *testing.T, c *assert.CollectT, cluster *testCluster) (report checkReport, code int) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
+	defer cancel()
 	var out, errOut bytes.Buffer
-	code = plugin.Run(t.Context(), []string{
+	code = plugin.Run(ctx, []string{
 		"kubectl-nstpl", "check", "-o", "json", "--kubeconfig", cluster.controlPlane.Kubeconfig,
 	}, genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &out, ErrOut: &errOut})
 	assert.Empty(c, errOut.String())

@@ -353,9 +353,19 @@ func (cluster *testCluster) stop() error {
 	return errors.Join(append(errs, os.RemoveAll(cluster.dir))...)
 }
 
+// commandLimit is how long a command of a test may run: one that waits for ever, as "kubectl delete" may, fails its test
+// with its name.
+const commandLimit = 2 * time.Minute
+
 // kubectl runs the kubectl of the cluster's version as an administrator, and returns its standard output.
 func (cluster *testCluster) kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
-	return cluster.controlPlane.RunKubectl(ctx, stdin, args...)
+	ctx, cancel := context.WithTimeoutCause(ctx, commandLimit, fmt.Errorf("kubectl %v has not ended", args))
+	defer cancel()
+	out, err := cluster.controlPlane.RunKubectl(ctx, stdin, args...)
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	return out, err
 }
 
 // startReplica starts an operator, which may be one of several, and returns when it is ready.
