@@ -95,6 +95,29 @@ func TestNamespacesDoNotWaitForAKindThatTheirTemplatesDoNotDeclare(t *testing.T)
 	})
 }
 
+// refusal returns a ValidatingAdmissionPolicy with its binding that refuse requests of the operator, with a message. In
+// the condition, which is a CEL expression, NAME stands for the name.
+func refusal(name, resourceRule, condition, message string) string {
+	return strings.NewReplacer(
+		"RULE", resourceRule, "CONDITION", strings.ReplaceAll(condition, "NAME", name), "MESSAGE", message,
+		"NAME", name, "USER", operatorUser,
+	).Replace(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: NAME}
+spec:
+  matchConstraints:
+    resourceRules: [RULE]
+  matchConditions: [{name: operator, expression: "request.userInfo.username == 'USER' && CONDITION"}]
+  validations: [{expression: "false", message: "MESSAGE"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: NAME}
+spec: {policyName: NAME, validationActions: [Deny]}
+`)
+}
+
 // A template that was changed, and whose status another one's admission refuses, delays only its own namespaces when the
 // operator starts.
 func TestATemplateThatCannotBeAcceptedDelaysNoOther(t *testing.T) {
@@ -103,21 +126,9 @@ func TestATemplateThatCannotBeAcceptedDelaysNoOther(t *testing.T) {
 	s := newScope(t, borrowCluster(t))
 	s.createTemplate("healthy", configMap("settings", "v"), withSelectorLabel("healthy"))
 	stuck := s.createTemplate("stuck", configMap("other", "v"), withSelectorLabel("stuck"))
-	policy := strings.NewReplacer("NAME", stuck.Name, "USER", operatorUser).Replace(`
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: NAME}
-spec:
-  matchConstraints:
-    resourceRules: [{apiGroups: [policy.nstpl.dev], apiVersions: ["*"], operations: [UPDATE], resources: [namespacetemplates/status]}]
-  matchConditions: [{name: operator, expression: "request.userInfo.username == 'USER' && object.metadata.name == 'NAME'"}]
-  validations: [{expression: "false", message: "this status is refused"}]
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: NAME}
-spec: {policyName: NAME, validationActions: [Deny]}
-`)
+	policy := refusal(stuck.Name,
+		`{apiGroups: [policy.nstpl.dev], apiVersions: ["*"], operations: [UPDATE], resources: [namespacetemplates/status]}`,
+		"object.metadata.name == 'NAME'", "this status is refused")
 	_, err := s.kubectl(t.Context(), policy, "apply", "--filename", "-")
 	require.NoError(t, err)
 	asOperator := s.impersonate(t, operatorUser).CoreV1().RESTClient()
@@ -148,21 +159,9 @@ func TestATemplateWhoseRevisionCannotBeStored(t *testing.T) {
 	s.createSpace("a", "")
 	s.createSpace("b", "")
 	moving := s.createNamespaceInSpace("moving", "a")
-	policy := strings.NewReplacer("NAME", stuck.Name, "USER", operatorUser).Replace(`
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {name: NAME}
-spec:
-  matchConstraints:
-    resourceRules: [{apiGroups: [apps], apiVersions: ["*"], operations: [CREATE], resources: [controllerrevisions]}]
-  matchConditions: [{name: operator, expression: "request.userInfo.username == 'USER' && object.metadata.name.startsWith('NAME-')"}]
-  validations: [{expression: "false", message: "this revision is refused"}]
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {name: NAME}
-spec: {policyName: NAME, validationActions: [Deny]}
-`)
+	policy := refusal(stuck.Name,
+		`{apiGroups: [apps], apiVersions: ["*"], operations: [CREATE], resources: [controllerrevisions]}`,
+		"object.metadata.name.startsWith('NAME-')", "this revision is refused")
 	_, err := s.kubectl(t.Context(), policy, "apply", "--filename", "-")
 	require.NoError(t, err)
 	asOperator := s.impersonate(t, operatorUser).AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace)

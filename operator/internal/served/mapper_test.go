@@ -33,7 +33,7 @@ func TestMapperAsksAgain(t *testing.T) {
 		}
 		require.Equal(t, 2, asked)
 		serves = append(serves, wheel)
-		time.Sleep(askAgain)
+		time.Sleep(askAgain) // of the clock of synctest, which needs no time
 		for range 3 {
 			mapping, err := m.RESTMapping(wheel.GroupKind())
 			require.NoError(t, err)
