@@ -4,6 +4,7 @@ package served
 import (
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,20 +23,31 @@ type Mapper struct {
 	meta.RESTMapper
 	ask func() (meta.RESTMapper, error)
 
-	mu sync.Mutex
-	// latest is the mapper that was made last, at asked.
-	latest meta.RESTMapper
-	asked  time.Time
+	// asking is held while a new answer of the API server replaces latest. Who finds a kind in latest does not wait.
+	asking sync.Mutex
+	latest atomic.Pointer[answer]
+}
+
+// answer is a mapper that was made at a time.
+type answer struct {
+	meta.RESTMapper
+	at time.Time
 }
 
 // NewMapper returns a Mapper for an API server.
 func NewMapper(config *rest.Config, connections *http.Client) (meta.RESTMapper, error) {
-	ask := func() (meta.RESTMapper, error) { return apiutil.NewDynamicRESTMapper(config, connections) }
+	return newMapper(func() (meta.RESTMapper, error) { return apiutil.NewDynamicRESTMapper(config, connections) })
+}
+
+// newMapper returns a Mapper whose answers are those that ask makes.
+func newMapper(ask func() (meta.RESTMapper, error)) (*Mapper, error) {
 	first, err := ask()
 	if err != nil {
 		return nil, err
 	}
-	return &Mapper{RESTMapper: first, ask: ask, latest: first}, nil
+	m := &Mapper{RESTMapper: first, ask: ask}
+	m.latest.Store(&answer{RESTMapper: first})
+	return m, nil
 }
 
 // RESTMapping implements meta.RESTMapper.
@@ -43,10 +55,18 @@ func (m *Mapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.R
 	if len(versions) > 0 {
 		return m.RESTMapper.RESTMapping(kind, versions...)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	mapping, err := m.latest.RESTMapping(kind)
-	if !meta.IsNoMatchError(err) || time.Since(m.asked) < askAgain {
+	known := m.latest.Load()
+	mapping, err := known.RESTMapping(kind)
+	if !meta.IsNoMatchError(err) {
+		return mapping, err
+	}
+	m.asking.Lock()
+	defer m.asking.Unlock()
+	if latest := m.latest.Load(); latest != known {
+		known = latest
+		mapping, err = known.RESTMapping(kind)
+	}
+	if !meta.IsNoMatchError(err) || time.Since(known.at) < askAgain {
 		return mapping, err
 	}
 	next, err := m.ask()
@@ -54,6 +74,6 @@ func (m *Mapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.R
 		return nil, err
 	}
 	mapping, err = next.RESTMapping(kind) // asks the API server
-	m.latest, m.asked = next, time.Now()
+	m.latest.Store(&answer{RESTMapper: next, at: time.Now()})
 	return mapping, err
 }
