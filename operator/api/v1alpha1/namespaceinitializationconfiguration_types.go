@@ -7,7 +7,7 @@ import (
 // NamespaceInitializationConfiguration names controllers that a new namespace waits for. Until all of them have
 // finished, the namespace has the label policy/namespace-initializing, and writes into it wait. When a controller has
 // finished with a namespace, it removes its name from the annotation policy/namespace-initializers-pending. For that it
-// needs the verb initialize on namespaces, which the ClusterRole nstpl-initialize grants.
+// needs the verbs patch and initialize on namespaces. The ClusterRole nstpl-initialize grants initialize.
 //
 // Example:
 //

@@ -104,7 +104,8 @@ type NamespaceTemplateList struct {
 // NamespaceTemplateSpec is which namespaces a template selects, and what it declares for them.
 type NamespaceTemplateSpec struct {
 	// namespaces selects the namespaces to populate, for example {labelSelector: {matchLabels: {team: payments}}}. The
-	// namespaces kube-system, kube-public and kube-node-lease and that of the operator are never populated.
+	// namespaces kube-system, kube-public, kube-node-lease and nstpl-trial, that of the operator, and those in its flag
+	// --exclude-namespaces are never populated.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || self.labelSelector.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="an operator of matchExpressions is In, NotIn, Exists or DoesNotExist"
 	// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || self.labelSelector.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="In and NotIn need values, Exists and DoesNotExist take none"
@@ -618,7 +619,7 @@ type TemplateRevision struct {
 	// restartedAt is the value of the annotation policy.nstpl.dev/restarted-at at which the rollout began.
 	// +optional
 	RestartedAt string `json:"restartedAt,omitempty"`
-	// waves are the selectors of the waves of a rollout that a newer revision superseded.
+	// waves are the waves of the rollout, until it is complete.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
