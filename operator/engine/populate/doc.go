@@ -81,24 +81,4 @@
 //     finding is missing until the object is applied again. A lost answer or a lost report alone does not lose it.
 //   - A client that writes managedFields under the name of nstpl can hide drift. The operator notices such a write
 //     while it watches (see Observed.Tampered), but not one that was made while no operator ran.
-//
-// # Files
-//
-//   - declare.go: Declare, and the objects that templates declare.
-//   - source.go: what is known about sources, and the copies of them.
-//   - plan.go: NewPlan, and the decision about each object.
-//   - authoritative.go: decisions about undeclared objects of kinds for which a template is authoritative.
-//   - metadata.go, metadatarecord.go, applymetadata.go: labels and annotations of the namespace itself.
-//   - exempt.go: objects that the namespace is exempt from.
-//   - bindings.go: the order of Roles and RoleBindings.
-//   - revoke.go: grants that the newest revision of a template takes away.
-//   - protection.go: objects that are protected from deletion.
-//   - ownership.go: which objects nstpl created, and which declared fields lost their owner.
-//   - observe.go: reading metadata without a cache, for the plugin.
-//   - apply.go, replace.go: carrying out a plan; recreating objects that cannot be changed in place.
-//   - altered.go: objects that the API server did not store as they are declared.
-//   - fight.go: corrections of what other clients change again and again.
-//   - record.go, existing.go: the records on objects and on namespaces.
-//   - failure.go, finding.go: the classification of errors, and the findings.
-//   - yield.go: bulk writes wait for urgent ones, and few of them are sent at a time.
 package populate

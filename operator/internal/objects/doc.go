@@ -17,8 +17,4 @@
 //
 // If another client deletes an object while a plan that may delete it is applied, the deletion is attributed to this
 // process. The object is created again, but the deletion is not reported as drift.
-//
-// Files: store.go holds the kinds and the access to them, kind.go one kind with its records of own writes, watch.go
-// what its watch delivers, items.go the objects of a kind, and reduce.go the reduction of metadata that keeps them
-// small.
 package objects

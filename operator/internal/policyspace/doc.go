@@ -47,10 +47,11 @@
 // # Namespaces
 //
 // The number of namespaces (count/namespaces, and namespacesPerCreator) is counted without ResourceQuotas. A namespace
-// counts in the policy space that its label names, and in all ancestors. NamespaceQuota validates the requests that put
-// a namespace into policy spaces: creations, and changes of the label. It counts the namespaces that exist, adds the
-// reservations (status.namespaceReservations), and writes another reservation into each policy space that the namespace
-// enters, before the API server stores the namespace. Three rules make that exact:
+// counts in the policy space that its label names, and in all ancestors. It also counts in those of its depth labels as
+// long as it has not left them (hierarchy.CountedIn). NamespaceQuota validates the requests that put a namespace into
+// policy spaces: creations, and changes of the label. It counts the namespaces that exist, adds the reservations
+// (status.namespaceReservations), and writes another reservation into each policy space that the namespace enters,
+// before the API server stores the namespace. Three rules make that exact:
 //
 //   - The write names the resourceVersion of the PolicySpace from which the reservations were read, as for usage.
 //   - A reservation ends when a replica has seen its namespace, in a state after the one that the reservation goes on
@@ -105,25 +106,4 @@
 //     both until the old one is empty, or 30 seconds after a move. mayReplace tells a rename from another move. If it
 //     takes a move for a rename, requests are deferred for that time; if it takes a rename with other limits for a
 //     move, the old limits and the new ones hold at the same time.
-//
-// # Files
-//
-//   - setup.go adds everything to a manager.
-//   - spaces.go is the controller of PolicySpaces; placement.go holds the hierarchy; members.go finds the namespaces
-//     of a policy space; sharing.go counts the usage of policy spaces that replace each other in both.
-//   - status.go computes and writes the status; observations.go reads the counted usage for it; firstcounts.go
-//     distinguishes a new namespace from one that lost its usage quota; unwritten.go ends reservations whose usage is
-//     never written; knownreservations.go remembers since when reservations are known.
-//   - usagequotas.go is the controller of usage quotas; usagequotawrites.go writes them; usage.go reads them.
-//   - spaceadmission.go validates PolicySpaces; spacedeletion.go denies to delete those in use; placementadmission.go
-//     validates the labels of Namespaces; missingspaces.go denies names of policy spaces that do not exist.
-//   - quotaadmission.go validates charges; chargedspaces.go finds the policy spaces that a charge counts in and checks
-//     them; storedusage.go compares a charge with the stored usage; reservations.go writes reservations; reclaim.go
-//     ends them when another request needs the room.
-//   - namespacequota.go validates requests that put namespaces into policy spaces; namespacetotals.go counts
-//     namespaces and ends their reservations; census.go has the namespaces; placingprobe.go finds out whether the API
-//     server asks.
-//   - sequencer.go and sequence.go release requests one by one; uncounted.go makes them wait until a namespace is
-//     counted.
-//   - denials.go reports denials and requests recounts; metrics.go exports usage and limits.
 package policyspace

@@ -13,6 +13,4 @@
 //   - Values of sources are in no error, log or Event.
 //   - A source with a protected attribute in its content, such as in a pod template, has no content for others. It is
 //     judged when it was read and after each change of the rules.
-//
-// Files: store.go holds the sources and which templates use them, follow.go reads and watches one source.
 package sources

@@ -27,8 +27,9 @@
 // Problems of the contents (1, 3, 7 and 8) are reported together, so that an author corrects them at once. Problems of
 // rights come first, and then alone.
 //
-// An edit that enables a template, or no longer requires a permission, is judged in the same way for each earlier
-// revision that namespaces would have until the rollout reaches them (revisions.go).
+// An edit that enables a template, no longer requires a permission, gives up deletionPolicy Delete or its finalizer, or
+// sets revocation to WithRollout is judged in the same way for each earlier revision that namespaces would have until
+// the rollout reaches them (revisions.go).
 //
 // A dry run stores nothing and grants nothing. The trial does not check rights: it tells authors early what would fail
 // in every namespace. Its time and its number of requests are limited. Objects that it could not try are accepted with
@@ -66,5 +67,5 @@
 //     selects, so that templates cannot select in circles. It also does not render a template in a namespace in which
 //     another one sets what the template renders from.
 //   - A rule that protects what a template renders from may be deleted later. The operator then does not render the
-//     template any more: see population.Sources.
+//     template any more: see population.Values.
 package vetting

@@ -13,7 +13,7 @@
 //     client receives the messages of all validators that deny the request. A denial takes precedence over a failure,
 //     and a failure over a deferral. A deferral is HTTP status 429 with a Retry-After header.
 //
-// Configurations writes the two webhook configurations from the chain. Every replica answers; only the leader writes.
+// Configurations writes the webhook configurations from the chain. Every replica answers; only the leader writes.
 // A plugin is therefore also called for requests that the API server sends because of the webhook of another plugin.
 // Selectors and match conditions only save calls, and a plugin must decide correctly without them. Where a plugin needs
 // to know which version of its webhook the API server used, Request.Revision contains it.

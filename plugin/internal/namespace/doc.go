@@ -1,6 +1,7 @@
-// Package namespace holds the commands about namespaces: create, preview, status and opt-out.
+// Package namespace holds the commands about namespaces: create, preview, status, opt-out, exempt and transfer.
 //
-// The commands write only Namespaces, and never the objects in them: those belong to the operator. Create waits until
+// The commands write only Namespaces and TemplateExemptions, and never the populated objects: those belong to the
+// operator. Create waits until
 // the operator has populated the new namespace (waiter). Preview runs the operator's own engine on the namespace as it
 // is or would be (prediction), so it prints what the operator would store. Status prints what the operator reported in
 // the namespace's Populated condition.
