@@ -3,6 +3,7 @@ package populate
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -46,6 +47,12 @@ const (
 	FindingAltered           = "Altered"
 	FindingOverwritten       = "DriftOverwritten"
 )
+
+// IsDrift reports whether warnings of a reason are about an object that is not as declared now: another client changed,
+// deleted or added it, or admission alters it.
+func IsDrift(reason string) bool {
+	return slices.Contains([]string{FindingDrifted, FindingUndeclared, FindingFought, FindingAltered}, reason)
+}
 
 // Finding is something that a user should know about a namespace or one of its objects.
 type Finding struct {

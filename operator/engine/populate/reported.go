@@ -1,7 +1,9 @@
 package populate
 
 import (
+	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,9 +33,94 @@ var (
 	reportedCount = regexp.MustCompile(`^\d+ objects?(?: of |$)`)
 )
 
-// ReportedFindings returns the findings that a Populated condition, which may be nil, contains. The message of the
-// condition may have been shortened, so there can be more. The message has a semicolon between two findings; a part
-// that does not begin with an object belongs to the finding before it.
+// moreFindings ends the message of a condition that has no room for all findings.
+const moreFindings = "; …"
+
+// shortestPart is the length in bytes to which a part of a message may be cut, so that others have room.
+const shortestPart = 200
+
+// Message returns the message of a Populated condition: parts such as the count of objects, and the findings above Info.
+// If it would be longer than limit, in bytes, long parts are cut, so that ReportedFindings returns as many findings as
+// possible: failures first, then drift.
+func Message(parts []string, findings []Finding, limit int) string {
+	if whole := strings.Join(slices.Concat(parts, texts(findings)), "; "); len(whole) <= limit {
+		return whole
+	}
+	parts = slices.Concat(parts, texts(slices.SortedStableFunc(slices.Values(findings), func(a, b Finding) int {
+		return cmp.Compare(rank(a.Severity, a.Reason), rank(b.Severity, b.Reason))
+	})))
+	limit -= len(moreFindings)
+	message := ""
+	for i, part := range cutTo(parts, limit) {
+		if i > 0 {
+			part = "; " + part
+		}
+		if len(message)+len(part) > limit {
+			return message + moreFindings
+		}
+		message += part
+	}
+	return message
+}
+
+// cutTo cuts the longest parts to one length, so that all fit into a message, or to shortestPart.
+func cutTo(parts []string, limit int) []string {
+	var cut []string
+	for longest, size := limit, limit+1; size > limit && longest >= shortestPart; longest -= 10 {
+		cut, size = nil, 0
+		for _, part := range parts {
+			if len(part) > longest {
+				part = strings.ToValidUTF8(part[:longest-len("…")], "") + "…"
+			}
+			cut, size = append(cut, part), size+len("; ")+len(part)
+		}
+	}
+	return cut
+}
+
+// texts returns the findings above Info as the message of a condition contains them.
+func texts(findings []Finding) []string {
+	var texts []string
+	for _, finding := range findings {
+		if finding.Severity > Info {
+			texts = append(texts, finding.String())
+		}
+	}
+	return texts
+}
+
+// rank orders findings in a message that has no room for all: failures, drift, other warnings.
+func rank(severity Severity, reason string) int {
+	switch {
+	case severity == Error:
+		return 0
+	case IsDrift(reason) && reason != FindingAltered: // which is a failure, too
+		return 1
+	case slices.Contains([]string{
+		FindingCreatorUnknown, FindingRoleOverridden, FindingLeftOut, FindingDeclaredTwice, FindingProtected,
+		FindingGrantStays,
+	}, reason):
+		return 2
+	}
+	return 0
+}
+
+// IsShortened reports whether a Populated condition, which may be nil, had no room for all findings.
+func IsShortened(condition *corev1.NamespaceCondition) bool {
+	return condition != nil && strings.HasSuffix(condition.Message, moreFindings)
+}
+
+// MayLackDrift reports whether a Populated condition, which may be nil, had no room for all failures, after which drift
+// would come.
+func MayLackDrift(condition *corev1.NamespaceCondition) bool {
+	findings := ReportedFindings(condition)
+	return IsShortened(condition) && (len(findings) == 0 ||
+		rank(findings[len(findings)-1].Severity, findings[len(findings)-1].Reason) == 0)
+}
+
+// ReportedFindings returns the findings that a Populated condition, which may be nil, contains; IsShortened reports
+// whether there are more. The message has a semicolon between two findings; a part that does not begin with an object
+// belongs to the finding before it.
 func ReportedFindings(condition *corev1.NamespaceCondition) []Reported {
 	if condition == nil {
 		return nil

@@ -2,8 +2,10 @@ package populate
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -85,5 +87,59 @@ func TestReportedFindingsHaveTheirReasons(t *testing.T) {
 		require.Equal(t, reason, reported[0].Reason)
 		require.Equal(t, Warning, reported[0].Severity)
 		require.Equal(t, findings[0].Message, reported[0].Message)
+	}
+}
+
+// A message has failures, then drift, before other warnings, and says that there are more.
+func TestMessageHasAsManyFindingsAsPossible(t *testing.T) {
+	t.Parallel()
+	const limit = 1000
+	finding := func(severity Severity, reason, message string) Finding {
+		return Finding{
+			Object: ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "x"}, Severity: severity, Reason: reason, Message: message,
+		}
+	}
+	long := strings.Repeat("é", limit)
+	twice := finding(Warning, FindingDeclaredTwice, messageDeclaredTwice+"a and b"+long)
+	ignored := finding(Warning, FindingFailed, "no: "+long)
+	drifted := finding(Warning, FindingDrifted, messageDrifted+"data.a")
+	stays := finding(Warning, FindingGrantStays, messageGrantStays+long)
+	for name, test := range map[string]struct {
+		findings     []Finding
+		want         []string
+		isShortened  bool
+		mayLackDrift bool
+	}{
+		"none":             {findings: []Finding{finding(Info, FindingDriftCorrected, long)}},
+		"all fit":          {findings: []Finding{drifted}, want: []string{FindingDrifted}},
+		"one is too long":  {findings: []Finding{ignored}, want: []string{FindingFailed}},
+		"after a long one": {findings: []Finding{twice, drifted}, want: []string{FindingDrifted, FindingDeclaredTwice}},
+		"drift after many": {
+			findings: append(slices.Repeat([]Finding{twice}, 9), drifted), isShortened: true,
+			want: append([]string{FindingDrifted}, slices.Repeat([]string{FindingDeclaredTwice}, 4)...),
+		},
+		"drift after many failures": {
+			findings: append(slices.Repeat([]Finding{ignored}, 9), drifted), isShortened: true, mayLackDrift: true,
+			want: slices.Repeat([]string{FindingFailed}, 4),
+		},
+		"grants after drift": {
+			findings: append(slices.Repeat([]Finding{stays}, 9), drifted, ignored), isShortened: true,
+			want: []string{FindingFailed, FindingDrifted, FindingGrantStays, FindingGrantStays, FindingGrantStays},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			message := Message([]string{"1 object of t"}, test.findings, limit)
+			require.LessOrEqual(t, len(message), limit)
+			require.True(t, utf8.ValidString(message))
+			condition := &corev1.NamespaceCondition{Status: corev1.ConditionTrue, Message: message}
+			var reasons []string
+			for _, reported := range ReportedFindings(condition) {
+				reasons = append(reasons, reported.Reason)
+			}
+			require.Equal(t, test.want, reasons)
+			require.Equal(t, test.isShortened, IsShortened(condition))
+			require.Equal(t, test.mayLackDrift, MayLackDrift(condition))
+		})
 	}
 }

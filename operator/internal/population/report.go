@@ -64,11 +64,8 @@ func reportOf(plan populate.Plan, result populate.Result, findings []populate.Fi
 		if finding.Severity == populate.Error {
 			report.Status, report.Reason = corev1.ConditionFalse, worse(report.Reason, finding)
 		}
-		if finding.Severity > populate.Info {
-			parts = append(parts, finding.String())
-		}
 	}
-	report.Message = reporting.Shorten(strings.Join(parts, "; "))
+	report.Message = populate.Message(parts, findings, reporting.MaxMessage)
 	return report
 }
 

@@ -2,6 +2,7 @@ package population
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
 // reported returns a namespace after a report was applied to it.
@@ -303,6 +305,32 @@ func TestPopulatedBy(t *testing.T) {
 	require.Equal(t, "0 objects of d", populatedBy(declared))
 	declared.Objects = []populate.Object{{Template: template("c")}, {Template: template("b")}}
 	require.Equal(t, "2 objects of b, c, d", populatedBy(declared))
+}
+
+// Findings are found in a condition that has no room for the names of all templates.
+func TestFindingsOfManyTemplatesAreReported(t *testing.T) {
+	t.Parallel()
+	plan := populate.Plan{Declared: populate.Declared{
+		Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+	}}
+	for i := range 60 {
+		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("a-template-with-a-long-name-%d", i),
+		}}
+		plan.Templates = append(plan.Templates, template)
+		plan.Objects = append(plan.Objects, populate.Object{Template: template})
+	}
+	report := reportOf(plan, populate.Result{}, []populate.Finding{{
+		Object:   populate.ObjectID{GroupKind: schema.GroupKind{Kind: "ConfigMap"}, Name: "x"},
+		Severity: populate.Warning, Reason: populate.FindingDrifted, Message: "drifted: data.a changed",
+	}})
+	condition := &corev1.NamespaceCondition{Status: report.Status, Message: report.Message}
+	require.Equal(t, []populate.Reported{{
+		Object: "configmap/x", Severity: populate.Warning, Reason: populate.FindingDrifted,
+		Message: "drifted: data.a changed",
+	}}, populate.ReportedFindings(condition))
+	require.False(t, populate.IsShortened(condition))
+	require.LessOrEqual(t, len(report.Message), reporting.MaxMessage)
 }
 
 func requireReport(t *testing.T, want, got Report) {

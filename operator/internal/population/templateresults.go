@@ -1,6 +1,8 @@
 package population
 
 import (
+	"slices"
+
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/reporting"
@@ -44,22 +46,22 @@ func (s TemplateResult) with(finding populate.Finding) TemplateResult {
 	if reason == populate.FindingAltered && finding.Severity == populate.Error {
 		reason = populate.FindingFailed
 	}
-	switch reason {
-	case populate.FindingFailed, populate.FindingBrokenTemplate, populate.FindingValueMissing,
-		populate.FindingSelects:
+	switch {
+	case slices.Contains([]string{
+		populate.FindingFailed, populate.FindingBrokenTemplate, populate.FindingValueMissing, populate.FindingSelects,
+	}, reason):
 		s.State, s.Passes, s.IsLocal = Failed, s.Passes && finding.MayPass, s.IsLocal && finding.IsLocal
 		failure := failure{message: reporting.Shorten(finding.Message)}
 		if finding.Object != (populate.ObjectID{}) {
 			failure.object = finding.Object.String()
 		}
 		s.Failures = append(s.Failures, failure)
-	case populate.FindingDrifted, populate.FindingUndeclared, populate.FindingFought,
-		populate.FindingAltered:
+	case populate.IsDrift(reason):
 		s.HasDrifted = true
 		if s.State != Failed {
 			s.State = Drifted
 		}
-	case populate.FindingWaitsForRole:
+	case reason == populate.FindingWaitsForRole:
 		if s.State == Populated {
 			s.State = Pending
 		}

@@ -99,12 +99,18 @@ func failedNamespaces(namespaces []*corev1.Namespace) Result {
 // corrected.
 func driftedNamespaces(namespaces []*corev1.Namespace) Result {
 	r := Result{Check: "drifted-namespaces", Status: OK, Message: "no namespace has uncorrected drift"}
-	var drifted []string
+	var drifted, shortened []string
 	for _, ns := range namespaces {
-		if survey.UnpopulatedReason(ns) == "" &&
-			slices.ContainsFunc(populate.ReportedFindings(populate.PopulatedCondition(ns)), survey.IsDrift) {
+		switch condition := populate.PopulatedCondition(ns); {
+		case survey.UnpopulatedReason(ns) != "":
+		case slices.ContainsFunc(populate.ReportedFindings(condition), survey.IsDrift):
 			drifted = append(drifted, ns.Name)
+		case populate.MayLackDrift(condition):
+			shortened = append(shortened, ns.Name)
 		}
+	}
+	if len(shortened) > 0 {
+		r.Status, r.Message, r.Remedy = Unknown, noRoom("objects with drift", shortened), "run 'kubectl nstpl diff "+shortened[0]+"'"
 	}
 	if len(drifted) > 0 {
 		r.Status = Warning
@@ -114,13 +120,23 @@ func driftedNamespaces(namespaces []*corev1.Namespace) Result {
 	return r
 }
 
+// noRoom says that something may be missing in the conditions of namespaces.
+func noRoom(missing string, namespaces []string) string {
+	return "unknown whether there are more " + missing + ": the Populated condition has no room for all findings of " +
+		output.Count(len(namespaces), "namespace") + ": " + output.FirstFew(namespaces)
+}
+
 // reportedObjects returns a result for each of three findings of which namespaces report objects: grants that stay
 // although no template declares them, objects that other clients change again and again, and objects that admission
 // changes while they are stored.
 func reportedObjects(namespaces []*corev1.Namespace) []Result {
-	var remaining, fought, altered []string
+	var remaining, fought, altered, shortened []string
 	for _, ns := range namespaces {
-		for _, finding := range populate.ReportedFindings(populate.PopulatedCondition(ns)) {
+		condition := populate.PopulatedCondition(ns)
+		if populate.IsShortened(condition) {
+			shortened = append(shortened, ns.Name)
+		}
+		for _, finding := range populate.ReportedFindings(condition) {
 			switch object := finding.Object + " in namespace " + ns.Name; {
 			case finding.Reason == populate.FindingGrantStays:
 				remaining = append(remaining, object)
@@ -140,6 +156,12 @@ func reportedObjects(namespaces []*corev1.Namespace) []Result {
 	add("remaining-grants", output.Count(len(remaining), "grant")+" that no template declares any more",
 		"'kubectl nstpl report -o csv' lists the Roles and RoleBindings, each with the reason why it stays: delete those whose "+
 			"users should not keep the rights", remaining)
+	if len(shortened) > 0 {
+		results = append(results, Result{
+			Check: "remaining-grants", Status: Unknown, Message: noRoom("grants that no template declares any more", shortened),
+			Remedy: "resolve the findings in the conditions: the operator then reports the others",
+		})
+	}
 	add("fought-objects", "other clients change "+output.Count(len(fought), "object")+" again and again",
 		"'kubectl nstpl status -A -o wide' names the clients: stop them, declare what they write, or set "+
 			"driftPolicy: Report", fought)

@@ -106,6 +106,9 @@ func TestDriftedNamespaces(t *testing.T) {
 		namespace("c", 0, reported("configmap/x: drifted: data.a changed by editor"), deleted(0)),
 	}
 	requireResult(t, []Result{driftedNamespaces(namespaces)}, OK, "no namespace has uncorrected drift", "")
+	shortened := namespace("s", 0, reported("configmap/x: no; configmap/y: no; …"))
+	requireResult(t, []Result{driftedNamespaces(append(namespaces, shortened))}, Unknown,
+		"unknown whether there are more objects with drift", "kubectl nstpl diff s")
 	namespaces = append(namespaces, namespace("d", 0, reported("configmap/x: drifted: data.a changed by editor")))
 	requireResult(t, []Result{driftedNamespaces(namespaces)}, Warning, "1 namespace with uncorrected drift: d",
 		"kubectl nstpl diff d")
@@ -141,6 +144,9 @@ func TestRemainingGrants(t *testing.T) {
 	stays := condition(v1alpha1.NamespacePopulated, corev1.ConditionTrue, populate.ConditionPopulated,
 		"1 object of t; rolebinding.rbac.authorization.k8s.io/x: stays, although no template declares it: existed before")
 	require.Empty(t, reportedObjects([]*corev1.Namespace{namespace("a", 0)}))
+	requireResult(t, reportedObjects([]*corev1.Namespace{namespace("a", 0, condition(v1alpha1.NamespacePopulated,
+		corev1.ConditionTrue, populate.ConditionPopulated, "configmap/x: drifted: data.a; …"))}), Unknown,
+		"unknown whether there are more grants that no template declares any more", "resolve the findings")
 	requireResult(t, reportedObjects([]*corev1.Namespace{namespace("a", 0, stays)}), Warning,
 		"1 grant that no template declares any more: rolebinding.rbac.authorization.k8s.io/x in namespace a", "delete those")
 }

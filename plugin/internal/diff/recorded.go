@@ -64,10 +64,8 @@ func (d *diff) recorded(
 				notPopulated{Message: reason, Namespaces: []string{ns.Name}})
 			continue
 		}
-		if populate.PopulatedCondition(ns) == nil {
-			report.lacksNamespace = true
-			report.Unknown = append(report.Unknown, fmt.Sprintf("the operator has not reported on namespace/%s: it is new, "+
-				"the operator is not running, or no template selects it", ns.Name))
+		if unknown := unrecorded(ns); unknown != "" {
+			report.lacksNamespace, report.Unknown = true, append(report.Unknown, unknown)
 		}
 		items := recordedItems(ns, populated)
 		report.Summary.UnchangedObjects += max(0, len(populated.Objects)-len(items))
@@ -83,6 +81,18 @@ func (d *diff) recorded(
 	}
 	report.summarize()
 	return report, ctx.Err()
+}
+
+// unrecorded says why differences may be missing in the Populated condition of a namespace, or is empty.
+func unrecorded(ns *corev1.Namespace) string {
+	switch condition := populate.PopulatedCondition(ns); {
+	case condition == nil:
+		return fmt.Sprintf("the operator has not reported on namespace/%s: it is new, the operator is not running, or no "+
+			"template selects it", ns.Name)
+	case populate.IsShortened(condition):
+		return fmt.Sprintf("the Populated condition of namespace/%s has no room for all findings", ns.Name)
+	}
+	return ""
 }
 
 // recordedItems returns the objects of a namespace that are not as declared according to what the operator recorded,

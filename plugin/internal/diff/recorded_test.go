@@ -96,3 +96,17 @@ func TestNamespacesThatTheUserMayNotRead(t *testing.T) {
 		})
 	}
 }
+
+func TestNamespacesOfWhichTheRecordLacksDifferences(t *testing.T) {
+	t.Parallel()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}
+	require.Contains(t, unrecorded(ns), "the operator has not reported on namespace/team-a")
+	for message, want := range map[string]string{
+		"1 object of t":                             "",
+		"1 object of t; configmap/x: drifted: a":    "",
+		"1 object of t; configmap/x: drifted: a; …": "the Populated condition of namespace/team-a has no room for all findings",
+	} {
+		ns.Status.Conditions = []corev1.NamespaceCondition{{Type: v1alpha1.NamespacePopulated, Message: message}}
+		require.Equal(t, want, unrecorded(ns))
+	}
+}

@@ -8,8 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 // compute returns the report on what was read. It sends no request.
@@ -42,6 +44,7 @@ func (r *Report) addNamespaces(x contents) {
 		findings []Finding
 	}
 	cache := render.NewCache()
+	var shortened []string
 	r.Namespaces = make([]Namespace, 0, len(x.namespaces))
 	for i, result := range cluster.Each(x.namespaces, func(ns *corev1.Namespace) result {
 		row, findings := namespace(x.index, cache, ns)
@@ -50,9 +53,16 @@ func (r *Report) addNamespaces(x contents) {
 		r.Namespaces = append(r.Namespaces, result.row)
 		r.Findings = append(r.Findings, result.findings...)
 		r.Summary.add(result.row.State)
+		if populate.IsShortened(populate.PopulatedCondition(x.namespaces[i])) {
+			shortened = append(shortened, x.namespaces[i].Name)
+		}
 		if out := optOut(x.namespaces[i]); out != nil {
 			r.OptOuts = append(r.OptOuts, *out)
 		}
+	}
+	if len(shortened) > 0 {
+		r.Notes = append(r.Notes, "findings are missing: the Populated condition has no room for all of them in "+
+			output.FirstFew(shortened))
 	}
 	slices.SortFunc(r.Namespaces, byUrgency)
 	slices.SortFunc(r.OptOuts, func(a, b OptOut) int { return strings.Compare(a.Namespace, b.Namespace) })

@@ -53,6 +53,15 @@ func TestCompute(t *testing.T) {
 	require.Contains(t, r.PendingDeletions[0].Why, "kubectl nstpl sync confirm corp 0a1b2c3")
 }
 
+func TestFindingsForWhichAConditionHasNoRoomAreMissing(t *testing.T) {
+	x := contentsOf(4)
+	require.Empty(t, compute(x).Notes)
+	x.namespaces[1].Status.Conditions[0].Message += "; …"
+	require.Equal(t, []string{
+		"findings are missing: the Populated condition has no room for all of them in shop-0001",
+	}, compute(x).Notes)
+}
+
 // What the user may not read is null in JSON, and not an empty list that looks like an answer.
 func TestTemplatesThatMayNotBeListedAreUnknown(t *testing.T) {
 	x := contentsOf(4)

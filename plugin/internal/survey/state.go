@@ -20,7 +20,8 @@ const (
 	// Failed is for a namespace that is not populated until a person acts.
 	Failed State = "Failed"
 	// Drifted is for a namespace with objects that other clients changed, deleted or added, and that the operator does
-	// not correct.
+	// not correct, or corrects less and less often. It is also for a namespace with so many failures of objects without
+	// which it counts as populated that its condition has no room for drift.
 	Drifted State = "Drifted"
 	// Retrying is for a namespace that is not populated, and that the operator tries again.
 	Retrying State = "Retrying"
@@ -55,7 +56,7 @@ func StateOf(ns *corev1.Namespace) State {
 		return Held
 	case condition == nil:
 		return NotReported
-	case slices.ContainsFunc(populate.ReportedFindings(condition), IsDrift):
+	case slices.ContainsFunc(populate.ReportedFindings(condition), IsDrift), populate.MayLackDrift(condition):
 		return Drifted
 	}
 	return InOrder
@@ -82,9 +83,7 @@ func Matching(index *match.Index, ns *corev1.Namespace) (templates []*v1alpha1.N
 }
 
 // IsDrift reports whether a finding is about an object that another client changed, deleted or added, or that admission
-// alters, and that the operator leaves so.
+// alters, and that does not keep the namespace from being populated.
 func IsDrift(reported populate.Reported) bool {
-	return reported.Severity != populate.Error && slices.Contains([]string{
-		populate.FindingDrifted, populate.FindingUndeclared, populate.FindingAltered,
-	}, reported.Reason)
+	return reported.Severity != populate.Error && populate.IsDrift(reported.Reason)
 }

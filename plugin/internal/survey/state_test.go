@@ -1,11 +1,14 @@
 package survey
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -30,6 +33,13 @@ func TestStateOf(t *testing.T) {
 	drifted := condition(corev1.ConditionTrue, populate.ConditionPopulated, "quota/x: drifted: spec changed by editor")
 	undeclared := condition(corev1.ConditionTrue, populate.ConditionPopulated, "role.rbac.authorization.k8s.io/c: no "+
 		"template declares it, and template base is authoritative for its kind; authoritativePolicy is Report")
+	ignored := populate.Finding{
+		Object: populate.ObjectID{GroupKind: schema.GroupKind{Kind: "Secret"}, Name: "x"}, Severity: populate.Warning,
+		Reason: populate.FindingFailed, Message: strings.Repeat("no", 99),
+	}
+	shortened := condition(corev1.ConditionTrue, populate.ConditionPopulated,
+		populate.Message(nil, slices.Repeat([]populate.Finding{ignored}, 9), 1000))
+	fought := condition(corev1.ConditionTrue, populate.ConditionPopulated, "quota/x: is changed again and again by y")
 	warning := condition(corev1.ConditionTrue, populate.ConditionPopulated, "quota/x: declared by templates a, b")
 	excluded := condition(corev1.ConditionFalse, populate.ConditionExcluded, "the operator excludes the namespace")
 	optOut := func(ns *corev1.Namespace) {
@@ -43,6 +53,7 @@ func TestStateOf(t *testing.T) {
 		"no condition": {nil, NotReported}, "held": {[]option{held}, Held}, "failed and held": {[]option{held, failed}, Failed},
 		"retrying and held": {[]option{held, retrying}, Retrying}, "populated and held": {[]option{held, populated}, Held},
 		"populated": {[]option{populated}, InOrder}, "drifted": {[]option{drifted}, Drifted},
+		"without room for drift": {[]option{shortened}, Drifted}, "fought over": {[]option{fought}, Drifted},
 		"an added object": {[]option{undeclared}, Drifted}, "another warning": {[]option{warning}, InOrder},
 		"opted out": {[]option{failed, optOut}, OptedOut}, "being deleted": {[]option{failed, terminating}, Excluded},
 		"excluded by a flag of the operator": {[]option{excluded}, Excluded},

@@ -23,7 +23,9 @@ func (e *explainer) explainDiffering(
 // addDiffering sets the summary of an object that differs, by what the operator last reported about its namespace.
 func (a *answer) addDiffering(reported []populate.Reported, change *populate.Change) {
 	a.Summary = fmt.Sprintf("%s differs from template %s, ", a.where(), change.Template)
-	failure, altered := failureOf(reported, change.ID()), alteredIn(reported, change.ID())
+	failure := failureOf(reported, change.ID())
+	altered := reportedAs(reported, change.ID(), populate.Reported.IsAltered)
+	fought := reportedAs(reported, change.ID(), func(r populate.Reported) bool { return r.Reason == populate.FindingFought })
 	switch {
 	case failure != nil:
 		a.Summary += "and the operator could not apply it"
@@ -34,6 +36,9 @@ func (a *answer) addDiffering(reported []populate.Reported, change *populate.Cha
 		a.add(labelState, altered.Message)
 		a.add(labelRemedy, "Exempt the object, or the user "+v1alpha1.OperatorUser+", from the webhook or policy that changes "+
 			"it, or declare the change in the template. The operator tries again after at most five minutes.")
+	case fought != nil:
+		a.Summary += "and the operator corrects it less and less often, because other clients change it again and again"
+		a.add(labelState, fought.Message)
 	default:
 		a.Summary += "and the operator is about to correct it"
 	}
@@ -78,18 +83,15 @@ func isFailure(r populate.Reported) bool {
 
 // failureOf returns the failure of an object among reported findings, or nil if there is none.
 func failureOf(reported []populate.Reported, id populate.ObjectID) *populate.Reported {
-	for i, r := range reported {
-		if isFailure(r) && r.Object == id.String() {
-			return &reported[i]
-		}
-	}
-	return nil
+	return reportedAs(reported, id, isFailure)
 }
 
-// alteredIn returns the finding, among reported ones, that an object is not stored as it is declared, or nil.
-func alteredIn(reported []populate.Reported, id populate.ObjectID) *populate.Reported {
+// reportedAs returns the finding about an object, among reported ones, of which is is true, or nil.
+func reportedAs(
+	reported []populate.Reported, id populate.ObjectID, is func(populate.Reported) bool,
+) *populate.Reported {
 	for i, r := range reported {
-		if r.IsAltered() && r.Object == id.String() {
+		if is(r) && r.Object == id.String() {
 			return &reported[i]
 		}
 	}

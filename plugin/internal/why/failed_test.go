@@ -33,11 +33,12 @@ func TestFailuresThatTheOperatorReported(t *testing.T) {
 	require.Nil(t, failureOf(nil, configMap("a")))
 }
 
-func TestObjectsThatAdmissionAlters(t *testing.T) {
+func TestObjectsThatDiffer(t *testing.T) {
 	t.Parallel()
 	reported := populate.ReportedFindings(&corev1.NamespaceCondition{
 		Status: corev1.ConditionTrue, Reason: "Populated", Message: "2 objects of t; " +
-			"configmap/a: is not stored as it is declared: data.x; configmap/b: denied",
+			"configmap/a: is not stored as it is declared: data.x; configmap/b: denied; " +
+			"configmap/d: is changed again and again by rival, so it is corrected less and less often",
 	})
 	const altered = "because admission changes it whenever the operator applies it"
 	for _, test := range []struct{ name, reason, want string }{
@@ -45,6 +46,10 @@ func TestObjectsThatAdmissionAlters(t *testing.T) {
 		{"a", "its declaration changed", "and the operator is about to correct it"}, // after the report
 		{"b", "its declaration changed", "and the operator could not apply it"},
 		{"c", "its declaration changed", "and the operator is about to correct it"},
+		{
+			"d", "data.x changed by rival", "and the operator corrects it less and less often, because other clients change it " +
+				"again and again",
+		},
 	} {
 		a := answer{Subject: "configmap/" + test.name}
 		a.addDiffering(reported, &populate.Change{
