@@ -199,6 +199,10 @@ func TestFinalizerFollowsDeletionPolicy(t *testing.T) {
 		})
 	}
 	finalizers(v1alpha1.DeletionFinalizer)
+	// As kubectl replace does.
+	require.NoError(t, s.client.Patch(t.Context(), template.DeepCopy(),
+		client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`))))
+	finalizers(v1alpha1.DeletionFinalizer)
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.DeletionPolicy = v1alpha1.DeletionOrphan
 	})
@@ -274,6 +278,26 @@ func TestAdoptedBindingIsReplacedWhenItsRoleRefChanges(t *testing.T) {
 	s.waitPresent(ns, view)
 	s.waitPopulated(ns)
 	require.NotContains(t, s.mustGet(ns, theirs).GetAnnotations(), v1alpha1.AdoptedAnnotation)
+}
+
+// An adopted RoleBinding whose declaration has no subjects grants nothing, also after a person has added a subject.
+func TestAdoptedBindingWithoutSubjectsGrantsNothing(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	const viewers = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\nmetadata: {name: viewers}\n" +
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\n"
+	ns := s.createNamespace("a")
+	theirs := parseYAML(t, bindingToClusterRole("viewers", "view", "team"))[0]
+	theirs.SetNamespace(ns.Name)
+	subjects := theirs.Object["subjects"]
+	require.NoError(t, s.client.Create(t.Context(), theirs))
+	s.createTemplate("defaults", viewers)
+	s.waitPopulated(ns)
+	adopted := s.mustGet(ns, theirs)
+	require.NotContains(t, adopted.Object, "subjects")
+	adopted.Object["subjects"] = subjects
+	require.NoError(t, s.client.Update(t.Context(), adopted))
+	s.eventually(func(c *assert.CollectT) { assert.NotContains(c, s.mustGet(ns, theirs).Object, "subjects") })
 }
 
 // The ServiceAccount "default", which Kubernetes creates without managedFields, is adopted like other existing objects.

@@ -73,3 +73,21 @@ func TestNamespacesThatAreNotAdoptedCountWhereTheyStay(t *testing.T) {
 	s.patchNamespace(ns, `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, createNamespaceAs(s, alice, "b", "s")) })
 }
+
+// A template of a tree deletes undeclared objects only in the namespaces of the tree. Its label counts from the moment
+// it is set or removed.
+func TestATemplateLeavesItsTree(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("roles", readerRole("declared", "configmaps"),
+		authoritative(v1alpha1.AuthoritativeDelete), func(template *v1alpha1.NamespaceTemplate) {
+			template.Labels = map[string]string{v1alpha1.TreeLabel: s.name("corp")}
+		})
+	ns := s.createPopulatedNamespace("a")
+	s.createObjects(ns.Name, readerRole("undeclared", "configmaps"))
+	s.waitEvent(ns, corev1.EventTypeWarning, "Undeclared",
+		"role.rbac.authorization.k8s.io/undeclared: no template declares it")
+	require.NoError(t, s.client.Patch(t.Context(), template,
+		mergePatch(`{"metadata": {"labels": {"`+v1alpha1.TreeLabel+`": null}}}`)))
+	s.waitAbsent(ns, readerRole("undeclared", "configmaps"))
+}

@@ -110,8 +110,7 @@ func (r *Spaces) isUpdateReconciled(e event.UpdateEvent) bool {
 		len(space.Status.Reservations)+len(space.Status.NamespaceReservations) > 0 {
 		r.enqueueAfter(statusDelay, space.Name)
 	}
-	return watch.MoreThanStatus(e) ||
-		e.ObjectOld.GetLabels()[v1alpha1.TreeLabel] != e.ObjectNew.GetLabels()[v1alpha1.TreeLabel]
+	return watch.MoreThanStatus(e)
 }
 
 // namespaceHandler enqueues the policy spaces in which a namespace is counted when the namespace is created, moves or

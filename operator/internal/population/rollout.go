@@ -33,6 +33,8 @@ type state struct {
 	// template.
 	accepted  string
 	restarted string
+	// tree is the tree from which the template was compiled.
+	tree string
 	// keepsRevoked decides whether namespaces that have earlier revisions keep the grants of these.
 	keepsRevoked bool
 	// outside decides about objects and exemptions in namespaces that the template does not select.
@@ -88,7 +90,7 @@ func acceptedOf(template *v1alpha1.NamespaceTemplate) *metav1.Condition {
 func stateOf(template *v1alpha1.NamespaceTemplate) state {
 	s := state{
 		off: match.DisabledReason(template), restarted: template.Annotations[v1alpha1.RestartedAtAnnotation],
-		keepsRevoked: template.Spec.Rollout.KeepsRevoked(),
+		tree: template.Labels[v1alpha1.TreeLabel], keepsRevoked: template.Spec.Rollout.KeepsRevoked(),
 		outside: outside{
 			template.Spec.DeletionPolicy, metav1.FormatLabelSelector(template.Spec.Namespaces.LabelSelector),
 		},

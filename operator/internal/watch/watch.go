@@ -3,6 +3,7 @@ package watch
 
 import (
 	"maps"
+	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -14,9 +15,11 @@ import (
 // MoreThanStatus reports whether an update changed more than an object's status, which the controllers write
 // themselves. The deletion of an object with finalizers changes its generation.
 func MoreThanStatus(e event.UpdateEvent) bool {
-	return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
-		e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
-		!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
+	before, after := e.ObjectOld, e.ObjectNew
+	return before.GetUID() != after.GetUID() || before.GetGeneration() != after.GetGeneration() ||
+		!maps.Equal(before.GetLabels(), after.GetLabels()) ||
+		!maps.Equal(before.GetAnnotations(), after.GetAnnotations()) ||
+		!slices.Equal(before.GetFinalizers(), after.GetFinalizers())
 }
 
 // MoreThanOwnStatus is the predicate with MoreThanStatus, for a controller that keeps what it writes in a store, by

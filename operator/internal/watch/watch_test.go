@@ -25,6 +25,8 @@ func TestMoreThanStatus(t *testing.T) {
 		"status":                        {func(ns *corev1.Namespace) { ns.ResourceVersion, ns.Status.Phase = "2", "Active" }, false},
 		"spec":                          {func(ns *corev1.Namespace) { ns.Generation = 2 }, true},
 		"annotations":                   {func(ns *corev1.Namespace) { ns.Annotations = nil }, true},
+		"labels":                        {func(ns *corev1.Namespace) { ns.Labels = map[string]string{"a": "b"} }, true},
+		"finalizers":                    {func(ns *corev1.Namespace) { ns.Finalizers = []string{"a/b"} }, true},
 		"a new object of the same name": {func(ns *corev1.Namespace) { ns.UID = "2" }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
