@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,6 +34,20 @@ func Single(template *v1alpha1.NamespaceTemplate) Layers {
 		},
 		Template: template,
 	}}
+}
+
+// ReasonNotStored is the reason of the condition Ready of a template whose last change has no revision, because that
+// cannot be stored. The status is that of the change before.
+const ReasonNotStored = "RevisionNotStored"
+
+// NotStored returns the message of the condition that the revision of a template's spec cannot be stored, or "" if the
+// template has no such condition of its generation.
+func NotStored(template *v1alpha1.NamespaceTemplate) string {
+	ready := apimeta.FindStatusCondition(template.Status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil || ready.Reason != ReasonNotStored || ready.ObservedGeneration != template.Generation {
+		return ""
+	}
+	return ready.Message
 }
 
 // New returns the layers of a template for revisions from its status. specs are the specs of the revisions by name.

@@ -78,26 +78,38 @@ func (c *Cluster) Layers(ctx context.Context, template *v1alpha1.NamespaceTempla
 func (c *Cluster) layers(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, isUsed func(rollout.Layers, *rollout.Layer) bool,
 ) (rollout.Layers, error) {
+	return layersOf(template, isUsed, func(name string) (*v1alpha1.NamespaceTemplateSpec, error) {
+		return c.revisionOf(ctx, template, name)
+	})
+}
+
+// layersOf returns the newest revision of a template, and earlier ones that are in use, which read returns by name. The
+// newest revision is that of the last accepted change whose revision is stored.
+func layersOf(
+	template *v1alpha1.NamespaceTemplate, isUsed func(rollout.Layers, *rollout.Layer) bool,
+	read func(name string) (*v1alpha1.NamespaceTemplateSpec, error),
+) (rollout.Layers, error) {
 	revisions, status := template.Status.Revisions, template.Status
-	accepted := apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.TemplateAccepted)
-	if len(revisions) == 0 || status.ObservedGeneration != template.Generation {
+	isObserved := status.ObservedGeneration == template.Generation
+	if len(revisions) == 0 || !isObserved && rollout.NotStored(template) == "" {
 		return rollout.Single(template), nil
 	}
+	isNewest := isObserved && apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.TemplateAccepted)
 	specs := map[string]*v1alpha1.NamespaceTemplateSpec{}
 	for i := range revisions {
 		specs[revisions[i].Name] = &template.Spec
 	}
 	layers := rollout.New(template, revisions, specs)
 	for i := range layers {
-		if i == 0 && accepted {
+		if i == 0 && isNewest {
 			continue // its spec is that of the template
 		}
 		name := layers[i].Name
 		delete(specs, name)
-		if !isUsed(layers, &layers[i]) {
+		if i > 0 && !isUsed(layers, &layers[i]) {
 			continue
 		}
-		spec, err := c.revisionOf(ctx, template, name)
+		spec, err := read(name)
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -34,6 +35,9 @@ func newProgress(template *v1alpha1.NamespaceTemplate, pinned int64) (progress, 
 	if disabled := match.DisabledReason(template); disabled != "" {
 		return progress{}, fmt.Errorf("template %q selects no namespaces, and is not rolled out: %s", template.Name,
 			disabled)
+	}
+	if why := rollout.NotStored(template); why != "" {
+		return progress{line: fmt.Sprintf("Waiting for template spec update to be observed: %s...", why)}, nil
 	}
 	if status.ObservedGeneration < template.Generation {
 		return progress{line: "Waiting for template spec update to be observed..."}, nil

@@ -39,6 +39,17 @@ func TestProgressOfARollout(t *testing.T) {
 			midway("Complete", func(t *v1alpha1.NamespaceTemplate) { t.Generation = 5 }),
 			progress{line: "Waiting for template spec update to be observed..."},
 		},
+		"of an edit whose revision cannot be stored": {
+			midway("Complete", func(t *v1alpha1.NamespaceTemplate) {
+				t.Generation = 5
+				t.Status.Conditions = []metav1.Condition{{
+					Type: "Ready", Status: "False", Reason: "RevisionNotStored", ObservedGeneration: 5,
+					Message: "the last change is not rolled out, because its revision cannot be stored: quota exceeded",
+				}}
+			}),
+			progress{line: "Waiting for template spec update to be observed: the last change is not rolled out, because its " +
+				"revision cannot be stored: quota exceeded..."},
+		},
 		"without a revision": {
 			midway("Complete", func(t *v1alpha1.NamespaceTemplate) { t.Status.Revisions = nil }),
 			progress{line: "Waiting for template rollout to begin..."},

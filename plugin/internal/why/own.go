@@ -15,6 +15,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
@@ -128,6 +129,8 @@ func explainTemplate(a *answer, template *v1alpha1.NamespaceTemplate, _ time.Tim
 		return "is being deleted"
 	case match.DisabledReason(template) != "":
 		return "selects no namespaces: " + match.DisabledReason(template)
+	case rollout.NotStored(template) != "":
+		return "was changed: " + rollout.NotStored(template)
 	case accepted == nil || status.ObservedGeneration < template.Generation:
 		return "was changed, and the operator has not reported on the change yet"
 	case accepted.Status != metav1.ConditionTrue:

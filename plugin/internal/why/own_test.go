@@ -111,6 +111,16 @@ func TestExplainTemplate(t *testing.T) {
 			func(t *v1alpha1.NamespaceTemplate) { t.Generation++ },
 			"was changed, and the operator has not reported on the change yet", stored, "",
 		},
+		"changed since, and its revision cannot be stored": {
+			func(t *v1alpha1.NamespaceTemplate) {
+				t.Generation++
+				t.Status.Conditions = append(t.Status.Conditions, metav1.Condition{
+					Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "RevisionNotStored",
+					ObservedGeneration: t.Generation, Message: "the last change is not rolled out: no",
+				})
+			},
+			"was changed: the last change is not rolled out: no", stored, "",
+		},
 		"not accepted": {
 			func(t *v1alpha1.NamespaceTemplate) {
 				t.Status.Conditions = accepted(metav1.ConditionFalse, "Invalid")
