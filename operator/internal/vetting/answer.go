@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,22 +17,23 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/render"
+	objectschema "nstpl.dev/nstpl/operator/engine/schema"
 )
 
 // answer is what the API server says about an object in a dry run. The zero value means that it accepts the object.
 type answer struct {
-	problems []fieldProblem
+	problems []objectschema.Problem
+	// bySchema is true if the object does not have the schema of its kind.
+	bySchema bool
 	// warning says why the object could not be tried, or is "".
 	warning string
 }
 
-// fieldProblem is why the API server rejects an object.
-type fieldProblem struct {
-	// path is the path of a field in the object, or "".
-	path            string
-	message, remedy string
-	// bySchema is true if the object does not have the schema of its kind.
-	bySchema bool
+// concerns reports whether one of the problems is, or may be, that of the same field as another problem.
+func (a *answer) concerns(found objectschema.Problem) bool {
+	return slices.ContainsFunc(a.problems, func(p objectschema.Problem) bool {
+		return p.Path == "" || lastField(p.Path) == lastField(found.Path)
+	})
 }
 
 var errNoTrialNamespace = errors.New("the namespace " + v1alpha1.TrialNamespace + ", in which the API server tries " +
@@ -52,10 +54,10 @@ func answerOf(err error, object *unstructured.Unstructured) (*answer, error) {
 	}
 	message := trialNamespaceNoise.Replace(render.Unrender(status.Status().Message))
 	if policy, reason, ok := denialIn(message); ok {
-		return &answer{problems: []fieldProblem{{message: policy + " denies it: " + reason}}}, nil
+		return &answer{problems: []objectschema.Problem{{Message: policy + " denies it: " + reason}}}, nil
 	}
-	if problems := schemaProblems(message); len(problems) > 0 {
-		return &answer{problems: problems}, nil
+	if problems := objectschema.Rejected(message); len(problems) > 0 {
+		return &answer{problems: problems, bySchema: true}, nil
 	}
 	switch {
 	case strings.Contains(message, "does not support dry run"):
@@ -63,12 +65,12 @@ func answerOf(err error, object *unstructured.Unstructured) (*answer, error) {
 	case isUnavailable(err):
 		return nil, errors.New(message)
 	case apierrors.IsConflict(err): // nothing is stored, so the object itself names another one
-		return &answer{problems: []fieldProblem{{
-			path: "metadata", message: "has a uid or a resourceVersion, which the API server sets",
-			remedy: "remove them",
+		return &answer{problems: []objectschema.Problem{{
+			Path: "metadata", Message: "has a uid or a resourceVersion, which the API server sets",
+			Remedy: "remove them",
 		}}}, nil
 	case isUnbound(err):
-		return &answer{problems: []fieldProblem{unboundRole(object)}}, nil
+		return &answer{problems: []objectschema.Problem{unboundRole(object)}}, nil
 	case strings.Contains(message, "error looking up service account"):
 		return &answer{}, nil // the template, another one or a user of the namespace creates it
 	}
@@ -140,7 +142,7 @@ func isUnbound(err error) bool {
 }
 
 // unboundRole returns the problem of a RoleBinding whose role the operator may not bind.
-func unboundRole(object *unstructured.Unstructured) fieldProblem {
+func unboundRole(object *unstructured.Unstructured) objectschema.Problem {
 	kind, _, _ := unstructured.NestedString(object.Object, "roleRef", "kind")
 	name, _, _ := unstructured.NestedString(object.Object, "roleRef", "name")
 	resource := strings.ToLower(kind) + "s"
@@ -148,86 +150,12 @@ func unboundRole(object *unstructured.Unstructured) fieldProblem {
 	if render.Unrender(name) != name {
 		names = ""
 	}
-	return fieldProblem{
-		path: "roleRef", message: fmt.Sprintf("the operator may not bind %s %q", kind, render.Unrender(name)),
-		remedy: fmt.Sprintf(`add a ClusterRole with the label %s: "true" and the rule `+
+	return objectschema.Problem{
+		Path: "roleRef", Message: fmt.Sprintf("the operator may not bind %s %q", kind, render.Unrender(name)),
+		Remedy: fmt.Sprintf(`add a ClusterRole with the label %s: "true" and the rule `+
 			`{apiGroups: [%q], resources: [%q], %sverbs: [bind]}`,
 			v1alpha1.AggregateLabel, rbacv1.GroupName, resource, names),
 	}
-}
-
-var (
-	typedObject = regexp.MustCompile(`(?s)^failed to create typed patch object \(.*?, Kind=\w+\): (.*)$`)
-	conversion  = regexp.MustCompile(
-		`(?s)^(?:failed to convert new object \(.*?, Kind=\w+\) to proper version: )?unable to convert unstructured object to .*?, Kind=\w+: (?:error decoding from json: )?(.*)$`)
-	unknownField = regexp.MustCompile(`(?:unknown|duplicate) field "([^"]+)"`)
-	wrongGoType  = regexp.MustCompile(
-		`^json: cannot unmarshal (\w+)(?: [^ ]+)? into Go (?:struct field \w+\.([^ ]+)|value) of type (\S+)$`)
-	unstructuredValue = regexp.MustCompile(`^&(?:value\.valueUnstructured)?\{(?:Value:)?(.*)\}$`)
-)
-
-// schemaProblems returns the problems in a message about an object that does not have the schema of its kind. The API
-// server returns such messages with the status of an internal error.
-func schemaProblems(message string) []fieldProblem {
-	var problems []fieldProblem
-	if match := typedObject.FindStringSubmatch(message); match != nil {
-		for line := range strings.SplitSeq(strings.TrimPrefix(match[1], "errors:\n"), "\n") {
-			path, reason, found := strings.Cut(strings.TrimSpace(line), ": ")
-			if !found || !strings.HasPrefix(path, ".") {
-				path, reason = "", strings.TrimSpace(line)
-			}
-			problems = append(problems, fieldProblem{
-				path: strings.TrimPrefix(path, "."), message: schemaReason(reason), bySchema: true,
-			})
-		}
-		return problems
-	}
-	if match := conversion.FindStringSubmatch(message); match != nil {
-		problem := conversionProblem(match[1])
-		problem.bySchema = true
-		return []fieldProblem{problem}
-	}
-	if strings.Contains(message, "strict decoding error") {
-		for _, match := range unknownField.FindAllStringSubmatch(message, -1) {
-			problems = append(problems, fieldProblem{path: match[1], message: "unknown field", bySchema: true})
-		}
-	}
-	return problems
-}
-
-// schemaReason returns why a field does not have its schema, without the terms of the API server's implementation.
-func schemaReason(reason string) string {
-	if reason == "field not declared in schema" {
-		return "unknown field"
-	}
-	expected, got, found := strings.Cut(strings.TrimPrefix(reason, "expected "), ", got ")
-	if !found {
-		return reason
-	}
-	expected = strings.NewReplacer("map", "an object", "list", "a list", "string", "a string", "boolean", "a boolean",
-		"numeric (int or float)", "a number").Replace(expected)
-	if match := unstructuredValue.FindStringSubmatch(got); match != nil {
-		got = match[1]
-		if strings.HasPrefix(got, "map[") {
-			got = "an object"
-		}
-	}
-	return fmt.Sprintf("must be %s, not %s", expected, got)
-}
-
-// conversionProblem returns why a value of an object cannot be decoded.
-func conversionProblem(reason string) fieldProblem {
-	switch match := wrongGoType.FindStringSubmatch(reason); {
-	case match != nil:
-		return fieldProblem{path: match[2], message: "has a value of the wrong type, " + match[1]}
-	case strings.HasPrefix(reason, "quantities must match"):
-		return fieldProblem{message: "a quantity in it is not a number with an optional unit, such as 500m, 5 or 1Gi"}
-	case strings.HasPrefix(reason, "illegal base64"):
-		return fieldProblem{
-			message: "a value in it is not encoded with base64", remedy: "use stringData for plain text",
-		}
-	}
-	return fieldProblem{message: reason}
 }
 
 // allocated is in the reason why a Service is rejected whose port or address another one has. That may be the Service
@@ -245,12 +173,12 @@ func validationAnswer(status metav1.Status, message string) *answer {
 			case strings.Contains(reason, allocated):
 				a.warning = cause.Field + " " + allocated + ", so only one namespace can have the object"
 			default:
-				a.problems = append(a.problems, fieldProblem{path: cause.Field, message: reason})
+				a.problems = append(a.problems, objectschema.Problem{Path: cause.Field, Message: reason})
 			}
 		}
 	}
 	if len(a.problems) == 0 && a.warning == "" {
-		a.problems = []fieldProblem{{message: objectPrefix.ReplaceAllString(message, "")}}
+		a.problems = []objectschema.Problem{{Message: objectPrefix.ReplaceAllString(message, "")}}
 	}
 	return &a
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	objectschema "nstpl.dev/nstpl/operator/engine/schema"
 )
 
 // bound is a RoleBinding.
@@ -150,9 +152,9 @@ func TestAnswerOf(t *testing.T) {
 			require.Equal(t, test.warning, got.warning)
 			require.Len(t, got.problems, len(test.want), "%v", got.problems)
 			for i, want := range test.want {
-				text := got.problems[i].path + ": " + got.problems[i].message
-				if got.problems[i].remedy != "" {
-					text += ": " + got.problems[i].remedy
+				text := got.problems[i].Path + ": " + got.problems[i].Message
+				if got.problems[i].Remedy != "" {
+					text += ": " + got.problems[i].Remedy
 				}
 				require.Equal(t, want, text)
 			}
@@ -197,17 +199,20 @@ func TestAnswerOfAnUnavailableServer(t *testing.T) {
 }
 
 func TestMergeProblems(t *testing.T) {
-	explained := []fieldProblem{
-		{path: "spec.containers[0].imag", message: "unknown field", remedy: "did you mean image?"},
-		{path: "spec.replicas", message: "must be a number"},
+	explained := []objectschema.Problem{
+		{Path: "spec.containers[0].imag", Message: "unknown field", Remedy: "did you mean image?"},
+		{Path: "spec.replicas", Message: "must be a number"},
 	}
-	server := []fieldProblem{
-		{path: `spec.containers[name="a"].imag`, message: "unknown field", bySchema: true},
-		{message: "a value cannot be decoded", bySchema: true},
-		{path: "spec.replicas", message: "Invalid value"},
-		{path: "spec.selector", message: "Required value"},
-		{message: "denied by a policy"},
-	}
-	require.Equal(t, append(explained, server[3], server[4]), mergeProblems(explained, server))
-	require.Equal(t, server, mergeProblems(nil, server))
+	bySchema := &answer{bySchema: true, problems: []objectschema.Problem{
+		{Path: `spec.containers[name="a"].imag`, Message: "unknown field"},
+		{Message: "a value cannot be decoded"},
+	}}
+	server := &answer{problems: []objectschema.Problem{
+		{Path: "spec.replicas", Message: "Invalid value"},
+		{Path: "spec.selector", Message: "Required value"},
+		{Message: "denied by a policy"},
+	}}
+	require.Equal(t, explained, mergeProblems(explained, bySchema))
+	require.Equal(t, append(explained, server.problems[1:]...), mergeProblems(explained, server))
+	require.Equal(t, server.problems, mergeProblems(nil, server))
 }

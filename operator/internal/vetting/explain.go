@@ -18,27 +18,24 @@ import (
 // explain returns the problems of an object that the API server rejects. The API server names one unknown field at a
 // time, and no values that it cannot decode. The schema of the object's kind tells the others, and what to write
 // instead.
-func (v *review) explain(ctx context.Context, t trial, rejected []fieldProblem) []fieldProblem {
-	if len(rejected) == 0 {
+func (v *review) explain(ctx context.Context, t trial, rejected *answer) []objectschema.Problem {
+	if len(rejected.problems) == 0 {
 		return nil
 	}
-	var problems []fieldProblem
-	//nolint:contextcheck // an object is checked in microseconds
-	for _, found := range v.catalog(ctx, t).Check(t.sample.Object) {
-		problems = append(problems, fieldProblem{
-			path: found.Path, message: render.Unrender(found.Message), remedy: render.Unrender(found.Remedy),
-		})
+	problems := v.catalog(ctx, t).Check(t.sample.Object) //nolint:contextcheck // this takes microseconds
+	for i := range problems {
+		problems[i].Message, problems[i].Remedy = render.Unrender(problems[i].Message), render.Unrender(problems[i].Remedy)
 	}
 	return mergeProblems(problems, rejected)
 }
 
 // mergeProblems returns the problems that a schema explains, and those of the API server's that are others.
-func mergeProblems(explained, rejected []fieldProblem) []fieldProblem {
+func mergeProblems(explained []objectschema.Problem, rejected *answer) []objectschema.Problem {
 	merged := slices.Clone(explained)
-	for _, problem := range rejected {
-		isSame := func(other fieldProblem) bool {
-			return problem.path == other.path || problem.bySchema &&
-				(problem.path == "" || lastField(problem.path) == lastField(other.path))
+	for _, problem := range rejected.problems {
+		isSame := func(other objectschema.Problem) bool {
+			return problem.Path == other.Path || rejected.bySchema &&
+				(problem.Path == "" || lastField(problem.Path) == lastField(other.Path))
 		}
 		if !slices.ContainsFunc(explained, isSame) {
 			merged = append(merged, problem)

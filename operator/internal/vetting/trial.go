@@ -17,6 +17,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/render"
+	objectschema "nstpl.dev/nstpl/operator/engine/schema"
 )
 
 const (
@@ -79,8 +80,8 @@ func (v *review) judgeTrials(
 		if warning := answers[i].warning; warning != "" {
 			v.warnOnce(fmt.Sprintf("%s: %s: %s", t.path, t.name(), warning))
 		}
-		for _, found := range v.explain(ctx, t, answers[i].problems) {
-			inSample, inOverlay := fmt.Sprint(t.index, found.path), t.name()+found.path+found.message
+		for _, found := range v.explain(ctx, t, answers[i]) {
+			inSample, inOverlay := fmt.Sprint(t.index, found.Path), t.name()+found.Path+found.Message
 			if reported[inOverlay] || t.isFurther && reported[inSample] {
 				continue
 			}
@@ -91,7 +92,7 @@ func (v *review) judgeTrials(
 				problems = append(problems, problem)
 			case t.sample.Long && isTypicallyValid(trials, answers, i, found):
 				v.warnAboutLength(t, problem)
-			case t.mayBeValid(found, answers[i].problems):
+			case t.mayBeValid(found, answers[i]):
 				v.warnOnce(fmt.Sprintf("%s: tried with the value %s of labels and annotations: the object is missing in "+
 					"namespaces with such values", problem.Error(), render.SampleValue))
 			default:
@@ -107,12 +108,9 @@ func (v *review) judgeTrials(
 }
 
 // mayBeValid reports whether a rejected field may be valid for other values of the labels and annotations in it.
-// rejected are the problems as the API server tells them. A field of the wrong type is invalid for all values.
-func (t trial) mayBeValid(found fieldProblem, rejected []fieldProblem) bool {
-	return render.DependsOnValues(t.Unstructured, found.path) &&
-		!slices.ContainsFunc(rejected, func(r fieldProblem) bool {
-			return r.bySchema && (r.path == "" || lastField(r.path) == lastField(found.path))
-		})
+// rejected has the problems as the API server tells them. A field of the wrong type is invalid for all values.
+func (t trial) mayBeValid(found objectschema.Problem, rejected *answer) bool {
+	return render.DependsOnValues(t.Unstructured, found.Path) && !(rejected.bySchema && rejected.concerns(found))
 }
 
 // warnOnce adds a warning unless the request has the same one.
@@ -124,12 +122,10 @@ func (v *review) warnOnce(warning string) {
 
 // isTypicallyValid reports whether the API server accepts a field, which it rejects in a namespace with a long name, in
 // a namespace with a typical name. The trial with the latter follows that of number long.
-func isTypicallyValid(trials []trial, answers []*answer, long int, found fieldProblem) bool {
+func isTypicallyValid(trials []trial, answers []*answer, long int, found objectschema.Problem) bool {
 	typical := long + 1
 	return typical < len(trials) && trials[typical].index == trials[long].index && answers[typical] != nil &&
-		!slices.ContainsFunc(answers[typical].problems, func(p fieldProblem) bool {
-			return p.path == "" || lastField(p.path) == lastField(found.path)
-		})
+		!answers[typical].concerns(found)
 }
 
 // warnAboutLength warns about an object that is invalid in namespaces with long names, unless render.Warnings does.
@@ -311,16 +307,16 @@ func (c candidate) name() string {
 }
 
 // problem returns a problem of the object as one of the template.
-func (c candidate) problem(found fieldProblem) render.Problem {
+func (c candidate) problem(found objectschema.Problem) render.Problem {
 	problem := render.Problem{
-		Rule: "server", Path: c.path, Object: c.name(), Message: found.message, Remedy: found.remedy,
+		Rule: "server", Path: c.path, Object: c.name(), Message: found.Message, Remedy: found.Remedy,
 	}
 	switch {
-	case found.path == "":
+	case found.Path == "":
 	case strings.HasPrefix(c.path, "spec.templates"):
-		problem.Path += "." + found.path
+		problem.Path += "." + found.Path
 	default:
-		problem.Message = found.path + ": " + found.message
+		problem.Message = found.Path + ": " + found.Message
 	}
 	return problem
 }

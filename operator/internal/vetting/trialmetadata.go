@@ -39,9 +39,9 @@ func (v *review) judgeMetadataTrials(ctx context.Context, invalid []render.Probl
 			return nil, fmt.Errorf("cannot try %s: %w: try again", sample.Path, err)
 		}
 		for _, found := range answer.problems {
-			problem := render.Problem{Rule: "server", Path: sample.Path, Message: found.message, Remedy: found.remedy}
-			if found.path != "" {
-				problem.Message = found.path + ": " + found.message
+			problem := render.Problem{Rule: "server", Path: sample.Path, Message: found.Message, Remedy: found.Remedy}
+			if found.Path != "" {
+				problem.Message = found.Path + ": " + found.Message
 			}
 			switch text := problem.Error(); {
 			case reported[text]:

@@ -17,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/engine/schema"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/source"
@@ -63,7 +64,7 @@ func (c *checker) dryRun(ctx context.Context, object source.Object) error {
 	case apierrors.IsNotFound(err) && isOurs:
 		return cluster.NotInstalledError{}
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err),
-		untyped.MatchString(status.Status().Message):
+		len(schema.Rejected(status.Status().Message)) > 0:
 		c.refused(object, status.Status())
 		return nil
 	}
@@ -91,12 +92,6 @@ func (c *checker) sent(ctx context.Context, object source.Object) ([]byte, error
 	return alone.MarshalJSON()
 }
 
-// untyped matches the message of the API server, with status 500, if a field has the wrong type or is unknown.
-var untyped = regexp.MustCompile(`^failed to create typed patch object \(.*?\): (?:errors:\s*)?`)
-
-// typedField matches the beginning of a reason in such a message.
-var typedField = regexp.MustCompile(`^\.([^\s:]+): `)
-
 // refused reports the reasons why the API server rejected an object.
 func (c *checker) refused(object source.Object, status metav1.Status) {
 	if status.Reason == metav1.StatusReasonInvalid && status.Details != nil && len(status.Details.Causes) > 0 {
@@ -113,13 +108,9 @@ func (c *checker) refused(object source.Object, status metav1.Status) {
 	if status.Reason == metav1.StatusReasonForbidden && !isDenial.MatchString(status.Message) {
 		remedy = "ask a cluster administrator for this permission"
 	}
-	if untyped.MatchString(status.Message) {
-		for reason := range strings.SplitSeq(untyped.ReplaceAllString(status.Message, ""), "\n") {
-			at := ""
-			if match := typedField.FindStringSubmatch(strings.TrimSpace(reason)); match != nil {
-				at, reason = match[1], typedField.ReplaceAllString(strings.TrimSpace(reason), "")
-			}
-			c.violate(object, ruleServer, at, reason, "")
+	if problems := schema.Rejected(status.Message); len(problems) > 0 {
+		for _, problem := range problems {
+			c.violate(object, ruleServer, problem.Path, problem.Message, problem.Remedy)
 		}
 		return
 	}

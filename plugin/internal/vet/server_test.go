@@ -71,9 +71,10 @@ func TestRefusalsHaveTheLineOfWhatTheyName(t *testing.T) {
 			`1 User "jane" cannot patch resource "namespacetemplates" (ask a cluster administrator for this permission)`,
 		}},
 		"a value of another type": {metav1.Status{
-			Message: "failed to create typed patch object (/judged; a/v1, Kind=A): errors:\n  .spec.templates: expected list\n" +
+			Message: "failed to create typed patch object (/judged; a/v1, Kind=A): errors:\n" +
+				"  .spec.templates: expected list, got &{map[]}\n" +
 				"  .spec.a: field not declared in schema",
-		}, []string{"7 spec.templates: expected list", "5 spec.a: field not declared in schema"}},
+		}, []string{"7 spec.templates: must be a list, not an object", "5 spec.a: unknown field"}},
 	}
 	files, err := source.ReadAll(source.Filenames{Paths: []string{"-"}}, strings.NewReader(judged))
 	require.NoError(t, err)
