@@ -6,11 +6,12 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -108,30 +109,11 @@ func Rule(group, version string, scope admissionregistrationv1.ScopeType, resour
 
 // handles reports whether one of the plugin's rules matches a request. It reads rules as the API server does.
 func (p *Plugin) handles(request *Request) bool {
-	return slices.ContainsFunc(p.Rules, func(r admissionregistrationv1.RuleWithOperations) bool {
-		return containsOrAll(r.Operations, admissionregistrationv1.OperationType(request.Operation)) &&
-			containsOrAll(r.APIGroups, request.Resource.Group) &&
-			containsOrAll(r.APIVersions, request.Resource.Version) && inScope(*r.Scope, request) &&
-			slices.ContainsFunc(r.Resources, func(pattern string) bool {
-				return matchesResource(pattern, request.Resource.Resource, request.SubResource)
-			})
+	attributes := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, request.Namespace, request.Name,
+		schema.GroupVersionResource(request.Resource), request.SubResource, admission.Operation(request.Operation),
+		nil, false, nil)
+	return slices.ContainsFunc(p.Rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
+		matcher := rules.Matcher{Rule: rule, Attr: attributes}
+		return matcher.Matches()
 	})
-}
-
-func containsOrAll[T ~string](values []T, value T) bool {
-	return slices.Contains(values, value) || slices.Contains(values, "*")
-}
-
-// inScope reports whether the scope of a rule includes the object of a request. In requests for Namespaces, the API
-// server sets the request's namespace to the Namespace itself, although they are cluster-scoped.
-func inScope(scope admissionregistrationv1.ScopeType, request *Request) bool {
-	namespaced := request.Namespace != "" &&
-		(request.Resource.Group != corev1.GroupName || request.Resource.Resource != "namespaces")
-	return scope == admissionregistrationv1.AllScopes ||
-		namespaced == (scope == admissionregistrationv1.NamespacedScope)
-}
-
-func matchesResource(pattern, resource, subresource string) bool {
-	wanted, wantedSub, _ := strings.Cut(pattern, "/")
-	return (wanted == "*" || wanted == resource) && (wantedSub == subresource || wantedSub == "*")
 }
