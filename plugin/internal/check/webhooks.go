@@ -170,6 +170,10 @@ func checkCalls(a *after) []Result {
 	switch err := a.template; {
 	case a.hooks.err == nil && !a.hasTemplateWebhook():
 		return nil // another check says that there are no webhooks to call
+	case err == nil && a.hooks.err != nil:
+		r.Status, r.Message = Unknown, "the dry run of a NamespaceTemplate was allowed, with or without the webhooks of the "+
+			"operator: the webhook configurations cannot be listed"
+		r.Remedy = "make this request possible, and run the command again"
 	case err == nil, strings.Contains(err.Error(), `"`+templateWebhook+`" denied the request`):
 	case strings.Contains(err.Error(), "failed calling webhook"):
 		r.Status, r.Message = Failure, "the API server cannot call the webhooks of the operator: "+causeOf(err)
@@ -228,8 +232,9 @@ func checkNamespaceAdmission(a *after) Result {
 		}
 	case isUnauthorized(err):
 		return unread(r.Check, "create namespaces", err)
-	case isAdmissionDenial(err) && strings.Contains(err.Error(), "nstpl-"):
-		r.Message = "the admission policies decide about new namespaces: " + err.Error()
+	case strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'nstpl-"),
+		strings.Contains(err.Error(), "."+v1alpha1.GroupVersion.Group+`" denied the request`):
+		r.Message = "the admission of nstpl decides about new namespaces: " + err.Error()
 	case strings.Contains(err.Error(), "failed calling webhook"):
 		r.Status, r.Message = Failure, "no namespace can be created: "+err.Error()
 		r.Remedy = "start what serves this webhook, or change its configuration"

@@ -149,6 +149,9 @@ func TestCallsOfWebhooks(t *testing.T) {
 			requireResult(t, checkCalls(a), test.status, test.message, test.remedy)
 		})
 	}
+	unlisted := healthy(t)
+	unlisted.hooks.err = errForbidden
+	requireResult(t, checkCalls(unlisted), Unknown, "with or without the webhooks of the operator", "make this request possible")
 	require.Empty(t, checkCalls(healthy(t)), "without webhooks, another check fails")
 }
 
@@ -163,13 +166,22 @@ func TestAdmissionOfNamespaces(t *testing.T) {
 	requireResult(t, []Result{checkNamespaceAdmission(a)}, Failure, "not recorded", "apply install.yaml")
 	a.server.Version = "v1.35.4"
 	requireResult(t, []Result{checkNamespaceAdmission(a)}, Failure, "not recorded", "must be running")
+	denied := func(message string) error { // as admission.NewForbidden does
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "nstpl-check-abcde", errors.New(message))
+	}
 	for message, want := range map[string]struct {
 		err    error
 		status Status
 	}{
 		"you may not create namespaces": {mayNotCreate("namespaces"), Unknown},
-		"the admission policies decide": {
-			errors.New("ValidatingAdmissionPolicy 'nstpl-template-use' with binding 'nstpl-template-use' denied request: ask"), OK,
+		"the admission of nstpl decides about new namespaces: admission webhook": {
+			errors.New(`admission webhook "selfservice.policy.nstpl.dev" denied the request: no`), OK,
+		},
+		"the admission of nstpl decides": {
+			denied("ValidatingAdmissionPolicy 'nstpl-template-use' with binding 'nstpl-template-use' denied request: ask"), OK,
+		},
+		"the dry run of a Namespace was rejected: namespaces": {
+			denied("ValidatingAdmissionPolicy 'names' with binding 'names' denied request: no"), Unknown,
 		},
 		"no namespace can be created": {
 			errors.New(`failed calling webhook "other.example.com": failed to call webhook: refused`), Failure,
