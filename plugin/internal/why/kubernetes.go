@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // namedQuota matches the message about a ResourceQuota without room.
@@ -157,19 +159,39 @@ func (e *explainer) limitRange(ctx context.Context, a *answer, match []string) {
 
 func (e *explainer) podSecurity(ctx context.Context, a *answer, match []string) {
 	a.Summary = fmt.Sprintf("Kubernetes denies the pod by the Pod Security Standard %s: %s", match[1], match[3])
-	const label = "pod-security.kubernetes.io/enforce"
-	a.add(labelDecidedBy, "Pod Security Admission, by the label "+label+" of the namespace")
+	a.add(labelDecidedBy, "Pod Security Admission, by the label "+enforceLabel+" of the namespace")
 	a.add(labelRemedy, "Change the fields that the message names.")
-	a.add(labelAdministrator, "If the pod needs these fields, change the label "+label+" of the namespace. It is not "+
+	ns := &corev1.Namespace{}
+	if e.cluster != nil {
+		live, err := e.cluster.Namespace(ctx, e.namespace)
+		if !e.isUnread(err, "namespace/"+e.namespace, "") && err == nil {
+			e.noteAssumed()
+			ns = live
+			a.add(labelNow, fmt.Sprintf("namespace/%s has %s=%s", e.namespace, enforceLabel, ns.Labels[enforceLabel]))
+		}
+	}
+	a.add(labelAdministrator, "If the pod needs these fields, "+changeEnforced(ns)+" It is not "+
 		"a SecurityContextConstraint of nstpl.")
-	if e.cluster == nil {
-		return
+}
+
+// enforceLabel is the label of a namespace with the Pod Security Standard that its pods must comply with.
+const enforceLabel = "pod-security.kubernetes.io/enforce"
+
+// changeEnforced says how an administrator changes the Pod Security Standard of a namespace, so that the change stays.
+func changeEnforced(ns *corev1.Namespace) string {
+	change := "change the label " + enforceLabel + " of the namespace"
+	recorded, isOfTemplate := populate.RecordedMetadata(ns.Annotations)[render.MetadataKey{
+		Field: render.Labels, Key: enforceLabel,
+	}]
+	switch tree := ns.Labels[v1alpha1.TreeLabel]; {
+	case isOfTemplate:
+		a := answer{Subject: "namespace/" + ns.Name, Namespace: ns.Name}
+		return fmt.Sprintf("change namespaceMetadata of template %s, which sets the label %s, or exempt the namespace with "+
+			"%s and change the label then.", recorded.Template, enforceLabel, a.exemptCommand(recorded.Template))
+	case tree != "":
+		return fmt.Sprintf("%s: in the files of the tree %s, if they set it.", change, tree)
 	}
-	ns, err := e.cluster.Namespace(ctx, e.namespace)
-	if !e.isUnread(err, "namespace/"+e.namespace, "") && err == nil {
-		e.noteAssumed()
-		a.add(labelNow, fmt.Sprintf("namespace/%s has %s=%s", e.namespace, label, ns.Labels[label]))
-	}
+	return change + "."
 }
 
 func (e *explainer) noPermission(_ context.Context, a *answer, match []string) {
