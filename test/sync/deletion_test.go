@@ -577,6 +577,39 @@ func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 	require.Equal(t, "others-two", shared.Labels[v1alpha1.PolicySpaceLabel])
 }
 
+// A role or binding that existed before grants what the tree declares, also if that is nothing, and also after a person
+// has added a grant.
+func TestATreeTakesGrantsFromExistingObjects(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "granting")
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "mallory"}}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}
+	bound := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "granting"}, RoleRef: ref, Subjects: subjects}
+	allowed := role("granting")
+	allowed.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}
+	for _, object := range []client.Object{bound, allowed} {
+		require.NoError(t, cluster.client.Create(t.Context(), object))
+	}
+	const group = "apiVersion: rbac.authorization.k8s.io/v1, metadata: {name: granting}"
+	commit := x.commit(map[string]string{
+		"binding.yaml": "{kind: ClusterRoleBinding, " + group + ", roleRef: {kind: ClusterRole, name: view}, subjects: []}",
+		"role.yaml":    "{kind: ClusterRole, " + group + "}",
+	})
+	x.follow()
+	x.waitApplied(commit)
+	x.mustExist(bound)
+	require.Empty(t, bound.Subjects)
+	x.mustExist(allowed)
+	require.Empty(t, allowed.Rules)
+
+	bound.Subjects = subjects
+	require.NoError(t, cluster.client.Update(t.Context(), bound))
+	x.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(bound), bound))
+		assert.Empty(c, bound.Subjects)
+	})
+}
+
 // A namespace moves from one tree to another with everything in it, as the message about the conflict says.
 func TestANamespaceIsHandedToAnotherTree(t *testing.T) {
 	t.Parallel()

@@ -104,7 +104,8 @@ func (t *Tree) bindRole() *rbacv1.ClusterRole {
 	}
 }
 
-// toFields returns an object as unstructured fields, without those that only exist because of Go's zero values.
+// toFields returns an object as unstructured fields, without those that only exist because of Go's zero values. Roles
+// and bindings that grant nothing say so.
 func toFields(object runtime.Object) (map[string]any, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -116,6 +117,7 @@ func toFields(object runtime.Object) (map[string]any, error) {
 			delete(fields, part)
 		}
 	}
+	render.DeclareGrants(&unstructured.Unstructured{Object: fields})
 	return fields, nil
 }
 

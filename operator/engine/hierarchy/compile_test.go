@@ -219,3 +219,43 @@ func TestCompileDropsTheSpecOfNamespaces(t *testing.T) {
 		}
 	}
 }
+
+// An apply does not change a field that is not declared, so an existing object would keep what it grants.
+func TestCompileDeclaresThatNothingIsGranted(t *testing.T) {
+	t.Parallel()
+	const group = "apiVersion: rbac.authorization.k8s.io/v1, metadata: {name: ops}"
+	const toView = group + ", roleRef: {kind: ClusterRole, name: view}"
+	for name, test := range map[string]struct{ path, file, field string }{
+		"no rules":            {"a.yaml", "{kind: ClusterRole, " + group + "}", "rules"},
+		"null rules":          {"a.yaml", "{kind: ClusterRole, " + group + ", rules: null}", "rules"},
+		"empty rules":         {"a.yaml", "{kind: ClusterRole, " + group + ", rules: []}", "rules"},
+		"no subjects":         {"a.yaml", "{kind: ClusterRoleBinding, " + toView + "}", "subjects"},
+		"empty subjects":      {"a.yaml", "{kind: ClusterRoleBinding, " + toView + ", subjects: []}", "subjects"},
+		"a Role":              {"n/a.yaml", "{kind: Role, " + group + "}", "rules"},
+		"a RoleBinding":       {"n/a.yaml", "{kind: RoleBinding, " + toView + ", subjects: []}", "subjects"},
+		"an inherited object": {"a.yaml", "{kind: RoleBinding, " + toView + "}", "subjects"},
+	} {
+		files := fstest.MapFS{
+			"n/n.yaml": {Data: []byte("{apiVersion: v1, kind: Namespace, metadata: {name: n}}")},
+			test.path:  {Data: []byte(test.file)},
+		}
+		declared := compile(t, files)
+		for _, template := range declared {
+			for _, raw := range as[v1alpha1.NamespaceTemplate](t, template).Spec.Templates {
+				object := &unstructured.Unstructured{}
+				require.NoError(t, object.UnmarshalJSON(raw.Raw))
+				declared = append(declared, object)
+			}
+		}
+		flat, err := load(t, files).Tree.FlatObjects()
+		require.NoError(t, err)
+		found := 0
+		for _, object := range append(declared, flat...) {
+			if strings.HasSuffix(object.GetName(), "ops") {
+				require.Equal(t, []any{}, object.Object[test.field], name)
+				found++
+			}
+		}
+		require.Positive(t, found, name)
+	}
+}

@@ -75,7 +75,7 @@ func finish(
 	copies, _ := parseSources(template, nil) // parseTemplate has returned the problems
 	for _, object := range slices.Concat(objects, copies) {
 		setOwn(object, template.Name)
-		declareRules(object)
+		DeclareGrants(object)
 		object, err := newCompiledObject(object)
 		if err != nil {
 			return nil, err
@@ -115,11 +115,18 @@ func setOwn(object *unstructured.Unstructured, template string) {
 	}
 }
 
-// declareRules adds an empty list of rules to a Role without rules. Server-side apply does not change a field that is
-// not declared, so an existing Role of that name would keep its rules.
-func declareRules(object *unstructured.Unstructured) {
-	if isRole := object.GetKind() == "Role" && object.GroupVersionKind().Group == rbacGroup; isRole &&
-		object.Object["rules"] == nil {
-		object.Object["rules"] = []any{}
+// DeclareGrants adds an empty list of rules to a role without rules, unless it aggregates them, and of subjects to a
+// binding without subjects. Server-side apply does not change a field that is not declared, so an existing object of
+// that name would keep what it grants.
+func DeclareGrants(object *unstructured.Unstructured) {
+	if object.GroupVersionKind().Group != rbacGroup || object.Object["aggregationRule"] != nil {
+		return
+	}
+	field := "subjects"
+	if kind := object.GetKind(); kind == "Role" || kind == "ClusterRole" {
+		field = "rules"
+	}
+	if object.Object[field] == nil {
+		object.Object[field] = []any{}
 	}
 }

@@ -621,17 +621,19 @@ func randomValue(random *rand.Rand, depth int) any {
 	return fields
 }
 
-// Otherwise an existing Role of that name would keep its rules.
-func TestARoleWithoutRulesDeclaresAnEmptyList(t *testing.T) {
-	for name, source := range map[string]string{
-		"missing": "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a}}",
-		"null":    "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a}, rules: null}",
-		"empty":   "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a}, rules: []}",
+// Otherwise an existing object of that name would keep what it grants.
+func TestNothingThatIsGrantedIsDeclaredAsAnEmptyList(t *testing.T) {
+	const role = "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: a}"
+	const binding = "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: a}, " +
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}"
+	for source, field := range map[string]string{
+		role + "}": "rules", role + ", rules: null}": "rules", role + ", rules: []}": "rules",
+		binding + "}": "subjects", binding + ", subjects: null}": "subjects", binding + ", subjects: []}": "subjects",
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(source, func(t *testing.T) {
 			compiled, err := Compile(t.Context(), templateOf(t, source), nil)
 			require.NoError(t, err)
-			require.Equal(t, []any{}, compiled.Objects()[0].Object["rules"])
+			require.Equal(t, []any{}, compiled.Objects()[0].Object[field])
 		})
 	}
 }
