@@ -69,6 +69,7 @@ func TestDifference(t *testing.T) {
 		"a paused rollout":           {nstpl, `"spec": {"templates": []}`, `"spec": {"rollout": {"paused": true}, "revisionHistoryLimit": 10}`, "", ""},
 		"a paused declared rollout":  {nstpl, `"spec": {"rollout": {"maxFailures": 1}}`, `"spec": {"rollout": {"maxFailures": 1, "paused": true}}`, "", "spec.rollout.paused"},
 		"a disabled template":        {nstpl, `"spec": {}`, `"metadata": {"annotations": {"policy/namespace-template-apply": "disable"}}, "spec": {}`, "", `metadata.annotations["policy/namespace-template-apply"]`},
+		"a guarded template":         {nstpl, `"spec": {}`, `"metadata": {"annotations": {"policy/namespace-template-require-permission": "true"}}, "spec": {}`, "", `metadata.annotations["policy/namespace-template-require-permission"]`},
 		"a template that is enabled": {nstpl, `"metadata": {"annotations": {"policy/namespace-template-apply": "enable"}}`, `"metadata": {"annotations": {"policy/namespace-template-apply": "enable"}}`, "", ""},
 		"an added parent":            {space, ``, `"spec": {"parent": "a"}`, "", "spec.parent"},
 		"more limits of a space":     {space, `"spec": {"parent": "a"}`, `"spec": {"parent": "a", "quota": {"hard": {"pods": "1"}}, "selfService": {"namePattern": "a"}}`, "", ""},
@@ -169,7 +170,8 @@ func TestWithoutAdditions(t *testing.T) {
 			`"metadata": {"name": "a"}, "spec": {"deletionPolicy": "Orphan", "templates": []}}`, false, "",
 		},
 		"an addition": {
-			`"metadata": {"name": "a", "annotations": {"b": "c", "policy/namespace-template-apply": "disable"}, "resourceVersion": "7"},
+			`"metadata": {"name": "a", "annotations": {"b": "c", "policy/namespace-template-apply": "disable",
+			"policy/namespace-template-require-permission": "true"}, "resourceVersion": "7"},
 			"spec": {"deletionPolicy": "Delete", "templates": [{"kind": "Role"}], "overlays": [{"name": "b"}], "rollout": {"paused": true}}}`,
 			true, `"metadata": {"name": "a", "annotations": {"b": "c"}, "resourceVersion": "7"},
 			"spec": {"deletionPolicy": "Delete", "templates": [{"kind": "Role"}], "rollout": {"paused": true}}}`,

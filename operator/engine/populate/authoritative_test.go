@@ -39,6 +39,9 @@ func TestTemplatesOfATreeDeleteUndeclaredObjectsOnlyInItsNamespaces(t *testing.T
 		"both templates, namespace outside": {
 			[]*v1alpha1.NamespaceTemplate{plain, tree}, false, LeaveAlone, true,
 		},
+		"both templates in the other order, namespace outside": {
+			[]*v1alpha1.NamespaceTemplate{tree, plain}, false, LeaveAlone, true,
+		},
 		"authoritativePolicy Report, namespace in the tree": {[]*v1alpha1.NamespaceTemplate{template("corp", "corp",
 			v1alpha1.AuthoritativeReport)}, true, LeaveAlone, true},
 		"no template": {nil, false, LeaveAlone, false},

@@ -261,8 +261,15 @@ func TestDeclareAsksItsGuardOnlyAboutValues(t *testing.T) {
 func TestMissingValuesPruneNothing(t *testing.T) {
 	t.Parallel()
 	renders := templateOf(t, "renders", `{apiVersion: v1, kind: ConfigMap, metadata: {name: a-$(LABEL:tier)}}`)
+	renders.Status.Kinds = []v1alpha1.GroupKind{{Kind: "ConfigMap"}}
 	declared := declare(teamA(), renders)
-	plan := NewPlan(declared, match.NewIndex(renders), Observed{})
+	gold := teamA()
+	gold.Labels = map[string]string{"tier": "gold"}
+	rendered := applied(t, declare(gold, renders).Objects[0])
+	plan := NewPlan(declared, match.NewIndex(renders), Observed{Objects: []*metav1.PartialObjectMetadata{rendered}})
+	require.Len(t, plan.Changes, 1)
+	require.Equal(t, LeaveAlone, plan.Changes[0].Action)
+	require.Contains(t, plan.Changes[0].Reason, "template renders can't be rendered")
 	findings := Findings(plan, Result{})
 	require.Len(t, findings, 1)
 	require.Equal(t, FindingValueMissing, findings[0].Reason)

@@ -173,6 +173,7 @@ func TestPlanOfAnUndeclaredLabel(t *testing.T) {
 		"no such template":       {setsTier("other", ""), nil, LeaveAlone, "template t does not exist"},
 		"another of that name":   {another, nil, LeaveAlone, "template t does not exist"},
 		"the creator is unknown": {unknownCreator, nil, LeaveAlone, "once the namespace's creator is known"},
+		"cannot be rendered":     {setsTier("t", "$(LABEL:none)"), nil, LeaveAlone, "can't be rendered"},
 		"opted out":              {deletes, optedOut, LeaveAlone, "no longer matches"},
 		"opted out and selected": {setsTier("t", "x"), optedOut, LeaveAlone, "no longer matches"},
 	} {

@@ -28,6 +28,11 @@ func bindingTo(role string, users ...string) string {
 		"{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: " + role + "}, subjects: [" + subjects + "]}"
 }
 
+// bindingToRobotOf returns a RoleBinding of the ServiceAccount robot of a namespace to a ClusterRole.
+func bindingToRobotOf(namespace string) string {
+	return strings.Replace(bindingTo("x"), "[]", "[{kind: ServiceAccount, name: robot, namespace: "+namespace+"}]", 1)
+}
+
 // renamed returns a RoleBinding with another name.
 func renamed(binding string) string { return strings.Replace(binding, "{name: b}", "{name: other}", 1) }
 
@@ -189,6 +194,10 @@ func TestNamespacesBehindKeepOnlyGrantsOfTheNewestRevision(t *testing.T) {
 		"subject added": {
 			[]string{bindingTo("x", "a")}, []string{bindingTo("x", "a", "b")},
 			[]string{bindingTo("x", "a")},
+		},
+		"ServiceAccount of another namespace": {
+			[]string{bindingToRobotOf("a")}, []string{bindingToRobotOf("b")},
+			nil,
 		},
 		"verbs removed": {
 			[]string{roleOf("get, list")}, []string{roleOf("list, watch")},

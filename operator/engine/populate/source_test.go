@@ -2,10 +2,12 @@ package populate
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -82,6 +84,25 @@ func TestASourceIsNotOverwritten(t *testing.T) {
 	require.Empty(t, declareFrom(source, registry, copying(t)).Objects)
 	require.Equal(t, []string{"copies secret/copy"}, idsOf(declareFrom(source, registry, renamed).Objects))
 	require.Len(t, declareFrom(source, teamA(), renamed).Objects, 2)
+}
+
+// A template allows the size of each of its sources by itself.
+func TestTheMaxSizeOfASourceAllowsNoOtherToBeLarge(t *testing.T) {
+	large := NewSource(pullRef, pullSecret(strings.Repeat("YWJj", 20<<10)))
+	require.Greater(t, large.Size, v1alpha1.DefaultMaxSourceSize)
+	for _, test := range []struct {
+		namespace, name string
+		isCopied        bool
+	}{{"registry", "pull", true}, {"other", "pull", false}, {"registry", "other", false}} {
+		template := copying(t, func(spec *v1alpha1.NamespaceTemplateSpec) {
+			spec.Sources = append(spec.Sources, v1alpha1.Source{
+				APIVersion: "v1", Kind: "Secret", Namespace: test.namespace, Name: test.name, As: "large",
+				MaxSize: new(apiresource.MustParse("2Mi")),
+			})
+		})
+		limited := large.limited(template, pullRef)
+		require.Equal(t, test.isCopied, limited.Content != nil, test)
+	}
 }
 
 // A template that is authoritative for the kind of a source deletes the others of its kind, and no source.
@@ -188,6 +209,9 @@ func TestPlanOfACopyWithoutItsSource(t *testing.T) {
 	adopted := with(applied(t, known), func(object *metav1.PartialObjectMetadata) {
 		object.Annotations[v1alpha1.AdoptedAnnotation] = "true"
 	})
+	ofAnother := with(applied(t, known), func(object *metav1.PartialObjectMetadata) {
+		object.Labels[v1alpha1.TemplateNameLabel] = "another"
+	})
 	for name, test := range map[string]struct {
 		source   Source
 		policy   func(*v1alpha1.NamespaceTemplateSpec)
@@ -201,6 +225,7 @@ func TestPlanOfACopyWithoutItsSource(t *testing.T) {
 		"the copies are deleted":          {missing, deletes, applied(t, known), Prune, Error, false},
 		"an adopted object":               {missing, deletes, adopted, Unknown, Error, false},
 		"an object of another client":     {missing, deletes, foreign("pull", "copies"), Unknown, Error, false},
+		"a copy of another template":      {missing, deletes, ofAnother, Unknown, Error, false},
 		"failures are ignored":            {missing, ignores, applied(t, known), Prune, Warning, false},
 		"the right was lost":              {SourceForbidden(pullRef, secrets, true), deletes, applied(t, known), Prune, Error, false},
 		"the right may have been lost":    {SourceForbidden(pullRef, secrets, false), deletes, applied(t, known), Unknown, Error, true},

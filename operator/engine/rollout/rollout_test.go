@@ -201,6 +201,8 @@ func TestAStoppedRolloutGoesOnWhenTheFailuresAreMended(t *testing.T) {
 	require.Equal(t, []int{1}, c.run())
 	require.NotNil(t, c.revisions[0].StopTime)
 	c.fails = func(*corev1.Namespace, string) bool { return false }
+	c.advance()
+	require.Nil(t, c.revisions[0].StopTime, "namespaces that are created now get the revision")
 	c.run()
 	require.Equal(t, 20, c.count("t-1"))
 }
@@ -381,6 +383,10 @@ func TestAPausedRolloutIsNotUndoneByManyChanges(t *testing.T) {
 	for name, change := range map[string]func(c *cluster, i int){
 		"restarts": func(c *cluster, _ int) { c.restart() },
 		"edits":    func(c *cluster, i int) { c.edit(fmt.Sprint("t-3", i)) },
+		"restarts with other waves": func(c *cluster, i int) {
+			c.template.Spec.Rollout.Waves = []v1alpha1.Wave{wave("gold", int32(i%2))}
+			c.restart()
+		},
 		"restarts after stops": func(c *cluster, i int) {
 			if i%10 == 0 { // what is created now has the revision before, as long as there are few stops
 				c.revisions[0].StopTime = new(metav1.NewTime(c.now.Truncate(time.Second)))

@@ -1,6 +1,7 @@
 package policyspace
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -62,4 +63,30 @@ func TestLateLimitsAreRefused(t *testing.T) {
 			require.Equal(t, managedBy, usageQuota.Labels[managedByLabel], i)
 		}
 	}
+}
+
+// deletions is a client that records the names of deleted objects.
+type deletions struct {
+	client.Client
+	names []string
+}
+
+func (d *deletions) Delete(_ context.Context, object client.Object, _ ...client.DeleteOption) error {
+	d.names = append(d.names, object.GetName())
+	return nil
+}
+
+// A ResourceQuota of a user that has the name of a usage quota is not deleted where no usage is counted.
+func TestUsageQuotasOfOthersAreNotDeleted(t *testing.T) {
+	t.Parallel()
+	api := &deletions{}
+	r := &UsageQuotas{Client: api}
+	for name, labels := range map[string]map[string]string{
+		"unlabeled": nil, "of-helm": {managedByLabel: "Helm"}, "own": {managedByLabel: managedBy},
+	} {
+		require.NoError(t, r.remove(t.Context(), &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		}))
+	}
+	require.Equal(t, []string{"own"}, api.names)
 }

@@ -128,6 +128,37 @@ func TestAStatusThatTheCacheDoesNotShowYetIsReplaced(t *testing.T) {
 	require.Equal(t, v1alpha1.NamespaceCounts{Matched: 1, Updated: 1, Populated: 1}, write(Populated).Status.Namespaces)
 }
 
+// Beyond the limit of the history, revisions that the template owns and that no namespace has are deleted.
+func TestRevisionsInUseAndOfOthersAreNotPruned(t *testing.T) {
+	t.Parallel()
+	cluster, api := newClusterWithTemplates(t)
+	typed, err := kubernetes.NewForConfig(cluster.RESTConfig())
+	require.NoError(t, err)
+	require.NoError(t, api.Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace},
+	}))
+	template := createTemplate(t, api)
+	history := &History{Revisions: typed.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace)}
+	for number := range int64(5) {
+		revision := controllerRevision(template, number+1, []byte("{}"))
+		if revision.Name == "t-2" {
+			revision.OwnerReferences = nil
+		}
+		_, err := history.Revisions.Create(t.Context(), revision, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	template.Spec.RevisionHistoryLimit = new(int32(1))
+	template.Status.Revisions = []v1alpha1.TemplateRevision{{Name: "t-5", Revision: 5}, {Name: "t-1", Revision: 1}}
+	require.NoError(t, history.pruneRevisions(t.Context(), template))
+	stored, err := history.Revisions.List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var names []string
+	for _, revision := range stored.Items {
+		names = append(names, revision.Name)
+	}
+	require.ElementsMatch(t, []string{"t-1", "t-2", "t-4", "t-5"}, names)
+}
+
 // A revision that was stored with the status is not replaced by an operator whose copy of the template is older.
 func TestLateCopiesReplaceNoRevision(t *testing.T) {
 	t.Parallel()

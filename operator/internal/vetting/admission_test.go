@@ -660,7 +660,7 @@ overlays:
 			object(t, strings.Replace(configMaps("Orphan", "left"), "{name", "{annotations: {a: b}, name", 1)), "",
 		},
 		"a new template that deletes its objects": {
-			nil, object(t, configMaps("Delete", "other")), "left in namespace default",
+			nil, object(t, configMaps("Delete", "left")), "left in namespace default",
 		},
 		"a new template, with leftovers of an earlier one": {
 			nil, object(t, configMaps("Orphan", "other")),
