@@ -127,6 +127,10 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		spaces.Quota,
 		spaces.Sequencer,
 	}
+	if names := slices.Concat(options.ExcludeNamespaces, options.SCCExemptNamespaces); len(names) > 0 {
+		reserved := &selfservice.ReservedNames{Names: names, Reviews: clients.set.AuthorizationV1().SubjectAccessReviews()}
+		chain = append(chain, reserved.Plugin())
+	}
 	chain = append(chain, spaces.Namespaces...) // after the others, since they reserve
 	if options.MutateNamespaces {
 		chain = append(chain, population.NewNamespaceMutators(mgr, clients.set, cached).Plugins()...)

@@ -53,7 +53,8 @@ func main() {
 			"unless they may patch policyspaces")
 	exclude := flag.String("exclude-namespaces", "",
 		"comma-separated namespaces that are never populated, "+
-			"in addition to kube-system, kube-public, kube-node-lease, nstpl-trial and the operator's own namespace")
+			"in addition to kube-system, kube-public, kube-node-lease, nstpl-trial and the operator's own namespace; "+
+			"only users who may patch all namespacetemplates create them")
 	users := flag.String("attribute-exempt-users",
 		"system:kube-controller-manager,system:kube-scheduler,"+v1alpha1.OperatorUser,
 		"comma-separated users who may set protected attributes regardless of the rules")
@@ -61,7 +62,8 @@ func main() {
 		"comma-separated groups whose members may set protected attributes regardless of the rules")
 	sccExempt := flag.String("scc-exempt-namespaces", "",
 		"comma-separated namespaces in which SecurityContextConstraints do not apply, "+
-			"in addition to kube-system and the operator's own namespace")
+			"in addition to kube-system and the operator's own namespace; "+
+			"only users who may patch all namespacetemplates create them")
 	sccMatch := flag.String("scc-match", "union",
 		"who must be allowed to use SecurityContextConstraints for a pod: "+
 			"union (the requester or the pod's service account) or intersection (both)")

@@ -45,6 +45,7 @@ const (
 	Creator           Code = "creator"
 	Initialization    Code = "initialization"
 	ManagedNamespace  Code = "managed-namespace"
+	ReservedNamespace Code = "reserved-namespace"
 	NamespaceFinalize Code = "namespace-finalize"
 	ManagedObject     Code = "managed-object"
 	Adoption          Code = "adoption"

@@ -275,6 +275,29 @@ func (s podAuthors) checkExec() {
 	}
 }
 
+// Otherwise every user who may create namespaces could avoid constraints, or templates, in one that a flag lists and that
+// does not exist.
+func TestOnlyAdministratorsCreateReservedNamespaces(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	jane := s.newUser(s.name("jane"))
+	create := func(name string) error {
+		_, err := jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	reserved := []string{"exempt-by-flag", "excluded-too"}
+	for _, name := range reserved {
+		expectForbidden(t, create(name), "(nstpl:reserved-namespace)")
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		require.NoError(t, s.client.Create(t.Context(), ns, client.DryRunAll))
+	}
+	require.NoError(t, create(s.name("other")))
+	s.grant(s.name("patch-all"), userSubject(jane.name),
+		policyRule("patch", v1alpha1.NamespaceTemplates.Group, v1alpha1.NamespaceTemplates.Resource))
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create(reserved[0])) })
+}
+
 // Without constraints, the webhooks for pods do not exist, and no policy is evaluated for their statuses. The webhooks
 // are never called for exempt namespaces.
 func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
