@@ -28,8 +28,6 @@ const eventsLag = time.Second
 // notPopulatedMeanwhile is what a missing operator means for a new namespace.
 const notPopulatedMeanwhile = "the namespace is not populated meanwhile"
 
-var errTimeout = errors.New("timeout")
-
 // waiter waits until a new namespace is populated, and prints each object when it is populated.
 //
 // Only the namespace decides when the waiting ends: its Populated condition, and the label that it has until it is
@@ -63,11 +61,8 @@ func (w *waiter) run(ctx context.Context, ns *corev1.Namespace) error {
 	case err != nil || !needed:
 		return err
 	}
-	if w.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, w.timeout, errTimeout)
-		defer cancel()
-	}
+	ctx, cancel := cli.WithTimeout(ctx, w.timeout)
+	defer cancel()
 	return w.wait(ctx, ns.Name)
 }
 
@@ -234,7 +229,7 @@ func (w *waiter) finish() error {
 // interrupted returns the error for the state of the namespace when the timeout passed or the user interrupted the
 // command. It returns nil if the user may not read the namespace.
 func (w *waiter) interrupted(ctx context.Context, name string) error {
-	if !errors.Is(context.Cause(ctx), errTimeout) {
+	if !cli.TimedOut(ctx) {
 		return fmt.Errorf("interrupted: namespace/%s was created: "+
 			"run 'kubectl nstpl status %[1]s' to check whether it is populated", name)
 	}

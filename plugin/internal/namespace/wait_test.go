@@ -2,7 +2,6 @@ package namespace
 
 import (
 	"bytes"
-	"context"
 	"testing"
 	"time"
 
@@ -131,8 +130,9 @@ func TestInterruptedShowsWhyTheNamespaceIsNotPopulated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, _, _ := testWaiter()
 			w.timeout, w.latest = 5*time.Second, test.latest
-			ctx, cancel := context.WithCancelCause(t.Context())
-			cancel(errTimeout)
+			ctx, cancel := cli.WithTimeout(t.Context(), time.Nanosecond)
+			defer cancel()
+			<-ctx.Done()
 			require.EqualError(t, w.interrupted(ctx, "team-a"), test.want)
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -17,8 +18,6 @@ import (
 
 // notRolledOut is what a missing operator means for a rollout that is not complete.
 const notRolledOut = "the rollout does not go on"
-
-var errTimeout = errors.New("timeout")
 
 type status struct {
 	cli.Session
@@ -100,52 +99,21 @@ func (o *status) run(ctx context.Context) error {
 		}
 		return nil
 	}
-	if o.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, errTimeout)
-		defer cancel()
+	waiting, cancel := cli.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	err = cli.Await(waiting, c, v1alpha1.NamespaceTemplates, o.name,
+		func() { o.NoteMissingOperator(ctx, c, notRolledOut) }, o.show)
+	switch {
+	case err == nil:
+		return nil
+	case cli.TimedOut(waiting):
+		return fmt.Errorf("timed out after %s: the rollout of template %q is not complete", o.timeout, o.name)
+	case waiting.Err() != nil:
+		return fmt.Errorf("interrupted: the rollout of template %q is not complete", o.name)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("template %q has been deleted", o.name)
 	}
-	return o.wait(ctx, c)
-}
-
-// change is what a watch reports. Exactly one field is set.
-type change struct {
-	template *v1alpha1.NamespaceTemplate
-	err      error
-}
-
-// wait shows each change of the template until its rollout is complete or cannot go on, or ctx ends.
-func (o *status) wait(ctx context.Context, c *cluster.Cluster) error {
-	following, stop := context.WithCancel(ctx)
-	defer stop()
-	changes := o.follow(following, c)
-	operatorCheck := time.After(cli.OperatorCheckAfter)
-	for {
-		select {
-		case <-ctx.Done():
-			return o.interrupted(ctx)
-		case <-operatorCheck:
-			o.NoteMissingOperator(ctx, c, notRolledOut)
-		case change := <-changes:
-			if change.err != nil {
-				return change.err
-			}
-			if done, err := o.show(change.template); err != nil || done {
-				return err
-			}
-		}
-	}
-}
-
-// follow returns the changes of the template until ctx ends.
-func (o *status) follow(ctx context.Context, c *cluster.Cluster) <-chan change {
-	changes := make(chan change)
-	send := cluster.Sender(ctx, changes)
-	cluster.FollowObjects(ctx, c, v1alpha1.NamespaceTemplates, cluster.OnlyNamed(o.name),
-		func(template *v1alpha1.NamespaceTemplate) { send(change{template: template}) },
-		func(string) { send(change{err: fmt.Errorf("template %q has been deleted", o.name)}) },
-		func(err error) { send(change{err: err}) })
-	return changes
+	return err
 }
 
 // show prints the progress of the rollout if it changed. It reports whether the rollout is complete.
@@ -162,11 +130,4 @@ func (o *status) show(template *v1alpha1.NamespaceTemplate) (done bool, err erro
 		o.Note("%s", now.note)
 	}
 	return now.isDone, nil
-}
-
-func (o *status) interrupted(ctx context.Context) error {
-	if errors.Is(context.Cause(ctx), errTimeout) {
-		return fmt.Errorf("timed out after %s: the rollout of template %q is not complete", o.timeout, o.name)
-	}
-	return fmt.Errorf("interrupted: the rollout of template %q is not complete", o.name)
 }

@@ -3,11 +3,11 @@ package sync
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/kubectl/pkg/util/templates"
@@ -18,8 +18,6 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
-
-var errTimeout = errors.New("timeout")
 
 type now struct {
 	printer
@@ -87,15 +85,9 @@ func (o *now) run(ctx context.Context) error {
 		}
 		return failed
 	}
-	if o.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, errTimeout)
-		defer cancel()
-	}
-	wait := func(r cli.Reply[*unstructured.Unstructured]) cli.Reply[view] {
-		served := o.waitFor(ctx, r)
-		return cli.Reply[view]{Source: r.Source, Value: served.view, Err: served.err}
-	}
+	ctx, cancel := cli.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	wait := func(r cli.Reply[*unstructured.Unstructured]) cli.Reply[view] { return o.waitFor(ctx, r) }
 	served, late := cli.Split(o.Session, cluster.Each(requested, wait))
 	var views []view
 	for _, r := range served {
@@ -130,45 +122,31 @@ func isServed(repository *v1alpha1.PolicyRepository, requested *unstructured.Uns
 		served == repository.Annotations[v1alpha1.SyncRequestedAnnotation])
 }
 
-// result is the end of waiting: the view of the repository after the request was served, or an error.
-type result struct {
-	view view
-	err  error
-}
-
-// waitFor waits until the request was served.
-func (o *now) waitFor(ctx context.Context, requested cli.Reply[*unstructured.Unstructured]) result {
-	following, stop := context.WithCancel(ctx)
-	defer stop()
-	results := make(chan result)
-	send := cluster.Sender(following, results)
-	cluster.FollowObjects(following, requested.Cluster, v1alpha1.PolicyRepositories, cluster.OnlyNamed(o.name),
-		func(repository *v1alpha1.PolicyRepository) {
-			if isServed(repository, requested.Value) {
-				send(result{view: newView(requested.Context, repository)})
-			}
-		}, func(string) {
-			send(result{err: fmt.Errorf("%s was deleted", quoted(o.name))})
-		}, func(err error) {
-			send(result{err: fmt.Errorf("the synchronization is requested, but cannot be watched: %w", err)})
-		})
-	late := time.After(cli.OperatorCheckAfter)
-	for {
-		select {
-		case <-ctx.Done():
-			return result{err: o.interrupted(ctx, requested.Context)}
-		case <-late:
-			o.Note("%snstpl-sync has not served the request yet%s", requested.Prefix(),
-				cli.InContext(requested.Context, checkPods))
-		case r := <-results:
-			return r
-		}
+// waitFor waits until the request was served, and returns the view of the repository then.
+func (o *now) waitFor(ctx context.Context, requested cli.Reply[*unstructured.Unstructured]) cli.Reply[view] {
+	reply := cli.Reply[view]{Source: requested.Source}
+	err := cli.Await(ctx, requested.Cluster, v1alpha1.PolicyRepositories, o.name, func() {
+		o.Note("%snstpl-sync has not served the request yet%s", requested.Prefix(),
+			cli.InContext(requested.Context, checkPods))
+	}, func(repository *v1alpha1.PolicyRepository) (bool, error) {
+		reply.Value = newView(requested.Context, repository)
+		return isServed(repository, requested.Value), nil
+	})
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		reply.Err = o.interrupted(ctx, requested.Context)
+	case apierrors.IsNotFound(err):
+		reply.Err = fmt.Errorf("%s was deleted", quoted(o.name))
+	default:
+		reply.Err = fmt.Errorf("the synchronization is requested, but cannot be watched: %w", err)
 	}
+	return reply
 }
 
 func (o *now) interrupted(ctx context.Context, in string) error {
 	why := "interrupted"
-	if errors.Is(context.Cause(ctx), errTimeout) {
+	if cli.TimedOut(ctx) {
 		why = fmt.Sprintf("timed out after %s", o.timeout)
 	}
 	return fmt.Errorf("%s: the synchronization of %s is requested but not done: run '%s' to check again", why,
