@@ -29,13 +29,6 @@ const maxKeySize = 64 << 10
 // Set is a set of rules.
 type Set map[Rule]struct{}
 
-// NewSet returns a set of rules.
-func NewSet(rules ...Rule) Set {
-	set := Set{}
-	set.Add(rules...)
-	return set
-}
-
 // Add adds rules.
 func (s Set) Add(rules ...Rule) {
 	for _, rule := range rules {

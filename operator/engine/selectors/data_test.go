@@ -9,9 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// newSet returns a set of rules.
+func newSet(rules ...Rule) Set {
+	set := Set{}
+	set.Add(rules...)
+	return set
+}
+
 func TestDataHasRulesOfALabelNextToEachOther(t *testing.T) {
 	t.Parallel()
-	set := NewSet("t: a=xy", "g:b a=xy", "t: b=zy", "t: a=", "t: a", "d:c !a", "g:d !b")
+	set := newSet("t: a=xy", "g:b a=xy", "t: b=zy", "t: a=", "t: a", "d:c !a", "g:d !b")
 	data, err := set.Data()
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
@@ -26,7 +33,7 @@ func TestDataHasRulesOfALabelNextToEachOther(t *testing.T) {
 
 func TestRulesOfEveryNamespaceReplaceOthers(t *testing.T) {
 	t.Parallel()
-	set := NewSet("t: a=b", "g:c a=b", "i:d o:e:00 a=b", everyNamespace)
+	set := newSet("t: a=b", "g:c a=b", "i:d o:e:00 a=b", everyNamespace)
 	data, err := set.Data()
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"label.b": "\na=b g:c a=b\na=b i:d o:e:00 a=b\n", "all": "\nt:\n"}, data)
@@ -62,7 +69,7 @@ func TestEmptyData(t *testing.T) {
 
 func TestRulesAreIndexedByTheLabelThatFewestRequire(t *testing.T) {
 	t.Parallel()
-	data, err := NewSet("t: team=a|b tier=test", "t: team=c tier=test", "t: tier=test", "g:x app tier=test").Data()
+	data, err := newSet("t: team=a|b tier=test", "t: team=c tier=test", "t: tier=test", "g:x app tier=test").Data()
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{
 		"label.a": "\nteam=a t: team=a|b tier=test\n",
@@ -75,7 +82,7 @@ func TestRulesAreIndexedByTheLabelThatFewestRequire(t *testing.T) {
 
 func TestManyRulesOfALabelAreAbridged(t *testing.T) {
 	t.Parallel()
-	set := NewSet("g:x team=a", "t: team=b")
+	set := newSet("g:x team=a", "t: team=b")
 	for i := range 2000 {
 		set.Add(Rule(fmt.Sprintf("t: !x%d team=a", i)), Rule(fmt.Sprintf("t: !x%d app", i)), Rule(fmt.Sprintf("t: !x%d", i)))
 	}
@@ -92,7 +99,7 @@ func TestManyRulesOfALabelAreAbridged(t *testing.T) {
 // The rules of many labels that are found in one text are abridged, the largest first.
 func TestManyRulesOfAKeyAreAbridged(t *testing.T) {
 	t.Parallel()
-	set := NewSet("t: small")
+	set := newSet("t: small")
 	for i := range 44 {
 		var values []string
 		for j := range 240 {

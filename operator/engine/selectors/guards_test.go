@@ -80,11 +80,11 @@ func TestRulesAreNotRepeatedForManyLongValues(t *testing.T) {
 	}
 	rule := Rule("g:t a=" + strings.Join(values, "|"))
 	require.Less(t, SizeOf([]Rule{rule}), len(rule)+100)
-	data, err := NewSet(rule).Data()
+	data, err := newSet(rule).Data()
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"any": "\na " + string(rule) + "\n"}, data)
-	require.Equal(t, NewSet(rule), Parse(data))
-	short, err := NewSet("g:t a=b|c").Data()
+	require.Equal(t, newSet(rule), Parse(data))
+	short, err := newSet("g:t a=b|c").Data()
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"label.b": "\na=b g:t a=b|c\n", "label.c": "\na=c g:t a=b|c\n"}, short)
 }
@@ -92,7 +92,7 @@ func TestRulesAreNotRepeatedForManyLongValues(t *testing.T) {
 func TestSizeIsAnUpperBoundOfTheData(t *testing.T) {
 	t.Parallel()
 	rules := []Rule{"g:t a=b|c d=e", "g:t !a", "i:x o:c:00 key", "g:u a~b|c", "g:v a=|x"}
-	data, err := NewSet(rules...).Data()
+	data, err := newSet(rules...).Data()
 	require.NoError(t, err)
 	actual := 0
 	for _, text := range data {
@@ -107,9 +107,9 @@ func TestSizeIsAnUpperBoundOfTheData(t *testing.T) {
 func TestShares(t *testing.T) {
 	t.Parallel()
 	long := func(name string, size int) Rule { return Rule("g:" + name + " !" + strings.Repeat("x", size)) }
-	require.NoError(t, NewSet(long("a", share/2)).CheckShare([]Rule{long("a", share/2)}))
-	require.ErrorContains(t, NewSet().CheckShare([]Rule{long("a", share)}), "select by fewer labels and values")
-	full := NewSet("i:dns o:c:00 " + Rule(strings.Repeat("y", 2000)))
+	require.NoError(t, newSet(long("a", share/2)).CheckShare([]Rule{long("a", share/2)}))
+	require.ErrorContains(t, newSet().CheckShare([]Rule{long("a", share)}), "select by fewer labels and values")
+	full := newSet("i:dns o:c:00 " + Rule(strings.Repeat("y", 2000)))
 	for i := range 10 {
 		full.Add(long(fmt.Sprint("big-", i), (maxSize-reserve)/10))
 	}
