@@ -250,6 +250,11 @@ kind: PolicyRepository
 metadata: {name: formats}
 spec: {suspend: true, git: {url: "https://git.example.com/x.git"}, path: x}
 ---
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: nstpl-sync, namespace: nstpl-system}
+spec: {holderIdentity: one_1, leaseDurationSeconds: 2000000000, renewTime: "2026-01-02T03:04:05.000000Z"}
+---
 {apiVersion: v1, kind: Namespace, metadata: {name: formats-a, labels: {script: formats}}}
 ---
 {apiVersion: v1, kind: Namespace, metadata: {name: formats-b, labels: {script: formats}}}

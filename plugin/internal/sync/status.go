@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -90,11 +91,23 @@ func (o *status) run(ctx context.Context) error {
 	return readiness(views)
 }
 
-// errNotRunning returns the error that nstpl-sync is not running in the cluster of a context.
-func errNotRunning(context string) error {
-	return fmt.Errorf("nstpl-sync is not running (nothing holds lease %s in namespace %s), so nothing is "+
-		"fetched, repaired or deleted: run '%s'", cluster.SyncLease, v1alpha1.OperatorNamespace,
-		cli.CommandIn(context, "kubectl nstpl check"))
+// errNotRunning returns the error that nstpl-sync is not running in the cluster of a context, or nil if it holds its
+// lease. isUnknown says that the lease cannot be read, so that nstpl-sync may run.
+func errNotRunning(context string, leader cluster.Leader, unread error) (err error, isUnknown bool) {
+	lease := "lease " + cluster.SyncLease + " in namespace " + v1alpha1.OperatorNamespace
+	missing := ""
+	switch {
+	case apierrors.IsNotFound(unread):
+		missing = "no nstpl-sync has held " + lease + ", so unless one runs with --leader-elect=false, nothing is "
+	case unread != nil:
+		return fmt.Errorf("%s cannot be read, so it is unknown whether nstpl-sync is running: %w", lease, unread), true
+	case leader.Running:
+		return nil, false
+	default:
+		missing = "nstpl-sync is not running (nothing holds " + lease + "), so nothing is "
+	}
+	return fmt.Errorf("%sfetched, repaired or deleted: run '%s'", missing,
+		cli.CommandIn(context, "kubectl nstpl check")), false
 }
 
 // read returns the named repositories of a cluster, or all. It returns those that it can read in spite of an error.
@@ -105,14 +118,12 @@ func (o *status) read(ctx context.Context, s cli.Source) ([]view, error) {
 		return views, err
 	}
 	leader, unread := s.Cluster.Leader(ctx, cluster.SyncLease)
-	switch {
-	case unread != nil || leader.Running:
-	case o.watch:
-		s.Note("%v", errNotRunning(s.Context))
-	default:
-		err = errors.Join(err, errNotRunning(s.Context))
+	notRunning, isUnknown := errNotRunning(s.Context, leader, unread)
+	if notRunning != nil && (o.watch || isUnknown) {
+		s.Note("%v", notRunning)
+		return views, err
 	}
-	return views, err
+	return views, errors.Join(err, notRunning)
 }
 
 func (o *status) readRepositories(ctx context.Context, s cli.Source) ([]view, error) {

@@ -2,16 +2,20 @@ package sync
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
 var (
@@ -91,9 +95,44 @@ func TestNotesProposeCommandsInTheirContext(t *testing.T) {
 	require.NoError(t, p.print([]view{newView("test", &v1alpha1.PolicyRepository{}), newView("test", broken)}, testTime))
 	require.Contains(t, errOut.String(), "run 'kubectl get pods -n nstpl-system --context test' to check")
 	require.Contains(t, errOut.String(), "role/a: run 'kubectl get role a --context test'")
+}
 
-	require.ErrorContains(t, errNotRunning("test"), "run 'kubectl nstpl check --context test'")
-	require.ErrorContains(t, errNotRunning(""), "run 'kubectl nstpl check'")
+// A missing nstpl-sync is an error. That the lease cannot be read is none.
+func TestNotRunning(t *testing.T) {
+	t.Parallel()
+	leases := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+	for name, test := range map[string]struct {
+		leader    cluster.Leader
+		unread    error
+		want      string
+		isUnknown bool
+	}{
+		"running": {leader: cluster.Leader{Running: true}},
+		"ended":   {want: "nstpl-sync is not running (nothing holds lease nstpl-sync in namespace nstpl-system), so nothing is"},
+		"never started": {
+			unread: apierrors.NewNotFound(leases, "nstpl-sync"),
+			want: "no nstpl-sync has held lease nstpl-sync in namespace nstpl-system, so unless one runs with " +
+				"--leader-elect=false, nothing is",
+		},
+		"not readable": {
+			unread: apierrors.NewForbidden(leases, "nstpl-sync", errors.New("no")), isUnknown: true,
+			want: "lease nstpl-sync in namespace nstpl-system cannot be read, so it is unknown whether nstpl-sync is running: ",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err, isUnknown := errNotRunning("test", test.leader, test.unread)
+			require.Equal(t, test.isUnknown, isUnknown)
+			if test.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, test.want)
+			if !isUnknown {
+				require.ErrorContains(t, err, "run 'kubectl nstpl check --context test'")
+			}
+		})
+	}
 }
 
 func TestTableOfContextsAndWideTable(t *testing.T) {
