@@ -80,7 +80,11 @@ func (p *planned) find(ctx context.Context, argument string) (populate.Change, e
 	}
 	for _, change := range p.changes {
 		switch {
-		case change.ID() != id || change.Metadata != nil:
+		case change.ID() != id:
+		case change.Metadata != nil:
+			return change, fmt.Errorf("labels and annotations of %s are neither restored nor accepted by this command: "+
+				"'kubectl nstpl diff %s' shows how they differ; set them by 'kubectl label' and 'kubectl annotate', or change "+
+				"namespaceMetadata of template %s", id, p.namespace.Name, change.Template)
 		case change.Exemption != nil:
 			return change, fmt.Errorf("%s %s: delete templateexemption/%s first", p.where(change), change.Reason,
 				change.Exemption.Name)

@@ -99,3 +99,15 @@ func TestAnObjectThatOnlyTheNewestRevisionDeclares(t *testing.T) {
 	_, err = p.find(t.Context(), "configmap/none")
 	require.ErrorContains(t, err, "no template declares configmap/none for namespace/team-a")
 }
+
+func TestLabelsOfTheNamespaceAreNotRestored(t *testing.T) {
+	t.Parallel()
+	p := inRollout(t, map[string]string{"own": "{}"}, map[string]string{"own": "{}"})
+	p.changes = append(p.changes, populate.Change{
+		Kind: render.NamespaceKind, Name: "team-a", Template: "t", Metadata: &populate.MetadataChange{},
+	})
+	_, err := p.find(t.Context(), "namespace/team-a")
+	require.EqualError(t, err, "labels and annotations of namespace/team-a are neither restored nor accepted by this "+
+		"command: 'kubectl nstpl diff team-a' shows how they differ; set them by 'kubectl label' and 'kubectl annotate', or "+
+		"change namespaceMetadata of template t")
+}
