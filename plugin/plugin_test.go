@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -182,4 +185,48 @@ func TestExamplesAreValidCommandLines(t *testing.T) {
 		}
 	}
 	check(plugin.NewCommand(streams))
+}
+
+// named matches the command lines that manuals, alerts and messages contain: in quotes, or at the start of a line.
+var named = regexp.MustCompile("[`']kubectl nstpl ([^`'|;&>#]+)|(?m:^ *kubectl nstpl ([^|;&>#.\n]+))")
+
+// The commands and flags that manuals, alerts and messages name exist.
+func TestNamedCommandsAndFlagsExist(t *testing.T) {
+	streams, _, _, _ := genericiooptions.NewTestIOStreams()
+	count := 0
+	check := func(path, commandLine string) {
+		words := strings.Fields(strings.NewReplacer("\"+", "", `"`, "").Replace(commandLine))
+		cmd, args, err := plugin.NewCommand(streams).Find(words)
+		require.NoError(t, err, "%s: %s", path, commandLine)
+		require.True(t, cmd.HasParent(), "%s: %s", path, commandLine)
+		cmd.InheritedFlags() // adds them to those of the command
+		for _, arg := range args {
+			name, isLong := strings.CutPrefix(arg, "--")
+			name, _, _ = strings.Cut(name, "=")
+			switch {
+			case isLong && name != "":
+				require.NotNil(t, cmd.Flags().Lookup(name), "%s: --%s in %s", path, name, commandLine)
+			case !isLong && len(arg) == 2 && arg[0] == '-':
+				require.NotNil(t, cmd.Flags().ShorthandLookup(arg[1:]), "%s: %s in %s", path, arg, commandLine)
+			}
+		}
+		count++
+	}
+	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			if slices.Contains([]string{".git", "bin", "dist"}, entry.Name()) {
+				return fs.SkipDir
+			}
+			return err
+		}
+		if !slices.Contains([]string{".go", ".md", ".yaml"}, filepath.Ext(path)) || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		for _, match := range named.FindAllStringSubmatch(string(content), -1) {
+			check(path, match[1]+match[2])
+		}
+		return err
+	}))
+	require.Greater(t, count, 300)
 }
