@@ -25,6 +25,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/webhook"
@@ -56,13 +57,11 @@ const probeTolerance = time.Second
 // Enforcement writes the Enforced condition of all rules: whether the API server sends the requests that change the
 // attributes. It is a controller of the leader.
 type Enforcement struct {
-	Client client.Client
+	*leadership.Leader
 	// Stored has the webhook configuration.
 	Stored *webhook.Stored
 	// Rules are the rules that Admission enforces.
 	Rules *RuleCache
-	// Queues creates the queue of the controller.
-	Queues *backoff.Queues
 
 	// enforced is the revision of the last probe that succeeded, or empty.
 	enforced string

@@ -36,9 +36,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Admission, error)
 	if err != nil {
 		return nil, err
 	}
-	enforcement := &Enforcement{
-		Client: o.Leader.Client, Stored: o.Stored, Rules: admission.rules, Queues: o.Leader.Queues,
-	}
+	enforcement := &Enforcement{Leader: o.Leader, Stored: o.Stored, Rules: admission.rules}
 	if err := enforcement.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of protected attributes: %w", err)
 	}

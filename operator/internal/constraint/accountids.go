@@ -43,7 +43,7 @@ const accountManager = v1alpha1.FieldManager + "-account"
 // a constraint has MustRunAsServiceAccount. It writes the next ID to the namespace before it gives one away, so that
 // another leader continues after it, and the ID of a deleted ServiceAccount is given again as late as possible.
 type AccountIDs struct {
-	Client client.Client
+	*leadership.Leader
 	// Live reads from the API server.
 	Live     client.Reader
 	Recorder events.EventRecorder
@@ -52,10 +52,6 @@ type AccountIDs struct {
 	Exempt []string
 	// Constraints are the cached constraints.
 	Constraints *constraintCache
-	// Caches delays the controller until the caches have caught up with the start of the leadership.
-	Caches *leadership.Caches
-	// Queues creates the queue of the controller.
-	Queues *backoff.Queues
 
 	// handler enqueues the namespaces of ServiceAccounts.
 	handler *toolscache.ResourceEventHandlerFuncs

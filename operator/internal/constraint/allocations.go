@@ -51,13 +51,9 @@ const maxConcurrentPatches = 16
 // there are constraints. A new namespace is given one without a look at the others. All namespaces are compared at the
 // start, after a change of constraints, and when a namespace has annotations that it was not given.
 type Allocations struct {
-	Client   client.Client
+	*leadership.Leader
 	Blocks   *Blocks
 	Recorder events.EventRecorder
-	// Caches delays the controller until the caches have caught up with the start of the leadership.
-	Caches *leadership.Caches
-	// Queues creates the queue of the controller.
-	Queues *backoff.Queues
 
 	// resume is the time before which all namespaces are not compared again.
 	resume time.Time

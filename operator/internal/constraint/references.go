@@ -37,15 +37,11 @@ import (
 // annotation of each constraint records the UIDs of the objects that it names. By that record, References also
 // recognizes deletions that happened while no operator was running.
 type References struct {
-	Client client.Client
+	*leadership.Leader
 	// Live reads from the API server.
 	Live     client.Reader
 	Accounts *accountWatch
 	Recorder events.EventRecorder
-	// Caches delays the controller until the caches have caught up with the start of the leadership.
-	Caches *leadership.Caches
-	// Queues creates the queue of the controller.
-	Queues *backoff.Queues
 
 	// handler is called for ServiceAccounts while a constraint names one.
 	handler *toolscache.ResourceEventHandlerFuncs

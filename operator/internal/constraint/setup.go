@@ -2,6 +2,7 @@ package constraint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/client-go/kubernetes"
@@ -48,7 +49,6 @@ type Feature struct {
 
 // Setup adds the controllers of SecurityContextConstraints to a manager.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
-	leader := o.Leader
 	grants := NewGrants(o.Clients.AuthorizationV1().SubjectAccessReviews(), mgr.GetAPIReader())
 	admission, err := newAdmission(ctx, mgr, grants, o.Flags)
 	if err != nil {
@@ -59,37 +59,20 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 		return nil, fmt.Errorf("watch the namespaces: %w", err)
 	}
 	blocks := &Blocks{
-		Namespaces: namespaces, ConfigMaps: leader.Clientset.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
+		Namespaces: namespaces, ConfigMaps: o.Leader.Clientset.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
 		Pool: o.Flags.Pool, Exempt: o.Flags.ExemptNamespaces, Constraints: admission.constraints,
 	}
-	allocations := &Allocations{
-		Client: leader.Client, Blocks: blocks, Recorder: mgr.GetEventRecorder(reporting.Controller),
-		Caches: leader.Caches, Queues: leader.Queues,
-	}
-	if err := allocations.SetupWithManager(mgr); err != nil {
-		return nil, fmt.Errorf("set up the controller of allocations: %w", err)
-	}
-	accounts := newAccountWatch(mgr.GetCache())
+	recorder, accounts := mgr.GetEventRecorder(reporting.Controller), newAccountWatch(mgr.GetCache())
+	allocations := &Allocations{Leader: o.Leader, Blocks: blocks, Recorder: recorder}
 	accountIDs := &AccountIDs{
-		Client: leader.Client, Live: mgr.GetAPIReader(), Recorder: mgr.GetEventRecorder(reporting.Controller),
-		Accounts: accounts, Exempt: o.Flags.ExemptNamespaces, Constraints: admission.constraints, Caches: leader.Caches,
-		Queues: leader.Queues,
+		Leader: o.Leader, Live: mgr.GetAPIReader(), Recorder: recorder, Accounts: accounts,
+		Exempt: o.Flags.ExemptNamespaces, Constraints: admission.constraints,
 	}
-	if err := accountIDs.SetupWithManager(mgr); err != nil {
-		return nil, fmt.Errorf("set up the controller of the user IDs of service accounts: %w", err)
-	}
-	references := &References{
-		Client: leader.Client, Live: mgr.GetAPIReader(), Accounts: accounts,
-		Recorder: mgr.GetEventRecorder(reporting.Controller), Caches: leader.Caches, Queues: leader.Queues,
-	}
-	if err := references.SetupWithManager(mgr); err != nil {
-		return nil, fmt.Errorf("set up the controller of references: %w", err)
-	}
-	statuses := &Statuses{
-		Client: leader.Client, Stored: o.Stored, Blocks: blocks, AccountIDs: accountIDs, Queues: leader.Queues,
-	}
-	if err := statuses.SetupWithManager(mgr); err != nil {
-		return nil, fmt.Errorf("set up the controller of statuses: %w", err)
+	references := &References{Leader: o.Leader, Live: mgr.GetAPIReader(), Accounts: accounts, Recorder: recorder}
+	statuses := &Statuses{Leader: o.Leader, Stored: o.Stored, Blocks: blocks, AccountIDs: accountIDs}
+	if err := errors.Join(allocations.SetupWithManager(mgr), accountIDs.SetupWithManager(mgr),
+		references.SetupWithManager(mgr), statuses.SetupWithManager(mgr)); err != nil {
+		return nil, fmt.Errorf("set up the controllers of constraints: %w", err)
 	}
 	mutator, validator := admission.plugins()
 	return &Feature{Mutator: mutator, Validator: validator, Blocks: blocks}, nil

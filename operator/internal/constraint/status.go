@@ -21,6 +21,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/watch"
@@ -34,15 +35,13 @@ const staleRetry = 20 * time.Millisecond
 // Statuses is the controller that writes the status of SecurityContextConstraints: whether the operator admits pods by
 // them. It is a controller of the leader.
 type Statuses struct {
-	Client client.Client
+	*leadership.Leader
 	// Stored has the ValidatingWebhookConfiguration of constraints.
 	Stored *webhook.Stored
 	// Blocks knows whether namespaces are given no user IDs.
 	Blocks *Blocks
 	// AccountIDs knows which namespaces have more service accounts than user IDs.
 	AccountIDs *AccountIDs
-	// Queues creates the queue of the controller.
-	Queues *backoff.Queues
 
 	written freshness.Store[string, *v1alpha1.SecurityContextConstraints]
 }

@@ -20,6 +20,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 )
 
 const (
@@ -42,7 +43,7 @@ const (
 // the ValidatingWebhookConfigurations that the plugins name. The manifests create them, so that the operator needs
 // rights to these objects only.
 type Configurations struct {
-	Client client.Client
+	*leadership.Leader
 	// Leases are those in the operator's namespace, for dry runs.
 	Leases   coordinationclient.LeaseInterface
 	Stored   *Stored
@@ -51,8 +52,6 @@ type Configurations struct {
 	// Called is closed once all configurations have been up to date, and the API server called the webhooks of
 	// v1alpha1.WebhookName.
 	Called chan struct{}
-	// Queues creates the queue of the controller.
-	Queues *backoff.Queues
 
 	// next contains the earliest times of the next writes of ValidatingWebhookConfigurations, by name.
 	next map[string]time.Time

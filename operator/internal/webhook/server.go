@@ -46,9 +46,8 @@ type Options struct {
 func Setup(mgr ctrl.Manager, o Options) error {
 	decisions := NewMetrics(metrics.Registry)
 	configurations := &Configurations{
-		Client: o.Leader.Client, Leases: o.Clients.CoordinationV1().Leases(v1alpha1.OperatorNamespace),
+		Leader: o.Leader, Leases: o.Clients.CoordinationV1().Leases(v1alpha1.OperatorNamespace),
 		Stored: o.Stored, Chain: o.Chain, Endpoint: Endpoint{URL: o.URL}, Called: make(chan struct{}),
-		Queues: o.Leader.Queues,
 	}
 	serving, err := o.serverOptions()
 	if err != nil {
