@@ -38,16 +38,9 @@ const (
 // Admission is the validator of NamespaceTemplates. It denies a template that cannot be populated, and one whose author
 // does not hold the rights that the operator uses for it in all namespaces.
 type Admission struct {
-	mapper     meta.RESTMapper
-	clients    kubernetes.Interface
-	outlines   *Outlines
-	live       client.Reader
-	attributes *attribute.Admission
-	metadata   metadata.Interface
-	objects    dynamic.Interface
-	selectors  *selection.Admission
-	compiling  *slots
-	trying     *slots
+	Options
+	compiling *slots
+	trying    *slots
 	// rights has the resources whose objects the operator may populate.
 	rights *utilcache.Expiring
 }
@@ -74,9 +67,7 @@ type Options struct {
 // NewAdmission returns the validator.
 func NewAdmission(o Options) *Admission {
 	return &Admission{
-		mapper: o.Mapper, clients: o.Clients, outlines: o.Outlines, live: o.Live, attributes: o.Attributes,
-		metadata: o.Metadata, objects: o.Objects, selectors: o.Selectors,
-		compiling: newSlots(maxConcurrentVettings), trying: newSlots(maxConcurrentVettings),
+		Options: o, compiling: newSlots(maxConcurrentVettings), trying: newSlots(maxConcurrentVettings),
 		rights: utilcache.NewExpiring(),
 	}
 }
@@ -147,7 +138,7 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 			return err
 		}
 	}
-	return a.selectors.AddTemplate(ctx, request)
+	return a.Selectors.AddTemplate(ctx, request)
 }
 
 // vet returns why an edit is denied, or why nothing can be decided.

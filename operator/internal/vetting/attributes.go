@@ -20,8 +20,8 @@ import (
 // copy pod templates. The rules of single namespaces do not apply to templates, which are objects of the cluster.
 func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 	who := attributes.Requester{Name: v.request.UserInfo.Username, Groups: v.request.UserInfo.Groups}
-	rules, err := v.attributes.RulesOfCluster(ctx)
-	if err != nil || !rules.OfCluster() || v.attributes.IsExempt(who) {
+	rules, err := v.Attributes.RulesOfCluster(ctx)
+	if err != nil || !rules.OfCluster() || v.Attributes.IsExempt(who) {
 		return nil, err
 	}
 	var variants []render.Variant
@@ -36,7 +36,7 @@ func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 	if err != nil {
 		return nil, err
 	}
-	index, err := v.attributes.Bindings(ctx)
+	index, err := v.Attributes.Bindings(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -96,6 +96,6 @@ func (r right) attributes() *authorizationv1.ResourceAttributes {
 // author returns the author of a template whose rights have not been reviewed yet.
 func (a *Admission) author(user authenticationv1.UserInfo) *author {
 	return &author{
-		user: user, reviews: a.clients.AuthorizationV1().SubjectAccessReviews(), answers: map[right]bool{},
+		user: user, reviews: a.Clients.AuthorizationV1().SubjectAccessReviews(), answers: map[right]bool{},
 	}
 }

@@ -134,7 +134,7 @@ func (v *review) newKinds() []schema.GroupVersionKind {
 func (v *review) leftover(
 	ctx context.Context, kind schema.GroupVersionKind, variants []render.Variant, complete bool,
 ) (*metav1.PartialObjectMetadata, error) {
-	mapping, err := v.mapper.RESTMapping(kind.GroupKind())
+	mapping, err := v.Mapper.RESTMapping(kind.GroupKind())
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (v *review) leftover(
 	list.SetGroupVersionKind(mapping.GroupVersionKind)
 	options := []client.ListOption{client.MatchingLabels{v1alpha1.TemplateNameLabel: v.name()}, client.Limit(500)}
 	for {
-		err := v.live.List(ctx, list, append(options, client.Continue(list.Continue))...)
+		err := v.Live.List(ctx, list, append(options, client.Continue(list.Continue))...)
 		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 			return nil, nil // the operator cannot delete any either
 		}

@@ -110,7 +110,7 @@ func (a *Admission) readClusterRole(ctx context.Context, g *grant) error {
 	// The API server cannot be asked for an invalid name.
 	exists := len(content.IsPathSegmentName(g.clusterRole)) == 0
 	if exists {
-		role, err = a.clients.RbacV1().ClusterRoles().Get(ctx, g.clusterRole, metav1.GetOptions{})
+		role, err = a.Clients.RbacV1().ClusterRoles().Get(ctx, g.clusterRole, metav1.GetOptions{})
 	}
 	switch {
 	case !exists || apierrors.IsNotFound(err):

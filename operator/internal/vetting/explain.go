@@ -81,7 +81,7 @@ func (v *review) definition(
 	}
 	found := &unstructured.Unstructured{}
 	found.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
-	if err := v.live.Get(ctx, client.ObjectKey{Name: resource.String()}, found); err != nil {
+	if err := v.Live.Get(ctx, client.ObjectKey{Name: resource.String()}, found); err != nil {
 		return nil // the message is then that of the API server
 	}
 	definition := &apiextensionsv1.CustomResourceDefinition{}

@@ -71,11 +71,11 @@ func (a *Admission) resolveKinds(
 func (a *Admission) mapping(
 	kind schema.GroupVersionKind,
 ) (mapping *meta.RESTMapping, others []*meta.RESTMapping, err error) {
-	mapping, err = a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	mapping, err = a.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if !meta.IsNoMatchError(err) {
 		return mapping, nil, err
 	}
-	others, err = a.mapper.RESTMappings(kind.GroupKind())
+	others, err = a.Mapper.RESTMappings(kind.GroupKind())
 	if err != nil && !meta.IsNoMatchError(err) {
 		return nil, nil, err
 	}
@@ -94,7 +94,7 @@ func (a *Admission) resolveDeleted(kinds []schema.GroupVersionKind) ([]resolvedK
 		if slices.ContainsFunc(all, func(k resolvedKind) bool { return k.kind.GroupKind() == kind.GroupKind() }) {
 			continue
 		}
-		mappings, err := a.mapper.RESTMappings(kind.GroupKind())
+		mappings, err := a.Mapper.RESTMappings(kind.GroupKind())
 		switch {
 		case meta.IsNoMatchError(err) || err == nil && len(mappings) == 0:
 			resource, _ := meta.UnsafeGuessKindToResource(kind)
@@ -136,7 +136,7 @@ func (a *Admission) notServed(kind schema.GroupVersionKind, others []*meta.RESTM
 
 // servedVersions returns the versions of an API group, or nil if the cluster does not serve the group.
 func (a *Admission) servedVersions(name string) ([]string, error) {
-	groups, err := a.clients.Discovery().ServerGroups()
+	groups, err := a.Clients.Discovery().ServerGroups()
 	if err != nil {
 		return nil, err
 	}

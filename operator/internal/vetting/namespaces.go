@@ -76,7 +76,7 @@ func (v *review) judgeSelectors(ctx context.Context) ([]error, error) {
 		return problems, nil
 	}
 	initializers := &v1alpha1.NamespaceInitializationConfigurationList{}
-	if err := v.live.List(ctx, initializers); err != nil {
+	if err := v.Live.List(ctx, initializers); err != nil {
 		return nil, fmt.Errorf("list the initializers of namespaces: %w", err)
 	}
 	for i := range initializers.Items {

@@ -24,7 +24,7 @@ func (v *review) overriddenLosses(
 		if !overlap.overrides {
 			continue
 		}
-		inForce, err := v.outlines.inForce(ctx, overlap.other)
+		inForce, err := v.Outlines.inForce(ctx, overlap.other)
 		if apierrors.IsNotFound(err) {
 			continue // it was deleted meanwhile
 		}

@@ -51,7 +51,7 @@ func (v *review) awaitRights(ctx context.Context, kind resolvedKind) error {
 		return nil
 	}
 	for {
-		err := objects.CheckRights(ctx, v.clients.AuthorizationV1().SelfSubjectAccessReviews(), kind.resource)
+		err := objects.CheckRights(ctx, v.Clients.AuthorizationV1().SelfSubjectAccessReviews(), kind.resource)
 		if err == nil {
 			v.rights.Set(kind.resource, nil, rightsTime)
 		}

@@ -56,7 +56,7 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 	if problems, err = v.judgeSources(ctx, kinds); err != nil || len(problems) > 0 {
 		return slices.Concat(errorsOf(unserved), problems), err
 	}
-	if v.others, err = v.outlines.except(ctx, v.name()); err != nil {
+	if v.others, err = v.Outlines.except(ctx, v.name()); err != nil {
 		return nil, err
 	}
 	if problems, err = v.judgeSelectors(ctx); err != nil || len(problems) > 0 {
@@ -85,7 +85,7 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 // namespaces for the waves of a rollout.
 func (v *review) judgeUnchanged(ctx context.Context) (problems []error, err error) {
 	if v.changesWaves() {
-		if v.others, err = v.outlines.except(ctx, v.name()); err != nil {
+		if v.others, err = v.Outlines.except(ctx, v.name()); err != nil {
 			return nil, err
 		}
 		problems, err = v.judgeSelectors(ctx)

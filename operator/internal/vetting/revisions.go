@@ -67,7 +67,7 @@ func sharing(revision, stored v1alpha1.NamespaceTemplateSpec) v1alpha1.Namespace
 // earlierSpecs returns the specs of the revisions in force of the stored template, except those that populate the same
 // as the updated template.
 func (v *review) earlierSpecs(ctx context.Context) ([]v1alpha1.NamespaceTemplateSpec, error) {
-	inForce, err := v.outlines.revisions.InForce(ctx, v.old)
+	inForce, err := v.Outlines.revisions.InForce(ctx, v.old)
 	if err != nil {
 		return nil, err
 	}

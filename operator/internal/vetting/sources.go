@@ -79,7 +79,7 @@ func (v *review) unsuitableSources(ctx context.Context, kinds []resolvedKind) ([
 			return nil, fmt.Errorf("get the source %s: %w", source.ref, err)
 		default:
 			guarded := populate.NewSource(source.ref, object).Guarded(source.ref, func() (*attributes.Rules, error) {
-				return v.attributes.RulesOfCluster(ctx)
+				return v.Attributes.RulesOfCluster(ctx)
 			})
 			if f := guarded.Failure; f != nil && (f.Reason == populate.ReasonSourceProtected || f.Transient()) {
 				problems = append(problems, f)
@@ -92,5 +92,5 @@ func (v *review) unsuitableSources(ctx context.Context, kinds []resolvedKind) ([
 // get gets a source with the rights of the operator.
 func (v *review) get(ctx context.Context, source sourceRight) (*unstructured.Unstructured, error) {
 	resource := source.ref.GroupVersion().WithResource(source.resource)
-	return v.objects.Resource(resource).Namespace(source.ref.Namespace).Get(ctx, source.ref.Name, metav1.GetOptions{})
+	return v.Objects.Resource(resource).Namespace(source.ref.Namespace).Get(ctx, source.ref.Name, metav1.GetOptions{})
 }

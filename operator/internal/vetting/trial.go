@@ -293,7 +293,7 @@ func (a *Admission) dryRun(ctx context.Context, t trial) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.metadata.Resource(t.resource).Namespace(v1alpha1.TrialNamespace).Patch(ctx, t.sample.GetName(),
+	_, err = a.Metadata.Resource(t.resource).Namespace(v1alpha1.TrialNamespace).Patch(ctx, t.sample.GetName(),
 		types.ApplyPatchType, render.EscapeJSON(body), metav1.PatchOptions{
 			DryRun: []string{metav1.DryRunAll}, Force: new(true), FieldManager: v1alpha1.FieldManager,
 			FieldValidation: metav1.FieldValidationStrict,

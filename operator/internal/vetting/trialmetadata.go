@@ -66,7 +66,7 @@ func (a *Admission) dryRunMetadata(ctx context.Context, sample render.MetadataSa
 	if err != nil {
 		return err
 	}
-	namespaces := a.metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces"))
+	namespaces := a.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces"))
 	_, err = namespaces.Patch(ctx, v1alpha1.TrialNamespace, types.MergePatchType, body, metav1.PatchOptions{
 		DryRun: []string{metav1.DryRunAll}, FieldManager: v1alpha1.NamespaceFieldManager,
 	})

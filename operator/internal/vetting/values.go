@@ -60,11 +60,11 @@ func (v *review) judgeValues(ctx context.Context) ([]error, error) {
 // server if the cache has no such rule, which may have been created just now. Whether the rule remains is for the
 // operator to observe.
 func (v *review) protects(ctx context.Context, key render.MetadataKey) (bool, error) {
-	if protected, err := v.attributes.Protects(ctx, key.Attribute()); err != nil || protected {
+	if protected, err := v.Attributes.Protects(ctx, key.Attribute()); err != nil || protected {
 		return protected, err
 	}
 	stored := &v1alpha1.ClusterProtectedAttributeList{}
-	if err := v.live.List(ctx, stored); err != nil {
+	if err := v.Live.List(ctx, stored); err != nil {
 		return false, fmt.Errorf("list ClusterProtectedAttributes: %w", err)
 	}
 	return slices.ContainsFunc(stored.Items, func(rule v1alpha1.ClusterProtectedAttribute) bool {
