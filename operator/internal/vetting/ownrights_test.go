@@ -45,7 +45,9 @@ func TestRightsAreReviewedAgainAfterAWhile(t *testing.T) {
 	const verbs = 5 // that the operator needs for a kind
 	clock := clocktesting.NewFakeClock(time.Now())
 	reviews := &reviewer{}
-	v := &review{Admission: &Admission{Options: Options{Clients: reviews}, rights: utilcache.NewExpiringWithClock(clock)}}
+	v := &review{Admission: &Admission{
+		Options: Options{Clients: reviews}, rights: utilcache.NewExpiringWithClock(clock),
+	}}
 	configMaps := resolvedKind{resource: corev1.SchemeGroupVersion.WithResource("configmaps")}
 	services := resolvedKind{resource: corev1.SchemeGroupVersion.WithResource("services")}
 
