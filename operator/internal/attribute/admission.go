@@ -111,11 +111,11 @@ func (a *Admission) Start(ctx context.Context) error {
 			return nil
 		case <-changed:
 		}
-		found, err := a.rules.any(ctx)
+		rules, err := a.rules.Cached(ctx)
 		switch {
 		case err != nil:
 			ctrl.LoggerFrom(ctx).Error(err, "cannot read the rules about protected attributes")
-		case !found:
+		case rules.Empty():
 			a.bindings.Stop()
 		default:
 			a.bindings.Start() //nolint:contextcheck // it has the operator's context

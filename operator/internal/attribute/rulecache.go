@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -88,21 +87,6 @@ func (c *RuleCache) replace(before, now client.Object) {
 	c.addReached(c.sum.Revision())
 	c.mu.Unlock()
 	c.changes.Notify()
-}
-
-// any reports whether there are rules.
-func (c *RuleCache) any(ctx context.Context) (bool, error) {
-	for _, list := range []client.ObjectList{
-		&v1alpha1.ClusterProtectedAttributeList{}, &v1alpha1.ProtectedAttributeList{},
-	} {
-		if err := c.cached.List(ctx, list, client.Limit(1), client.UnsafeDisableDeepCopy); err != nil {
-			return false, err
-		}
-		if apimeta.LenList(list) > 0 {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // ofCluster returns the rules of the cluster as the API server has them.
