@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -16,12 +17,13 @@ import (
 func (e *explainer) explainDiffering(
 	ctx context.Context, a *answer, change *populate.Change, live *unstructured.Unstructured,
 ) {
-	a.addDiffering(e.reported(ctx, a.Namespace), change)
+	a.addDiffering(e.condition(ctx, a.Namespace), change)
 	e.addDifferences(ctx, a, change, live)
 }
 
-// addDiffering sets the summary of an object that differs, by what the operator last reported about its namespace.
-func (a *answer) addDiffering(reported []populate.Reported, change *populate.Change) {
+// addDiffering sets the summary of an object that differs, by the Populated condition of its namespace, which can be nil.
+func (a *answer) addDiffering(condition *corev1.NamespaceCondition, change *populate.Change) {
+	reported := populate.ReportedFindings(condition)
 	a.Summary = fmt.Sprintf("%s differs from template %s, ", a.where(), change.Template)
 	failure := failureOf(reported, change.ID())
 	altered := reportedAs(reported, change.ID(), populate.Reported.IsAltered)
@@ -39,6 +41,9 @@ func (a *answer) addDiffering(reported []populate.Reported, change *populate.Cha
 	case fought != nil:
 		a.Summary += "and the operator corrects it less and less often, because other clients change it again and again"
 		a.add(labelState, fought.Message)
+	case populate.IsShortened(condition):
+		a.Summary += "and the operator is about to correct it, unless it could not"
+		a.add(labelState, "the Populated condition of the namespace has no room for all findings")
 	default:
 		a.Summary += "and the operator is about to correct it"
 	}
@@ -67,13 +72,13 @@ func (a *answer) explainDeleted(reported []populate.Reported, change *populate.C
 	a.add(labelRemedy, "To keep it, declare it in a template again, or create an object of another name.")
 }
 
-// reported returns what the operator last reported about a namespace, or nothing if the namespace cannot be read.
-func (e *explainer) reported(ctx context.Context, namespace string) []populate.Reported {
+// condition returns the Populated condition of a namespace, or nil if there is none, or the namespace cannot be read.
+func (e *explainer) condition(ctx context.Context, namespace string) *corev1.NamespaceCondition {
 	ns, err := e.cluster.Namespace(ctx, namespace)
 	if err != nil {
 		return nil // the answer does not depend on it
 	}
-	return populate.ReportedFindings(populate.PopulatedCondition(ns))
+	return populate.PopulatedCondition(ns)
 }
 
 // isFailure reports whether a finding is about a write that failed. What admission altered was written.

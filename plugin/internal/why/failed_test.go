@@ -35,11 +35,11 @@ func TestFailuresThatTheOperatorReported(t *testing.T) {
 
 func TestObjectsThatDiffer(t *testing.T) {
 	t.Parallel()
-	reported := populate.ReportedFindings(&corev1.NamespaceCondition{
+	condition := &corev1.NamespaceCondition{
 		Status: corev1.ConditionTrue, Reason: "Populated", Message: "2 objects of t; " +
 			"configmap/a: is not stored as it is declared: data.x; configmap/b: denied; " +
 			"configmap/d: is changed again and again by rival, so it is corrected less and less often",
-	})
+	}
 	const altered = "because admission changes it whenever the operator applies it"
 	for _, test := range []struct{ name, reason, want string }{
 		{"a", "is not stored as it is declared: data.x", altered},
@@ -52,7 +52,7 @@ func TestObjectsThatDiffer(t *testing.T) {
 		},
 	} {
 		a := answer{Subject: "configmap/" + test.name}
-		a.addDiffering(reported, &populate.Change{
+		a.addDiffering(condition, &populate.Change{
 			Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Name: test.name, Template: "t", Reason: test.reason,
 		})
 		require.Equal(t, "configmap/"+test.name+" differs from template t, "+test.want, a.Summary)
@@ -60,6 +60,17 @@ func TestObjectsThatDiffer(t *testing.T) {
 			"system:serviceaccount:nstpl-system:nstpl-operator, from the webhook or policy that changes it, or declare the " +
 			"change in the template. The operator tries again after at most five minutes."}))
 	}
+}
+
+func TestObjectsForWhichAConditionHasNoRoom(t *testing.T) {
+	t.Parallel()
+	a := answer{Subject: "configmap/a"}
+	a.addDiffering(&corev1.NamespaceCondition{Status: corev1.ConditionTrue, Message: "configmap/b: denied; …"},
+		&populate.Change{
+			Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Name: "a", Template: "t", Reason: "data.x changed",
+		})
+	require.Equal(t, "configmap/a differs from template t, and the operator is about to correct it, unless it could not",
+		a.Summary)
 }
 
 // An object of another name is deleted, too, if a template is authoritative for the kind.

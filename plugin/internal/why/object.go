@@ -259,7 +259,7 @@ func (e *explainer) explainChange(
 		e.explainDiffering(ctx, a, change, live)
 		a.add(labelRemedy, edit)
 	case populate.Prune, populate.Empty:
-		a.explainDeleted(e.reported(ctx, a.Namespace), change)
+		a.explainDeleted(populate.ReportedFindings(e.condition(ctx, a.Namespace)), change)
 	case populate.LeaveAlone:
 		if change.Exemption != nil {
 			explainExemption(a, change, live != nil)
