@@ -22,7 +22,8 @@ const (
 	failing state = "Failing"
 	// held is for a namespace that is populated, and that still waits for other initializers.
 	held state = "Held"
-	// drifted is for a namespace with objects that other clients changed or deleted, and that the operator leaves so.
+	// drifted is for a namespace with objects that other clients changed or deleted, and that the operator leaves so,
+	// or corrects less and less often.
 	drifted state = "Drifted"
 	// pending is for a namespace that is not populated yet.
 	pending state = "Pending"
