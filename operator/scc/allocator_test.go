@@ -112,6 +112,11 @@ func TestAllocateCompletesAndRepairsNamespaces(t *testing.T) {
 				holder("other", 3, second, second, "s0:c3,c2"),
 			},
 			"young: 1000090000/10000 1000090000/10000 s0:c10,c0 (its user IDs 1000000005-1000000006 overlap with those of namespace old)"},
+		"the older of two namespaces with overlapping user IDs keeps its own, although they begin later": {9,
+			[]scc.Holder{
+				holder("young", 1, first, first, "s0:c1,c0"), holder("old", 2, "1000000005/2", "5/5", "s0:c1,c9"),
+			},
+			"young: 1000090000/10000 1000090000/10000 s0:c10,c0 (its user IDs 1000000000-1000009999 overlap with those of namespace old)"},
 		"the younger of two namespaces with the same level gets a new block": {9,
 			[]scc.Holder{holder("young", 1, second, second, "s0:c0,c1"), holder("old", 2, first, first, "s0:c1,c0")},
 			"young: 1000090000/10000 1000090000/10000 s0:c10,c0 (its SELinux level s0:c0,c1 is also that of namespace old)"},

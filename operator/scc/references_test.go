@@ -95,7 +95,10 @@ func TestRecordOfReferencesIsBoundToTheConstraint(t *testing.T) {
 	reference := scc.Reference{Namespace: "a", Account: "b"}
 	_, found := scc.RecordedIdentity(c, reference)
 	require.False(t, found)
-	c, _, err := scc.RemoveStale(c, objects{"a": "1", "a/b": "2"}.identity)
+	unseen, _, err := scc.RemoveStale(c, objects{}.identity)
+	require.NoError(t, err)
+	require.Same(t, c, unseen, "what does not exist yet is not recorded")
+	c, _, err = scc.RemoveStale(c, objects{"a": "1", "a/b": "2"}.identity)
 	require.NoError(t, err)
 	seen, found := scc.RecordedIdentity(c, reference)
 	require.True(t, found)

@@ -177,6 +177,10 @@ func TestReviewSetsDefaults(t *testing.T) {
 			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: [docker/default]}`, `{}`,
 			`{"seccompProfile":{"type":"RuntimeDefault"}}`, `null`,
 		},
+		"no seccomp profile": {
+			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: [unconfined]}`, `{}`,
+			`{"seccompProfile":{"type":"Unconfined"}}`, `null`,
+		},
 		"a seccomp profile is kept": {
 			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: [runtime/default, unconfined]}`,
 			`{securityContext: {seccompProfile: {type: Unconfined}}}`, `{"seccompProfile":{"type":"Unconfined"}}`,
@@ -349,6 +353,11 @@ func TestReviewDeniesWhatAConstraintDoesNotAllow(t *testing.T) {
 			`{securityContext: {sysctls: [{name: kernel/sem, value: "1"}]}}`, "spec.securityContext.sysctls[0]",
 			"is forbidden",
 		},
+		"one that the constraint forbids otherwise": {
+			`{` + freely + `, allowedUnsafeSysctls: ["*"], forbiddenSysctls: [kernel/sem]}`,
+			`{securityContext: {sysctls: [{name: kernel.sem, value: "1"}]}}`, "spec.securityContext.sysctls[0]",
+			"is forbidden",
+		},
 		"a category twice": {
 			`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAs}}`,
 			`{securityContext: {seLinuxOptions: {level: "s0:c5,c26,c26"}}}`,
@@ -441,6 +450,30 @@ func TestReviewDeniesWhatAConstraintDoesNotAllow(t *testing.T) {
 			require.Contains(t, fields(verdict), test.field)
 			require.Contains(t, fmt.Sprint(verdict.Reasons), test.reason)
 		})
+	}
+}
+
+// Where only secrets are allowed, a projected volume has no more than the token that admission adds to every pod.
+func TestOnlyTheInjectedTokenIsTakenForASecret(t *testing.T) {
+	t.Parallel()
+	const certificate = `configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}`
+	for source, volumes := range map[string]string{
+		`serviceAccountToken: {path: token}`:                                                  `[configMap]`,
+		`serviceAccountToken: {path: other}`:                                                  `[secret]`,
+		`secret: {name: a}`:                                                                   `[secret]`,
+		`clusterTrustBundle: {name: a, path: token}`:                                          `[secret]`,
+		certificate + `, {key: other, path: other}]}`:                                         `[secret]`,
+		strings.ReplaceAll(certificate, "kube-root-ca.crt", "other") + `]}`:                   `[secret]`,
+		strings.ReplaceAll(certificate, "key: ca.crt", "key: other") + `]}`:                   `[secret]`,
+		strings.ReplaceAll(certificate, "path: ca.crt", "path: other") + `]}`:                 `[secret]`,
+		`downwardAPI: {items: [{path: other, fieldRef: {fieldPath: metadata.namespace}}]}`:    `[secret]`,
+		`downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.labels}}]}`:   `[secret]`,
+		`downwardAPI: {items: [{path: namespace, resourceFieldRef: {resource: limits.cpu}}]}`: `[secret]`,
+	} {
+		p := spec(t, `{volumes: [{name: a, projected: {sources: [{`+source+`}]}}]}`)
+		verdict := review(t, `{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, volumes: `+volumes+`}`, p,
+			scc.MayMutate)
+		require.Contains(t, fmt.Sprint(verdict.Reasons), "projected volumes are not allowed", source)
 	}
 }
 
@@ -606,7 +639,12 @@ func TestReviewWaitsForThePreferredConstraint(t *testing.T) {
 	for _, broken := range []string{
 		`{runAsUser: {type: MustRunAs, uid: -1}, seLinuxContext: {type: RunAsAny}}`,
 		`{runAsUser: {type: MustRunAsRange, uidRangeMin: 1, uidRangeMax: 4294967296}, seLinuxContext: {type: RunAsAny}}`,
+		`{runAsUser: {type: MustRunAsRange, uidRangeMin: 1}, seLinuxContext: {type: RunAsAny}}`,
+		`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: MustRunAsLevel}}`,
+		`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, fsGroup: {type: MustRunAsGroup}}`,
 		`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, fsGroup: {type: MustRunAs, ranges: [{min: 1, max: 4294967297}]}}`,
+		`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, fsGroup: {type: MustRunAs, ranges: [{min: -1, max: 1}]}}`,
+		`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, supplementalGroups: {type: MustRunAs, ranges: [{min: 2, max: 1}]}}`,
 		`{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}, seccompProfiles: [localhost/]}`,
 	} {
 		require.Equal(t, "c1", of(allocated, broken, open).Constraint, broken)

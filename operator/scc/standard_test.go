@@ -121,6 +121,27 @@ func TestPodSecurityStandard(t *testing.T) {
 	}
 }
 
+// The constraint that allows less comes first, whatever the names are.
+func TestConstraintsThatAllowLessComeFirst(t *testing.T) {
+	t.Parallel()
+	const freely = `{runAsUser: {type: RunAsAny}, seLinuxContext: {type: RunAsAny}`
+	for less, more := range map[string]string{
+		``:                                  `, allowHostNetwork: true`,
+		`, allowHostNetwork: true`:          `, allowHostPorts: true`,
+		`, allowHostPorts: true`:            `, allowPrivilegedContainer: true`,
+		`, allowedCapabilities: [CHOWN]`:    `, allowedCapabilities: ["*"]`,
+		`, requiredDropCapabilities: [ALL]`: `, requiredDropCapabilities: [CHOWN]`,
+		`, volumes: [secret]`:               `, volumes: [csi]`,
+		`, volumes: [csi]`:                  `, allowHostDirVolumePlugin: true`,
+	} {
+		constraints := []*v1alpha1.SecurityContextConstraints{
+			scc.Defaulted(constraint(t, "a-more", freely+more+`}`)), scc.Defaulted(constraint(t, "b-less", freely+less+`}`)),
+		}
+		scc.Sort(constraints)
+		require.Equal(t, "b-less", constraints[0].Name, more)
+	}
+}
+
 // A constraint that judges more fields comes before one that is equal otherwise.
 func TestConstraintsWithAStandardComeFirst(t *testing.T) {
 	t.Parallel()
