@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -44,17 +43,9 @@ func accountRange(
 	return v1alpha1.IDRange{Min: id, Max: id}, nil
 }
 
-// Account is a ServiceAccount with the annotations that it already has.
-type Account struct {
-	Name        string
-	UID         types.UID
-	Created     metav1.Time
-	Annotations map[string]string
-}
-
 // AccountAllocation is the user ID that a ServiceAccount must be given.
 type AccountAllocation struct {
-	Account Account
+	Account *metav1.PartialObjectMetadata
 	ID      int64
 	// Repairs is what is wrong with the current ID, or empty if there is none.
 	Repairs string
@@ -74,21 +65,24 @@ var ErrBlockExhausted = errors.New("every user ID of the namespace belongs to a 
 // namespace is that of pods under MustRunAsRange, and belongs to no ServiceAccount. With ErrBlockExhausted,
 // AllocateAccounts also returns the allocations that were possible. It returns a *Missing if the namespace has no block
 // yet.
-func AllocateAccounts(namespace map[string]string, accounts []Account) ([]AccountAllocation, int64, error) {
+func AllocateAccounts(
+	namespace map[string]string, accounts []metav1.PartialObjectMetadata,
+) ([]AccountAllocation, int64, error) {
 	block, err := uidRange(namespace)
 	if err != nil {
 		return nil, 0, err
 	}
 	accounts = slices.Clone(accounts)
-	slices.SortFunc(accounts, func(a, b Account) int {
-		return cmp.Or(a.Created.Compare(b.Created.Time), strings.Compare(a.Name, b.Name))
+	slices.SortFunc(accounts, func(a, b metav1.PartialObjectMetadata) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	a := &accountAllocator{block: block, used: map[int64]string{}}
 	if a.next, err = parseID(namespace[v1alpha1.NextAccountUIDAnnotation]); err != nil {
 		a.next = block.Min
 	}
 	var lacking []AccountAllocation
-	for _, account := range accounts {
+	for i := range accounts {
+		account := &accounts[i]
 		if wrong := a.record(account); wrong != "" || account.Annotations[v1alpha1.AccountUIDAnnotation] == "" {
 			lacking = append(lacking, AccountAllocation{Account: account, Repairs: wrong})
 		}
@@ -110,7 +104,7 @@ type accountAllocator struct {
 }
 
 // record records the ID that a ServiceAccount has, and returns what is wrong with it.
-func (a *accountAllocator) record(account Account) (wrong string) {
+func (a *accountAllocator) record(account *metav1.PartialObjectMetadata) (wrong string) {
 	text := account.Annotations[v1alpha1.AccountUIDAnnotation]
 	if text == "" {
 		return ""

@@ -15,9 +15,13 @@ import (
 
 const ownID = `{runAsUser: {type: MustRunAsServiceAccount}, seLinuxContext: {type: RunAsAny}}`
 
+// list are ServiceAccounts.
+type list = []metav1.PartialObjectMetadata
+
 // serviceAccount returns an account that is as many seconds old as its age, with a user ID unless that is empty.
-func serviceAccount(name string, age int, id string) scc.Account {
-	account := scc.Account{Name: name, Created: metav1.Unix(int64(1_000-age), 0)}
+func serviceAccount(name string, age int, id string) metav1.PartialObjectMetadata {
+	account := metav1.PartialObjectMetadata{}
+	account.Name, account.CreationTimestamp = name, metav1.Unix(int64(1_000-age), 0)
 	if id != "" {
 		account.Annotations = map[string]string{v1alpha1.AccountUIDAnnotation: id}
 	}
@@ -32,42 +36,42 @@ func TestAllocateAccounts(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		namespace namespace
-		accounts  []scc.Account
+		accounts  list
 		// want has the given IDs, "NAME=ID", and what is wrong with the previous one.
 		want []string
 		next int64
 	}{
 		"the first, in the order of their ages": {
 			namespace{v1alpha1.UIDRangeAnnotation: "100/5"},
-			[]scc.Account{serviceAccount("b", 1, ""), serviceAccount("c", 2, ""), serviceAccount("a", 1, "")},
+			list{serviceAccount("b", 1, ""), serviceAccount("c", 2, ""), serviceAccount("a", 1, "")},
 			[]string{"c=101", "a=102", "b=103"}, 104,
 		},
-		"nothing is lacking": {given("103"), []scc.Account{serviceAccount("a", 1, "104")}, nil, 103},
+		"nothing is lacking": {given("103"), list{serviceAccount("a", 1, "104")}, nil, 103},
 		"after the ID of a deleted account": {
-			given("103"), []scc.Account{serviceAccount("a", 1, "101"), serviceAccount("b", 1, "")},
+			given("103"), list{serviceAccount("a", 1, "101"), serviceAccount("b", 1, "")},
 			[]string{"b=103"}, 104,
 		},
 		"from the beginning again": {
-			given("105"), []scc.Account{serviceAccount("a", 1, "101"), serviceAccount("b", 1, "")},
+			given("105"), list{serviceAccount("a", 1, "101"), serviceAccount("b", 1, "")},
 			[]string{"b=102"}, 103,
 		},
 		"the younger of two with the same ID": {
-			given("103"), []scc.Account{serviceAccount("old", 2, "101"), serviceAccount("new", 1, "101")},
+			given("103"), list{serviceAccount("old", 2, "101"), serviceAccount("new", 1, "101")},
 			[]string{"new=103: 101 is also the user ID of service account old"}, 104,
 		},
 		"IDs of another namespace, and of root": {
 			given("101"),
-			[]scc.Account{serviceAccount("a", 2, "99"), serviceAccount("b", 1, "0"), serviceAccount("c", 0, "105")},
+			list{serviceAccount("a", 2, "99"), serviceAccount("b", 1, "0"), serviceAccount("c", 0, "105")},
 			[]string{
 				"a=101: 99 is not one of the user IDs 101-104", "b=102: 0 is not one of the user IDs 101-104",
 				"c=103: 105 is not one of the user IDs 101-104",
 			}, 104,
 		},
 		"what is not an ID": {
-			given("101"), []scc.Account{serviceAccount("a", 2, "-1"), serviceAccount("b", 1, "0101")},
+			given("101"), list{serviceAccount("a", 2, "-1"), serviceAccount("b", 1, "0101")},
 			[]string{`a=101: "-1" is not a user ID`, `b=102: "0101" is not a user ID`}, 103,
 		},
-		"a next ID of another block": {given("7"), []scc.Account{serviceAccount("a", 1, "")}, []string{"a=101"}, 102},
+		"a next ID of another block": {given("7"), list{serviceAccount("a", 1, "")}, []string{"a=101"}, 102},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,7 +93,7 @@ func TestAllocateAccounts(t *testing.T) {
 
 func TestAllocateAccountsWithoutFreeIDs(t *testing.T) {
 	t.Parallel()
-	accounts := []scc.Account{
+	accounts := list{
 		serviceAccount("a", 3, "101"), serviceAccount("b", 2, ""), serviceAccount("c", 1, ""),
 	}
 	allocations, _, err := scc.AllocateAccounts(map[string]string{v1alpha1.UIDRangeAnnotation: "100/3"}, accounts)
@@ -112,7 +116,7 @@ func TestAllocateAccountsInvariants(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		namespace := map[string]string{v1alpha1.UIDRangeAnnotation: "100/20"}
-		var accounts []scc.Account
+		var accounts list
 		for step := range 30 {
 			switch random.IntN(4) {
 			case 0:

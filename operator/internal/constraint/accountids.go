@@ -255,13 +255,7 @@ func accountAllocations(
 	if err := from.List(ctx, list, client.InNamespace(ns.Name)); err != nil {
 		return nil, 0, fmt.Errorf("list the service accounts of namespace %s: %w", ns.Name, err)
 	}
-	accounts := make([]scc.Account, len(list.Items))
-	for i, item := range list.Items {
-		accounts[i] = scc.Account{
-			Name: item.Name, UID: item.UID, Created: item.CreationTimestamp, Annotations: item.Annotations,
-		}
-	}
-	allocations, next, err := scc.AllocateAccounts(ns.Annotations, accounts)
+	allocations, next, err := scc.AllocateAccounts(ns.Annotations, list.Items)
 	if _, isMissing := errors.AsType[*scc.Missing](err); isMissing {
 		return nil, 0, nil
 	}
