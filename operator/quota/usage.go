@@ -17,6 +17,8 @@ const maxUncounted = 10
 // Usage is the usage of a namespace as its ResourceQuota stores it.
 type Usage struct {
 	Used corev1.ResourceList
+	// Assumed are resources of which Kubernetes counts no usage: that in Used is 0.
+	Assumed []corev1.ResourceName
 	// ResourceVersion is that of the ResourceQuota, or empty if there is none.
 	ResourceVersion string
 	// Unknown reports that the namespace may use more than Used: its ResourceQuota is missing or was changed.

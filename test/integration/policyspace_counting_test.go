@@ -177,12 +177,20 @@ func TestPolicySpaceQuotaAddedLaterCountsExistingUsage(t *testing.T) {
 func TestPolicySpaceQuotaAcceptsUncountableResources(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.createSpace("a", "", "pods", "1", "nvidia.com/gpu", "4", "count/deployments", "4")
+	admin, warnings := s.newWarnedUser("admin", s.allVerbsGroup())
+	space := s.newSpace("a", "", "pods", "1", "nvidia.com/gpu", "4", "count/deployments", "4")
+	require.NoError(t, admin.Create(t.Context(), space))
+	require.Contains(t, warnings.drain(), "policyspace "+space.Name+
+		" limits nvidia.com/gpu, which Kubernetes does not count: limit requests.nvidia.com/gpu instead")
 	ns := s.createNamespaceInSpace("n", "a")
 	require.NoError(t, s.client.Create(t.Context(), newPod(ns, "p")))
 	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "q")), "a", "pods=2", "pods=1")
 	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
-		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.PolicySpaceReady))
+		condition := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceReady)
+		if assert.NotNil(c, condition) {
+			assert.Equal(c, metav1.ConditionTrue, condition.Status)
+			assert.Contains(c, condition.Message, "the limits of count/deployments, nvidia.com/gpu have no effect")
+		}
 	})
 }
 

@@ -2,6 +2,7 @@ package policyspace
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,7 +33,10 @@ func (r *Spaces) observe(
 		if err != nil && ns.DeletionTimestamp != nil {
 			continue
 		}
-		observation := quota.Usage{Used: countedUsage(usageQuota), ResourceVersion: usageQuota.ResourceVersion}
+		used := countedUsage(usageQuota)
+		observation := quota.Usage{
+			Used: used, Assumed: assumed(used, usageQuota), ResourceVersion: usageQuota.ResourceVersion,
+		}
 		if countsAll(observation.Used, space) {
 			r.firstCounts.add(space, ns)
 		} else {
@@ -67,6 +71,22 @@ func uncountedNamespaces(
 		}
 	}
 	return uncounted
+}
+
+// assumedLimits returns the names of the limits of a policy space on resources of which Kubernetes counts no usage in
+// some namespace, in ascending order.
+func assumedLimits(space *v1alpha1.PolicySpace, observed map[string]quota.Usage) []string {
+	var names []string
+	for name := range quota.Objects(space) {
+		for _, usage := range observed {
+			if slices.Contains(usage.Assumed, name) {
+				names = append(names, string(name))
+				break
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // containsAll reports whether a list contains every resource of another list.

@@ -33,7 +33,7 @@ type SpaceAdmission struct {
 
 // Validate implements webhook.Validator for PolicySpaces. It denies a policy space that is its own ancestor, a new
 // parent that does not exist, and limits that are invalid in a ResourceQuota. It warns of an ancestor that does not
-// exist, and of limits above those of an ancestor. It denies the deletion of a policy space that is in use.
+// exist, of limits above those of an ancestor, and of limits that Kubernetes does not count. It denies the deletion of a policy space that is in use.
 func (a *SpaceAdmission) Validate(ctx context.Context, request *webhook.Request) error {
 	switch {
 	case request.SubResource != "":
@@ -72,6 +72,7 @@ func (a *SpaceAdmission) Validate(ctx context.Context, request *webhook.Request)
 	if equality.Semantic.DeepEqual(space.Spec.Quota, before.Spec.Quota) {
 		return nil
 	}
+	request.Warnings = append(request.Warnings, uncountedExtended(space)...)
 	return a.checkLimits(ctx, space)
 }
 

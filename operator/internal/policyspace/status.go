@@ -27,6 +27,8 @@ const (
 	// manySettled is how many settled reservations may remain in a status in which nothing else changes. Settled
 	// reservations need no write of their own: they change no sum.
 	manySettled = 100
+	// ready is the reason of the condition Ready of a policy space of which nothing else is to say.
+	ready = "Ready"
 	// maxNamed is how many namespaces a condition names.
 	maxNamed = 3
 )
@@ -120,6 +122,10 @@ func nextStatus(
 	status.Namespaces = int32(at.namespaces)
 	status.Path = at.path
 	is, reason, message := readiness(space, status, at, uncountedNamespaces(space, namespaces, observed), counted)
+	if names := assumedLimits(space, observed); reason == ready && len(names) > 0 {
+		message = fmt.Sprintf("the path is known, but the limits of %s have no effect, because Kubernetes counts no such "+
+			"resources; all others are enforced", reporting.Shorten(strings.Join(names, ", ")))
+	}
 	reporting.SetKstatus(&status.Conditions, space.Generation, is, reason, message)
 	if space.Spec.Quota == nil {
 		apimeta.RemoveStatusCondition(&status.Conditions, v1alpha1.PolicySpaceExceeded)
@@ -181,7 +187,7 @@ func readiness(
 				"kubectl delete policyspaces,namespacetemplates,clusterroles,clusterrolebindings -l %[2]s=%[1]s",
 			space.Name, v1alpha1.TreeLabel)
 	}
-	return reporting.Current, "Ready", "the path is known and all limits are enforced"
+	return reporting.Current, ready, "the path is known and all limits are enforced"
 }
 
 // nameFirst returns the first names of a list, and whether there are more.

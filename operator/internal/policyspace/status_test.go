@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -32,6 +33,20 @@ func TestNextStatusIsReady(t *testing.T) {
 		"counted": {
 			observed: map[string]quota.Usage{"a": pods("1"), "b": pods("1")}, at: placed,
 			status: metav1.ConditionTrue, reason: "Ready", message: "the path is known and all limits are enforced",
+		},
+		"a resource that Kubernetes does not count": {
+			change: func(s *v1alpha1.PolicySpace) {
+				s.Spec.Quota.Hard = resourceList("pods", "3", "nvidia.com/gpu", "4", "count/deployments", "4")
+			},
+			observed: map[string]quota.Usage{
+				"a": {
+					Used: resourceList("pods", "1", "nvidia.com/gpu", "0", "count/deployments", "0"), ResourceVersion: "9",
+					Assumed: []corev1.ResourceName{"count/deployments", "nvidia.com/gpu"},
+				},
+				"b": {Used: resourceList("pods", "1", "nvidia.com/gpu", "0", "count/deployments", "0"), ResourceVersion: "9"},
+			}, at: placed,
+			status: metav1.ConditionTrue, reason: "Ready", message: "the path is known, but the limits of count/deployments, " +
+				"nvidia.com/gpu have no effect, because Kubernetes counts no such resources; all others are enforced",
 		},
 		"a parent that does not exist": {
 			at: position{broken: lineageError("s", "root")}, status: metav1.ConditionFalse,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,21 @@ const uncountableTime = 5 * time.Second
 // no API serves, or an extended resource without the prefix "requests.". Kubernetes counts all others, sooner or later.
 func mayBeUncountable(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+}
+
+// uncountedExtended returns a warning for each limit of a policy space on an extended resource that Kubernetes does not
+// count, because its name has no prefix "requests.". The names of others end in a domain of Kubernetes.
+func uncountedExtended(space *v1alpha1.PolicySpace) []string {
+	var warnings []string
+	for _, name := range slices.Sorted(maps.Keys(quota.Objects(space))) {
+		domain, _, _ := strings.Cut(string(name), "/")
+		if !mayBeUncountable(name) || domain == "count" || strings.HasSuffix(domain, ".k8s.io") {
+			continue
+		}
+		warnings = append(warnings, fmt.Sprintf("policyspace %s limits %s, which Kubernetes does not count: limit %s%s instead",
+			space.Name, name, corev1.DefaultResourceRequestsPrefix, strings.TrimPrefix(string(name), "limits.")))
+	}
+	return warnings
 }
 
 // usageQuotaKey returns the key of the usage quota of a namespace.
@@ -108,6 +124,17 @@ func countedUsage(usageQuota *corev1.ResourceQuota) corev1.ResourceList {
 		return !isCharged
 	})
 	return used
+}
+
+// assumed returns the resources in the countedUsage of a namespace that Kubernetes does not count.
+func assumed(used corev1.ResourceList, usageQuota *corev1.ResourceQuota) []corev1.ResourceName {
+	var names []corev1.ResourceName
+	for name := range used {
+		if _, isCounted := usageQuota.Status.Used[name]; !isCounted {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // untilUncountable returns how long until the uncounted resources of a usage quota are treated as uncountable: 0 if all

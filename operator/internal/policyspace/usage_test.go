@@ -42,7 +42,9 @@ func TestCountedUsage(t *testing.T) {
 			Status: corev1.ResourceQuotaStatus{Hard: limits, Used: counted},
 		}
 		usageQuota.Labels = map[string]string{managedByLabel: managedBy}
-		require.Equal(t, test.want, countedUsage(usageQuota), name)
+		used := countedUsage(usageQuota)
+		require.Equal(t, test.want, used, name)
+		require.Len(t, assumed(used, usageQuota), len(test.want)-1, "gpus are assumed")
 		require.Len(t, usageQuota.Status.Used, 1, "the usage quota may be of a cache")
 	}
 }
@@ -106,6 +108,14 @@ func TestMayBeUncountable(t *testing.T) {
 	} {
 		require.Equal(t, may, mayBeUncountable(name), name)
 	}
+	space := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	space.Spec.Quota = &v1alpha1.PolicySpaceQuota{Hard: resourceList("pods", "1", "requests.nvidia.com/gpu", "1",
+		"nvidia.com/gpu", "1", "limits.example.com/x", "1", "count/deployments", "1",
+		"gold.storageclass.storage.k8s.io/requests.storage", "1", "gpus.deviceclass.resource.k8s.io/devices", "1")}
+	require.Equal(t, []string{
+		"policyspace a limits limits.example.com/x, which Kubernetes does not count: limit requests.example.com/x instead",
+		"policyspace a limits nvidia.com/gpu, which Kubernetes does not count: limit requests.nvidia.com/gpu instead",
+	}, uncountedExtended(space))
 	limits := corev1.ResourceList{corev1.ResourcePods: quota.Unlimited}
 	usageQuota := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{
