@@ -89,6 +89,8 @@ func TestIndexOmitsExemptTemplates(t *testing.T) {
 	require.False(t, verdict.Matches)
 	require.Equal(t, "the namespace is exempt (templateexemption/x): a test", verdict.Reason)
 	require.True(t, index.Explain(b, ns).Matches)
+	narrow := templateOf(t, "a", "{matchLabels: {tier: test}}")
+	require.Equal(t, Explain(narrow, ns), index.Explain(narrow, ns), "no exemption is the reason")
 
 	require.Len(t, index.Match(other), 2, "other namespaces are not concerned")
 	require.Empty(t, index.OptedOut(other))

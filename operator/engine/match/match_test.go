@@ -1,6 +1,9 @@
 package match
 
 import (
+	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -101,6 +104,21 @@ func TestUnpopulatedNamespaces(t *testing.T) {
 	}
 }
 
+// The manuals, and the description of the field that selects namespaces, name the namespaces that are never populated.
+func TestManualsNameTheNamespacesThatAreNeverPopulated(t *testing.T) {
+	t.Parallel()
+	for _, page := range []string{"kinds.md", "templates.md", "install.md"} {
+		content, err := os.ReadFile("../../../docs/" + page)
+		require.NoError(t, err)
+		lines := slices.Collect(strings.Lines(string(content)))
+		at := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, "never populated") })
+		require.GreaterOrEqual(t, at, 0, page)
+		for _, name := range append(slices.Clone(systemNamespaces), v1alpha1.OperatorNamespace, v1alpha1.TrialNamespace) {
+			require.Contains(t, lines[at], name, page)
+		}
+	}
+}
+
 func TestANamespaceCanBeOptedOutOfSomeTemplates(t *testing.T) {
 	for value, want := range map[string][]string{
 		"": nil, "true": nil, "false": nil, " , ": nil,
@@ -177,4 +195,14 @@ func TestTheNameLabelAlwaysHasTheNamespacesName(t *testing.T) {
 	given := map[string]string{"tier": "test"}
 	Explain(template, namespaceOf("team-a", given))
 	require.Equal(t, map[string]string{"tier": "test"}, given, "Explain does not change the namespace")
+}
+
+func TestIsSystemNamespace(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"kube-system": true, "kube-public": true, "kube-node-lease": true, "nstpl-system": true, "nstpl-trial": true,
+		"default": false, "kube-team": false,
+	} {
+		require.Equal(t, want, IsSystemNamespace(name), name)
+	}
 }
