@@ -73,7 +73,6 @@ func (c Creator) withAccountGroups() []string {
 	return append(slices.Clone(c.Groups), accountsGroup, accountsGroup+":"+namespace)
 }
 
-// matches reports whether an exception is for a creator.
 func matches(exception v1alpha1.CreatorException, creator Creator, groups []string) bool {
 	switch exception.Kind {
 	case kindUser:

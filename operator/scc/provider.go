@@ -109,7 +109,6 @@ func (c *container) get() corev1.SecurityContext {
 	return **c.context
 }
 
-// set changes the security context.
 func (c *container) set(change func(*corev1.SecurityContext)) {
 	if *c.context == nil {
 		*c.context = &corev1.SecurityContext{}

@@ -144,7 +144,6 @@ func (d *Directory) namespace() *corev1.Namespace {
 	return ns
 }
 
-// policySpace returns the PolicySpace of a directory.
 func (d *Directory) policySpace() *v1alpha1.PolicySpace {
 	space := &v1alpha1.PolicySpace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "PolicySpace"},

@@ -12,7 +12,6 @@ import (
 // "v:<value>" for an item of a set and "." for the node itself. A node without children is owned as a whole.
 type fieldSet map[string]fieldSet
 
-// ownedFields returns the fields that an entry owns.
 func ownedFields(entry *metav1.ManagedFieldsEntry) (fieldSet, error) {
 	if entry.FieldsV1 == nil {
 		return fieldSet{}, nil
@@ -72,7 +71,6 @@ func (s fieldSet) within(other fieldSet) bool {
 	return true
 }
 
-// hasAnnotation reports whether the set has an annotation.
 func (s fieldSet) hasAnnotation(key string) bool {
 	annotations, ok := s.child("f:metadata")["f:annotations"]
 	if !ok || len(annotations) == 0 {

@@ -117,7 +117,6 @@ func planMetadata(declared Declared, index *match.Index) (Change, bool) {
 	return planned.change(), true
 }
 
-// planValue plans a declared value.
 func planValue(
 	declared *DeclaredValue, ns *corev1.Namespace, record MetadataRecord, index *match.Index,
 ) ValueChange {

@@ -256,7 +256,6 @@ func newStatus(object client.Object, is reporting.Kstatus, message string) *v1al
 	return status
 }
 
-// write writes the status of an object.
 func (r *Enforcement) write(
 	ctx context.Context, object client.Object, status *v1alpha1.ProtectedAttributeStatus,
 ) error {

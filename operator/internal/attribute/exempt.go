@@ -13,7 +13,6 @@ type Exempt struct {
 	Users, Groups []string
 }
 
-// includes reports whether a requester is exempt.
 func (e Exempt) includes(who attributes.Requester) bool {
 	for _, name := range e.Users {
 		if who.Is(attributes.Subject{Name: name}) {

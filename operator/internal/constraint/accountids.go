@@ -49,8 +49,7 @@ type AccountIDs struct {
 	Recorder events.EventRecorder
 	Accounts *accountWatch
 	// Exempt lists the namespaces whose ServiceAccounts are given nothing.
-	Exempt []string
-	// Constraints are the cached constraints.
+	Exempt      []string
 	Constraints *constraintCache
 
 	// handler enqueues the namespaces of ServiceAccounts.

@@ -53,7 +53,6 @@ func (g *Grants) mayUseFor(
 	return g.mayUse(ctx, who, request.Namespace, constraint, isSettled)
 }
 
-// mayUse reports whether a user may use a constraint in a namespace.
 func (g *Grants) mayUse(
 	ctx context.Context, who authenticationv1.UserInfo, namespace string,
 	constraint *v1alpha1.SecurityContextConstraints, isSettled bool,

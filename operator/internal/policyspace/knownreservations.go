@@ -61,7 +61,6 @@ func (k *knownReservations) age(space string, key reservationKey) time.Duration 
 	return 0
 }
 
-// forget forgets one reservation.
 func (k *knownReservations) forget(space string, key reservationKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -69,7 +69,6 @@ func limitingNamespaces(ctx context.Context, cached client.Reader) ([]*v1alpha1.
 	return limiting, nil
 }
 
-// cachedForest returns the hierarchy of the cache.
 func (c *namespaceTotals) cachedForest(ctx context.Context) (hierarchy.Forest, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

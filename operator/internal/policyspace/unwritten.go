@@ -15,7 +15,6 @@ import (
 // Then the reservation is ended.
 const reservationTime = 5 * time.Second
 
-// keysFor returns the keys of those reservations that are for some namespaces.
 func keysFor(reservations []v1alpha1.QuotaReservation, namespaces []string) []reservationKey {
 	return slices.DeleteFunc(keysOf(reservations), func(key reservationKey) bool {
 		return !slices.Contains(namespaces, key.namespace)

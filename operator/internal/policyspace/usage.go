@@ -43,13 +43,13 @@ func uncountedExtended(space *v1alpha1.PolicySpace) []string {
 		if !mayBeUncountable(name) || domain == "count" || strings.HasSuffix(domain, ".k8s.io") {
 			continue
 		}
-		warnings = append(warnings, fmt.Sprintf("policyspace %s limits %s, which Kubernetes does not count: limit %s%s instead",
-			space.Name, name, corev1.DefaultResourceRequestsPrefix, strings.TrimPrefix(string(name), "limits.")))
+		warnings = append(warnings, fmt.Sprintf(
+			"policyspace %s limits %s, which Kubernetes does not count: limit %s%s instead", space.Name, name,
+			corev1.DefaultResourceRequestsPrefix, strings.TrimPrefix(string(name), "limits.")))
 	}
 	return warnings
 }
 
-// usageQuotaKey returns the key of the usage quota of a namespace.
 func usageQuotaKey(namespace string) client.ObjectKey {
 	return client.ObjectKey{Namespace: namespace, Name: v1alpha1.QuotaName}
 }

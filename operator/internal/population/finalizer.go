@@ -233,7 +233,6 @@ func (r *Remains) withMetadataOf(ctx context.Context, template *v1alpha1.Namespa
 	return names, nil
 }
 
-// isExempt reports whether a namespace is exempt from an object of a template.
 func (r *Remains) isExempt(namespace, template string, kind schema.GroupKind, name string) bool {
 	return r.Index.Exemptions(namespace).OfObject(template, kind, name) != nil
 }

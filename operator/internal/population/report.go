@@ -159,7 +159,6 @@ type storedReport struct {
 	since metav1.Time
 }
 
-// stored returns the report that is stored with a namespace.
 func stored(ns *corev1.Namespace) storedReport {
 	report := Report{
 		Existing: ns.Annotations[v1alpha1.ExistingAnnotation], Depths: hierarchy.OwnDepthLabels(ns),

@@ -20,7 +20,6 @@ type resolvedKind struct {
 	guessed bool
 }
 
-// right returns the right to a verb on all objects of the kind.
 func (k resolvedKind) right(verb string) right {
 	return right{verb: verb, group: k.resource.Group, resource: k.resource.Resource}
 }

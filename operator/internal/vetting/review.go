@@ -96,7 +96,6 @@ func (v *review) judgeUnchanged(ctx context.Context) (problems []error, err erro
 	return v.judgeAttributes(ctx)
 }
 
-// errorsOf returns problems as errors.
 func errorsOf[P error](problems []P) []error {
 	errs := make([]error, 0, len(problems))
 	for _, problem := range problems {

@@ -17,7 +17,6 @@ func Namespaces(ctx context.Context, cached cache.Cache) (toolscache.SharedIndex
 	return informerOf(ctx, cached, &corev1.Namespace{})
 }
 
-// informerOf returns the informer of a kind in a cache.
 func informerOf(
 	ctx context.Context, cached cache.Cache, kind client.Object,
 ) (toolscache.SharedIndexInformer, error) {

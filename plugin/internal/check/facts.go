@@ -56,9 +56,8 @@ type after struct {
 	endpoints fact[[]*discoveryv1.EndpointSlice]
 	// template is the error of a dry run that creates a NamespaceTemplate, and namespace the result of one that creates
 	// a Namespace.
-	template  error
-	namespace fact[*unstructured.Unstructured]
-	// namespaces are all namespaces.
+	template   error
+	namespace  fact[*unstructured.Unstructured]
 	namespaces fact[[]*corev1.Namespace]
 	// own has the objects of nstpl's kinds, by the resource.
 	own map[string]fact[[]*ownObject]

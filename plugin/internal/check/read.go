@@ -66,7 +66,6 @@ func get(ctx context.Context, c *cluster.Cluster, r ref) (*unstructured.Unstruct
 	return &unstructured.Unstructured{Object: fields}, err
 }
 
-// exists reports whether an object exists.
 func exists(ctx context.Context, c *cluster.Cluster, r ref) (bool, error) {
 	_, err := c.Metadata.Resource(resourceOf(r.kind)).Namespace(r.namespace).Get(ctx, r.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

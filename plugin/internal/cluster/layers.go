@@ -118,7 +118,6 @@ func layersOf(
 	return rollout.New(template, revisions, specs), nil
 }
 
-// revisionOf returns the spec of a revision of a template.
 func (c *Cluster) revisionOf(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, name string,
 ) (*v1alpha1.NamespaceTemplateSpec, error) {

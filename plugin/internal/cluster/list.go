@@ -184,7 +184,6 @@ func body(response rest.Result) ([]byte, error) {
 	return response.Raw()
 }
 
-// pathOf returns the path of the objects of a resource.
 func pathOf(resource schema.GroupVersionResource, namespace string) []string {
 	path := []string{"apis", resource.Group, resource.Version}
 	if resource.Group == "" {

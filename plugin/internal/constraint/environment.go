@@ -128,7 +128,6 @@ func (o *review) namespaceInFile() (*unstructured.Unstructured, error) {
 	return objects[i], nil
 }
 
-// constraintsAmong returns the constraints among the objects of --constraints.
 func (o *review) constraintsAmong(
 	objects []*unstructured.Unstructured,
 ) ([]*v1alpha1.SecurityContextConstraints, error) {
@@ -172,7 +171,6 @@ func sortedConstraints(
 	return sorted, nil
 }
 
-// annotations returns the annotations of a namespace.
 func (e *environment) annotations(ctx context.Context, namespace string) (map[string]string, error) {
 	if e.reader == nil {
 		return e.fileAnnotations, nil

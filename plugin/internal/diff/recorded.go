@@ -45,7 +45,6 @@ func (d *diff) readRecorded(ctx context.Context, c *cluster.Cluster, forbidden e
 	return d.recorded(ctx, c, namespaces, readErrs)
 }
 
-// recorded returns the report on namespaces.
 func (d *diff) recorded(
 	ctx context.Context, c *cluster.Cluster, namespaces []*corev1.Namespace, readErrs []error,
 ) (*report, error) {

@@ -99,7 +99,6 @@ func operationsOf(change fields.Change, object, declared map[string]any) ([]oper
 	return append(operations, operation{"replace", pointer, changed}), nil
 }
 
-// apply returns a patched object.
 func apply(patch []operation, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	operations, err := json.Marshal(patch)
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 // spaceFlag is the flag --space: the policyspace of a namespace, which is a label.
 type spaceFlag struct{ value string }
 
-// addTo adds the flag to a command.
 func (f *spaceFlag) addTo(cmd *cobra.Command, s cli.Session) {
 	cmd.Flags().StringVar(&f.value, "space", "",
 		"The policyspace of the namespace. Sets the label "+v1alpha1.PolicySpaceLabel+".")

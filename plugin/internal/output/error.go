@@ -27,7 +27,6 @@ func Error(err error) string {
 	return message(err)
 }
 
-// message returns the message of one error.
 func message(err error) string {
 	var status apierrors.APIStatus
 	var connection *url.Error

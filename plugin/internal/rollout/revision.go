@@ -11,7 +11,6 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// find returns the revision with a number.
 func find(revisions []cluster.Revision, template string, number int64) (cluster.Revision, error) {
 	for _, revision := range revisions {
 		if revision.Revision == number {

@@ -63,7 +63,6 @@ func kindOf(object *unstructured.Unstructured) schema.GroupKind {
 	return object.GroupVersionKind().GroupKind()
 }
 
-// objectsOf returns the objects of a kind.
 func objectsOf(objects []*unstructured.Unstructured, kind schema.GroupKind) []*unstructured.Unstructured {
 	var found []*unstructured.Unstructured
 	for _, object := range objects {

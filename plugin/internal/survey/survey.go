@@ -192,7 +192,6 @@ func Compare(
 	return s, s.observeOthers(ctx, c, authoritative)
 }
 
-// declaredKinds returns the kinds of the objects that a template declares.
 func declaredKinds(template *v1alpha1.NamespaceTemplate) []schema.GroupKind {
 	var kinds []schema.GroupKind
 	for _, kind := range render.KindsOf(render.AllDeclarations(template)) {
@@ -255,7 +254,6 @@ func (s *Survey) plan(ns *corev1.Namespace, index *match.Index) Namespace {
 	return planned
 }
 
-// observedIn returns the observed objects of a namespace.
 func (s *Survey) observedIn(namespace string) populate.Observed {
 	observed := populate.Observed{Unreadable: map[schema.GroupKind]error{}}
 	for _, listed := range s.observed {
@@ -283,7 +281,6 @@ func (s Scope) templates(index *match.Index) []*v1alpha1.NamespaceTemplate {
 	return templates
 }
 
-// limitChanges returns the changes that are in the scope.
 func (s Scope) limitChanges(changes []populate.Change) []populate.Change {
 	if s.Template == "" {
 		return changes

@@ -27,7 +27,6 @@ func table(limits []limit, wide bool) output.Table {
 	return t
 }
 
-// rows returns the rows of shares of a kind.
 func rows(kind, resource string, shares []share, wide bool) [][]string {
 	var all [][]string
 	for i, s := range shares {

@@ -136,7 +136,6 @@ func (u usage) children(
 	return ordered(shares)
 }
 
-// shares returns the shares of namespaces.
 func (u usage) shares(namespaces []string, name corev1.ResourceName, maximum resource.Quantity) []share {
 	var shares []share
 	for _, ns := range namespaces {

@@ -99,7 +99,6 @@ func namespaceOf(object source.Object) string {
 	return cmp.Or(object.Namespace, metav1.NamespaceDefault)
 }
 
-// bindsOperator reports whether the operator is one of the subjects of a binding.
 func bindsOperator(subjects []rbacv1.Subject, namespace string) bool {
 	operator := attributes.Requester{Name: v1alpha1.OperatorUser, Groups: []string{
 		"system:serviceaccounts", "system:serviceaccounts:" + v1alpha1.OperatorNamespace, "system:authenticated",

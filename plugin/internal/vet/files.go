@@ -35,7 +35,6 @@ type identity struct {
 	namespace, name string
 }
 
-// checkFiles checks the objects in files.
 func (r *result) checkFiles(
 	ctx context.Context, c *cluster.Cluster, files source.Files, schemas []string, kubernetes string,
 ) (err error) {

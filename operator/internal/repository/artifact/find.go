@@ -103,7 +103,6 @@ func isNotInstalled(err error) bool {
 		})
 }
 
-// of returns the artifact of an object.
 func of(object *unstructured.Unstructured, ref v1alpha1.ArtifactSource) (*Artifact, error) {
 	offered, _, _ := unstructured.NestedMap(object.Object, "status", "artifact")
 	a := &Artifact{

@@ -50,7 +50,6 @@ type files struct {
 	when time.Time
 }
 
-// find returns the node with a name.
 func (f *files) find(name string) (*Node, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}

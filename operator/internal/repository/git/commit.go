@@ -78,7 +78,6 @@ const (
 	maxSubject = 72
 )
 
-// parseCommit parses a commit object.
 func parseCommit(raw []byte) (*Commit, error) {
 	c := &Commit{raw: raw}
 	headers, message, _ := bytes.Cut(raw, []byte("\n\n"))
