@@ -42,14 +42,13 @@ type Options struct {
 
 // Setup adds the controllers of policy spaces to a manager.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
-	leader, clients := o.Leader, o.Clients
+	clients := o.Clients
 	members, err := newMembers(ctx, mgr.GetCache())
 	if err != nil {
 		return nil, fmt.Errorf("index the namespaces by policyspace: %w", err)
 	}
 	usageQuotas := &UsageQuotas{
-		Client: leader.Client, Quotas: leader.Clientset.CoreV1(), Members: members, Namespaces: o.Namespaces,
-		Caches: leader.Caches, Queues: leader.Queues,
+		Leader: o.Leader, Quotas: o.Leader.Clientset.CoreV1(), Members: members, Namespaces: o.Namespaces,
 	}
 	if err := usageQuotas.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of usage quotas: %w", err)
@@ -62,7 +61,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	if err != nil {
 		return nil, err
 	}
-	enforced := &enforcement{client: leader.Client, enforced: map[types.UID]int64{}}
+	enforced := &enforcement{client: o.Leader.Client, enforced: map[types.UID]int64{}}
 	census := newCensus(o.Metadata, func(ctx context.Context) (bool, error) {
 		limiting, err := limitingNamespaces(ctx, mgr.GetCache())
 		return len(limiting) > 0, err
@@ -72,9 +71,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	}
 	totals := newNamespaceTotals(mgr.GetCache(), mgr.GetAPIReader(), census, &quota.changes)
 	spaces := &Spaces{
-		Client: leader.Client, Live: mgr.GetAPIReader(), Members: members, Namespaces: o.Namespaces,
-		Metrics: NewMetrics(metrics.Registry),
-		Caches:  leader.Caches, Queues: leader.Queues, totals: totals, enforcement: enforced,
+		Leader: o.Leader, Live: mgr.GetAPIReader(), Members: members, Namespaces: o.Namespaces,
+		Metrics: NewMetrics(metrics.Registry), totals: totals, enforcement: enforced,
 	}
 	if err := spaces.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of policyspaces: %w", err)

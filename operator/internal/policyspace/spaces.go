@@ -42,18 +42,14 @@ const (
 // Spaces is the controller of PolicySpaces. It computes in which policy spaces a namespace is, and keeps the statuses
 // of the policy spaces. Its exported methods are safe for concurrent use.
 type Spaces struct {
-	// Client reads from the cache, Live from the API server.
-	Client client.Client
-	Live   client.Reader
+	*leadership.Leader
+	// Live reads from the API server.
+	Live client.Reader
 	// Members finds the namespaces of policy spaces.
 	Members members
 	// Namespaces is the queue of the controller of namespaces.
 	Namespaces *queue.Queue
 	Metrics    *Metrics
-	// Caches makes Reconcile wait until the caches are at least as new as the leadership.
-	Caches *leadership.Caches
-	// Queues makes the controller's queue.
-	Queues *backoff.Queues
 
 	requests    workqueue.TypedRateLimitingInterface[reconcile.Request]
 	placement   placement

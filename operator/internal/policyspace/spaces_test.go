@@ -16,6 +16,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 )
 
 // storedSpaces is a client that reads policy spaces.
@@ -48,11 +49,12 @@ func TestSpacesWithoutQuotaWaitForFurtherNamespaces(t *testing.T) {
 	limited := countedSpace(resourceList("pods", "5"), nil)
 	limited.Name, limited.Spec.Parent = "limited", "south"
 	queued := delays{of: map[string]time.Duration{}}
-	spaces := &Spaces{requests: queued, Client: storedSpaces{byName: map[string]*v1alpha1.PolicySpace{
+	stored := storedSpaces{byName: map[string]*v1alpha1.PolicySpace{
 		"limited": limited,
 		"north":   {ObjectMeta: metav1.ObjectMeta{Name: "north"}},
 		"south":   {ObjectMeta: metav1.ObjectMeta{Name: "south"}},
-	}}}
+	}}
+	spaces := &Spaces{requests: queued, Leader: &leadership.Leader{Client: stored}}
 	inside := func(parent string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{
 			v1alpha1.PolicySpaceLabel: "limited", hierarchy.DepthLabel("limited"): "0", hierarchy.DepthLabel(parent): "1",

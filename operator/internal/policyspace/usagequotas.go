@@ -23,7 +23,6 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
-	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/watch"
@@ -44,17 +43,13 @@ const (
 // UsageQuotas is the controller of usage quotas, the ResourceQuotas in which the API server counts the usage of
 // namespaces. It keeps one in each namespace that is in a policy space with a quota.
 type UsageQuotas struct {
-	Client client.Client
+	*leadership.Leader
 	// Quotas reads all ResourceQuotas from the API server.
 	Quotas corev1client.ResourceQuotasGetter
 	// Members finds the namespaces of policy spaces.
 	Members members
 	// Namespaces is the queue of the controller of namespaces. It opens a namespace once its usage is counted.
 	Namespaces *queue.Queue
-	// Caches makes Reconcile wait until the caches are at least as new as the leadership.
-	Caches *leadership.Caches
-	// Queues makes the controller's queue.
-	Queues *backoff.Queues
 
 	mu sync.Mutex
 	// chargedAt is when usage was charged last in namespaces that are to be counted again.
@@ -100,7 +95,6 @@ func (r *UsageQuotas) namespacesOf(ctx context.Context, space client.Object) []r
 	return requests
 }
 
-// namespaceOf returns a request for the namespace of a usage quota.
 func namespaceOf(_ context.Context, usageQuota client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: usageQuota.GetNamespace()}}}
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/quota"
 	"nstpl.dev/nstpl/test/controlplane"
@@ -80,7 +81,7 @@ func (d *deletions) Delete(_ context.Context, object client.Object, _ ...client.
 func TestUsageQuotasOfOthersAreNotDeleted(t *testing.T) {
 	t.Parallel()
 	api := &deletions{}
-	r := &UsageQuotas{Client: api}
+	r := &UsageQuotas{Leader: &leadership.Leader{Client: api}}
 	for name, labels := range map[string]map[string]string{
 		"unlabeled": nil, "of-helm": {managedByLabel: "Helm"}, "own": {managedByLabel: managedBy},
 	} {

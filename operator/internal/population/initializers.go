@@ -17,7 +17,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
-	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
@@ -27,10 +27,8 @@ import (
 // Initializers writes the status of NamespaceInitializationConfigurations, and queues the namespaces that wait for
 // initializers.
 type Initializers struct {
-	Client client.Client
-	Queue  *queue.Queue
-	// Queues makes the controller's queue.
-	Queues *backoff.Queues
+	*leadership.Leader
+	Queue *queue.Queue
 }
 
 // SetupWithManager adds the controller to a manager.

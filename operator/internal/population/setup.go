@@ -44,8 +44,7 @@ type Options struct {
 	Clients  kubernetes.Interface
 	Metadata metadata.Interface
 	// Objects reads the sources of templates.
-	Objects dynamic.Interface
-	// Namespaces is the queue of namespaces.
+	Objects    dynamic.Interface
 	Namespaces *queue.Queue
 	// Stored has the templates as the cache has them.
 	Stored *match.Index
@@ -129,7 +128,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 	if err := namespaces.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of namespaces: %w", err)
 	}
-	initializers := &Initializers{Client: o.Leader.Client, Queue: o.Namespaces, Queues: o.Leader.Queues}
+	initializers := &Initializers{Leader: o.Leader, Queue: o.Namespaces}
 	if err := initializers.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of initializers: %w", err)
 	}
