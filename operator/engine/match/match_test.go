@@ -1,6 +1,9 @@
 package match
 
 import (
+	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -98,6 +101,21 @@ func TestUnpopulatedNamespaces(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			require.Equal(t, test.want, UnpopulatedReason(&test.ns, "excluded", "other"))
 		})
+	}
+}
+
+// The manuals, and the description of the field that selects namespaces, name the namespaces that are never populated.
+func TestManualsNameTheNamespacesThatAreNeverPopulated(t *testing.T) {
+	t.Parallel()
+	for _, page := range []string{"kinds.md", "templates.md", "install.md"} {
+		content, err := os.ReadFile("../../../docs/" + page)
+		require.NoError(t, err)
+		lines := slices.Collect(strings.Lines(string(content)))
+		at := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, "never populated") })
+		require.GreaterOrEqual(t, at, 0, page)
+		for _, name := range append(slices.Clone(systemNamespaces), v1alpha1.OperatorNamespace, v1alpha1.TrialNamespace) {
+			require.Contains(t, lines[at], name, page)
+		}
 	}
 }
 
