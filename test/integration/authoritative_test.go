@@ -9,6 +9,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -195,18 +196,23 @@ func TestAuthoritativeTemplateKeepsDefaultObjects(t *testing.T) {
 		template.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "ConfigMap"}, {Kind: "ServiceAccount"}}
 	})
 	ns := s.createPopulatedNamespace("n")
-	s.createObjects(ns.Name,
-		documents(configMap("undeclared", "v"), "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: undeclared}"))
-	s.waitAbsent(ns, documents(configMap("undeclared", "v"),
-		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: undeclared}"))
-	s.eventually(func(c *assert.CollectT) {
+	uidsOfDefaults := func(c require.TestingT) (uids []types.UID) {
 		for _, object := range []client.Object{
 			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "default"}},
 			newConfigMap(ns.Name, "kube-root-ca.crt"),
 		} {
-			assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(object), object))
+			require.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(object), object))
+			uids = append(uids, object.GetUID())
 		}
-	})
+		return uids
+	}
+	var before []types.UID
+	s.eventually(func(c *assert.CollectT) { before = uidsOfDefaults(c) })
+	s.createObjects(ns.Name,
+		documents(configMap("undeclared", "v"), "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: undeclared}"))
+	s.waitAbsent(ns, documents(configMap("undeclared", "v"),
+		"apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: undeclared}"))
+	require.Equal(t, before, uidsOfDefaults(t), "Kubernetes would create deleted ones again")
 	author := s.newUser("author")
 	author.grant("create", "configmaps")
 	s.grant(s.name("templates"), userSubject("author"),

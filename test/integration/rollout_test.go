@@ -361,7 +361,7 @@ func TestRevisionsOfOthersAreIgnored(t *testing.T) {
 	require.NoError(t, s.client.Get(t.Context(),
 		client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: template.Name + "-2"}, stored))
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(forged), &appsv1.ControllerRevision{}),
-		"only what nstpl created is deleted")
+		"it is not replaced")
 	require.True(t, metav1.IsControlledBy(stored, template))
 	require.Contains(t, string(stored.Data.Raw), "config")
 
