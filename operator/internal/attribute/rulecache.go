@@ -212,11 +212,11 @@ func (c *RuleCache) addReached(revision string) {
 // At returns rules that are not older than a revision; an empty revision stands for any. If the cache has not reached
 // the revision, At reads the rules from the API server.
 func (c *RuleCache) At(ctx context.Context, revision string) (*attributes.Rules, error) {
-	cached, err := c.Cached(ctx)
 	c.mu.Lock()
-	reached := err == nil && (revision == "" || c.reached[revision])
+	reached := revision == "" || c.reached[revision] // before the rules are read, which may change then
 	c.mu.Unlock()
-	if reached {
+	cached, err := c.Cached(ctx)
+	if err == nil && (reached || cached.Revision() == revision) {
 		return cached, nil
 	}
 	live, err := readRules(ctx, c.live)
