@@ -171,6 +171,13 @@ func expectRequiredLabelIsKept(t *testing.T, s *testScope, jane testUser) {
 	s.waitReason(ns, "NotAdopted")
 	require.ErrorContains(t, jane.patchesNamespace(ns.Name, labelPatch("cost-center", "null")),
 		"it must have the label cost-center")
+	// So it does if a policyspace above that one does not exist.
+	flux := s.newServiceAccountClient(s.createNamespace("flux").Name, "flux")
+	require.NoError(t, flux.Create(t.Context(), s.newSpace("orphan", "missing")))
+	require.NoError(t, jane.patchesNamespace(ns.Name, intoSpace(s, "orphan")))
+	s.waitReason(ns, "PolicySpaceNotFound")
+	require.ErrorContains(t, jane.patchesNamespace(ns.Name, labelPatch("cost-center", "null")),
+		"it must have the label cost-center")
 	require.NoError(t, jane.patchesNamespace(ns.Name, intoSpace(s, "other")), "it leaves")
 	s.waitInSpace(ns.Name, "other")
 	require.NoError(t, jane.patchesNamespace(ns.Name, labelPatch("cost-center", "null")))
@@ -264,7 +271,7 @@ func TestPolicySpacesStayBelowRules(t *testing.T) {
 	}
 	s.eventually(func(c *assert.CollectT) {
 		assert.ErrorContains(c, moveTo(lead, "null", client.DryRunAll), "policyspace "+below.Name+
-			" must stay below policyspace "+s.name("sandbox"))
+			" and its namespaces must stay below policyspace "+s.name("sandbox"))
 	})
 	require.ErrorContains(t, moveTo(lead, `"`+s.name("other")+`"`), "(nstpl:self-service)")
 	require.NoError(t, moveTo(lead, `"`+s.name("middle")+`"`), "the rules hold there, too")
@@ -276,8 +283,37 @@ func TestPolicySpacesStayBelowRules(t *testing.T) {
 	// Nor do namespaces come below rules by which they were not judged.
 	createSelfService(s, "another", v1alpha1.SelfService{NamePattern: s.name("an-*")})
 	require.ErrorContains(t, moveTo(lead, `"`+s.name("another")+`"`), "policyspace "+below.Name+
-		" cannot move below policyspace "+s.name("another"))
+		" and its namespaces cannot move below policyspace "+s.name("another"))
 	require.NoError(t, moveTo(lead, `"`+s.name("sandbox")+`"`), "a user who may change the rules")
+	expectNoCreationWithNamespacesBelowRules(t, s, lead, name)
+}
+
+// A policyspace may be created after the namespaces in it, and after the policyspaces below it.
+func expectNoCreationWithNamespacesBelowRules(t *testing.T, s *testScope, lead client.Client, name string) {
+	t.Helper()
+	s.grant(s.name("creates"), userSubject(name),
+		policyRule("create delete", v1alpha1.GroupVersion.Group, v1alpha1.PolicySpaces.Resource))
+	flux := s.newServiceAccountClient(s.createNamespace("flux").Name, "flux")
+	require.NoError(t, flux.Create(t.Context(), s.newNamespace("early", s.inSpace("late"))))
+	require.NoError(t, flux.Create(t.Context(), s.newSpace("inner", "later")))
+	require.NoError(t, flux.Create(t.Context(), s.newNamespace("early-below", s.inSpace("inner"))))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, lead.Create(t.Context(), s.newSpace("empty", "another"), client.DryRunAll))
+	})
+	for _, short := range []string{"late", "later"} {
+		expectForbidden(t, lead.Create(t.Context(), s.newSpace(short, "another")), "policyspace "+s.name(short)+
+			" and its namespaces cannot move below policyspace "+s.name("another"))
+		require.NoError(t, lead.Create(t.Context(), s.newSpace(short, ""), client.DryRunAll), "no rules hold there")
+		require.NoError(t, lead.Create(t.Context(), s.newSpace(short, "sandbox"), client.DryRunAll), "its rules are hers")
+		require.NoError(t, s.client.Create(t.Context(), s.newSpace(short, "another")))
+	}
+	// One that is deleted could be created elsewhere. While the operator is down, only this denies its deletion.
+	require.NoError(t, s.operator.Kill())
+	require.ErrorContains(t, lead.Delete(t.Context(), s.newSpace("late", "")), "self-service-parents")
+	require.NoError(t, s.startOperator(t.Context()))
+	expectForbidden(t, lead.Delete(t.Context(), s.newSpace("late", "")), "and its namespaces must stay below policyspace ")
+	require.NoError(t, lead.Create(t.Context(), s.newSpace("empty", "another")))
+	require.NoError(t, lead.Delete(t.Context(), s.newSpace("empty", "")))
 }
 
 // setExpiry has a namespace expire after a time from now on.
@@ -349,6 +385,10 @@ func TestNamespacesExpire(t *testing.T) {
 		expectEndInLateSpace(t, s.withT(t))
 	})
 
+	t.Run("a namespace that keeps its place gets the end of rules that come later", func(t *testing.T) {
+		expectEndWhereNamespaceRemains(t, s.withT(t))
+	})
+
 	t.Run("only administrators change it", func(t *testing.T) {
 		expectOnlyAdministratorsChangeEnd(t, s.withT(t), jane)
 	})
@@ -400,6 +440,23 @@ func expectEndInLateSpace(t *testing.T, s *testScope) {
 		if assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), stored)) {
 			assert.NotEmpty(c, stored.Annotations[v1alpha1.ExpiresAnnotation])
 		}
+	})
+}
+
+// The policyspace that the label of the namespace names does not exist.
+func expectEndWhereNamespaceRemains(t *testing.T, s *testScope) {
+	t.Helper()
+	space := s.createSpace("endless", "")
+	ns := s.createNamespace("parked", s.inSpace("endless"))
+	s.waitInitialized(ns)
+	argo := s.newServiceAccountClient(s.createNamespace("argo").Name, "argo")
+	require.NoError(t, argo.Patch(t.Context(), ns.DeepCopy(), mergePatch(intoSpace(s, "nowhere"))))
+	s.waitReason(ns, "PolicySpaceNotFound")
+	require.NoError(t, s.client.Patch(t.Context(), space,
+		mergePatch(`{"spec": {"selfService": {"namePattern": "*", "maxAge": "720h"}}}`)))
+	s.eventually(func(c *assert.CollectT) {
+		require.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+		assert.NotEmpty(c, ns.Annotations[v1alpha1.ExpiresAnnotation])
 	})
 }
 

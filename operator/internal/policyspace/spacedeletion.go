@@ -61,6 +61,12 @@ func (a *SpaceAdmission) checkUnused(ctx context.Context, request *webhook.Reque
 	return webhook.Deny(codes.PolicySpaceInUse, use.denial(space.GetName()))
 }
 
+// IsUsed reports whether there are namespaces in or below a policy space, which need not exist, as a reader has them.
+func IsUsed(ctx context.Context, reader client.Reader, space string) (bool, error) {
+	use, err := useOf(ctx, reader, reader, space)
+	return len(use.namespaces) > 0, err
+}
+
 // useOf returns what uses a policy space. It reads the hierarchy with spaces, and the namespaces with live.
 func useOf(ctx context.Context, spaces, live client.Reader, space string) (spaceUse, error) {
 	forest, _, err := readForest(ctx, spaces)

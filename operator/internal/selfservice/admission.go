@@ -12,6 +12,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/duration"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -88,11 +89,7 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 			return nil
 		}
 	}
-	lineage, err := policyspace.Lineage(ctx, a.live, labels[v1alpha1.PolicySpaceLabel])
-	if err != nil {
-		return err
-	}
-	remaining, err := a.remaining(ctx, request, lineage)
+	lineage, remaining, err := spacesOf(ctx, a.live, namespaceIn(request.Object))
 	if err != nil {
 		return err
 	}
@@ -139,37 +136,40 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	return nil
 }
 
-// remaining returns the policy spaces in which a stored namespace is by its depth labels, if it does not leave them for
-// those of a lineage, which are those of its label: the one of the label does not exist, or its tree does not adopt the
-// namespace.
-func (a *Admission) remaining(
-	ctx context.Context, request *webhook.Request, lineage []*v1alpha1.PolicySpace,
-) ([]*v1alpha1.PolicySpace, error) {
-	if request.OldObject == nil || request.Object.GetLabels()[v1alpha1.PolicySpaceLabel] == "" {
-		return nil, nil
+// spacesOf returns the policy spaces whose rules hold for a namespace, as a reader has them: that of its label and
+// those above it, and those of its depth labels if the namespace remains there. It does not leave them while a policy
+// space that its label names, or one above that, does not exist, or is of a tree that does not adopt the namespace.
+func spacesOf(
+	ctx context.Context, reader client.Reader, ns *corev1.Namespace,
+) (labelled, remaining []*v1alpha1.PolicySpace, err error) {
+	label := ns.Labels[v1alpha1.PolicySpaceLabel]
+	labelled, err = policyspace.Lineage(ctx, reader, label)
+	if err != nil || label == "" {
+		return labelled, nil, err
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: request.Object.GetName(), UID: request.Object.GetUID(), Labels: request.Object.GetLabels(),
-		Annotations: request.Object.GetAnnotations(),
-	}}
-	isOfTree := slices.ContainsFunc(lineage, func(s *v1alpha1.PolicySpace) bool {
+	complete, err := hierarchy.LineageOf(ns, func(name string) (*v1alpha1.PolicySpace, error) {
+		return find(labelled, name), nil // labelled ends before one that does not exist
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	isOfTree := slices.ContainsFunc(labelled, func(s *v1alpha1.PolicySpace) bool {
 		return s.Labels[v1alpha1.TreeLabel] != ""
 	})
-	if len(lineage) > 0 && (!isOfTree || hierarchy.MayBeInTree(ns)) {
-		return nil, nil
+	if len(complete) > 0 && (!isOfTree || hierarchy.MayBeInTree(ns)) {
+		return labelled, nil, nil
 	}
-	var remaining []*v1alpha1.PolicySpace
 	for _, name := range hierarchy.SpacesOf(ns) {
 		space := &v1alpha1.PolicySpace{}
-		err := a.live.Get(ctx, client.ObjectKey{Name: name}, space)
+		err := reader.Get(ctx, client.ObjectKey{Name: name}, space)
 		if client.IgnoreNotFound(err) != nil {
-			return nil, fmt.Errorf("read policyspace %s: %w", name, err)
+			return nil, nil, fmt.Errorf("read policyspace %s: %w", name, err)
 		}
-		if err == nil && !contains(lineage, space) {
+		if err == nil && !contains(labelled, space) {
 			remaining = append(remaining, space)
 		}
 	}
-	return remaining, nil
+	return labelled, remaining, nil
 }
 
 // checkElsewhere denies a new namespace, and one that leaves its policy space, where no rules are, if namespaces may be
@@ -179,11 +179,12 @@ func (a *Admission) checkElsewhere(ctx context.Context, request *webhook.Request
 		return nil
 	}
 	if request.OldObject != nil {
-		space := request.OldObject.GetLabels()[v1alpha1.PolicySpaceLabel]
-		if space == request.Object.GetLabels()[v1alpha1.PolicySpaceLabel] {
+		old := namespaceIn(request.OldObject)
+		if old.Labels[v1alpha1.PolicySpaceLabel] == request.Object.GetLabels()[v1alpha1.PolicySpaceLabel] {
 			return nil
 		}
-		if before, err := policyspace.Lineage(ctx, a.live, space); err != nil || !hasRules(before) {
+		before, remained, err := spacesOf(ctx, a.live, old)
+		if err != nil || !hasRules(before) && !hasRules(remained) {
 			return err
 		}
 	}
@@ -195,8 +196,24 @@ func (a *Admission) checkElsewhere(ctx context.Context, request *webhook.Request
 			"or ask for the verb patch on policyspaces", request.Object.GetName(), v1alpha1.PolicySpaceLabel))
 }
 
+// namespaceIn returns the metadata of a Namespace.
+func namespaceIn(object *unstructured.Unstructured) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: object.GetName(), UID: object.GetUID(), Labels: object.GetLabels(), Annotations: object.GetAnnotations(),
+	}}
+}
+
+// find returns the policy space of a lineage with a name, or nil.
+func find(lineage []*v1alpha1.PolicySpace, name string) *v1alpha1.PolicySpace {
+	i := slices.IndexFunc(lineage, func(s *v1alpha1.PolicySpace) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return lineage[i]
+}
+
 func contains(lineage []*v1alpha1.PolicySpace, space *v1alpha1.PolicySpace) bool {
-	return slices.ContainsFunc(lineage, func(s *v1alpha1.PolicySpace) bool { return s.Name == space.Name })
+	return find(lineage, space.Name) != nil
 }
 
 func hasRules(lineage []*v1alpha1.PolicySpace) bool {

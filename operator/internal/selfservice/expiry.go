@@ -29,7 +29,6 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/patch"
-	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/selfservice"
 )
@@ -182,11 +181,11 @@ func (r *Expiry) Reconcile(ctx context.Context, request reconcile.Request) (reco
 
 // begin gives a namespace an end if its policy spaces limit its life.
 func (r *Expiry) begin(ctx context.Context, ns *corev1.Namespace, now time.Time) (reconcile.Result, error) {
-	lineage, err := policyspace.Lineage(ctx, r.Client, ns.Labels[v1alpha1.PolicySpaceLabel])
+	labelled, remaining, err := spacesOf(ctx, r.Client, ns)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	maxAge := selfservice.MaxAge(lineage)
+	maxAge := selfservice.MaxAge(slices.Concat(labelled, remaining))
 	if maxAge == 0 {
 		return reconcile.Result{}, r.announce(ctx, ns, selfservice.Lives, "")
 	}

@@ -3,6 +3,7 @@ package selfservice
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,16 +15,20 @@ import (
 )
 
 // ParentAdmission validates the parents of PolicySpaces: the rules of a policy space must not be avoided by users who
-// move one of those below it elsewhere, with all its namespaces, or one from elsewhere below it.
+// move one of those below it elsewhere, with all its namespaces, or one from elsewhere below it. A policy space that is
+// created has the namespaces whose labels name it, and one may be deleted, and created again elsewhere.
 type ParentAdmission struct{ namespaces *Admission }
 
 // Plugin returns the row of the admission chain. While no policy space has rules, the API server sends nothing.
 func (a *ParentAdmission) Plugin() webhook.Plugin {
 	rules := []admissionregistrationv1.RuleWithOperations{
 		webhook.Rule(v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, admissionregistrationv1.ClusterScope,
-			[]string{v1alpha1.PolicySpaces.Resource}, admissionregistrationv1.Update),
+			[]string{v1alpha1.PolicySpaces.Resource},
+			admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete),
 	}
-	conditions := webhook.Every("parent-of-a-policyspace", "oldObject.?spec.parent != object.?spec.parent",
+	conditions := webhook.Every("parent-of-a-policyspace",
+		"(oldObject == null ? '' : oldObject.?spec.parent.orValue('')) != "+
+			"(object == null ? '' : object.?spec.parent.orValue(''))",
 		byNoAdministrator)
 	return webhook.Plugin{
 		Name: "self-service-parents", Validator: a, Rules: rules, MatchConditions: conditions,
@@ -39,15 +44,12 @@ func (a *ParentAdmission) Plugin() webhook.Plugin {
 	}
 }
 
-// Validate implements webhook.Validator for updates of PolicySpaces. It denies another parent if the rules of an
-// ancestor would not hold any more, or would hold for namespaces that were not judged by them, unless the requester may
-// change these rules.
+// Validate implements webhook.Validator for PolicySpaces. It denies another parent if the rules of an ancestor would
+// not hold any more, or would hold for namespaces that were not judged by them, unless the requester may change these
+// rules. A policy space with namespaces that is created gets a parent, too, and one that is deleted loses it.
 func (a *ParentAdmission) Validate(ctx context.Context, request *webhook.Request) error {
-	if request.Object == nil || request.OldObject == nil || request.SubResource != "" {
-		return nil
-	}
 	before, after := parentIn(request.OldObject), parentIn(request.Object)
-	if before == after {
+	if before == after || request.SubResource != "" {
 		return nil
 	}
 	left, err := policyspace.Lineage(ctx, a.namespaces.live, before)
@@ -57,6 +59,13 @@ func (a *ParentAdmission) Validate(ctx context.Context, request *webhook.Request
 	entered, err := policyspace.Lineage(ctx, a.namespaces.live, after)
 	if err != nil {
 		return err
+	}
+	isMoved := request.OldObject != nil && request.Object != nil
+	if !isMoved && hasRules(slices.Concat(left, entered)) {
+		isUsed, err := policyspace.IsUsed(ctx, a.namespaces.live, request.Name)
+		if err != nil || !isUsed {
+			return err
+		}
 	}
 	if err := a.requirePatch(ctx, request, left, entered, "must stay below"); err != nil {
 		return err
@@ -78,15 +87,20 @@ func (a *ParentAdmission) requirePatch(
 			return err
 		}
 		if !isAdministrator {
-			return webhook.Deny(codes.SelfService, fmt.Sprintf("policyspace %s %s policyspace %[3]s, whose self-service has "+
-				"rules for its namespaces: ask for the verb patch on policyspaces/%[3]s in the API group %[4]s",
+			return webhook.Deny(codes.SelfService, fmt.Sprintf(
+				"policyspace %s and its namespaces %s policyspace %[3]s, whose self-service has rules for them: "+
+					"ask for the verb patch on policyspaces/%[3]s in the API group %[4]s",
 				request.Name, problem, space.Name, v1alpha1.PolicySpaces.Group))
 		}
 	}
 	return nil
 }
 
+// parentIn returns the parent of a policy space, or "" if there is none.
 func parentIn(space *unstructured.Unstructured) string {
+	if space == nil {
+		return ""
+	}
 	parent, _, _ := unstructured.NestedString(space.Object, "spec", "parent")
 	return parent
 }
