@@ -107,9 +107,15 @@ func main() {
 	}
 }
 
-// splitList returns the elements of a comma-separated list.
+// splitList returns the elements of a comma-separated list, without the spaces around them.
 func splitList(text string) []string {
-	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' })
+	var elements []string
+	for element := range strings.SplitSeq(text, ",") {
+		if element = strings.TrimSpace(element); element != "" {
+			elements = append(elements, element)
+		}
+	}
+	return elements
 }
 
 // parseChoice parses a flag with two values. It sets isSecond to whether the flag has the second value.
