@@ -128,8 +128,8 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		spaces.Sequencer,
 	}
 	if names := slices.Concat(options.ExcludeNamespaces, options.SCCExemptNamespaces); len(names) > 0 {
-		reserved := &selfservice.ReservedNames{Names: names, Reviews: clients.set.AuthorizationV1().SubjectAccessReviews()}
-		chain = append(chain, reserved.Plugin())
+		reviews := clients.set.AuthorizationV1().SubjectAccessReviews()
+		chain = append(chain, (&selfservice.ReservedNames{Names: names, Reviews: reviews}).Plugin())
 	}
 	chain = append(chain, spaces.Namespaces...) // after the others, since they reserve
 	if options.MutateNamespaces {

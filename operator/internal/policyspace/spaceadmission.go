@@ -33,7 +33,8 @@ type SpaceAdmission struct {
 
 // Validate implements webhook.Validator for PolicySpaces. It denies a policy space that is its own ancestor, a new
 // parent that does not exist, and limits that are invalid in a ResourceQuota. It warns of an ancestor that does not
-// exist, of limits above those of an ancestor, and of limits that Kubernetes does not count. It denies the deletion of a policy space that is in use.
+// exist, of limits above those of an ancestor, and of limits that Kubernetes does not count. It denies the deletion of
+// a policy space that is in use.
 func (a *SpaceAdmission) Validate(ctx context.Context, request *webhook.Request) error {
 	switch {
 	case request.SubResource != "":

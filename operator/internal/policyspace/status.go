@@ -123,8 +123,8 @@ func nextStatus(
 	status.Path = at.path
 	is, reason, message := readiness(space, status, at, uncountedNamespaces(space, namespaces, observed), counted)
 	if names := assumedLimits(space, observed); reason == ready && len(names) > 0 {
-		message = fmt.Sprintf("the path is known, but the limits of %s have no effect, because Kubernetes counts no such "+
-			"resources; all others are enforced", reporting.Shorten(strings.Join(names, ", ")))
+		message = fmt.Sprintf("the path is known, but the limits of %s have no effect, because Kubernetes counts no "+
+			"such resources; all others are enforced", reporting.Shorten(strings.Join(names, ", ")))
 	}
 	reporting.SetKstatus(&status.Conditions, space.Generation, is, reason, message)
 	if space.Spec.Quota == nil {

@@ -55,7 +55,8 @@ func (r *ReservedNames) Validate(ctx context.Context, request *webhook.Request) 
 	if err != nil || isAdministrator {
 		return err
 	}
-	return webhook.Deny(codes.ReservedNamespace, fmt.Sprintf("namespace %s is listed in a flag of the operator, so that "+
-		"templates or SecurityContextConstraints do not apply in it: to create it, ask for the verb patch on %s in the "+
-		"API group %s", request.Object.GetName(), v1alpha1.NamespaceTemplates.Resource, v1alpha1.NamespaceTemplates.Group))
+	return webhook.Deny(codes.ReservedNamespace, fmt.Sprintf(
+		"a flag of the operator lists namespace %s, so templates or SecurityContextConstraints do not apply in it: "+
+			"to create it, ask for the verb patch on %s in the API group %s",
+		request.Object.GetName(), v1alpha1.NamespaceTemplates.Resource, v1alpha1.NamespaceTemplates.Group))
 }

@@ -1,6 +1,6 @@
 // Package selfservice implements spec.selfService of policy spaces: which namespaces users may create there, and when
-// these expire. The decisions are those of package operator/selfservice. ReservedNames says who may create namespaces in
-// which templates or constraints do not apply.
+// these expire. The decisions are those of package operator/selfservice. ReservedNames says who may create namespaces
+// in which templates or constraints do not apply.
 package selfservice
 
 import (
