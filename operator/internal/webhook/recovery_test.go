@@ -31,6 +31,11 @@ func TestIsNeededToRecover(t *testing.T) {
 		object.SetLabels(labels)
 		return object
 	}
+	annotations := func(annotations map[string]string) *unstructured.Unstructured {
+		object := &unstructured.Unstructured{Object: map[string]any{}}
+		object.SetAnnotations(annotations)
+		return object
+	}
 	for name, test := range map[string]struct {
 		request    *admissionv1.AdmissionRequest
 		old, after *unstructured.Unstructured
@@ -74,6 +79,14 @@ func TestIsNeededToRecover(t *testing.T) {
 		"a label that NodeRestriction denies to kubelets": {
 			nodes(admissionv1.Update, "system:nodes"), labels(nil),
 			labels(map[string]string{"node-restriction.kubernetes.io/a": "b"}), false,
+		},
+		"an annotation that a kubelet adds": {
+			nodes(admissionv1.Update, "system:nodes"), annotations(nil), annotations(map[string]string{"tenant": "a"}),
+			false,
+		},
+		"a kubelet's own annotation": {
+			nodes(admissionv1.Update, "system:nodes"), annotations(nil),
+			annotations(map[string]string{"csi.volume.kubernetes.io/nodeid": "x"}), true,
 		},
 		"a label whose domain ends like a kubelet's": {
 			nodes(admissionv1.Update, "system:nodes"), labels(nil), labels(map[string]string{"mykubernetes.io/a": "b"}),

@@ -86,6 +86,10 @@ func TestMutatorsRunInTheOrderOfTheChain(t *testing.T) {
 			[]Plugin{mutator("a", nil), mutator("b", errors.New("no")), mutator("c", nil)}, "ac",
 		},
 		{
+			"a mutator without a rule for the request",
+			[]Plugin{mutator("a", nil), {Name: "b", Mutator: mutator("b", nil).Mutator}}, "a",
+		},
+		{
 			"validators change nothing",
 			[]Plugin{mutator("a", nil), validator("b", admissionregistrationv1.Fail, errors.New("no"))}, "a",
 		},
@@ -174,6 +178,11 @@ func TestDecisionsOfAllValidatorsAreJoined(t *testing.T) {
 			[]Plugin{validator("a", fail, taken), validator("b", fail, Deny(codes.OptOut, "one"))}, 403,
 			"namespaces \"a\" already exists\none (nstpl:opt-out)",
 		},
+		{
+			"a name that is taken besides a denial",
+			[]Plugin{validator("a", fail, deny("one")), validator("b", fail, taken)}, 403,
+			"one (nstpl:opt-out)\nnamespaces \"a\" already exists",
+		},
 		{"a deferral", []Plugin{validator("a", fail, nil), validator("b", fail, deferred)}, 429, "not yet (nstpl:held)"},
 		{
 			"a failure takes precedence over a deferral",
@@ -201,6 +210,31 @@ func TestDecisionsOfAllValidatorsAreJoined(t *testing.T) {
 			if test.code == 429 {
 				require.EqualValues(t, 2, response.Result.Details.RetryAfterSeconds)
 			}
+		})
+	}
+}
+
+// A later validator reserves nothing for a request that is denied, or repeated.
+func TestValidatorsKnowOfEarlierDecisions(t *testing.T) {
+	for name, test := range map[string]struct {
+		err    error
+		policy admissionregistrationv1.FailurePolicyType
+		want   bool
+	}{
+		"allowed":             {nil, admissionregistrationv1.Fail, false},
+		"denied":              {Deny(codes.OptOut, "no"), admissionregistrationv1.Fail, true},
+		"deferred":            {Defer(codes.Held, "not yet", time.Second), admissionregistrationv1.Fail, true},
+		"undecided":           {errors.New("down"), admissionregistrationv1.Fail, true},
+		"undecided, optional": {errors.New("down"), admissionregistrationv1.Ignore, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			isDenied := !test.want
+			later := Plugin{Name: "later", Rules: everything, Validator: validatorFunc(func(request *Request) error {
+				isDenied = request.IsDenied
+				return nil
+			})}
+			chainOf(t, validator("first", test.policy, test.err), later).validate(t.Context(), creation(t, nil))
+			require.Equal(t, test.want, isDenied)
 		})
 	}
 }
