@@ -135,7 +135,7 @@ type PolicyRepositorySpec struct {
 }
 
 // DeletionLimit is how many namespaces are deleted without confirmation. Both limits apply. The last namespace of a
-// tree is never deleted without confirmation.
+// tree is deleted without confirmation only if the commit creates another one.
 type DeletionLimit struct {
 	// namespaces is a number of namespaces. The default is 1. With 0, each deletion needs a confirmation.
 	// +optional
@@ -196,7 +196,7 @@ type ArtifactSource struct {
 	Namespace string `json:"namespace"`
 }
 
-// GitReference says which commit of a repository to follow. At most one field is set.
+// GitReference says which commit of a repository to follow. Exactly one field is set.
 //
 // +kubebuilder:validation:XValidation:rule="[has(self.branch), has(self.tag), has(self.commit)].filter(isSet, isSet).size() == 1",message="ref has exactly one of branch, tag and commit"
 type GitReference struct {

@@ -10,11 +10,12 @@
 //   - Any other object that existed before is not changed, unless the tree adopts it. An adopted object is never
 //     deleted.
 //   - An object of another tree is not changed.
-//   - After a phase with an object that cannot be applied, no later phase begins: its objects may depend on that one.
-//   - Nothing is deleted while an object could not be applied, because it may replace what would be deleted.
+//   - What needs an object that cannot be applied is held, and keeps what it has. All else goes on, revocations above
+//     all. See Plan.Hold.
 //   - A namespace that is protected from deletion is kept, also if a person has confirmed the commit.
 //   - A policyspace is not deleted while a namespace is in or below it that is not deleted as well.
-//   - Namespaces are deleted only within a limit, and never the last one, unless a person has confirmed the commit.
+//   - Namespaces are deleted only within a limit, and the last one only if the commit creates another, unless a person
+//     has confirmed the commit.
 //   - A deletion that needs a confirmation needs it until the tree declares the namespace again, whatever becomes of
 //     the other namespaces, of the limit or of the branch. See Deletions.
 package inventory

@@ -38,8 +38,8 @@ var (
 	templateKind  = schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "NamespaceTemplate"}
 )
 
-// Phase is when objects of a kind are applied: a phase begins when all objects of the phases before it are applied. See
-// Apply.Step. Objects are deleted in the reverse order.
+// Phase is when objects of a kind are applied: a phase begins when all applies of the phases before it have ended. See
+// Apply.Step, and Plan.Hold for what waits if one of them failed. Objects are deleted in the reverse order.
 type Phase int
 
 // The phases.

@@ -59,7 +59,8 @@ func newConfirm(s cli.Session) *cobra.Command {
 		Long: templates.LongDesc(`
 			Confirm that nstpl-sync deletes the namespaces that a commit no longer declares, with everything in them.
 			A commit needs this confirmation if it deletes more namespaces than spec.deletionLimit allows, or the last
-			namespace of the tree, or if an earlier one needed it. See "kubectl nstpl sync status" for these namespaces.
+			namespace of the tree without creating another, or if an earlier one needed it. See "kubectl nstpl sync
+			status" for these namespaces.
 
 			With spec.git.verify, a commit that is older than the one in force needs a confirmation as well, before
 			anything of it is applied. That does not confirm its deletions.
