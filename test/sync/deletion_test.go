@@ -579,7 +579,7 @@ func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 
 // A role or binding that existed before grants what the tree declares, also if that is nothing, and also after a person
 // has added a grant.
-func TestATreeTakesGrantsFromExistingObjects(t *testing.T) {
+func TestATreeRemovesGrantsOfExistingObjects(t *testing.T) {
 	t.Parallel()
 	x := newTree(t, "granting")
 	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "mallory"}}
