@@ -10,12 +10,15 @@ import (
 )
 
 // Deletions are decisions about namespaces that a tree created and no longer declares, by UID. A decision holds until
-// the tree declares the namespace again, or the namespace is gone: nothing else answers what a person was asked.
+// the tree declares the namespace again, or the namespace is gone: nothing else answers what a person was asked. Only
+// what the limit allowed becomes a question if the namespace is the last one of a later commit.
 type Deletions struct {
 	// Waiting are the namespaces whose deletion needs a confirmation.
 	Waiting map[types.UID]bool
-	// Decided are those that are to be deleted, because the limit allowed it or a person has confirmed it.
+	// Decided are those that are to be deleted, because the limit allowed it.
 	Decided map[types.UID]bool
+	// Confirmed are those that are to be deleted, because a person has confirmed it.
+	Confirmed map[types.UID]bool
 }
 
 // Defaults of the deletion limit.
@@ -63,20 +66,9 @@ func (p *Plan) createsNamespaces() bool {
 
 // decide decides about all undeclared namespaces. Those that are protected or being deleted count as well: a person who
 // protects or deletes one of several namespaces has not confirmed the deletion of the others. While some wait, all wait
-// about which nothing was decided before. The last namespace of the tree waits, unless the commit creates others.
+// about which nothing was decided before. The last namespace of the tree waits, unless the commit creates others: what
+// the limit allowed for an earlier commit does not count then.
 func decide(undeclared []*unstructured.Unstructured, createsOthers bool, state State, options Options) Deletions {
-	decided := Deletions{Waiting: map[types.UID]bool{}, Decided: map[types.UID]bool{}}
-	var asked, undecided []types.UID
-	for _, ns := range undeclared {
-		switch uid := ns.GetUID(); {
-		case state.Deletions.Decided[uid]:
-			decided.Decided[uid] = true
-		case state.Deletions.Waiting[uid]:
-			asked = append(asked, uid)
-		default:
-			undecided = append(undecided, uid)
-		}
-	}
 	total := 0 // of the tree's namespaces, without those that are being deleted
 	for id, live := range state.Live {
 		if id.GroupKind == namespaceKind && state.Created[live.GetUID()] && !isBeingDeleted(live) {
@@ -89,10 +81,28 @@ func decide(undeclared []*unstructured.Unstructured, createsOthers bool, state S
 			leaving++
 		}
 	}
-	needsConfirmation := len(asked) > 0 || len(undecided) > Allowed(options.Limit, total) ||
-		leaving == total && !createsOthers
+	isLast := leaving == total && !createsOthers
+	decided := Deletions{
+		Waiting: map[types.UID]bool{}, Decided: map[types.UID]bool{}, Confirmed: map[types.UID]bool{},
+	}
+	var asked, undecided []types.UID
+	for _, ns := range undeclared {
+		switch uid := ns.GetUID(); {
+		case state.Deletions.Confirmed[uid]:
+			decided.Confirmed[uid] = true
+		case state.Deletions.Decided[uid] && (!isLast || isBeingDeleted(ns)):
+			decided.Decided[uid] = true
+		case state.Deletions.Waiting[uid]:
+			asked = append(asked, uid)
+		default:
+			undecided = append(undecided, uid)
+		}
+	}
 	into := decided.Decided
-	if needsConfirmation && !options.Confirmed {
+	switch {
+	case options.Confirmed:
+		into = decided.Confirmed
+	case len(asked) > 0 || len(undecided) > Allowed(options.Limit, total) || isLast:
 		into = decided.Waiting
 	}
 	for _, uid := range slices.Concat(asked, undecided) {

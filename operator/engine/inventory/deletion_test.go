@@ -176,3 +176,33 @@ func TestTheLastNamespaceWaitsUnlessTheCommitCreatesAnother(t *testing.T) {
 		require.Equal(t, want == nil, len(plan.Deletes) == 1, declared)
 	}
 }
+
+// That a commit creates another namespace says nothing about a later commit that does not, if the deletion could not be
+// made before: when the other namespace could not be created, for example. A confirmation holds.
+func TestTheLastNamespaceWaitsForAnotherCommit(t *testing.T) {
+	t.Parallel()
+	s := &story{t: t, state: stateOf(nil), options: Options{Tree: "foo"}}
+	s.create("n00")
+	last := s.live("n00")
+	plan := func(declared ...*unstructured.Unstructured) Plan {
+		p := NewPlan(declare(t, declared...), s.state, s.options)
+		s.state.Deletions = p.Deletions
+		return p
+	}
+	for range 2 {
+		require.Len(t, plan(namespace("renamed")).Deletes, 1)
+	}
+	for range 2 {
+		require.Equal(t, []string{"n00"}, plan().Waiting)
+	}
+	s.options.Confirmed = true
+	require.Len(t, plan().Deletes, 1)
+	s.options.Confirmed = false
+	require.Len(t, plan().Deletes, 1, "it could not be deleted when it was confirmed")
+
+	s.state.Deletions = Deletions{}
+	require.Len(t, plan(namespace("renamed")).Deletes, 1)
+	deleting(last)
+	require.True(t, plan().Deletions.Decided["n00"])
+	require.Empty(t, s.state.Deletions.Waiting)
+}

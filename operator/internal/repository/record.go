@@ -64,14 +64,15 @@ func parseCommitted(line string) committed {
 }
 
 // Keys of the ConfigMap. The values have one UID, object, name or commit in each line. The UID of a created object is
-// in exactly one of the first three.
+// in exactly one of the first four.
 const (
-	createdKey = "created"
-	waitingKey = "waiting"
-	decidedKey = "decided"
-	pendingKey = "pending"
-	treesKey   = "trees"
-	inForceKey = "in-force"
+	createdKey   = "created"
+	waitingKey   = "waiting"
+	decidedKey   = "decided"
+	confirmedKey = "confirmed"
+	pendingKey   = "pending"
+	treesKey     = "trees"
+	inForceKey   = "in-force"
 )
 
 // maxRecordSize is the size in bytes of the data of a ConfigMap: 28,000 created objects.
@@ -96,12 +97,7 @@ func readRecord(ctx context.Context, live client.Reader, repository *v1alpha1.Po
 	if r.stored == nil || !metav1.IsControlledBy(r.stored, repository) {
 		return r, nil
 	}
-	r.deletions = inventory.Deletions{Waiting: uids(stored.Data[waitingKey]), Decided: uids(stored.Data[decidedKey])}
-	for _, created := range []map[types.UID]bool{
-		uids(stored.Data[createdKey]), r.deletions.Waiting, r.deletions.Decided,
-	} {
-		maps.Copy(r.created, created)
-	}
+	r.readDeletions(stored.Data)
 	for line := range strings.FieldsSeq(stored.Data[pendingKey]) {
 		kind, name, _ := strings.Cut(line, "/")
 		r.pending[inventory.ID{GroupKind: schema.ParseGroupKind(kind), Name: name}] = true
@@ -111,6 +107,22 @@ func readRecord(ctx context.Context, live client.Reader, repository *v1alpha1.Po
 	}
 	r.inForce = parseCommitted(stored.Data[inForceKey])
 	return r, nil
+}
+
+// readDeletions reads the created objects, and the decisions about them.
+func (r *record) readDeletions(data map[string]string) {
+	r.deletions = inventory.Deletions{
+		Waiting: uids(data[waitingKey]), Decided: uids(data[decidedKey]), Confirmed: uids(data[confirmedKey]),
+	}
+	maps.Copy(r.created, uids(data[createdKey]))
+	for _, decided := range decisions(r.deletions) {
+		maps.Copy(r.created, decided)
+	}
+}
+
+// decisions returns the sets of UIDs of decisions.
+func decisions(d inventory.Deletions) []map[types.UID]bool {
+	return []map[types.UID]bool{d.Waiting, d.Decided, d.Confirmed}
 }
 
 // write stores the record if it changed. It fails with a conflict if another process has written the record.
@@ -154,15 +166,15 @@ func (r *record) write(ctx context.Context, c client.Client, repository *v1alpha
 // data returns the data of the ConfigMap.
 func (r *record) data() map[string]string {
 	created := maps.Clone(r.created)
-	for _, decided := range []map[types.UID]bool{r.deletions.Waiting, r.deletions.Decided} {
+	for _, decided := range decisions(r.deletions) {
 		for uid := range decided {
 			delete(created, uid)
 		}
 	}
 	data := map[string]string{createdKey: lines(created), pendingKey: lines(pendingLines(r.pending))}
 	for key, value := range map[string]string{
-		waitingKey: lines(r.deletions.Waiting), decidedKey: lines(r.deletions.Decided), treesKey: lines(r.trees),
-		inForceKey: r.inForce.String(),
+		waitingKey: lines(r.deletions.Waiting), decidedKey: lines(r.deletions.Decided),
+		confirmedKey: lines(r.deletions.Confirmed), treesKey: lines(r.trees), inForceKey: r.inForce.String(),
 	} {
 		if value != "" {
 			data[key] = value

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
@@ -44,4 +45,27 @@ func TestARecordThatIsTooLargeIsNotWritten(t *testing.T) {
 	err := r.write(t.Context(), nil, &v1alpha1.PolicyRepository{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}})
 	require.ErrorContains(t, err, "PolicyRepository fleet: the record of the objects")
 	require.ErrorContains(t, err, "divide the tree among several PolicyRepositories")
+}
+
+// A UID is in one value of the record only.
+func TestTheRecordOfDeletions(t *testing.T) {
+	t.Parallel()
+	set := func(uids ...types.UID) map[types.UID]bool {
+		all := map[types.UID]bool{}
+		for _, uid := range uids {
+			all[uid] = true
+		}
+		return all
+	}
+	r := &record{created: set("a", "b", "c", "d"), deletions: inventory.Deletions{
+		Waiting: set("b"), Decided: set("c"), Confirmed: set("d"),
+	}}
+	data := r.data()
+	require.Equal(t, map[string]string{
+		"created": "a\n", "pending": "", "waiting": "b\n", "decided": "c\n", "confirmed": "d\n",
+	}, data)
+	read := &record{created: map[types.UID]bool{}}
+	read.readDeletions(data)
+	require.Equal(t, r.deletions, read.deletions)
+	require.Equal(t, set("a", "b", "c", "d"), read.created)
 }
