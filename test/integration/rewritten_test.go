@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,9 +80,14 @@ spec: {policyName: %[1]s}
 
 // verify runs kubectl nstpl diff --verify, and returns its output and its exit code.
 func verify(s *testScope, ns *corev1.Namespace) (output string, code int) {
+	return runPlugin(s, "diff", ns.Name, "--verify")
+}
+
+// runPlugin runs kubectl nstpl, and returns its output and its exit code.
+func runPlugin(s *testScope, args ...string) (output string, code int) {
 	var out, errOut bytes.Buffer
-	code = plugin.Run(s.t.Context(), []string{
-		"kubectl-nstpl", "diff", ns.Name, "--verify", "--kubeconfig", s.controlPlane.Kubeconfig,
-	}, genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &out, ErrOut: &errOut})
+	code = plugin.Run(s.t.Context(),
+		slices.Concat([]string{"kubectl-nstpl"}, args, []string{"--kubeconfig", s.controlPlane.Kubeconfig}),
+		genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &out, ErrOut: &errOut})
 	return out.String() + errOut.String(), code
 }
