@@ -371,7 +371,7 @@ func (r *Templates) acceptTemplate(
 // the spec is not rolled out.
 func (r *Templates) reportUnrevised(ctx context.Context, template *v1alpha1.NamespaceTemplate, problem error) error {
 	status := template.Status.DeepCopy()
-	reporting.SetKstatus(&status.Conditions, template.Generation, reporting.InProgress, "RevisionNotStored",
+	reporting.SetKstatus(&status.Conditions, template.Generation, reporting.InProgress, rollout.ReasonNotStored,
 		reporting.Shorten(fmt.Sprintf("the last change is not rolled out, because its revision cannot be stored: %v",
 			problem)))
 	_, err := r.Statuses.writeStatus(ctx, template, status)
