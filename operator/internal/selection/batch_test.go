@@ -88,7 +88,7 @@ func TestAdditionsThatFitAreWrittenWithoutThoseThatDoNot(t *testing.T) {
 			Name: name, Rules: []selectors.Rule{selectors.Rule("g:" + name + " " + strings.Repeat("x", size))},
 		}
 	}
-	before := record{rules: selectors.NewSet("g:before a=b"), pending: []addition{sized("pending", 1)}}
+	before := record{rules: setOf("g:before a=b"), pending: []addition{sized("pending", 1)}}
 	after, errs := before.with([]addition{sized("a", 1), sized("large", 1<<20), sized("b", 1)})
 	require.NoError(t, errs[0])
 	require.ErrorContains(t, errs[1], "take more than")
@@ -98,5 +98,5 @@ func TestAdditionsThatFitAreWrittenWithoutThoseThatDoNot(t *testing.T) {
 		names = append(names, a.Name)
 	}
 	require.Equal(t, []string{"pending", "a", "b"}, names)
-	require.Equal(t, selectors.NewSet("g:before a=b"), before.rules, "refused rules are not in force")
+	require.Equal(t, setOf("g:before a=b"), before.rules, "refused rules are not in force")
 }

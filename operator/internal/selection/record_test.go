@@ -13,6 +13,12 @@ import (
 	"nstpl.dev/nstpl/operator/engine/selectors"
 )
 
+func setOf(rules ...selectors.Rule) selectors.Set {
+	set := selectors.Set{}
+	set.Add(rules...)
+	return set
+}
+
 func TestAdditionIsPendingUntilItsObjectIsStored(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -56,7 +62,7 @@ func TestRecord(t *testing.T) {
 	t.Parallel()
 	one, two := selectors.Rule("t: a=b"), selectors.Rule("g:t a=c")
 	written := record{
-		rules: selectors.NewSet(one),
+		rules: setOf(one),
 		pending: []addition{{
 			Kind: "namespacetemplates", Name: "t", UID: "u", After: "1", Rules: []selectors.Rule{two},
 			Time: metav1.Unix(1, 0),
@@ -69,7 +75,7 @@ func TestRecord(t *testing.T) {
 	require.True(t, changed)
 	again := read(configMap)
 	require.Equal(t, written.pending[0].Rules, again.pending[0].Rules)
-	require.Equal(t, selectors.NewSet(one, two), again.rules, "what is pending is in force")
+	require.Equal(t, setOf(one, two), again.rules, "what is pending is in force")
 	require.Equal(t, written.optOuts, again.optOuts)
 	changed, err = again.write(configMap)
 	require.NoError(t, err)
@@ -77,5 +83,5 @@ func TestRecord(t *testing.T) {
 
 	configMap.Data[keyPending] = "edited"
 	require.Empty(t, read(configMap).pending)
-	require.Equal(t, selectors.NewSet(one, two), read(configMap).rules)
+	require.Equal(t, setOf(one, two), read(configMap).rules)
 }
