@@ -22,14 +22,18 @@ import (
 const (
 	// writes is how many objects are written at the same time.
 	writes = 16
-	// maxChanges is how many objects one pass applies and deletes. After that, the status reports the progress, and the
-	// next pass begins with what has changed meanwhile: a newer commit, a suspension, or an edit.
+	// maxChanges is how many objects one pass applies and deletes, besides those that the pass before it could not. After
+	// that, the status reports the progress, and the next pass begins with what has changed meanwhile: a newer commit, a
+	// suspension, or an edit.
 	maxChanges = 500
 )
 
 // outcome is the result of carrying out a plan.
 type outcome struct {
 	inventory.Plan
+	// unmade are the objects with a change that this pass was to make and has not made: it failed, or waits for one that
+	// failed.
+	unmade map[inventory.ID]bool
 	// failures are the objects that could not be written.
 	failures []failure
 	// applied and deleted are the numbers of objects that were written.
@@ -80,20 +84,33 @@ func (o outcome) wait(complete time.Duration) time.Duration {
 	return complete
 }
 
-// limit leaves all but the first changes of a plan to the next pass. What comes last in a plan is left first.
-func (o *outcome) limit() {
+// limit leaves all but the first changes of a plan to the next pass. What comes last in a plan is left first. What the
+// last pass did not make takes no room: it is tried with the rest, or it would keep all that comes after it waiting.
+func (o *outcome) limit(before map[inventory.ID]bool) {
 	room := maxChanges
-	o.Applies = cut(o, o.Applies, &room)
-	o.Releases = cut(o, o.Releases, &room)
-	o.Deletes = cut(o, o.Deletes, &room)
+	o.unmade = map[inventory.ID]bool{}
+	declared := func(a inventory.Apply) inventory.ID { return inventory.IDOf(a.Declared) }
+	o.Applies = cut(o, o.Applies, declared, before, &room)
+	o.Releases = cut(o, o.Releases, inventory.IDOf, before, &room)
+	o.Deletes = cut(o, o.Deletes, inventory.IDOf, before, &room)
 }
 
 // cut returns the first changes, as many as there is room for, and counts the others as remaining.
-func cut[T any](o *outcome, changes []T, room *int) []T {
-	n := min(len(changes), *room)
-	*room -= n
-	o.remaining += len(changes) - n
-	return changes[:n]
+func cut[T any](
+	o *outcome, changes []T, idOf func(T) inventory.ID, before map[inventory.ID]bool, room *int,
+) []T {
+	for i, change := range changes {
+		id := idOf(change)
+		if o.remaining > 0 || *room == 0 && !before[id] {
+			o.remaining += len(changes) - i
+			return changes[:i]
+		}
+		if !before[id] {
+			*room--
+		}
+		o.unmade[id] = true
+	}
+	return changes
 }
 
 // apply makes the objects in the cluster those that a tree declares. It makes a limited number of changes: the outcome
@@ -135,7 +152,7 @@ func (r *Repositories) apply(
 			Limit: repository.Spec.DeletionLimit, Confirmed: isConfirmed,
 		})}
 	f.postpone(&o, time.Now())
-	o.limit()
+	o.limit(f.unmade)
 	rec.forgetGone(live)
 	rec.deletions = o.Deletions
 	rec.inForce = committed{tree.commit, cmp.Or(tree.committed, rec.inForce.at)}
@@ -170,6 +187,7 @@ func (r *Repositories) apply(
 	}
 	o.keepForFailures()
 	deleteAll(ctx, to, &o, measure)
+	f.unmade = o.unmade
 	return o, nil
 }
 
@@ -274,6 +292,7 @@ func applyAll(
 				return
 			}
 			o.applied++
+			delete(o.unmade, inventory.IDOf(change.Declared))
 			o.stored = append(o.stored, stored{change.Declared, object})
 			if change.Live == nil {
 				created = append(created, object)
@@ -371,6 +390,7 @@ func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 			return
 		}
 		o.deleted++
+		delete(o.unmade, inventory.IDOf(object))
 	}
 	each(ctx, o.Releases, func(ns *unstructured.Unstructured) { try(ns, to.release) })
 	for _, phase := range slices.Backward(inventory.Phases) {

@@ -169,6 +169,100 @@ func TestAPassMakesALimitedNumberOfChanges(t *testing.T) {
 	require.NotContains(t, liveOf(t, admin, root), "ClusterRole "+root+"-old")
 }
 
+// What cannot be made again and again takes no room from what comes after it, however much that is. The order is kept:
+// after the first change without room, none is made.
+func TestChangesThatWereNotMadeNeedNoRoom(t *testing.T) {
+	t.Parallel()
+	object := func(name string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
+		}}
+	}
+	deleted := object("deleted")
+	for name, test := range map[string]struct {
+		applies, unmade, wantApplies, wantDeletes, wantRemaining int
+	}{
+		"all have room":                {2, 0, 2, 1, 0},
+		"one has none":                 {maxChanges + 1, 0, maxChanges, 0, 2},
+		"that many were not made":      {maxChanges, maxChanges, maxChanges, 1, 0},
+		"more were not made":           {3 * maxChanges, 3 * maxChanges, 3 * maxChanges, 1, 0},
+		"some come after the unmade":   {2 * maxChanges, maxChanges + 1, 2 * maxChanges, 1, 0},
+		"too many come after these":    {3 * maxChanges, maxChanges, 2 * maxChanges, 0, maxChanges + 1},
+		"the room is exactly taken up": {maxChanges, 0, maxChanges, 0, 1},
+	} {
+		var o outcome
+		before := map[inventory.ID]bool{}
+		for i := range test.applies {
+			declared := object(fmt.Sprint(i))
+			o.Applies = append(o.Applies, inventory.Apply{Declared: declared})
+			if i < test.unmade {
+				before[inventory.IDOf(declared)] = true
+			}
+		}
+		o.Deletes = []*unstructured.Unstructured{deleted}
+		o.limit(before)
+		require.Len(t, o.Applies, test.wantApplies, name)
+		require.Len(t, o.Deletes, test.wantDeletes, name)
+		require.Equal(t, test.wantRemaining, o.remaining, name)
+	}
+	last := outcome{Plan: inventory.Plan{Deletes: []*unstructured.Unstructured{deleted}}}
+	for i := range maxChanges + 1 {
+		last.Applies = append(last.Applies, inventory.Apply{Declared: object(fmt.Sprint(i))})
+	}
+	newest := inventory.IDOf(last.Applies[maxChanges].Declared)
+	last.limit(map[inventory.ID]bool{newest: true, inventory.IDOf(deleted): true})
+	require.Len(t, last.Applies, maxChanges+1)
+	require.Len(t, last.Deletes, 1)
+	last.limit(map[inventory.ID]bool{inventory.IDOf(deleted): true})
+	require.Len(t, last.Applies, maxChanges)
+	require.Empty(t, last.Deletes, "nothing is deleted before all is applied")
+}
+
+// transport is a RoundTripper.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+// More failures than a pass makes changes keep neither revocations nor other objects back, nor what waits for them.
+func TestManyFailuresKeepNothingElseBack(t *testing.T) {
+	t.Parallel()
+	cluster, admin := newCluster(t)
+	const root = "starved"
+	repository := createRepository(t, admin, root)
+	files := map[string]string{"role.yaml": roleFile(root + "-revoked")}
+	o, err := admin.apply(t.Context(), repository, treeOf(t, root, "one", files))
+	require.NoError(t, err)
+	require.True(t, o.isComplete(), "%v %v", o.failures, o.Conflicts)
+
+	delete(files, "role.yaml")
+	for i := range maxChanges + 1 {
+		name := fmt.Sprintf("%s-%d", root, i)
+		in := name
+		if i%2 == 0 { // is held
+			in = root + "-space/" + name
+		}
+		files[in+"/ns.yaml"] = "{apiVersion: v1, kind: Namespace, metadata: {name: " + name + "}}"
+	}
+	config := rest.CopyConfig(cluster.RESTConfig())
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(request *http.Request) (*http.Response, error) {
+			if request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "s/"+root+"-") {
+				return nil, errEnded
+			}
+			return next.RoundTrip(request)
+		})
+	})
+	refused := newRepositories(t, config, nil)
+	tree := treeOf(t, root, "two", files)
+	for range 2 {
+		o, err = refused.apply(t.Context(), repository, tree)
+		require.NoError(t, err)
+	}
+	require.Len(t, o.failures, 1+maxChanges/2)
+	require.Len(t, o.Held, 1+maxChanges/2)
+	require.Equal(t, []string{"NamespaceTemplate " + root, "PolicySpace " + root}, liveOf(t, refused, root))
+}
+
 // No event tells of an object that was created and deleted while a watch was interrupted.
 func TestAnObjectThatNoEventAnnouncedIsGone(t *testing.T) {
 	t.Parallel()
@@ -376,6 +470,31 @@ func TestNoNamespaceIsDeletedWhileOneCannotBeCreated(t *testing.T) {
 		o.Deletes = []*unstructured.Unstructured{before, template}
 		o.keepForFailures()
 		require.Equal(t, test.want, o.Deletes, name)
+	}
+}
+
+// A PolicyRepository that is created again with the name of an earlier one has created nothing, so it deletes nothing of
+// what the earlier one created.
+func TestAPolicyRepositoryHasNoRecordOfAnEarlierOne(t *testing.T) {
+	t.Parallel()
+	_, admin := newCluster(t)
+	const root = "again"
+	repository := createRepository(t, admin, root)
+	role, ns := roleFile(root+"-role"), "{apiVersion: v1, kind: Namespace, metadata: {name: "+root+"-n}}"
+	o, err := admin.apply(t.Context(), repository,
+		treeOf(t, root, "one", map[string]string{"role.yaml": role, root + "-n/ns.yaml": ns}))
+	require.NoError(t, err)
+	require.True(t, o.isComplete(), "%v %v", o.failures, o.Conflicts)
+	later := repository.DeepCopy()
+	later.UID = "later"
+	for range 2 { // the first one writes the record
+		o, err = admin.apply(t.Context(), later, treeOf(t, root, "two", nil))
+		require.NoError(t, err)
+		require.True(t, o.isComplete(), "%v %v", o.failures, o.Conflicts)
+		require.Empty(t, o.Waiting)
+		require.Equal(t, []string{
+			"ClusterRole " + root + "-role", "Namespace " + root + "-n", "NamespaceTemplate " + root, "PolicySpace " + root,
+		}, liveOf(t, admin, root))
 	}
 }
 

@@ -62,6 +62,8 @@ type Repositories struct {
 // followed is what this process knows of a PolicyRepository, besides its scope.
 type followed struct {
 	follower *follower
+	// unmade are the objects with a change that the last pass was to make and has not made.
+	unmade map[inventory.ID]bool
 	// unanswered is since when creations are known that were not answered.
 	unanswered map[inventory.ID]time.Time
 	// fights counts how often each declaration is applied. All are in one group.
