@@ -2,6 +2,7 @@ package sync_test
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -59,6 +61,41 @@ func (x *tree) setURL(url string) {
 	body := fmt.Sprintf(`{"spec": {"git": {"url": %q}}}`, url)
 	require.NoError(x, cluster.client.Patch(x.Context(), x.repository,
 		client.RawPatch("application/merge-patch+json", []byte(body))))
+}
+
+// A commit that is being fetched is not applied once the PolicyRepository wants signatures.
+func TestACommitOfTheSourceBeforeIsNotApplied(t *testing.T) {
+	t.Parallel()
+	var hangs atomic.Bool
+	fetching := make(chan struct{})
+	x := newTreeBehind(t, "verified", func(git http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost && hangs.CompareAndSwap(true, false) {
+				_, err := io.Copy(io.Discard, r.Body)
+				assert.NoError(t, err)
+				close(fetching)
+				<-r.Context().Done() // until nstpl-sync gives the answer up
+				return
+			}
+			git.ServeHTTP(w, r)
+		})
+	})
+	keys := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.OperatorNamespace, Name: "verified-keys"},
+		Data:       map[string][]byte{"ann": gittest.NewKey(t, "").Authorized},
+	}
+	require.NoError(t, cluster.client.Create(t.Context(), keys))
+	a := x.commit(map[string]string{"role.yaml": roleFile("verified-a", "get")})
+	x.follow()
+	x.waitApplied(a)
+	hangs.Store(true)
+	b := x.commit(map[string]string{"role.yaml": roleFile("verified-b", "get")})
+	<-fetching
+	require.NoError(t, cluster.client.Patch(t.Context(), x.repository, client.RawPatch(types.MergePatchType,
+		[]byte(`{"spec": {"git": {"verify": {"secretRef": {"name": "verified-keys"}}}}}`))))
+	require.Contains(t, x.waitReason("NotVerified", a), "the commit "+b+" is not signed")
+	x.mustNotExist(role("verified-b"))
+	x.mustExist(role("verified-a"))
 }
 
 // Whatever a server does, the status says it, the commit in force stays in force, and the next one is applied when the

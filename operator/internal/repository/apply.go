@@ -166,6 +166,7 @@ func (r *Repositories) apply(
 	if err := rec.write(ctx, r.Client, repository); err != nil {
 		return outcome{}, err
 	}
+	f.inForce = tree
 	// The record has what was confirmed.
 	if err := r.removeConfirmations(ctx, repository, func(of string) bool { return of == tree.commit }); err != nil {
 		return outcome{}, err

@@ -34,11 +34,12 @@ type follower struct {
 	measure measure
 
 	mu sync.Mutex
-	// busy is true while a goroutine asks the source, and cancel stops it.
+	// busy is true while a goroutine asks the source that is asked, and cancel stops it.
 	busy   bool
+	asked  string
 	cancel context.CancelFunc
 	// isStale is true if the source must be asked again, whatever the pace: it has changed since the goroutine began to
-	// ask, or was not followed for a while.
+	// ask, or is another one now, or was not followed for a while.
 	isStale bool
 	pace    pace
 	answer  answer
@@ -96,11 +97,22 @@ func problemOf(err error) *problem {
 }
 
 // follow returns the latest answer, and after which time it should be called again. It begins to ask the source if that
-// is due.
-func (f *follower) follow(ctx context.Context, repository *v1alpha1.PolicyRepository) (answer, string, time.Duration) {
+// is due. Of another source than that of the spec, it returns no tree but the one in force, which may be nil: what the
+// change of the spec was to prevent, such as a commit without a signature, must not be applied after it.
+func (f *follower) follow(
+	ctx context.Context, repository *v1alpha1.PolicyRepository, inForce *vetted,
+) (answer, string, time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.watch(ctx, repository.Spec.SourceRef)
+	source := sourceOf(repository)
+	if f.busy && f.asked != source {
+		f.isStale = true
+		f.cancel() // update notifies
+	}
+	if f.answer.source != source && f.answer.tree != inForce {
+		f.answer = answer{}
+	}
 	interval := intervalOf(repository)
 	requested := repository.Annotations[v1alpha1.SyncRequestedAnnotation]
 	isNew := !f.answer.isAbout(repository) && !f.busy
@@ -109,7 +121,7 @@ func (f *follower) follow(ctx context.Context, repository *v1alpha1.PolicyReposi
 		return f.answer, f.pace.requested, wait
 	}
 	if !f.busy {
-		f.busy, f.isStale = true, false
+		f.busy, f.asked, f.isStale = true, source, false
 		ctx, f.cancel = context.WithCancel(ctx)
 		go f.update(ctx, repository.DeepCopy(), f.answer)
 	}

@@ -63,8 +63,38 @@ func TestARestingRepositoryKeepsNoAnswer(t *testing.T) {
 	}
 	f.rest()
 	require.True(t, stopped)
-	known, requested, _ := f.follow(t.Context(), &v1alpha1.PolicyRepository{})
+	known, requested, _ := f.follow(t.Context(), &v1alpha1.PolicyRepository{}, nil)
 	require.Empty(t, known)
 	require.Equal(t, "c", requested)
 	require.True(t, f.isStale, "it is asked when the question that was cancelled has ended")
+}
+
+// A commit of the source that a PolicyRepository had before it was changed, perhaps to have commits verified, is not
+// applied: neither if the question is not answered yet, nor if the answer was not brought into force.
+func TestAChangedSourceIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	before, after := repositoryOf("a"), repositoryOf("a")
+	before.Spec.Path, after.Spec.Path = "before", "after"
+	stopped := false
+	asking := &follower{busy: true, asked: sourceOf(before), cancel: func() { stopped = true }}
+	asking.follow(t.Context(), before, nil)
+	require.False(t, stopped)
+	asking.follow(t.Context(), after, nil)
+	require.True(t, stopped)
+	require.True(t, asking.isStale, "it is asked when the question that was cancelled has ended")
+
+	tree := &vetted{commit: "b"}
+	for inForce, want := range map[*vetted]*vetted{nil: nil, {commit: "a"}: nil, tree: tree} {
+		answered := make(chan struct{})
+		f := &follower{
+			answer: answer{tree: tree, source: sourceOf(before)}, sources: &sources{}, notify: func() { close(answered) },
+		}
+		known, _, _ := f.follow(t.Context(), after, inForce)
+		require.Same(t, want, known.tree)
+		<-answered // that the PolicyRepository has no source
+		require.NotNil(t, f.answer.problem)
+		require.Same(t, want, f.answer.tree)
+		known, _, _ = f.follow(t.Context(), after, inForce)
+		require.Same(t, want, known.tree)
+	}
 }

@@ -62,6 +62,8 @@ type Repositories struct {
 // followed is what this process knows of a PolicyRepository, besides its scope.
 type followed struct {
 	follower *follower
+	// inForce is the tree that was last brought into force, maybe not completely.
+	inForce *vetted
 	// unmade are the objects with a change that the last pass was to make and has not made.
 	unmade map[inventory.ID]bool
 	// unanswered is since when creations are known that were not answered.
@@ -179,7 +181,8 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 			"the directory of one of them", treeName(repository), other.Name)}.set(status, repository.Generation)
 		return reconcile.Result{RequeueAfter: retryFailed}, r.writeStatus(ctx, repository, status)
 	}
-	known, requested, wait := r.of(repository).follower.follow(ctx, repository)
+	f := r.of(repository)
+	known, requested, wait := f.follower.follow(ctx, repository, f.inForce)
 	if known == (answer{}) && len(status.Conditions) > 0 {
 		// The process has just begun, or the repository is followed again. What the status says about the commits is
 		// true until the first answer.
