@@ -55,9 +55,10 @@ func TestATreeCanDoNoMoreThanItsServiceAccount(t *testing.T) {
 	const user = "system:serviceaccount:nstpl-system:account"
 
 	files := map[string]string{
-		"viewers.yaml":             bindingFile("viewers", "view", "ann"),
-		"account-a/namespace.yaml": namespaceFile("account-a"),
-		"account-b/namespace.yaml": namespaceFile("account-b"),
+		"viewers.yaml":                          bindingFile("viewers", "view", "ann"),
+		"account-a/namespace.yaml":              namespaceFile("account-a"),
+		"account-team/viewers.yaml":             bindingFile("viewers", "view", "bob"),
+		"account-team/account-b/namespace.yaml": namespaceFile("account-b"),
 	}
 	commit := x.commit(files)
 	x.follow(func(repository *v1alpha1.PolicyRepository) { repository.Spec.ServiceAccountName = "account" })
@@ -72,7 +73,8 @@ func TestATreeCanDoNoMoreThanItsServiceAccount(t *testing.T) {
 	require.Contains(t, x.waitReason("ObjectsFailed", commit), `User "`+user+`" cannot patch resource "clusterroles"`)
 	x.mustNotExist(role("account-lister"))
 	clusterRoles := rbacv1.PolicyRule{
-		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, Verbs: []string{"create", "patch"},
+		APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"},
+		Verbs: []string{"create", "patch", "delete"},
 	}
 	grant(clusterRoles)
 	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
@@ -85,12 +87,18 @@ func TestATreeCanDoNoMoreThanItsServiceAccount(t *testing.T) {
 	x.waitApplied(commit)
 	x.mustExist(role("account-lister"))
 
-	commit = x.commit(without(files, "account-b/namespace.yaml"))
+	// What a namespace needs stays with it, but no grant in the cluster.
+	commit = x.commit(without(files, "role.yaml", "account-team/viewers.yaml", "account-team/account-b/namespace.yaml"))
 	require.Contains(t, x.waitReason("ObjectsFailed", commit), `User "`+user+`" cannot delete resource "namespaces"`)
 	x.mustExist(namespace("account-b"))
+	x.mustExist(space("account-team"))
+	x.mustExist(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "account-team"}})
+	x.mustExist(binding("account-b", "account-team.viewers"))
+	x.mustNotExist(role("account-lister"))
 	grant(rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"delete"}})
 	x.waitApplied(commit)
 	x.waitGone(namespace("account-b"))
+	x.waitGone(space("account-team"))
 }
 
 // The operator's own account is exempt from checks, so a tree cannot have it.

@@ -120,6 +120,13 @@ func TestUnsignedCommitsAreNotApplied(t *testing.T) {
 	})
 	require.Contains(t, x.waitReason("NotVerified", ""), "the commit "+a+" is not signed")
 	x.mustNotExist(namespace("signed-a"))
+
+	// A Secret without keys does not end the verification.
+	keys.Data = nil
+	require.NoError(t, cluster.client.Update(t.Context(), keys))
+	x.request()
+	require.Contains(t, x.waitReason("InvalidConfiguration", ""), "the Secret signed-keys with trusted keys is empty")
+	x.mustNotExist(namespace("signed-a"))
 }
 
 // A tree that moves to another directory, and so gets another name, keeps its namespaces.
