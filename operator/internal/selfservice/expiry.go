@@ -42,18 +42,13 @@ const retryRefused = 5 * time.Minute
 
 // Expiry is the controller that gives namespaces an end, announces it, and deletes those whose users have consented.
 type Expiry struct {
-	// Client reads from the cache.
-	Client   client.Client
+	*leadership.Leader
 	Recorder events.EventRecorder
 	Metrics  *metrics
 	// Rules returns the rules on protected attributes. The operator itself is exempt from them.
 	Rules func(context.Context) (*attributes.Rules, error)
 	// Exempt lists the namespaces that never expire.
 	Exempt []string
-	// Caches delays the controller until the caches have caught up with the start of the leadership.
-	Caches *leadership.Caches
-	// Queues creates the queue of the controller.
-	Queues *backoff.Queues
 }
 
 // SetupWithManager adds a controller that reconciles a namespace when its annotations or its policy space change, and

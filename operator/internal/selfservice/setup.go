@@ -40,9 +40,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Plugins, error) {
 		return nil, fmt.Errorf("watch the policyspaces: %w", err)
 	}
 	expiry := &Expiry{
-		Client: o.Leader.Client, Recorder: mgr.GetEventRecorder(reporting.Controller),
-		Metrics: newMetrics(ctrlmetrics.Registry), Rules: o.Rules,
-		Exempt: o.Exempt, Caches: o.Leader.Caches, Queues: o.Leader.Queues,
+		Leader: o.Leader, Recorder: mgr.GetEventRecorder(reporting.Controller),
+		Metrics: newMetrics(ctrlmetrics.Registry), Rules: o.Rules, Exempt: o.Exempt,
 	}
 	if err := expiry.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of expiring namespaces: %w", err)
