@@ -163,10 +163,10 @@ func reportedObjects(namespaces []*corev1.Namespace) []Result {
 		})
 	}
 	add("fought-objects", "other clients change "+output.Count(len(fought), "object")+" again and again",
-		"'kubectl nstpl status -A -o wide' names the clients: stop them, declare what they write, or set "+
+		"'kubectl nstpl status --failing' names the clients: stop them, declare what they write, or set "+
 			"driftPolicy: Report", fought)
 	add("altered-objects", "admission changes "+output.Count(len(altered), "object")+" while they are stored",
-		"'kubectl nstpl status -A -o wide' names the fields: exempt the objects from the webhook or policy, or declare "+
+		"'kubectl nstpl status --failing' names the fields: exempt the objects from the webhook or policy, or declare "+
 			"what it writes", altered)
 	return results
 }
