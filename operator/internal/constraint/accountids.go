@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,9 +43,6 @@ const accountManager = v1alpha1.FieldManager + "-account"
 // another leader continues after it, and the ID of a deleted ServiceAccount is given again as late as possible.
 type AccountIDs struct {
 	*leadership.Leader
-	// Live reads from the API server.
-	Live     client.Reader
-	Recorder events.EventRecorder
 	Accounts *accountWatch
 	// Exempt lists the namespaces whose ServiceAccounts are given nothing.
 	Exempt      []string

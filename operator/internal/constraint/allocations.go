@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,8 +51,7 @@ const maxConcurrentPatches = 16
 // start, after a change of constraints, and when a namespace has annotations that it was not given.
 type Allocations struct {
 	*leadership.Leader
-	Blocks   *Blocks
-	Recorder events.EventRecorder
+	Blocks *Blocks
 
 	// resume is the time before which all namespaces are not compared again.
 	resume time.Time

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,10 +37,7 @@ import (
 // recognizes deletions that happened while no operator was running.
 type References struct {
 	*leadership.Leader
-	// Live reads from the API server.
-	Live     client.Reader
 	Accounts *accountWatch
-	Recorder events.EventRecorder
 
 	// handler is called for ServiceAccounts while a constraint names one.
 	handler *toolscache.ResourceEventHandlerFuncs

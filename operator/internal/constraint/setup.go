@@ -10,7 +10,6 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/leadership"
-	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
@@ -62,13 +61,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 		Namespaces: namespaces, ConfigMaps: o.Leader.Clientset.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
 		Pool: o.Flags.Pool, Exempt: o.Flags.ExemptNamespaces, Constraints: admission.constraints,
 	}
-	recorder, accounts := mgr.GetEventRecorder(reporting.Controller), newAccountWatch(mgr.GetCache())
-	allocations := &Allocations{Leader: o.Leader, Blocks: blocks, Recorder: recorder}
+	accounts := newAccountWatch(mgr.GetCache())
+	allocations := &Allocations{Leader: o.Leader, Blocks: blocks}
 	accountIDs := &AccountIDs{
-		Leader: o.Leader, Live: mgr.GetAPIReader(), Recorder: recorder, Accounts: accounts,
-		Exempt: o.Flags.ExemptNamespaces, Constraints: admission.constraints,
+		Leader: o.Leader, Accounts: accounts, Exempt: o.Flags.ExemptNamespaces, Constraints: admission.constraints,
 	}
-	references := &References{Leader: o.Leader, Live: mgr.GetAPIReader(), Accounts: accounts, Recorder: recorder}
+	references := &References{Leader: o.Leader, Accounts: accounts}
 	statuses := &Statuses{Leader: o.Leader, Stored: o.Stored, Blocks: blocks, AccountIDs: accountIDs}
 	if err := errors.Join(allocations.SetupWithManager(mgr), accountIDs.SetupWithManager(mgr),
 		references.SetupWithManager(mgr), statuses.SetupWithManager(mgr)); err != nil {

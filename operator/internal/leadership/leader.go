@@ -5,19 +5,23 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
 // Leader holds what the controllers of the leader write with. Its clients write nothing while another replica may lead.
 type Leader struct {
-	// Client reads from the cache.
+	// Client reads from the cache, Live from the API server.
 	Client    client.Client
+	Live      client.Reader
 	Clientset kubernetes.Interface
 	Metadata  metadata.Interface
 	Objects   dynamic.Interface
+	Recorder  events.EventRecorder
 	// Caches delay the first reconciliation until the cache is as new as the leadership.
 	Caches *Caches
 	// Queues make the controllers' queues.
@@ -57,7 +61,8 @@ func NewLeader(mgr ctrl.Manager, o Options) (*Leader, error) {
 		return nil, err
 	}
 	return &Leader{
-		Client: cached, Clientset: clientset, Metadata: metadataClient, Objects: objects, Queues: o.Queues,
+		Client: cached, Live: mgr.GetAPIReader(), Clientset: clientset, Metadata: metadataClient, Objects: objects,
+		Recorder: mgr.GetEventRecorder(reporting.Controller), Queues: o.Queues,
 		Caches: NewCaches(cached, mgr.GetAPIReader(), o.Lists...),
 	}, nil
 }

@@ -71,7 +71,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	}
 	totals := newNamespaceTotals(mgr.GetCache(), mgr.GetAPIReader(), census, &quota.changes)
 	spaces := &Spaces{
-		Leader: o.Leader, Live: mgr.GetAPIReader(), Members: members, Namespaces: o.Namespaces,
+		Leader: o.Leader, Members: members, Namespaces: o.Namespaces,
 		Metrics: NewMetrics(metrics.Registry), totals: totals, enforcement: enforced,
 	}
 	if err := spaces.SetupWithManager(mgr); err != nil {

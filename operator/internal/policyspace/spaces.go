@@ -43,8 +43,6 @@ const (
 // of the policy spaces. Its exported methods are safe for concurrent use.
 type Spaces struct {
 	*leadership.Leader
-	// Live reads from the API server.
-	Live client.Reader
 	// Members finds the namespaces of policy spaces.
 	Members members
 	// Namespaces is the queue of the controller of namespaces.

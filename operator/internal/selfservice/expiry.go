@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,8 +42,7 @@ const retryRefused = 5 * time.Minute
 // Expiry is the controller that gives namespaces an end, announces it, and deletes those whose users have consented.
 type Expiry struct {
 	*leadership.Leader
-	Recorder events.EventRecorder
-	Metrics  *metrics
+	Metrics *metrics
 	// Rules returns the rules on protected attributes. The operator itself is exempt from them.
 	Rules func(context.Context) (*attributes.Rules, error)
 	// Exempt lists the namespaces that never expire.

@@ -13,7 +13,6 @@ import (
 
 	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/internal/leadership"
-	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -39,10 +38,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Plugins, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch the policyspaces: %w", err)
 	}
-	expiry := &Expiry{
-		Leader: o.Leader, Recorder: mgr.GetEventRecorder(reporting.Controller),
-		Metrics: newMetrics(ctrlmetrics.Registry), Rules: o.Rules, Exempt: o.Exempt,
-	}
+	expiry := &Expiry{Leader: o.Leader, Metrics: newMetrics(ctrlmetrics.Registry), Rules: o.Rules, Exempt: o.Exempt}
 	if err := expiry.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of expiring namespaces: %w", err)
 	}
