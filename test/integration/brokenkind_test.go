@@ -78,7 +78,7 @@ func TestNamespacesDoNotWaitForAKindThatTheirTemplatesDoNotDeclare(t *testing.T)
 
 	s.restartOperator(t)
 	s.createPopulatedNamespace("populated", withLabel("of", "healthy"))
-	require.NotEmpty(t, s.operator.Log("the template's namespaces wait until it is accepted"))
+	require.NotEmpty(t, s.operator.Log("the template's namespaces wait until its objects are known"))
 	require.Empty(t, s.operator.Log("the template can't be populated as it is"), "the list has timed out before")
 	s.delete(s.mustGet(held, parseYAML(t, configMap("beside", ""))[0]))
 	s.waitTemplateStatus(silent, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
@@ -118,14 +118,18 @@ spec: {policyName: NAME, validationActions: [Deny]}
 `)
 }
 
-// A template that was changed, and whose status another one's admission refuses, delays only its own namespaces when the
-// operator starts.
+// A template that was changed, and whose status another one's admission refuses, stays in force as it was accepted before
+// when the operator starts. It delays only its own new namespaces.
 func TestATemplateThatCannotBeAcceptedDelaysNoOther(t *testing.T) {
 	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
-	s.createTemplate("healthy", configMap("settings", "v"), withSelectorLabel("healthy"))
-	stuck := s.createTemplate("stuck", configMap("other", "v"), withSelectorLabel("stuck"))
+	healthy := s.createTemplate("healthy", configMap("settings", "v"), withSelectorLabel("healthy"))
+	stuck := s.createTemplate("stuck", readerRole("before", "configmaps"), withSelectorLabel("stuck"))
+	s.createTemplate("authority", configMap("beside", "v"), withSelectorLabel("stuck"),
+		authoritative(v1alpha1.AuthoritativeDelete))
+	held := s.createPopulatedNamespace("held", withLabel("of", "stuck"))
+	s.createPopulatedNamespace("other", withLabel("of", "healthy"))
 	policy := refusal(stuck.Name,
 		`{apiGroups: [policy.nstpl.dev], apiVersions: ["*"], operations: [UPDATE], resources: [namespacetemplates/status]}`,
 		"object.metadata.name == 'NAME'", "this status is refused")
@@ -139,15 +143,28 @@ func TestATemplateThatCannotBeAcceptedDelaysNoOther(t *testing.T) {
 		assert.ErrorContains(c, err, "this status is refused")
 	})
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(stuck), stuck))
-	withObjects(t, configMap("other", "changed"))(stuck)
+	withObjects(t, readerRole("after", "configmaps"))(stuck)
+	withSelectorLabel("later")(stuck)
 	require.NoError(t, s.client.Update(t.Context(), stuck))
 	s.restartOperator(t)
+
 	s.createPopulatedNamespace("populated", withLabel("of", "healthy"))
-	waiting := s.createNamespace("waiting", withLabel("of", "stuck"))
-	require.NotEmpty(t, s.operator.Log("the template's namespaces wait until it is accepted"))
+	waiting := s.createNamespace("waiting", withLabel("of", "later"))
+	s.updateTemplate(healthy, withObjects(t, configMap("settings", "changed")))
+	s.waitTemplateStatus(healthy, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: 2, Updated: 2, Populated: 2}, status.Namespaces)
+		assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
+	})
+	// What the template declared before is in force: an authoritative one does not take it for undeclared.
+	s.createObjects(held.Name, readerRole("undeclared", "configmaps"))
+	s.waitAbsent(held, readerRole("undeclared", "configmaps"))
+	s.waitPresent(held, readerRole("before", "configmaps"))
+	s.delete(s.mustGet(held, parseYAML(t, readerRole("before", "configmaps"))[0]))
+	s.waitPresent(held, readerRole("before", "configmaps"))
+
 	_, err = s.kubectl(t.Context(), policy, "delete", "--filename", "-")
 	require.NoError(t, err)
-	s.waitPresent(waiting, configMap("other", "changed"))
+	s.waitPresent(waiting, readerRole("after", "configmaps"))
 }
 
 // A template whose revision cannot be stored says so, and delays the move of no namespace that it does not select.

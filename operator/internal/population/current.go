@@ -221,7 +221,7 @@ func (a *Acceptance) WaitsForObjects(ns *corev1.Namespace) bool {
 	if len(unlisted) == 0 {
 		return false
 	}
-	// The index does not have a template that was changed while no operator was running.
+	// The index does not have a template none of whose revisions exists.
 	selecting := slices.Concat(a.Index.Match(ns), a.Stored.Match(ns))
 	return slices.ContainsFunc(selecting, func(t *v1alpha1.NamespaceTemplate) bool {
 		_, isUnlisted := unlisted[t.Name]

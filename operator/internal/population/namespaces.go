@@ -203,6 +203,7 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil || ns == nil {
 		return reconcile.Result{}, err
 	}
+	defer r.Results.Waits(ns.Name, func() []string { return r.mayLack(ctx, ns) })
 	exempt, err := r.readExemptions(ctx, ns)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -233,7 +234,8 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	r.Metrics.countFailures(pass.findings)
 	if result.NamespaceGone() {
-		return reconcile.Result{}, nil
+		// An API server may still take it for one of its name that has ended.
+		return reconcile.Result{RequeueAfter: time.Second}, nil
 	}
 	retry, err := r.report(ctx, latest, pass)
 	if failed := r.reportExemptions(ctx, exempt, plan, ""); err == nil && failed != nil {
@@ -273,6 +275,23 @@ func (r *Namespaces) selectTemplates(ctx context.Context, ns *corev1.Namespace) 
 	}
 	templates, unpopulated := populate.Matching(r.Templates.Index, placed, r.Exclude...)
 	return &selection{ns, placed, misplaced, templates, unpopulated}, nil
+}
+
+// mayLack returns the templates that may select a namespace whose pass has ended without a result, or nil if they are not
+// known.
+func (r *Namespaces) mayLack(ctx context.Context, ns *corev1.Namespace) []string {
+	placed, _ := r.Contributors.Placement.Placed(ctx, ns)
+	if placed == nil {
+		return nil
+	}
+	names := []string{}
+	for _, state := range []*corev1.Namespace{ns, placed} {
+		for _, template := range slices.Concat(r.Templates.Index.Match(state), r.Templates.Index.Ahead(state),
+			r.Templates.Index.OptedOut(state), r.Templates.Stored.Match(state)) {
+			names = append(names, template.Name)
+		}
+	}
+	return names
 }
 
 // queueAgain queues a namespace whose templates wait for their objects. Acceptance queues it at once.

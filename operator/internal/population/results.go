@@ -57,8 +57,8 @@ type plainResult struct {
 }
 
 // Results keeps the latest result of each template in each namespace in memory. The status of a template sums them up.
-// After a start, every namespace is reconciled once before a status is written, so that a restart changes no status. It
-// is safe for concurrent use.
+// After a start, every namespace that a template may select is reconciled once before its status is written, so that a
+// restart changes no status. Results are safe for concurrent use.
 type Results struct {
 	changed func(template string, isSettled bool)
 
@@ -72,9 +72,10 @@ type Results struct {
 	plain reduce.Table[plainResult, *TemplateResult]
 	// pending is the number of results in state Pending, by template.
 	pending map[string]int
-	// unreconciled are the namespaces that existed at the start and have not been reconciled since.
-	unreconciled map[string]struct{}
-	// waiting are the templates whose status waits until every namespace has been reconciled.
+	// unreconciled are the namespaces that existed at the start and have not been reconciled since, with the templates
+	// of which they may lack a result, or nil if these are not known yet.
+	unreconciled map[string][]string
+	// waiting are the templates whose status waits until every namespace has its result.
 	waiting map[string]struct{}
 }
 
@@ -105,22 +106,43 @@ func NewResults(changed func(template string, isSettled bool)) *Results {
 func (r *Results) Start(namespaces []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.unreconciled = map[string]struct{}{}
+	r.unreconciled = map[string][]string{}
 	for _, name := range namespaces {
-		r.unreconciled[name] = struct{}{}
+		r.unreconciled[name] = nil
 	}
 }
 
-// Complete reports whether every namespace that existed at the start has been reconciled. If not, changed is called for
-// the template once they have, whether it selects a namespace or not.
+// Complete reports whether every namespace that existed at the start has been reconciled, or waits for other templates.
+// If not, changed is called for the template once they have, whether it selects a namespace or not.
 func (r *Results) Complete(template string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	isComplete := r.unreconciled != nil && len(r.unreconciled) == 0
+	isComplete := r.unreconciled != nil && !r.lacks(template)
 	if !isComplete {
 		r.waiting[template] = struct{}{}
 	}
 	return isComplete
+}
+
+// lacks reports whether a namespace may lack a result of a template. The caller holds the lock.
+func (r *Results) lacks(template string) bool {
+	for _, templates := range r.unreconciled {
+		if templates == nil || slices.Contains(templates, template) {
+			return true
+		}
+	}
+	return false
+}
+
+// Waits records that a namespace of the start cannot be reconciled now, and of which templates it may lack a result:
+// those that may select it, or nil if these are not known. The statuses of all others do not wait for it.
+func (r *Results) Waits(namespace string, templates func() []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.unreconciled[namespace]; ok {
+		r.unreconciled[namespace] = templates()
+		r.continueWaiting()
+	}
 }
 
 // Created records that the watch reported the creation of a namespace. It reports false if the namespace was reconciled
@@ -448,16 +470,21 @@ func same(a, b TemplateResult) bool {
 		slices.EqualFunc(a.Overridden, b.Overridden, func(x, y populate.Overridden) bool { return x == y })
 }
 
-// reconciled is called with the lock held. After the last namespace of the start, the statuses that wait are due.
+// reconciled is called with the lock held.
 func (r *Results) reconciled(namespace string) {
-	if _, ok := r.unreconciled[namespace]; !ok {
-		return
+	if _, ok := r.unreconciled[namespace]; ok {
+		delete(r.unreconciled, namespace)
+		r.continueWaiting()
 	}
-	delete(r.unreconciled, namespace)
-	if len(r.unreconciled) == 0 {
-		for template := range r.waiting {
+}
+
+// continueWaiting is called with the lock held. The statuses of templates of which no namespace of the start lacks a
+// result any more are due.
+func (r *Results) continueWaiting() {
+	for template := range r.waiting {
+		if !r.lacks(template) {
+			delete(r.waiting, template)
 			r.changed(template, true)
 		}
-		clear(r.waiting)
 	}
 }

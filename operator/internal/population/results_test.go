@@ -110,6 +110,32 @@ func TestResultsAreCompleteAfterEveryNamespaceIsReconciled(t *testing.T) {
 	require.Equal(t, map[string]int{"t": 1, "selects none": 1}, changed, "the status of every template is due")
 }
 
+// A namespace that waits for a template delays the statuses of the templates that select it, and of no other.
+func TestResultsWaitForTheTemplatesOfANamespace(t *testing.T) {
+	changed := map[string]int{}
+	results := NewResults(func(template string, _ bool) { changed[template]++ })
+	of := func(templates ...string) func() []string {
+		return func() []string { return append([]string{}, templates...) }
+	}
+	results.Start([]string{"a", "b"})
+	require.False(t, results.Complete("stuck"))
+	require.False(t, results.Complete("healthy"))
+	results.Waits("a", of("stuck", "beside"))
+	results.Waits("b", func() []string { return nil })
+	require.Empty(t, changed, "nothing is known about b")
+	results.Waits("b", of())
+	require.Equal(t, map[string]int{"healthy": 1}, changed)
+	require.True(t, results.Complete("healthy"))
+	require.False(t, results.Complete("beside"))
+	clear(changed)
+	results.Waits("a", of("stuck"))
+	require.Equal(t, map[string]int{"beside": 1}, changed)
+	results.Record("a", "1", nil, true)
+	require.Equal(t, map[string]int{"beside": 1, "stuck": 1}, changed)
+	results.Waits("a", of("stuck"))
+	require.True(t, results.Complete("stuck"), "it was reconciled before")
+}
+
 // A namespace that was created and deleted during the start is not waited for, unless it is the predecessor of another.
 func TestNamespacesThatEndBeforeTheirFirstPassAreForgotten(t *testing.T) {
 	results := NewResults(func(string, bool) {})

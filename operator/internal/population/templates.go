@@ -261,8 +261,9 @@ func (r *Templates) watchAll(ctx context.Context, templates []v1alpha1.Namespace
 	return r.Objects.Wait(ctx)
 }
 
-// load accepts a template at the start. If its kinds are still pending after watchAll, it was changed while no operator
-// was running, or the API server does not answer to a list.
+// load accepts a template at the start, and returns it as it is in force. If its kinds are still pending after watchAll,
+// it was changed while no operator was running, or the API server does not answer to a list. A template that cannot be
+// accepted delays no other.
 func (r *Templates) load(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate,
 ) (*v1alpha1.NamespaceTemplate, error) {
@@ -273,36 +274,54 @@ func (r *Templates) load(
 		}
 		accepted, _, err = r.acceptTemplate(ctx, template)
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		return accepted, nil
-	case errors.Is(err, objects.ErrPending), template.Status.ObservedGeneration != template.Generation:
-		return template, r.loadLater(ctx, template, err)
 	}
-	// An earlier process has accepted this generation, so the namespaces need not wait until its status can be written.
-	ctrl.LoggerFrom(ctx).Error(err, "the template's status could not be written", "template", template.Name)
-	return template, r.setStored(ctx, template)
-}
-
-// loadLater records that the objects or revisions of a template are not known yet, so that its namespaces wait and the
-// others do not. Reconcile accepts it later.
-func (r *Templates) loadLater(ctx context.Context, template *v1alpha1.NamespaceTemplate, problem error) error {
-	ctrl.LoggerFrom(ctx).Info("the template's namespaces wait until it is accepted",
-		"template", template.Name, "problem", problem.Error())
-	r.setUnlisted(template.Name)
-	if template.Status.ObservedGeneration != template.Generation {
-		return nil
+	log := ctrl.LoggerFrom(ctx).WithValues("template", template.Name)
+	if errors.Is(err, objects.ErrPending) {
+		log.Info("the template's namespaces wait until its objects are known", "problem", err.Error())
+		r.setUnlisted(template.Name)
+	} else {
+		log.Error(err, "the template could not be accepted: what an earlier process accepted stays in force")
 	}
 	return r.setStored(ctx, template)
 }
 
-// setStored adds a template to the index as an earlier process has accepted it.
-func (r *Templates) setStored(ctx context.Context, template *v1alpha1.NamespaceTemplate) error {
+// setStored adds a template to the index as an earlier process has accepted it, and returns it so. A template whose spec
+// has changed since has the newest of its revisions, and one that was never accepted is not added.
+func (r *Templates) setStored(
+	ctx context.Context, template *v1alpha1.NamespaceTemplate,
+) (*v1alpha1.NamespaceTemplate, error) {
 	specs, err := r.History.specs(ctx, template, template.Status.Revisions)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if template.Status.ObservedGeneration != template.Generation {
+		accepted := acceptedBefore(template, specs)
+		if accepted == nil {
+			if len(template.Status.Revisions) > 0 {
+				r.setUnlisted(template.Name) // it is not known what its namespaces have
+			}
+			return template, nil
+		}
+		template = accepted
 	}
 	r.setIndex(ctx, template, specs)
+	return template, nil
+}
+
+// acceptedBefore returns a template whose spec is not accepted with the newest of its revisions that exists, or nil if
+// none does.
+func acceptedBefore(
+	template *v1alpha1.NamespaceTemplate, specs map[string]*v1alpha1.NamespaceTemplateSpec,
+) *v1alpha1.NamespaceTemplate {
+	for _, revision := range template.Status.Revisions {
+		if spec := specs[revision.Name]; spec != nil {
+			accepted := *template
+			accepted.Spec, accepted.Generation, accepted.DeletionTimestamp = *spec, revision.Generation, nil
+			return &accepted
+		}
+	}
 	return nil
 }
 
