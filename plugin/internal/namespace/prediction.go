@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -165,13 +166,17 @@ func withCreator(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namesp
 }
 
 // asAdmitted returns a namespace that does not exist with the labels that admission sets when the caller creates it,
-// and with the annotation that opts it out. It returns the same namespace if the caller may not create it so.
+// and with the annotation that opts it out. It returns the same namespace if the caller may not create it so, and notes
+// a denial of admission.
 func (p *preview) asAdmitted(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namespace) *corev1.Namespace {
 	requested := ns.DeepCopy()
 	requested.CreationTimestamp = metav1.Time{}
 	delete(requested.Annotations, v1alpha1.CreatorAnnotation)
 	created, err := caller.Namespaces.Create(ctx, requested, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), " cannot create resource ") { // not RBAC's
+			p.Note("the API server would deny this namespace: %v", err)
+		}
 		return ns
 	}
 	admitted := ns.DeepCopy()
