@@ -93,21 +93,19 @@ func (o *status) run(ctx context.Context) error {
 
 // errNotRunning returns the error that nstpl-sync is not running in the cluster of a context, or nil if it holds its
 // lease. isUnknown says that the lease cannot be read, so that nstpl-sync may run.
-func errNotRunning(context string, leader cluster.Leader, unread error) (err error, isUnknown bool) {
+func errNotRunning(context string, leader cluster.Leader, unread error) (isUnknown bool, err error) {
 	lease := "lease " + cluster.SyncLease + " in namespace " + v1alpha1.OperatorNamespace
-	missing := ""
+	missing := "nstpl-sync is not running (nothing holds " + lease + "), so nothing is "
 	switch {
 	case apierrors.IsNotFound(unread):
 		missing = "no nstpl-sync has held " + lease + ", so unless one runs with --leader-elect=false, nothing is "
 	case unread != nil:
-		return fmt.Errorf("%s cannot be read, so it is unknown whether nstpl-sync is running: %w", lease, unread), true
+		return true, fmt.Errorf("%s cannot be read, so it is unknown whether nstpl-sync is running: %w", lease, unread)
 	case leader.Running:
-		return nil, false
-	default:
-		missing = "nstpl-sync is not running (nothing holds " + lease + "), so nothing is "
+		return false, nil
 	}
-	return fmt.Errorf("%sfetched, repaired or deleted: run '%s'", missing,
-		cli.CommandIn(context, "kubectl nstpl check")), false
+	return false, fmt.Errorf("%sfetched, repaired or deleted: run '%s'", missing,
+		cli.CommandIn(context, "kubectl nstpl check"))
 }
 
 // read returns the named repositories of a cluster, or all. It returns those that it can read in spite of an error.
@@ -118,7 +116,7 @@ func (o *status) read(ctx context.Context, s cli.Source) ([]view, error) {
 		return views, err
 	}
 	leader, unread := s.Cluster.Leader(ctx, cluster.SyncLease)
-	notRunning, isUnknown := errNotRunning(s.Context, leader, unread)
+	isUnknown, notRunning := errNotRunning(s.Context, leader, unread)
 	if notRunning != nil && (o.watch || isUnknown) {
 		s.Note("%v", notRunning)
 		return views, err

@@ -121,7 +121,7 @@ func TestNotRunning(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err, isUnknown := errNotRunning("test", test.leader, test.unread)
+			isUnknown, err := errNotRunning("test", test.leader, test.unread)
 			require.Equal(t, test.isUnknown, isUnknown)
 			if test.want == "" {
 				require.NoError(t, err)

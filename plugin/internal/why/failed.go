@@ -21,13 +21,14 @@ func (e *explainer) explainDiffering(
 	e.addDifferences(ctx, a, change, live)
 }
 
-// addDiffering sets the summary of an object that differs, by the Populated condition of its namespace, which can be nil.
+// addDiffering sets the summary of an object that differs, by the Populated condition of its namespace, which can be
+// nil.
 func (a *answer) addDiffering(condition *corev1.NamespaceCondition, change *populate.Change) {
 	reported := populate.ReportedFindings(condition)
 	a.Summary = fmt.Sprintf("%s differs from template %s, ", a.where(), change.Template)
 	failure := failureOf(reported, change.ID())
 	altered := reportedAs(reported, change.ID(), populate.Reported.IsAltered)
-	fought := reportedAs(reported, change.ID(), func(r populate.Reported) bool { return r.Reason == populate.FindingFought })
+	fought := reportedAs(reported, change.ID(), isFought)
 	switch {
 	case failure != nil:
 		a.Summary += "and the operator could not apply it"
@@ -85,6 +86,9 @@ func (e *explainer) condition(ctx context.Context, namespace string) *corev1.Nam
 func isFailure(r populate.Reported) bool {
 	return r.Object != "" && !r.IsAltered() && (r.Severity == populate.Error || r.Reason == populate.FindingFailed)
 }
+
+// isFought reports whether a finding is about an object that other clients change again and again.
+func isFought(r populate.Reported) bool { return r.Reason == populate.FindingFought }
 
 // failureOf returns the failure of an object among reported findings, or nil if there is none.
 func failureOf(reported []populate.Reported, id populate.ObjectID) *populate.Reported {
