@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
@@ -140,6 +141,11 @@ func TestCompileRejectsInvalidObjects(t *testing.T) {
 		{
 			"a Namespace", []string{"{apiVersion: v1, kind: Namespace, metadata: {name: a}}"},
 			[]string{"namespace/a: is not namespace-scoped"},
+		},
+		{
+			"an exemption",
+			[]string{"{apiVersion: policy.nstpl.dev/v1alpha1, kind: TemplateExemption, metadata: {name: a}}"},
+			[]string{"templateexemption.policy.nstpl.dev/a: cannot be declared"},
 		},
 		{
 			"a list", []string{"{apiVersion: v1, kind: List, metadata: {name: a}, items: []}"},
@@ -276,6 +282,13 @@ func TestCompileRejectsInvalidSelectors(t *testing.T) {
 	_, err = Compile(t.Context(), template, nil)
 	require.ErrorContains(t, err, "spec.overlays[0].namespaces: overlay production: namespaces.labelSelector",
 		"although Compile does not apply the overlay")
+
+	template = templateOf(t, configMap)
+	template.Spec.Rollout = &v1alpha1.Rollout{
+		Waves: []v1alpha1.Wave{{Selector: &metav1.LabelSelector{}}, {Selector: invalid}},
+	}
+	_, err = Compile(t.Context(), template, nil)
+	require.ErrorContains(t, err, "spec.rollout.waves[1].selector")
 }
 
 func TestCompileRejectsInvalidOverlays(t *testing.T) {
@@ -489,6 +502,12 @@ func TestCompileSetsTheNamespaceOfServiceAccountsThatNameNone(t *testing.T) {
 	}
 }
 
+func TestCompileSetsNoNamespaceOfSubjectsOfOtherKinds(t *testing.T) {
+	access := declared(t, templateOf(t, "{apiVersion: example.com/v1, kind: Access, metadata: {name: a}, "+
+		"subjects: [{kind: ServiceAccount, name: builder}]}"))[0]
+	require.Equal(t, []any{map[string]any{"kind": "ServiceAccount", "name": "builder"}}, access.Object["subjects"])
+}
+
 func TestCompileKeepsEveryValue(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	for range 20 {
@@ -636,4 +655,16 @@ func TestNothingThatIsGrantedIsDeclaredAsAnEmptyList(t *testing.T) {
 			require.Equal(t, []any{}, compiled.Objects()[0].Object[field])
 		})
 	}
+}
+
+// Kubernetes writes the rules of a ClusterRole that aggregates others.
+func TestRulesOfAnAggregatedClusterRoleAreNotDeclared(t *testing.T) {
+	role := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "aggregationRule": map[string]any{},
+	}}
+	DeclareGrants(role)
+	require.NotContains(t, role.Object, "rules")
+	delete(role.Object, "aggregationRule")
+	DeclareGrants(role)
+	require.Equal(t, []any{}, role.Object["rules"])
 }

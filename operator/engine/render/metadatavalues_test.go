@@ -130,6 +130,15 @@ func TestCompileRefusesTokens(t *testing.T) {
 		"the creator": {
 			rendering(t, configMap("$(ANNOTATION:authorization.k8s.io/creator)")), "use $(CREATOR), which is the same",
 		},
+		"a key of the proposal": {rendering(t, configMap("$(ANNOTATION:policy/other)")), "is reserved for nstpl"},
+		"in the name of an image": {
+			rendering(t, configMap("a"), func(spec *v1alpha1.NamespaceTemplateSpec) {
+				spec.Overlays = []v1alpha1.Overlay{{
+					Name: "o", Namespaces: v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{}},
+					Images: []v1alpha1.Image{{Name: "a", NewName: "$(LABEL:policy.nstpl.dev/policyspace)"}},
+				}}
+			}), "spec.overlays[0].images[0]",
+		},
 		"a key of nstpl": {
 			rendering(t, configMap("$(ANNOTATION:policy.nstpl.dev/namespace-metadata)")), "is reserved for nstpl",
 		},
@@ -216,6 +225,15 @@ func TestCompileFindsTokensThatOverlaysCompose(t *testing.T) {
 	compiled, err = Compile(t.Context(), template, []string{"o"})
 	require.NoError(t, err)
 	require.Equal(t, []MetadataKey{{Labels, "tier"}}, compiled.UsedKeys())
+	template.Spec.Overlays[0].Patches = nil
+	template.Spec.Templates[0].Raw = []byte(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, ` +
+		`"spec": {"containers": [{"name": "a", "image": "a"}]}}`)
+	template.Spec.Overlays[0].Images = []v1alpha1.Image{
+		{Name: "a", NewName: "$(LABEL", NewTag: "policy.nstpl.dev/policyspace)"},
+	}
+	require.Empty(t, References(&template.Spec))
+	_, err = Compile(t.Context(), template, []string{"o"})
+	require.ErrorContains(t, err, "is reserved for nstpl")
 }
 
 func TestWarningsAboutTextThatResemblesTokensOfLabels(t *testing.T) {

@@ -30,12 +30,14 @@ func TestLargeIntegersPassThroughOverlays(t *testing.T) {
 apiVersion: example.com/v1
 kind: Widget
 metadata: {name: w}
-spec: {a: 9007199254740993, text: "integer:9007199254740993", near: 0.5}`), `
+spec: {a: 9007199254740993, less: -9007199254740993, text: "integer:9007199254740993", near: 0.5}`), `
 - name: a
   labels: {a: b}
   patches: [{target: {kind: Widget}, patch: `+patch+`}]`)
 			spec := declared(t, template, "a")[0].Object["spec"]
-			require.Equal(t, map[string]any{"a": big, "b": bigger, "text": "integer:9007199254740993", "near": 0.5}, spec)
+			require.Equal(t, map[string]any{
+				"a": big, "b": bigger, "less": -big, "text": "integer:9007199254740993", "near": 0.5,
+			}, spec)
 		})
 	}
 }

@@ -227,6 +227,16 @@ func TestVetRejectsTemplatesThatAreTooSlow(t *testing.T) {
 	require.Len(t, problems, 1)
 	require.ErrorContains(t, problems[0], "too many objects and overlays together, 4000 and 6")
 
+	kinds := func(count int) *v1alpha1.NamespaceTemplate {
+		var all []string
+		for i := range count {
+			all = append(all, fmt.Sprintf("{apiVersion: example.com/v1, kind: Kind%d, metadata: {name: a}}", i))
+		}
+		return templateOf(t, all...)
+	}
+	require.NoError(t, CheckBudget(kinds(maxKinds)))
+	require.ErrorContains(t, CheckBudget(kinds(maxKinds+1)), "objects of 65 kinds, more than the allowed 64")
+
 	require.NoError(t, CheckCombinations(overlays(objects(60), 6)))
 	require.NoError(t, CheckCombinations(objects(512)))
 	for _, template := range []*v1alpha1.NamespaceTemplate{overlays(objects(512), 1), overlays(objects(1), 7)} {
