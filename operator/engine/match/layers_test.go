@@ -25,7 +25,7 @@ func TestTemplatesOfANamespaceThatARolloutHasNotReached(t *testing.T) {
 		before, after string
 		template      func(*v1alpha1.NamespaceTemplate)
 		ns            func(*corev1.Namespace)
-		// has and comes are the templates that select the namespace with the revision that it has and with the next one.
+		// has and comes are the templates that select the namespace with the revision that it has, and with the next.
 		has, comes, newest, keeping []string
 		isBehind                    bool
 	}{
@@ -58,7 +58,9 @@ func TestTemplatesOfANamespaceThatARolloutHasNotReached(t *testing.T) {
 		"a guarded template": {
 			before: selects, after: selects, has: all, comes: all, newest: all, isBehind: true, template: guarded,
 		},
-		"a guarded template whose stored spec selects others": {before: selects, after: selectsOthers, template: guarded},
+		"a guarded template whose stored spec selects others": {
+			before: selects, after: selectsOthers, template: guarded,
+		},
 		"a guarded template whose stored selector is missing": {before: selects, after: "null", template: guarded},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -36,13 +36,14 @@ func TestAccessIsReviewedForTheWholeUser(t *testing.T) {
 		for _, s := range status {
 			reviews := &answers{status: s}
 			isAllowed, err := IsAllowed(t.Context(), reviews, authenticationv1.UserInfo{
-				Username: "jane", UID: "7", Groups: []string{"devs"}, Extra: map[string]authenticationv1.ExtraValue{"scopes": {"a"}},
+				Username: "jane", UID: "7", Groups: []string{"devs"},
+				Extra: map[string]authenticationv1.ExtraValue{"scopes": {"a"}},
 			}, what)
 			require.NoError(t, err)
 			require.Equal(t, want, isAllowed, s)
 			require.Equal(t, authorizationv1.SubjectAccessReviewSpec{
-				User: "jane", UID: "7", Groups: []string{"devs"}, Extra: map[string]authorizationv1.ExtraValue{"scopes": {"a"}},
-				ResourceAttributes: &what,
+				User: "jane", UID: "7", Groups: []string{"devs"}, ResourceAttributes: &what,
+				Extra: map[string]authorizationv1.ExtraValue{"scopes": {"a"}},
 			}, reviews.asked)
 		}
 	}

@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,24 +56,24 @@ func TestReadinessOfAReplicaThatDoesNotLead(t *testing.T) {
 	others := []admissionregistrationv1.ValidatingWebhook{{Name: "template.policy.nstpl.dev"}}
 	written, err := newProbe(others)
 	require.NoError(t, err)
-	probed := append(others, written.webhook(Endpoint{URL: "https://localhost"}, nil))
+	probed := append(slices.Clone(others), written.webhook(Endpoint{URL: "https://localhost"}, nil))
 	for name, test := range map[string]struct {
 		webhooks []admissionregistrationv1.ValidatingWebhook
 		answer   error
 		want     string
 	}{
-		"called":              {probed, errors.New(`admission webhook "probe.policy.nstpl.dev" denied the request`), ""},
-		"not called yet":      {probed, nil, errNotCalled.Error()},
-		"another error":       {probed, errors.New("timeout"), "probe whether the API server calls the webhooks: timeout"},
+		"called":         {probed, errors.New(`admission webhook "probe.policy.nstpl.dev" denied the request`), ""},
+		"not called yet": {probed, nil, errNotCalled.Error()},
+		"another error": {
+			probed, errors.New("timeout"), "probe whether the API server calls the webhooks: timeout",
+		},
 		"no webhooks yet":     {nil, errors.New("timeout"), errNotCalled.Error()},
 		"an earlier operator": {others, errors.New("timeout"), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := &readiness{configurations: &Configurations{
-				Leases: refusedLeases{err: test.answer},
-				Stored: &Stored{caches: map[string]cache.Cache{v1alpha1.WebhookName: storedWebhooks{webhooks: test.webhooks}}},
-			}}
+			stored := &Stored{caches: map[string]cache.Cache{v1alpha1.WebhookName: storedWebhooks{webhooks: test.webhooks}}}
+			r := &readiness{configurations: &Configurations{Leases: refusedLeases{err: test.answer}, Stored: stored}}
 			err := r.checkStandby(t.Context())
 			if test.want == "" {
 				require.NoError(t, err)
