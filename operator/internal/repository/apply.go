@@ -22,17 +22,17 @@ import (
 const (
 	// writes is how many objects are written at the same time.
 	writes = 16
-	// maxChanges is how many objects one pass applies and deletes, besides those that the pass before it could not. After
-	// that, the status reports the progress, and the next pass begins with what has changed meanwhile: a newer commit, a
-	// suspension, or an edit.
+	// maxChanges is how many objects one pass applies and deletes, besides those that the pass before it could not.
+	// After that, the status reports the progress, and the next pass begins with what has changed meanwhile: a newer
+	// commit, a suspension, or an edit.
 	maxChanges = 500
 )
 
 // outcome is the result of carrying out a plan.
 type outcome struct {
 	inventory.Plan
-	// unmade are the objects with a change that this pass was to make and has not made: it failed, or waits for one that
-	// failed.
+	// unmade are the objects with a change that this pass was to make and has not made: it failed, or waits for one
+	// that failed.
 	unmade map[inventory.ID]bool
 	// failures are the objects that could not be written.
 	failures []failure

@@ -473,8 +473,8 @@ func TestNoNamespaceIsDeletedWhileOneCannotBeCreated(t *testing.T) {
 	}
 }
 
-// A PolicyRepository that is created again with the name of an earlier one has created nothing, so it deletes nothing of
-// what the earlier one created.
+// A PolicyRepository that is created again with the name of an earlier one has created nothing, so it deletes nothing
+// of what the earlier one created.
 func TestAPolicyRepositoryHasNoRecordOfAnEarlierOne(t *testing.T) {
 	t.Parallel()
 	_, admin := newCluster(t)
@@ -493,7 +493,8 @@ func TestAPolicyRepositoryHasNoRecordOfAnEarlierOne(t *testing.T) {
 		require.True(t, o.isComplete(), "%v %v", o.failures, o.Conflicts)
 		require.Empty(t, o.Waiting)
 		require.Equal(t, []string{
-			"ClusterRole " + root + "-role", "Namespace " + root + "-n", "NamespaceTemplate " + root, "PolicySpace " + root,
+			"ClusterRole " + root + "-role", "Namespace " + root + "-n", "NamespaceTemplate " + root,
+			"PolicySpace " + root,
 		}, liveOf(t, admin, root))
 	}
 }

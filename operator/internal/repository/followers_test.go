@@ -87,7 +87,8 @@ func TestAChangedSourceIsNotFollowed(t *testing.T) {
 	for inForce, want := range map[*vetted]*vetted{nil: nil, {commit: "a"}: nil, tree: tree} {
 		answered := make(chan struct{})
 		f := &follower{
-			answer: answer{tree: tree, source: sourceOf(before)}, sources: &sources{}, notify: func() { close(answered) },
+			answer: answer{tree: tree, source: sourceOf(before)}, sources: &sources{},
+			notify: func() { close(answered) },
 		}
 		known, _, _ := f.follow(t.Context(), after, inForce)
 		require.Same(t, want, known.tree)
