@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -92,26 +91,6 @@ func TestRecreatedNamespacesArePopulated(t *testing.T) {
 		assert.Equal(c, v1alpha1.NamespaceCounts{Matched: names, Updated: names, Populated: names}, status.Namespaces)
 		assert.Empty(c, status.Failures)
 	})
-}
-
-// For a moment, an API server may take a new namespace for one of its name that was being terminated.
-func TestANewNamespaceThatIsTakenForATerminatingOneIsTriedAgain(t *testing.T) {
-	marks.Thorough(t)
-	t.Parallel()
-	cluster := borrowClusterWithoutOperator(t)
-	through := newProxy(t, cluster, "refused")
-	require.NoError(t, cluster.startOperator(t.Context(), through.kubeconfig))
-	s := newScope(t, cluster)
-	s.createTemplate("defaults", configMap("settings", "v"))
-	path := "/api/v1/namespaces/" + s.name("a") + "/configmaps/settings"
-	terminating := apierrors.NewForbidden(corev1.Resource("configmaps"), "settings", errors.New("it is being terminated"))
-	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	through.refuseOnce(path, terminating)
-	ns := s.createPopulatedNamespace("a")
-	s.waitPresent(ns, configMap("settings", "v"))
-	through.mu.Lock()
-	defer through.mu.Unlock()
-	require.Empty(t, through.refusals, "nothing was refused")
 }
 
 // waitIdleAfterStart waits until an operator that was just started has reconciled everything. It returns a function

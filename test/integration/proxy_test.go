@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"context"
-	"encoding/json"
 	"encoding/pem"
 	"io"
 	"log"
@@ -19,8 +18,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -46,8 +43,6 @@ type proxy struct {
 	// heldPath ends the paths of writes that wait until released is closed. arrived is closed when the first waits.
 	heldPath          string
 	arrived, released chan struct{}
-	// refusals are the answers to the next writes, by their paths.
-	refusals map[string]metav1.Status
 	// writes are the requests that change something, and watches those that begin a watch, answered or not.
 	writes, watches []proxiedRequest
 
@@ -98,12 +93,6 @@ func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 		if p.noteRequest(r) {
 			panic(http.ErrAbortHandler)
 		}
-		if refused, isRefused := p.refusal(r); isRefused {
-			response.Header().Set("Content-Type", "application/json")
-			response.WriteHeader(int(refused.Code))
-			_ = json.NewEncoder(response).Encode(refused) // an operator that was killed reads no answer
-			return
-		}
 		p.waitReleased(r)
 		pass.ServeHTTP(response, r)
 	}))
@@ -143,27 +132,6 @@ func (p *proxy) noteRequest(r *http.Request) (isCut bool) {
 		p.watches = append(p.watches, proxiedRequest{time.Now(), r.URL.Path})
 	}
 	return p.disconnected
-}
-
-// refuseOnce answers the next write to a path with an error.
-func (p *proxy) refuseOnce(path string, err *apierrors.StatusError) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.refusals == nil {
-		p.refusals = map[string]metav1.Status{}
-	}
-	p.refusals[path] = err.ErrStatus
-}
-
-// refusal returns the answer to a request that is refused.
-func (p *proxy) refusal(r *http.Request) (answer metav1.Status, isRefused bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if answer, isRefused = p.refusals[r.URL.Path]; isRefused && r.Method != http.MethodGet {
-		delete(p.refusals, r.URL.Path)
-		return answer, true
-	}
-	return metav1.Status{}, false
 }
 
 // holdWrites delays the writes whose paths end with a text, until release is called. arrived is closed once there is

@@ -234,8 +234,7 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	r.Metrics.countFailures(pass.findings)
 	if result.NamespaceGone() {
-		// An API server may still take it for one of its name that has ended.
-		return reconcile.Result{RequeueAfter: time.Second}, nil
+		return reconcile.Result{}, nil
 	}
 	retry, err := r.report(ctx, latest, pass)
 	if failed := r.reportExemptions(ctx, exempt, plan, ""); err == nil && failed != nil {
