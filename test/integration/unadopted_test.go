@@ -76,7 +76,7 @@ func TestNamespacesThatAreNotAdoptedCountWhereTheyStay(t *testing.T) {
 
 // A template of a tree deletes undeclared objects only in the namespaces of the tree. Its label counts from the moment
 // it is set or removed.
-func TestATemplateLeavesItsTree(t *testing.T) {
+func TestATemplateIsRemovedFromItsTree(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("roles", readerRole("declared", "configmaps"),
