@@ -67,6 +67,10 @@ func TestAllocateAccounts(t *testing.T) {
 				"c=103: 105 is not one of the user IDs 101-104",
 			}, 104,
 		},
+		"the ID of the namespace's other pods": {
+			given("101"), list{serviceAccount("a", 1, "100")},
+			[]string{"a=101: 100 is not one of the user IDs 101-104"}, 102,
+		},
 		"what is not an ID": {
 			given("101"), list{serviceAccount("a", 2, "-1"), serviceAccount("b", 1, "0101")},
 			[]string{`a=101: "-1" is not a user ID`, `b=102: "0101" is not a user ID`}, 103,
