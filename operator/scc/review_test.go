@@ -454,7 +454,7 @@ func TestReviewDeniesWhatAConstraintDoesNotAllow(t *testing.T) {
 }
 
 // Where only secrets are allowed, a projected volume has no more than the token that admission adds to every pod.
-func TestOnlyTheInjectedTokenIsTakenForASecret(t *testing.T) {
+func TestOnlyTheInjectedTokenCountsAsASecret(t *testing.T) {
 	t.Parallel()
 	const certificate = `configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}`
 	for source, volumes := range map[string]string{
