@@ -247,7 +247,12 @@ func TestSelfServiceOnly(t *testing.T) {
 
 	require.NoError(t, s.operator.Kill())
 	require.Error(t, jane.createsNamespace(s.newNamespace("down", s.inSpace("sandbox"))))
+	for _, name := range []string{s.name("a"), s.name("by-admin")} {
+		require.Error(t, jane.patchesNamespace(name, labelPatch("team", `"y"`)), name)
+		require.NoError(t, jane.patchesNamespace(name, `{"metadata": {"annotations": {"team": "y"}}}`), name)
+	}
 	require.NoError(t, s.client.Create(t.Context(), s.newNamespace("admin-down")), "the cluster goes on")
+	s.patchNamespace(s.newNamespace("by-admin"), labelPatch("team", `"y"`))
 }
 
 // A user who may change one policyspace, and use the one above it, does not avoid the rules of the one above by moving
