@@ -24,7 +24,8 @@ func (v *review) explain(ctx context.Context, t trial, rejected *answer) []objec
 	}
 	problems := v.catalog(ctx, t).Check(t.sample.Object) //nolint:contextcheck // this takes microseconds
 	for i := range problems {
-		problems[i].Message, problems[i].Remedy = render.Unrender(problems[i].Message), render.Unrender(problems[i].Remedy)
+		found := &problems[i]
+		found.Message, found.Remedy = render.Unrender(found.Message), render.Unrender(found.Remedy)
 	}
 	return mergeProblems(problems, rejected)
 }

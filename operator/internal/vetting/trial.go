@@ -110,7 +110,7 @@ func (v *review) judgeTrials(
 // mayBeValid reports whether a rejected field may be valid for other values of the labels and annotations in it.
 // rejected has the problems as the API server tells them. A field of the wrong type is invalid for all values.
 func (t trial) mayBeValid(found objectschema.Problem, rejected *answer) bool {
-	return render.DependsOnValues(t.Unstructured, found.Path) && !(rejected.bySchema && rejected.concerns(found))
+	return render.DependsOnValues(t.Unstructured, found.Path) && (!rejected.bySchema || !rejected.concerns(found))
 }
 
 // warnOnce adds a warning unless the request has the same one.
