@@ -40,8 +40,8 @@ const moreFindings = "; …"
 const shortestPart = 200
 
 // Message returns the message of a Populated condition: parts such as the count of objects, and the findings above
-// Info. If it would be longer than limit, in bytes, long parts are cut, so that ReportedFindings returns as many findings
-// as possible: failures first, then drift.
+// Info. If it would be longer than limit, in bytes, long parts are cut, so that ReportedFindings returns as many
+// findings as possible: failures first, then drift.
 func Message(parts []string, findings []Finding, limit int) string {
 	if whole := strings.Join(slices.Concat(parts, texts(findings)), "; "); len(whole) <= limit {
 		return whole
