@@ -21,6 +21,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 func TestTheRecordOfExistingObjectsIsWrittenInAStableOrderAndReadBack(t *testing.T) {
@@ -71,6 +72,35 @@ func TestObjectsUnderReportAreRecordedOnceTheyExist(t *testing.T) {
 	require.Equal(t, []bool{true, true}, recorded(plan, Result{}), "an object that was deleted stays in the record")
 	require.Empty(t, ExistingObjects(NewPlan(declare(teamA(), corrected), index, Observed{}), Result{}),
 		"an object that is no longer declared does not")
+}
+
+// Otherwise another client's RoleBinding could take the place of a populated one meanwhile, and would be kept.
+func TestGrantsOfTemplatesThatAreIgnoredForAWhileStayInTheRecord(t *testing.T) {
+	declared := populatedWith(t, templateOf(t, "a", rolling, settings))
+	for name, test := range map[string]struct {
+		templates []*v1alpha1.NamespaceTemplate
+		inputs    Inputs
+		optOut    string
+		want      string
+	}{
+		"it cannot be rendered": {
+			templates: []*v1alpha1.NamespaceTemplate{templateOf(t, "a", rolling, broken)}, want: "a",
+		},
+		"the namespace is exempt":     {inputs: Inputs{Exemptions: exempting("a")}, want: "a"},
+		"the namespace is opted out":  {optOut: "a", want: "a"},
+		"it selects other namespaces": {},
+		"others are ignored":          {inputs: Inputs{Exemptions: exempting("b")}, optOut: "c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := declared.Namespace.DeepCopy()
+			ns.Annotations[v1alpha1.OptOutAnnotation] = test.optOut
+			plan := NewPlan(Declare(render.NewCache(), ns, test.templates, test.inputs), match.NewIndex(test.templates...),
+				Observed{})
+			recorded := parseExisting(ExistingObjects(plan, Result{}))
+			require.Equal(t, test.want, recorded.populatedBy(declared.Objects[0].ID()))
+			require.Empty(t, recorded.populatedBy(declared.Objects[1].ID()), "it grants nothing")
+		})
+	}
 }
 
 func TestObjectsAreRemovedFromTheRecordBeforeTheyAreDeleted(t *testing.T) {
