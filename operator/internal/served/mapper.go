@@ -4,7 +4,6 @@ package served
 import (
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,31 +22,20 @@ type Mapper struct {
 	meta.RESTMapper
 	ask func() (meta.RESTMapper, error)
 
-	// asking is held while a new answer of the API server replaces latest. Who finds a kind in latest does not wait.
-	asking sync.Mutex
-	latest atomic.Pointer[answer]
-}
-
-// answer is a mapper that was made at a time.
-type answer struct {
-	meta.RESTMapper
-	at time.Time
+	mu sync.Mutex
+	// latest is the mapper that was made last, at asked.
+	latest meta.RESTMapper
+	asked  time.Time
 }
 
 // NewMapper returns a Mapper for an API server.
 func NewMapper(config *rest.Config, connections *http.Client) (meta.RESTMapper, error) {
-	return newMapper(func() (meta.RESTMapper, error) { return apiutil.NewDynamicRESTMapper(config, connections) })
-}
-
-// newMapper returns a Mapper whose answers are those that ask makes.
-func newMapper(ask func() (meta.RESTMapper, error)) (*Mapper, error) {
+	ask := func() (meta.RESTMapper, error) { return apiutil.NewDynamicRESTMapper(config, connections) }
 	first, err := ask()
 	if err != nil {
 		return nil, err
 	}
-	m := &Mapper{RESTMapper: first, ask: ask}
-	m.latest.Store(&answer{RESTMapper: first})
-	return m, nil
+	return &Mapper{RESTMapper: first, ask: ask, latest: first}, nil
 }
 
 // RESTMapping implements meta.RESTMapper.
@@ -55,18 +43,10 @@ func (m *Mapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.R
 	if len(versions) > 0 {
 		return m.RESTMapper.RESTMapping(kind, versions...)
 	}
-	known := m.latest.Load()
-	mapping, err := known.RESTMapping(kind)
-	if !meta.IsNoMatchError(err) {
-		return mapping, err
-	}
-	m.asking.Lock()
-	defer m.asking.Unlock()
-	if latest := m.latest.Load(); latest != known {
-		known = latest
-		mapping, err = known.RESTMapping(kind)
-	}
-	if !meta.IsNoMatchError(err) || time.Since(known.at) < askAgain {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mapping, err := m.latest.RESTMapping(kind)
+	if !meta.IsNoMatchError(err) || time.Since(m.asked) < askAgain {
 		return mapping, err
 	}
 	next, err := m.ask()
@@ -74,6 +54,6 @@ func (m *Mapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.R
 		return nil, err
 	}
 	mapping, err = next.RESTMapping(kind) // asks the API server
-	m.latest.Store(&answer{RESTMapper: next, at: time.Now()})
+	m.latest, m.asked = next, time.Now()
 	return mapping, err
 }

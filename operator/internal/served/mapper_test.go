@@ -24,8 +24,9 @@ func TestMapperAsksAgain(t *testing.T) {
 			}
 			return mapper, nil
 		}
-		m, err := newMapper(ask)
+		first, err := ask()
 		require.NoError(t, err)
+		m := &Mapper{RESTMapper: first, ask: ask, latest: first}
 		for range 3 {
 			_, err = m.RESTMapping(wheel.GroupKind())
 			require.True(t, meta.IsNoMatchError(err), "%v", err)
@@ -40,34 +41,5 @@ func TestMapperAsksAgain(t *testing.T) {
 			time.Sleep(askAgain)
 		}
 		require.Equal(t, 3, asked)
-	})
-}
-
-// While the API server does not answer for one kind, another that is known is found.
-func TestMapperFindsKnownKindsWhileItAsks(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		wheel := schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Wheel"}
-		isFirst, answers := true, make(chan struct{})
-		m, err := newMapper(func() (meta.RESTMapper, error) {
-			if !isFirst {
-				<-answers
-			}
-			isFirst = false
-			mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{wheel.GroupVersion()})
-			mapper.Add(wheel, meta.RESTScopeNamespace)
-			return mapper, nil
-		})
-		require.NoError(t, err)
-		missing := make(chan error, 1)
-		go func() {
-			_, err := m.RESTMapping(schema.GroupKind{Group: "example.org", Kind: "Cog"})
-			missing <- err
-		}()
-		synctest.Wait() // the goroutine waits for the answer
-		_, err = m.RESTMapping(wheel.GroupKind())
-		require.NoError(t, err)
-		close(answers)
-		require.True(t, meta.IsNoMatchError(<-missing))
 	})
 }
