@@ -75,6 +75,8 @@ type Results struct {
 	// unreconciled are the namespaces that existed at the start and have not been reconciled since, with the templates
 	// of which they may lack a result, or nil if these are not known yet.
 	unreconciled map[string][]string
+	// unknown is the number of those whose templates are not known.
+	unknown int
 	// waiting are the templates whose status waits until every namespace has its result.
 	waiting map[string]struct{}
 }
@@ -106,7 +108,7 @@ func NewResults(changed func(template string, isSettled bool)) *Results {
 func (r *Results) Start(namespaces []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.unreconciled = map[string][]string{}
+	r.unreconciled, r.unknown = map[string][]string{}, len(namespaces)
 	for _, name := range namespaces {
 		r.unreconciled[name] = nil
 	}
@@ -126,8 +128,11 @@ func (r *Results) Complete(template string) bool {
 
 // lacks reports whether a namespace may lack a result of a template. The caller holds the lock.
 func (r *Results) lacks(template string) bool {
+	if r.unknown > 0 {
+		return true
+	}
 	for _, templates := range r.unreconciled {
-		if templates == nil || slices.Contains(templates, template) {
+		if slices.Contains(templates, template) {
 			return true
 		}
 	}
@@ -140,8 +145,18 @@ func (r *Results) Waits(namespace string, templates func() []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.unreconciled[namespace]; ok {
-		r.unreconciled[namespace] = templates()
+		r.know(namespace)
+		if r.unreconciled[namespace] = templates(); r.unreconciled[namespace] == nil {
+			r.unknown++
+		}
 		r.continueWaiting()
+	}
+}
+
+// know ends that the templates of a namespace of the start are not known. The caller holds the lock.
+func (r *Results) know(namespace string) {
+	if r.unreconciled[namespace] == nil {
+		r.unknown--
 	}
 }
 
@@ -473,6 +488,7 @@ func same(a, b TemplateResult) bool {
 // reconciled is called with the lock held.
 func (r *Results) reconciled(namespace string) {
 	if _, ok := r.unreconciled[namespace]; ok {
+		r.know(namespace)
 		delete(r.unreconciled, namespace)
 		r.continueWaiting()
 	}
@@ -481,6 +497,9 @@ func (r *Results) reconciled(namespace string) {
 // continueWaiting is called with the lock held. The statuses of templates of which no namespace of the start lacks a
 // result any more are due.
 func (r *Results) continueWaiting() {
+	if r.unknown > 0 {
+		return // this is called for each namespace
+	}
 	for template := range r.waiting {
 		if !r.lacks(template) {
 			delete(r.waiting, template)

@@ -73,3 +73,24 @@ func TestNamespacesThatLackObjectsAreQueuedFirst(t *testing.T) {
 	item, _ := r.Queue.Get()
 	require.Equal(t, "lacking", item.Name)
 }
+
+// The spec of a template may not be accepted yet when the operator starts. How it is rolled out is no part of its
+// revisions, and decides whether namespaces keep the grants of earlier ones.
+func TestATemplateThatIsNotAcceptedHasItsNewestRevision(t *testing.T) {
+	stored := &v1alpha1.NamespaceTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: "t", Generation: 4, DeletionTimestamp: new(metav1.Now())},
+		Spec: v1alpha1.NamespaceTemplateSpec{
+			Rollout: &v1alpha1.Rollout{Revocation: v1alpha1.RevokeWithRollout}, DeletionPolicy: v1alpha1.DeletionDelete,
+		},
+		Status: v1alpha1.NamespaceTemplateStatus{Revisions: []v1alpha1.TemplateRevision{
+			{Name: "t-3", Generation: 3}, {Name: "t-2", Generation: 2}, {Name: "t-1", Generation: 1},
+		}},
+	}
+	specs := map[string]*v1alpha1.NamespaceTemplateSpec{"t-1": {}, "t-2": {DeletionPolicy: v1alpha1.DeletionOrphan}}
+	accepted := acceptedBefore(stored, specs)
+	require.EqualValues(t, 2, accepted.Generation)
+	require.Equal(t, v1alpha1.DeletionOrphan, accepted.Spec.DeletionPolicy)
+	require.True(t, accepted.Spec.Rollout.KeepsRevoked())
+	require.Nil(t, accepted.DeletionTimestamp)
+	require.Nil(t, acceptedBefore(stored, nil))
+}

@@ -319,6 +319,9 @@ func acceptedBefore(
 		if spec := specs[revision.Name]; spec != nil {
 			accepted := *template
 			accepted.Spec, accepted.Generation, accepted.DeletionTimestamp = *spec, revision.Generation, nil
+			// How a template is rolled out is no part of its revisions.
+			accepted.Spec.Rollout = template.Spec.Rollout
+			accepted.Spec.RevisionHistoryLimit = template.Spec.RevisionHistoryLimit
 			return &accepted
 		}
 	}

@@ -54,8 +54,8 @@ func (s *Statuses) shared(read *v1alpha1.NamespaceTemplate) *v1alpha1.NamespaceT
 	return cached
 }
 
-// keepStatus writes the sum of a template's results to its status. Nothing is written before all namespaces have been
-// reconciled once, so that a restart changes no status.
+// keepStatus writes the sum of a template's results to its status. Nothing is written before all namespaces that the
+// template may select have been reconciled once, so that a restart changes no status.
 func (s *Statuses) keepStatus(ctx context.Context, template *v1alpha1.NamespaceTemplate) error {
 	if !s.Results.Complete(template.Name) {
 		return nil
