@@ -180,14 +180,14 @@ const enforceLabel = "pod-security.kubernetes.io/enforce"
 // changeEnforced says how an administrator changes the Pod Security Standard of a namespace, so that the change stays.
 func changeEnforced(ns *corev1.Namespace) string {
 	change := "change the label " + enforceLabel + " of the namespace"
-	recorded, isOfTemplate := populate.RecordedMetadata(ns.Annotations)[render.MetadataKey{
+	recorded, isRecorded := populate.RecordedMetadata(ns.Annotations)[render.MetadataKey{
 		Field: render.Labels, Key: enforceLabel,
 	}]
 	switch tree := ns.Labels[v1alpha1.TreeLabel]; {
-	case isOfTemplate:
+	case isRecorded: // also if the template does not declare the label any more
 		a := answer{Subject: "namespace/" + ns.Name, Namespace: ns.Name}
-		return fmt.Sprintf("change namespaceMetadata of template %s, which sets the label %s, or exempt the namespace with "+
-			"%s and change the label then.", recorded.Template, enforceLabel, a.exemptCommand(recorded.Template))
+		return fmt.Sprintf("%s. Template %s has set it: if the template still declares it, change its namespaceMetadata "+
+			"instead, or first exempt the namespace with %s.", change, recorded.Template, a.exemptCommand(recorded.Template))
 	case tree != "":
 		return fmt.Sprintf("%s: in the files of the tree %s, if they set it.", change, tree)
 	}

@@ -21,9 +21,9 @@ func TestWhoChangesThePodSecurityStandard(t *testing.T) {
 		"nothing of nstpl": {nil, nil, "change the label pod-security.kubernetes.io/enforce of the namespace."},
 		"a template": {
 			nil, map[string]string{v1alpha1.NamespaceMetadataAnnotation: record},
-			"change namespaceMetadata of template baseline, which sets the label pod-security.kubernetes.io/enforce, or exempt " +
-				"the namespace with 'kubectl nstpl exempt n --template baseline --object namespace/n --reason TEXT --for 3d' and " +
-				"change the label then.",
+			"change the label pod-security.kubernetes.io/enforce of the namespace. Template baseline has set it: if the " +
+				"template still declares it, change its namespaceMetadata instead, or first exempt the namespace with " +
+				"'kubectl nstpl exempt n --template baseline --object namespace/n --reason TEXT --for 3d'.",
 		},
 		"a tree": {
 			map[string]string{v1alpha1.TreeLabel: "corp"}, nil,
