@@ -73,7 +73,7 @@ func failedNamespaces(namespaces []*corev1.Namespace) Result {
 			failed = append(failed, ns.Name)
 		case survey.Retrying:
 			retried = append(retried, ns.Name)
-		case survey.Held, survey.Drifted, survey.InOrder:
+		case survey.Held, survey.Drifted, survey.Unknown, survey.InOrder:
 			if populate.PopulatedCondition(ns) != nil {
 				populated++
 			}
@@ -96,14 +96,17 @@ func failedNamespaces(namespaces []*corev1.Namespace) Result {
 }
 
 // driftedNamespaces returns the result for namespaces with objects that differ from the templates and are not
-// corrected.
+// corrected. Objects that other clients change again and again have a result of their own.
 func driftedNamespaces(namespaces []*corev1.Namespace) Result {
 	r := Result{Check: "drifted-namespaces", Status: OK, Message: "no namespace has uncorrected drift"}
 	var drifted, shortened []string
+	isUncorrected := func(r populate.Reported) bool {
+		return survey.IsDrift(r) && r.Reason != populate.FindingFought
+	}
 	for _, ns := range namespaces {
 		switch condition := populate.PopulatedCondition(ns); {
 		case survey.UnpopulatedReason(ns) != "":
-		case slices.ContainsFunc(populate.ReportedFindings(condition), survey.IsDrift):
+		case slices.ContainsFunc(populate.ReportedFindings(condition), isUncorrected):
 			drifted = append(drifted, ns.Name)
 		case populate.MayLackDrift(condition):
 			shortened = append(shortened, ns.Name)

@@ -104,6 +104,7 @@ func TestDriftedNamespaces(t *testing.T) {
 	namespaces := []*corev1.Namespace{
 		namespace("a", 0, reported("configmap/x: declared by templates a, b")), namespace("b", 0),
 		namespace("c", 0, reported("configmap/x: drifted: data.a changed by editor"), deleted(0)),
+		namespace("fought", 0, reported("configmap/x: is changed again and again by editor")), // another check warns
 	}
 	requireResult(t, []Result{driftedNamespaces(namespaces)}, OK, "no namespace has uncorrected drift", "")
 	shortened := namespace("s", 0, reported("configmap/x: no; configmap/y: no; …"))

@@ -25,6 +25,8 @@ const (
 	// drifted is for a namespace with objects that other clients changed or deleted, and that the operator leaves so,
 	// or corrects less and less often.
 	drifted state = "Drifted"
+	// unknown is for a populated namespace of which it is unknown whether it has drifted.
+	unknown state = "Unknown"
 	// pending is for a namespace that is not populated yet.
 	pending state = "Pending"
 	// settled is for all other namespaces: they are populated, or not meant to be.
@@ -32,7 +34,7 @@ const (
 )
 
 // states has the states in the order of their urgency.
-var states = []state{failing, held, drifted, pending, settled}
+var states = []state{failing, held, drifted, unknown, pending, settled}
 
 // byUrgency orders statuses by their state, and then by their names.
 func byUrgency(a, b namespaceStatus) int {
@@ -58,6 +60,8 @@ func (s *namespaceStatus) setReported(ns *corev1.Namespace, condition *corev1.Na
 	case survey.Drifted:
 		// The condition has the time at which the namespace was populated, and not that of the drift.
 		s.State, s.Reason, s.Since = drifted, "Drifted", nil
+	case survey.Unknown:
+		s.State, s.Reason, s.Since = unknown, "Unknown", nil
 	case survey.NotReported, survey.OptedOut, survey.InOrder, survey.Excluded:
 	}
 }

@@ -59,6 +59,10 @@ func TestStateOfANamespace(t *testing.T) {
 			conditions: condition(corev1.ConditionTrue, "Populated", "quota/x: drifted: spec.hard.pods changed by editor"),
 			state:      drifted, reason: "Drifted", message: "quota/x: drifted: spec.hard.pods changed by editor",
 		},
+		"without room for drift": {
+			conditions: condition(corev1.ConditionTrue, "Populated", "secret/x: no; secret/y: no; …"), state: unknown,
+			reason: "Unknown", message: "secret/x: no; secret/y: no; …",
+		},
 		"an object that another client added": {
 			conditions: condition(corev1.ConditionTrue, "Populated", "role.rbac.authorization.k8s.io/c: "+undeclared),
 			state:      drifted, reason: "Drifted", message: "role.rbac.authorization.k8s.io/c: " + undeclared,
@@ -94,6 +98,7 @@ func TestTheMostUrgentNamespacesComeFirst(t *testing.T) {
 	t.Parallel()
 	statuses := []namespaceStatus{
 		{Namespace: "a", State: settled}, {Namespace: "b", State: pending}, {Namespace: "c", State: drifted},
+		{Namespace: "c-too", State: unknown},
 		{Namespace: "d", State: held}, {Namespace: "f", State: failing}, {Namespace: "e", State: failing},
 	}
 	slices.SortStableFunc(statuses, byUrgency)
@@ -101,5 +106,5 @@ func TestTheMostUrgentNamespacesComeFirst(t *testing.T) {
 	for _, s := range statuses {
 		names = append(names, s.Namespace)
 	}
-	require.Equal(t, []string{"e", "f", "d", "c", "b", "a"}, names)
+	require.Equal(t, []string{"e", "f", "d", "c", "c-too", "b", "a"}, names)
 }

@@ -131,6 +131,7 @@ func tiles(s Summary) []tile {
 		{"Namespaces", s.Namespaces, ""},
 		{"✗ Failed", s.Failed, "bad"},
 		{"≠ Drifted", s.Drifted, "drift"},
+		{"? Unknown", s.Unknown, "drift"},
 		{"… Pending", s.Pending, ""},
 		{"✓ Populated", s.Populated, "good"},
 		{"– Opted out", s.OptedOut, ""},

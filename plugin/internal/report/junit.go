@@ -113,7 +113,7 @@ func caseOf(ns Namespace, findings []Finding, now time.Time) junitCase {
 		}
 	case NotReported:
 		c.Failure = &junitMessage{Message: message, Type: ns.Reason}
-	case OptedOut, NotReached, NoTemplate, Excluded, Held:
+	case OptedOut, NotReached, NoTemplate, Excluded, Held, Unknown:
 		if ns.Reason == reasonInitializing && now.Sub(ns.Created) > survey.Patience {
 			c.Failure = &junitMessage{Message: message, Type: ns.Reason}
 			break

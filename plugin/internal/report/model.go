@@ -57,6 +57,8 @@ type Summary struct {
 	Populated  int `json:"populated"`
 	Failed     int `json:"failed"`
 	Drifted    int `json:"drifted"`
+	// Unknown are the populated namespaces of which it is unknown whether they have drifted.
+	Unknown int `json:"unknown"`
 	// Pending are the namespaces that the operator has not reported on, or tries again, or that wait for initializers.
 	Pending  int `json:"pending"`
 	OptedOut int `json:"optedOut"`
@@ -71,6 +73,7 @@ type State = survey.State
 const (
 	Failed   = survey.Failed
 	Drifted  = survey.Drifted
+	Unknown  = survey.Unknown
 	Retrying = survey.Retrying
 	Held     = survey.Held
 	// NotReported is for a namespace that templates select and that has no condition yet.
@@ -93,8 +96,8 @@ type shownState struct {
 
 // states are all states of namespaces in the order of the report.
 var states = []shownState{
-	{Failed, "Failed", "bad", "✗"}, {Drifted, "Drifted", "drift", "≠"}, {Retrying, "Retrying", "drift", "…"},
-	{Held, "Waiting for initializers", "drift", "…"}, {NotReported, "Not reported", "drift", "…"},
+	{Failed, "Failed", "bad", "✗"}, {Drifted, "Drifted", "drift", "≠"}, {Unknown, "Unknown", "drift", "?"},
+	{Retrying, "Retrying", "drift", "…"}, {Held, "Waiting for initializers", "drift", "…"}, {NotReported, "Not reported", "drift", "…"},
 	{OptedOut, "Opted out", "", "–"}, {NotReached, "Not reached", "", "→"}, {Populated, "Populated", "good", "✓"},
 	{NoTemplate, "No template", "muted", "·"}, {Excluded, "Excluded", "muted", "·"},
 }

@@ -148,7 +148,7 @@ func (n *Namespace) setCells(findings []Finding) {
 		if !cell.populates() {
 			continue
 		}
-		if n.State == Held || n.State == NotReported || n.State == Retrying {
+		if slices.Contains([]State{Held, NotReported, Retrying, Unknown}, n.State) {
 			cell.State = n.State
 		}
 		for _, finding := range findings {
@@ -173,6 +173,8 @@ func (s *Summary) add(state State) {
 		s.Failed++
 	case Drifted:
 		s.Drifted++
+	case Unknown:
+		s.Unknown++
 	case OptedOut:
 		s.OptedOut++
 	case Retrying, Held, NotReported, NotReached:

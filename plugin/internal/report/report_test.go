@@ -60,6 +60,11 @@ func TestFindingsForWhichAConditionHasNoRoomAreMissing(t *testing.T) {
 	require.Equal(t, []string{
 		"findings are missing: the Populated condition has no room for all of them in shop-0001",
 	}, compute(x).Notes)
+	x.namespaces[3].Status.Conditions[0].Message = "secret/x: no; secret/y: no; …"
+	r := compute(x)
+	require.Equal(t, Summary{Namespaces: 4, Failed: 1, Drifted: 1, Unknown: 1, OptedOut: 1}, r.Summary)
+	require.Equal(t, Unknown, r.Namespaces[2].Templates[0].State)
+	require.NotNil(t, caseOf(r.Namespaces[2], nil, now).Skipped)
 }
 
 // What the user may not read is null in JSON, and not an empty list that looks like an answer.
@@ -94,6 +99,11 @@ func TestStatesOfNamespaces(t *testing.T) {
 		"excluded":     {"kube-system", map[string]string{"x": "y"}, nil, nil, Excluded},
 		"retrying":     {"a", map[string]string{"x": "y"}, nil, failed(populate.ConditionRetrying), Retrying},
 		"failed":       {"a", initializing, nil, failed(populate.ConditionObjectsFailed), Failed},
+		"without room for drift": {
+			"a", map[string]string{"x": "y"}, nil, []corev1.NamespaceCondition{{
+				Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionTrue, Message: "secret/x: no; secret/y: no; …",
+			}}, Unknown,
+		},
 		"opted out of one": {
 			"a", map[string]string{"x": "y"}, map[string]string{v1alpha1.OptOutAnnotation: "base"}, nil, NoTemplate,
 		},

@@ -20,9 +20,11 @@ const (
 	// Failed is for a namespace that is not populated until a person acts.
 	Failed State = "Failed"
 	// Drifted is for a namespace with objects that other clients changed, deleted or added, and that the operator does
-	// not correct, or corrects less and less often. It is also for a namespace with so many failures of objects without
-	// which it counts as populated that its condition has no room for drift.
+	// not correct, or corrects less and less often.
 	Drifted State = "Drifted"
+	// Unknown is for a populated namespace of which it is unknown whether it has drifted: its condition has room for
+	// failures only, of objects without which it counts as populated.
+	Unknown State = "Unknown"
 	// Retrying is for a namespace that is not populated, and that the operator tries again.
 	Retrying State = "Retrying"
 	// Held is for a namespace that has not failed, and that waits for initializers.
@@ -56,8 +58,10 @@ func StateOf(ns *corev1.Namespace) State {
 		return Held
 	case condition == nil:
 		return NotReported
-	case slices.ContainsFunc(populate.ReportedFindings(condition), IsDrift), populate.MayLackDrift(condition):
+	case slices.ContainsFunc(populate.ReportedFindings(condition), IsDrift):
 		return Drifted
+	case populate.MayLackDrift(condition):
+		return Unknown
 	}
 	return InOrder
 }

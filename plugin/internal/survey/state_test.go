@@ -53,7 +53,7 @@ func TestStateOf(t *testing.T) {
 		"no condition": {nil, NotReported}, "held": {[]option{held}, Held}, "failed and held": {[]option{held, failed}, Failed},
 		"retrying and held": {[]option{held, retrying}, Retrying}, "populated and held": {[]option{held, populated}, Held},
 		"populated": {[]option{populated}, InOrder}, "drifted": {[]option{drifted}, Drifted},
-		"without room for drift": {[]option{shortened}, Drifted}, "fought over": {[]option{fought}, Drifted},
+		"without room for drift": {[]option{shortened}, Unknown}, "fought over": {[]option{fought}, Drifted},
 		"an added object": {[]option{undeclared}, Drifted}, "another warning": {[]option{warning}, InOrder},
 		"opted out": {[]option{failed, optOut}, OptedOut}, "being deleted": {[]option{failed, terminating}, Excluded},
 		"excluded by a flag of the operator": {[]option{excluded}, Excluded},
