@@ -83,8 +83,8 @@ func (p *planned) find(ctx context.Context, argument string) (populate.Change, e
 		case change.ID() != id:
 		case change.Metadata != nil:
 			return change, fmt.Errorf("labels and annotations of %s are neither restored nor accepted by this command: "+
-				"'kubectl nstpl diff %s' shows how they differ; set them by 'kubectl label' and 'kubectl annotate', or change "+
-				"namespaceMetadata of template %s", id, p.namespace.Name, change.Template)
+				"'kubectl nstpl diff %s' shows how they differ, and names their templates; set them by 'kubectl label' and "+
+				"'kubectl annotate', or change what these templates declare in namespaceMetadata", id, p.namespace.Name)
 		case change.Exemption != nil:
 			return change, fmt.Errorf("%s %s: delete templateexemption/%s first", p.where(change), change.Reason,
 				change.Exemption.Name)

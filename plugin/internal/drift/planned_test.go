@@ -104,10 +104,10 @@ func TestLabelsOfTheNamespaceAreNotRestored(t *testing.T) {
 	t.Parallel()
 	p := inRollout(t, map[string]string{"own": "{}"}, map[string]string{"own": "{}"})
 	p.changes = append(p.changes, populate.Change{
-		Kind: render.NamespaceKind, Name: "team-a", Template: "t", Metadata: &populate.MetadataChange{},
+		Kind: render.NamespaceKind, Name: "team-a", Template: "t,u", Metadata: &populate.MetadataChange{},
 	})
 	_, err := p.find(t.Context(), "namespace/team-a")
 	require.EqualError(t, err, "labels and annotations of namespace/team-a are neither restored nor accepted by this "+
-		"command: 'kubectl nstpl diff team-a' shows how they differ; set them by 'kubectl label' and 'kubectl annotate', or "+
-		"change namespaceMetadata of template t")
+		"command: 'kubectl nstpl diff team-a' shows how they differ, and names their templates; set them by 'kubectl label' "+
+		"and 'kubectl annotate', or change what these templates declare in namespaceMetadata")
 }
