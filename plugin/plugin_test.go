@@ -199,6 +199,8 @@ func TestNamedCommandsAndFlagsExist(t *testing.T) {
 		cmd, args, err := plugin.NewCommand(streams).Find(words)
 		require.NoError(t, err, "%s: %s", path, commandLine)
 		require.True(t, cmd.HasParent(), "%s: %s", path, commandLine)
+		isUnknown := cmd.HasSubCommands() && cmd.Use == cmd.Name() && len(args) > 0 && args[0][0] != '-'
+		require.False(t, isUnknown, "%s: %s", path, commandLine)
 		cmd.InheritedFlags() // adds them to those of the command
 		for _, arg := range args {
 			name, isLong := strings.CutPrefix(arg, "--")
