@@ -95,12 +95,12 @@ func failureOf(reported []populate.Reported, id populate.ObjectID) *populate.Rep
 	return reportedAs(reported, id, isFailure)
 }
 
-// reportedAs returns the finding about an object, among reported ones, of which is is true, or nil.
+// reportedAs returns the first reported finding about an object that matches accepts, or nil.
 func reportedAs(
-	reported []populate.Reported, id populate.ObjectID, is func(populate.Reported) bool,
+	reported []populate.Reported, id populate.ObjectID, matches func(populate.Reported) bool,
 ) *populate.Reported {
 	for i, r := range reported {
-		if is(r) && r.Object == id.String() {
+		if matches(r) && r.Object == id.String() {
 			return &reported[i]
 		}
 	}
