@@ -52,7 +52,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	if err := sharedCluster.startOperator(context.Background(),
-		"--exclude-namespaces=excluded-by-flag, excluded-too", "--scc-exempt-namespaces=exempt-by-flag"); err != nil {
+		"--exclude-namespaces=excluded-by-flag"); err != nil {
 		return 1, err
 	}
 	if err := sharedCluster.checkVetting(context.Background()); err != nil {

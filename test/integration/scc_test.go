@@ -279,23 +279,35 @@ func (s podAuthors) checkExec() {
 // does not exist.
 func TestOnlyAdministratorsCreateReservedNamespaces(t *testing.T) {
 	t.Parallel()
-	s := newScope(t, sharedCluster)
+	s := newScope(t, borrowCluster(t,
+		"--exclude-namespaces=excluded, excluded-too", "--scc-exempt-namespaces=exempt-by-flag"))
 	jane := s.newUser(s.name("jane"))
-	create := func(name string) error {
-		_, err := jane.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
-			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	createAs := func(user testUser, name string) error {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		_, err := user.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
+	create := func(name string) error { return createAs(jane, name) }
 	reserved := []string{"exempt-by-flag", "excluded-too"}
+	createAsAdministrator := func(name string) error {
+		return s.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.DryRunAll)
+	}
 	for _, name := range reserved {
 		expectForbidden(t, create(name), "(nstpl:reserved-namespace)")
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		require.NoError(t, s.client.Create(t.Context(), ns, client.DryRunAll))
+		require.NoError(t, createAsAdministrator(name))
 	}
 	require.NoError(t, create(s.name("other")))
 	s.grant(s.name("patch-all"), userSubject(jane.name),
 		policyRule("patch", v1alpha1.NamespaceTemplates.Group, v1alpha1.NamespaceTemplates.Resource))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create(reserved[0])) })
+
+	require.NoError(t, s.operator.Kill())
+	other := s.newUser(s.name("other"))
+	for _, name := range reserved {
+		require.ErrorContains(t, createAs(other, name), "failed calling webhook")
+		require.NoError(t, createAsAdministrator(name))
+	}
+	require.NoError(t, createAs(other, s.name("other")))
 }
 
 // Without constraints, the webhooks for pods do not exist, and no policy is evaluated for their statuses. The webhooks
