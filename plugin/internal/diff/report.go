@@ -35,8 +35,8 @@ type report struct {
 
 	// isRecorded reports whether the report has only what the operator recorded.
 	isRecorded bool
-	// lacksNamespace reports whether, of a cluster of which only that is known, nothing, or not everything, is known about
-	// a namespace: the user may not read it, or the operator has recorded nothing about it, or had no room for all.
+	// lacksNamespace reports whether, of a cluster of which only that is known, nothing, or not everything, is known
+	// about a namespace: the user may not read it, or the operator has recorded nothing about it, or had no room for all.
 	lacksNamespace bool
 	// hasContexts reports whether the report is on several clusters.
 	hasContexts bool
