@@ -16,15 +16,15 @@ import (
 	"nstpl.dev/nstpl/operator/engine/rollout"
 )
 
-// UnreadRevisionsError says that namespaces have an earlier revision of a template which cannot be read.
+// UnreadRevisionsError says that namespaces have a revision of a template which cannot be read.
 type UnreadRevisionsError struct {
 	Template string
 	Err      error
 }
 
 func (e UnreadRevisionsError) Error() string {
-	return fmt.Sprintf("the rollout of template %s is under way, and the earlier revision that some namespaces have "+
-		"cannot be read, so they are taken to have the newest one: %v", e.Template, e.Err)
+	return fmt.Sprintf("the revision of template %s that namespaces have cannot be read, so it is assumed that they have "+
+		"its stored spec: %v", e.Template, e.Err)
 }
 
 func (e UnreadRevisionsError) Unwrap() error { return e.Err }
@@ -65,7 +65,7 @@ func (c *Cluster) IndexWithoutExemptions(
 }
 
 // Layers returns the revisions of a template that namespaces have. A template that the operator has not reconciled
-// since it was changed, or that was read from a file, has only its own spec.
+// since it was changed, unless its revision cannot be stored, or that was read from a file, has only its own spec.
 func (c *Cluster) Layers(ctx context.Context, template *v1alpha1.NamespaceTemplate) (rollout.Layers, error) {
 	layers, err := c.layers(ctx, template, func(rollout.Layers, *rollout.Layer) bool { return true })
 	if err != nil {

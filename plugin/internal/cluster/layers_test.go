@@ -47,7 +47,7 @@ func TestLayersAreThoseThatAreStored(t *testing.T) {
 			}}
 			template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
 			template.Spec.DriftPolicy = "stored"
-			generation := min(test.observed, 2)
+			generation := int64(2)
 			if test.read == nil {
 				generation = 3
 			}
