@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -83,7 +84,7 @@ func checkDryRuns(b *before) []Result {
 		switch {
 		case isAdmissionDenial(err):
 			denied = append(denied, object)
-		case isUnauthorized(err), isEscalation(err): // admission has not answered
+		case cluster.MayNotCreate(err), isEscalation(err): // admission has not answered
 			untried, untriedErr = append(untried, resourceOf(object.kind).Resource), err
 		}
 	}

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -178,18 +178,13 @@ func checkCalls(a *after) []Result {
 	case strings.Contains(err.Error(), "failed calling webhook"):
 		r.Status, r.Message = Failure, "the API server cannot call the webhooks of the operator: "+causeOf(err)
 		r.Remedy = callRemedy(err.Error())
-	case isUnauthorized(err):
+	case cluster.MayNotCreate(err):
 		return []Result{unread(r.Check, "create namespacetemplates", err)}
 	default:
 		r.Status, r.Message = Unknown, "the dry run of a NamespaceTemplate failed before the webhook was called: "+err.Error()
 		r.Remedy = "make this request possible, and run the command again"
 	}
 	return []Result{r}
-}
-
-// isUnauthorized reports whether an error is that of a request that RBAC denies.
-func isUnauthorized(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot create resource ")
 }
 
 // causeOf returns why a webhook could not be called, without the parts of the message that are the same for all causes.
@@ -230,7 +225,7 @@ func checkNamespaceAdmission(a *after) Result {
 		if a.mutatesByWebhook() {
 			r.Remedy += "; before Kubernetes 1.36 the operator does this, and must be running"
 		}
-	case isUnauthorized(err):
+	case cluster.MayNotCreate(err):
 		return unread(r.Check, "create namespaces", err)
 	case strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'nstpl-"),
 		strings.Contains(err.Error(), "."+v1alpha1.GroupVersion.Group+`" denied the request`):

@@ -2,9 +2,11 @@ package cluster
 
 import (
 	"context"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -28,6 +30,12 @@ func (c *Cluster) May(
 	ctx context.Context, verb string, resource schema.GroupVersionResource, name, namespace string,
 ) (bool, error) {
 	return c.Allowed(ctx, attributesOf(verb, resource, name, namespace))
+}
+
+// MayNotCreate reports whether an error is that of a request to create an object which RBAC denied, so that admission
+// has not judged it.
+func MayNotCreate(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot create resource ")
 }
 
 // attributesOf returns the attributes of a request for an object, in a namespace unless that is empty.

@@ -2,14 +2,36 @@ package namespace
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
+
+// creationNote returns a note about the error of a dry run that creates a namespace, or "" if it needs none: admission
+// does not judge the request of a caller who may not create namespaces, and other notes name the templates that the
+// caller may not use if namesForbidden is true.
+func creationNote(err error, namesForbidden bool) string {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil, cluster.MayNotCreate(err),
+		namesForbidden && slices.Contains(codes.Find(err.Error()), codes.TemplateUse):
+		return ""
+	case !errors.As(err, &status), status.Status().Code < 400, status.Status().Code >= 500,
+		apierrors.IsTooManyRequests(err), strings.Contains(err.Error(), "does not support dry run"):
+		return fmt.Sprintf("it is unknown whether the API server would create this namespace: %v", err)
+	}
+	return fmt.Sprintf("the API server would deny this namespace: %v", err)
+}
 
 // forbiddenTemplates returns the templates that require permission, that would select ns but do not select live, and
 // that the caller may not use. The API server denies a request after which such a template would select the namespace.

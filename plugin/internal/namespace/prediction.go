@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +34,8 @@ type prediction struct {
 	unreadable []survey.Unreadable
 	// forbiddenTemplates are the names of the matching templates that the caller may not use.
 	forbiddenTemplates []string
+	// creation is the error of a dry run that creates the namespace, or nil.
+	creation error
 	// cluster reads the cluster. It is nil for a preview without a cluster.
 	cluster *cluster.Cluster
 }
@@ -134,7 +135,7 @@ func (p *preview) complete(
 		if ns, err = withCreator(ctx, caller, ns); err != nil {
 			return nil, err
 		}
-		ns = p.asAdmitted(ctx, caller, ns)
+		ns = p.asAdmitted(ctx, predicted, caller, ns)
 	case apierrors.IsForbidden(err):
 		p.Note("cannot read namespace/%s, so its existence and its labels are unknown: %v", ns.Name, err)
 		predicted.forbidden = err
@@ -166,17 +167,17 @@ func withCreator(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namesp
 }
 
 // asAdmitted returns a namespace that does not exist with the labels that admission sets when the caller creates it,
-// and with the annotation that opts it out. It returns the same namespace if the caller may not create it so, and notes
-// a denial of admission.
-func (p *preview) asAdmitted(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namespace) *corev1.Namespace {
+// and with the annotation that opts it out. It returns the same namespace if the caller may not create it so, and sets
+// the error in predicted.
+func (p *preview) asAdmitted(
+	ctx context.Context, predicted *prediction, caller *cluster.Cluster, ns *corev1.Namespace,
+) *corev1.Namespace {
 	requested := ns.DeepCopy()
 	requested.CreationTimestamp = metav1.Time{}
 	delete(requested.Annotations, v1alpha1.CreatorAnnotation)
 	created, err := caller.Namespaces.Create(ctx, requested, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), " cannot create resource ") { // not RBAC's
-			p.Note("the API server would deny this namespace: %v", err)
-		}
+		predicted.creation = err
 		return ns
 	}
 	admitted := ns.DeepCopy()
