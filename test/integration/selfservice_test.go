@@ -317,6 +317,17 @@ func expectNoCreationWithNamespacesBelowRules(t *testing.T, s *testScope, lead c
 	require.ErrorContains(t, lead.Delete(t.Context(), s.newSpace("late", "")), "self-service-parents")
 	require.NoError(t, s.startOperator(t.Context()))
 	expectForbidden(t, lead.Delete(t.Context(), s.newSpace("late", "")), "and its namespaces must stay below policyspace ")
+	// A ServiceAccount may delete policyspaces of trees that have namespaces. Nothing names those of a collection.
+	require.NoError(t, s.client.Patch(t.Context(), s.newSpace("late", ""),
+		mergePatch(`{"metadata": {"labels": {"`+v1alpha1.TreeLabel+`": "x"}}}`)))
+	s.grant(s.name("trees"), accountSubject(s.name("flux"), "trees"),
+		policyRule("list deletecollection", v1alpha1.GroupVersion.Group, v1alpha1.PolicySpaces.Resource))
+	trees := s.impersonate(t, "system:serviceaccount:"+s.name("flux")+":trees").CoreV1().RESTClient()
+	s.eventually(func(c *assert.CollectT) {
+		err := trees.Delete().AbsPath("/apis/policy.nstpl.dev/v1alpha1/policyspaces").
+			Param("fieldSelector", "metadata.name="+s.name("late")).Do(t.Context()).Error()
+		assert.ErrorContains(c, err, "policyspace "+s.name("late")+" and its namespaces must stay below policyspace ")
+	})
 	require.NoError(t, lead.Create(t.Context(), s.newSpace("empty", "another")))
 	require.NoError(t, lead.Delete(t.Context(), s.newSpace("empty", "")))
 }

@@ -1,6 +1,7 @@
 package selfservice
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -60,23 +61,24 @@ func (a *ParentAdmission) Validate(ctx context.Context, request *webhook.Request
 	if err != nil {
 		return err
 	}
+	name := cmp.Or(request.Object, request.OldObject).GetName() // a request for a collection has none
 	isMoved := request.OldObject != nil && request.Object != nil
 	if !isMoved && hasRules(slices.Concat(left, entered)) {
-		isUsed, err := policyspace.IsUsed(ctx, a.namespaces.live, request.Name)
+		isUsed, err := policyspace.IsUsed(ctx, a.namespaces.live, name)
 		if err != nil || !isUsed {
 			return err
 		}
 	}
-	if err := a.requirePatch(ctx, request, left, entered, "must stay below"); err != nil {
+	if err := a.requirePatch(ctx, request, name, left, entered, "must stay below"); err != nil {
 		return err
 	}
-	return a.requirePatch(ctx, request, entered, left, "cannot move below")
+	return a.requirePatch(ctx, request, name, entered, left, "cannot move below")
 }
 
-// requirePatch denies a request of a user who may not patch each policy space that has rules and is in one lineage
-// only.
+// requirePatch denies a request for a policy space of a user who may not patch each one that has rules and is in one
+// lineage only.
 func (a *ParentAdmission) requirePatch(
-	ctx context.Context, request *webhook.Request, in, notIn []*v1alpha1.PolicySpace, problem string,
+	ctx context.Context, request *webhook.Request, moved string, in, notIn []*v1alpha1.PolicySpace, problem string,
 ) error {
 	for _, space := range in {
 		if space.Spec.SelfService == nil || contains(notIn, space) {
@@ -90,7 +92,7 @@ func (a *ParentAdmission) requirePatch(
 			return webhook.Deny(codes.SelfService, fmt.Sprintf(
 				"policyspace %s and its namespaces %s policyspace %[3]s, whose self-service has rules for them: "+
 					"ask for the verb patch on policyspaces/%[3]s in the API group %[4]s",
-				request.Name, problem, space.Name, v1alpha1.PolicySpaces.Group))
+				moved, problem, space.Name, v1alpha1.PolicySpaces.Group))
 		}
 	}
 	return nil
