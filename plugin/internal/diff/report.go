@@ -36,7 +36,7 @@ type report struct {
 	// isRecorded reports whether the report has only what the operator recorded.
 	isRecorded bool
 	// lacksNamespace reports whether, of a cluster of which only that is known, nothing, or not everything, is known
-	// about a namespace: the user may not read it, or the operator has recorded nothing about it, or had no room for all.
+	// about a namespace: the user may not read it, or the operator has not recorded everything about it.
 	lacksNamespace bool
 	// hasContexts reports whether the report is on several clusters.
 	hasContexts bool
