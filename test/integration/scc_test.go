@@ -278,6 +278,7 @@ func (s podAuthors) checkExec() {
 // Otherwise every user who may create namespaces could avoid constraints, or templates, in one that a flag lists and that
 // does not exist.
 func TestOnlyAdministratorsCreateReservedNamespaces(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t,
 		"--exclude-namespaces=excluded, excluded-too", "--scc-exempt-namespaces=exempt-by-flag"))

@@ -104,8 +104,8 @@ type NamespaceTemplateList struct {
 // NamespaceTemplateSpec is which namespaces a template selects, and what it declares for them.
 type NamespaceTemplateSpec struct {
 	// namespaces selects the namespaces to populate, for example {labelSelector: {matchLabels: {team: payments}}}. The
-	// namespaces kube-system, kube-public, kube-node-lease, nstpl-system and nstpl-trial, and those in the operator's flag
-	// --exclude-namespaces, are never populated.
+	// namespaces kube-system, kube-public, kube-node-lease, nstpl-system and nstpl-trial, and those in the operator's
+	// flag --exclude-namespaces, are never populated.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || self.labelSelector.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'])",message="an operator of matchExpressions is In, NotIn, Exists or DoesNotExist"
 	// +kubebuilder:validation:XValidation:rule="!has(self.labelSelector.matchExpressions) || self.labelSelector.matchExpressions.all(e, (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="In and NotIn need values, Exists and DoesNotExist take none"

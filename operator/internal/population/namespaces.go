@@ -276,8 +276,8 @@ func (r *Namespaces) selectTemplates(ctx context.Context, ns *corev1.Namespace) 
 	return &selection{ns, placed, misplaced, templates, unpopulated}, nil
 }
 
-// mayLack returns the templates that may select a namespace whose pass has ended without a result, or nil if they are not
-// known.
+// mayLack returns the templates that may select a namespace whose pass has ended without a result, or nil if they are
+// not known.
 func (r *Namespaces) mayLack(ctx context.Context, ns *corev1.Namespace) []string {
 	placed, _ := r.Contributors.Placement.Placed(ctx, ns)
 	if placed == nil {

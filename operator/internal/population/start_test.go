@@ -74,7 +74,7 @@ func TestNamespacesThatLackObjectsAreQueuedFirst(t *testing.T) {
 	require.Equal(t, "lacking", item.Name)
 }
 
-// The spec of a template may not be accepted yet when the operator starts. How it is rolled out is no part of its
+// The spec of a template may not be accepted yet when the operator starts. How it is rolled out is not in its
 // revisions, and decides whether namespaces keep the grants of earlier ones.
 func TestATemplateThatIsNotAcceptedHasItsNewestRevision(t *testing.T) {
 	stored := &v1alpha1.NamespaceTemplate{

@@ -261,9 +261,9 @@ func (r *Templates) watchAll(ctx context.Context, templates []v1alpha1.Namespace
 	return r.Objects.Wait(ctx)
 }
 
-// load accepts a template at the start, and returns it as it is in force. If its kinds are still pending after watchAll,
-// it was changed while no operator was running, or the API server does not answer to a list. A template that cannot be
-// accepted delays no other.
+// load accepts a template at the start, and returns it as it is in force. If its kinds are still pending after
+// watchAll, it was changed while no operator was running, or the API server does not answer to a list. A template that
+// cannot be accepted delays no other.
 func (r *Templates) load(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate,
 ) (*v1alpha1.NamespaceTemplate, error) {
@@ -287,7 +287,7 @@ func (r *Templates) load(
 	return r.setStored(ctx, template)
 }
 
-// setStored adds a template to the index as an earlier process has accepted it, and returns it so. A template whose spec
+// setStored adds a template to the index as an earlier process has accepted it, and returns it so. One whose spec
 // has changed since has the newest of its revisions, and one that was never accepted is not added.
 func (r *Templates) setStored(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate,
@@ -319,7 +319,7 @@ func acceptedBefore(
 		if spec := specs[revision.Name]; spec != nil {
 			accepted := *template
 			accepted.Spec, accepted.Generation, accepted.DeletionTimestamp = *spec, revision.Generation, nil
-			// How a template is rolled out is no part of its revisions.
+			// Revisions do not have how a template is rolled out.
 			accepted.Spec.Rollout = template.Spec.Rollout
 			accepted.Spec.RevisionHistoryLimit = template.Spec.RevisionHistoryLimit
 			return &accepted
