@@ -153,7 +153,8 @@ func (r *Results) Waits(namespace string, templates func() []string) {
 	}
 }
 
-// know ends that the templates of a namespace of the start are not known. The caller holds the lock.
+// know no longer counts a namespace of the start among those whose templates are not known, if it was one. The caller
+// holds the lock.
 func (r *Results) know(namespace string) {
 	if r.unreconciled[namespace] == nil {
 		r.unknown--
@@ -498,7 +499,7 @@ func (r *Results) reconciled(namespace string) {
 // result any more are due.
 func (r *Results) continueWaiting() {
 	if r.unknown > 0 {
-		return // this is called for each namespace
+		return // every template lacks a result: the loop would only take time, for each namespace
 	}
 	for template := range r.waiting {
 		if !r.lacks(template) {

@@ -264,8 +264,8 @@ const nextStep = 10 * time.Millisecond
 const stepRetry = 2 * time.Second
 
 // advance takes the next step of the rollout of a template's newest revision. It returns after which time the step
-// after that may be due, or 0. Nothing is known about the namespaces before each that it may select was reconciled once
-// after a start.
+// after that may be due, or 0. After a start, nothing is known until every namespace that the template may select has
+// been reconciled once.
 func (r *Rollouts) advance(
 	template *v1alpha1.NamespaceTemplate, layers rollout.Layers, status *v1alpha1.NamespaceTemplateStatus,
 ) (time.Duration, error) {

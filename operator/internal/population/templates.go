@@ -319,9 +319,7 @@ func acceptedBefore(
 		if spec := specs[revision.Name]; spec != nil {
 			accepted := *template
 			accepted.Spec, accepted.Generation, accepted.DeletionTimestamp = *spec, revision.Generation, nil
-			// Revisions do not have how a template is rolled out.
-			accepted.Spec.Rollout = template.Spec.Rollout
-			accepted.Spec.RevisionHistoryLimit = template.Spec.RevisionHistoryLimit
+			accepted.Spec.Rollout = template.Spec.Rollout // revisions do not contain it
 			return &accepted
 		}
 	}

@@ -104,11 +104,14 @@ func driftedNamespaces(namespaces []*corev1.Namespace) Result {
 		return survey.IsDrift(r) && r.Reason != populate.FindingFought
 	}
 	for _, ns := range namespaces {
-		switch condition := populate.PopulatedCondition(ns); {
+		condition := populate.PopulatedCondition(ns)
+		findings := populate.ReportedFindings(condition)
+		switch {
 		case survey.UnpopulatedReason(ns) != "":
-		case slices.ContainsFunc(populate.ReportedFindings(condition), isUncorrected):
+		case slices.ContainsFunc(findings, isUncorrected):
 			drifted = append(drifted, ns.Name)
-		case populate.MayLackDrift(condition):
+		case populate.MayLackDrift(condition),
+			populate.IsShortened(condition) && survey.IsDrift(findings[len(findings)-1]): // more may follow
 			shortened = append(shortened, ns.Name)
 		}
 	}

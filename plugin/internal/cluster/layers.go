@@ -23,8 +23,8 @@ type UnreadRevisionsError struct {
 }
 
 func (e UnreadRevisionsError) Error() string {
-	return fmt.Sprintf("the revision of template %s that namespaces have cannot be read, so it is assumed that they have "+
-		"its stored spec: %v", e.Template, e.Err)
+	return fmt.Sprintf("a revision of template %s cannot be read, so it is assumed that its namespaces have "+
+		"the stored spec: %v", e.Template, e.Err)
 }
 
 func (e UnreadRevisionsError) Unwrap() error { return e.Err }
@@ -64,8 +64,9 @@ func (c *Cluster) IndexWithoutExemptions(
 	return index, unread
 }
 
-// Layers returns the revisions of a template that namespaces have. A template that the operator has not reconciled
-// since it was changed, unless its revision cannot be stored, or that was read from a file, has only its own spec.
+// Layers returns the revisions of a template that namespaces have. A template has only its own spec if it was read from
+// a file, or if the operator has not reconciled it since it was changed. If the revision of the change cannot be stored,
+// namespaces have the earlier ones.
 func (c *Cluster) Layers(ctx context.Context, template *v1alpha1.NamespaceTemplate) (rollout.Layers, error) {
 	layers, err := c.layers(ctx, template, func(rollout.Layers, *rollout.Layer) bool { return true })
 	if err != nil {

@@ -52,8 +52,8 @@ func NewStatus(s cli.Session) *cobra.Command {
 			Namespaces that need attention come first, with the causes under the table: failing ones, which are not
 			populated until a person acts; held ones, in which writes wait for initializers; drifted ones, in which
 			other clients changed objects that the operator does not correct, or corrects less and less often; unknown
-			ones, which may have drifted, since failures leave no room for drift in their conditions; and pending ones,
-			which are not populated yet. With --failing, the command shows only these.
+			ones, whose conditions have so many failures that they have no room for drift; and pending ones, which are
+			not populated yet. With --failing, the command shows only these.
 
 			With --watch, the command then prints each namespace again whenever its status, its exemptions or the
 			templates that select it change.

@@ -119,7 +119,7 @@ func verdict(r Report) string {
 		return fmt.Sprintf("%d of %s need attention: %d failed, %d drifted.", problems, all, r.Summary.Failed,
 			r.Summary.Drifted)
 	case slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == Failure }):
-		return fmt.Sprintf("No namespace of %s has failed or drifted, but there are failures of the cluster's policies.", all)
+		return fmt.Sprintf("No namespace of %s is known to have failed or drifted, but the cluster's policies fail.", all)
 	case len(r.Notes) > 0:
 		return fmt.Sprintf("No namespace of %s is known to have failed or drifted.", all)
 	}

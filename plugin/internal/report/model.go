@@ -97,7 +97,8 @@ type shownState struct {
 // states are all states of namespaces in the order of the report.
 var states = []shownState{
 	{Failed, "Failed", "bad", "✗"}, {Drifted, "Drifted", "drift", "≠"}, {Unknown, "Unknown", "drift", "?"},
-	{Retrying, "Retrying", "drift", "…"}, {Held, "Waiting for initializers", "drift", "…"}, {NotReported, "Not reported", "drift", "…"},
+	{Retrying, "Retrying", "drift", "…"}, {Held, "Waiting for initializers", "drift", "…"},
+	{NotReported, "Not reported", "drift", "…"},
 	{OptedOut, "Opted out", "", "–"}, {NotReached, "Not reached", "", "→"}, {Populated, "Populated", "good", "✓"},
 	{NoTemplate, "No template", "muted", "·"}, {Excluded, "Excluded", "muted", "·"},
 }

@@ -372,3 +372,10 @@ func TestThePageIsSmall(t *testing.T) {
 	require.NoError(t, writeHTML(&written, []Report{compute(contentsOf(3000))}))
 	require.Less(t, written.Len(), 3<<20)
 }
+
+// What is unknown is not denied beside failures of the cluster's policies.
+func TestTheVerdictDeniesNothingUnknown(t *testing.T) {
+	t.Parallel()
+	r := Report{Summary: Summary{Namespaces: 1, Unknown: 1}, Findings: []Finding{{Severity: Failure}}}
+	require.Contains(t, verdict(r), "No namespace of 1 namespace is known to have failed or drifted, but ")
+}
