@@ -47,6 +47,7 @@ const (
 	ManagedNamespace  Code = "managed-namespace"
 	ReservedNamespace Code = "reserved-namespace"
 	NamespaceFinalize Code = "namespace-finalize"
+	NamespaceOwner    Code = "namespace-owner"
 	ManagedObject     Code = "managed-object"
 	Adoption          Code = "adoption"
 	OperatorRole      Code = "operator-role"

@@ -592,3 +592,40 @@ func TestNamespacesHaveRoomForRecords(t *testing.T) {
 		"labels": full(600).Labels,
 	})), message)
 }
+
+// Kubernetes deletes a namespace none of whose owners exists. Whoever may only patch namespaces cannot have it do so.
+func TestOwnersOfNamespacesAreGuarded(t *testing.T) {
+	marks.OnEveryVersion(t)
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	ns := s.createNamespace("owned")
+	s.waitInitialized(ns)
+	patcher := s.newUserWithRules("patcher", policyRule("get patch", "", "namespaces namespaces/status"),
+		policyRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates"))
+	owner := metav1.OwnerReference{APIVersion: "v1", Kind: "Namespace", Name: "default", UID: "gone"}
+	owned := func(owners ...metav1.OwnerReference) client.Patch {
+		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": owners}})
+		require.NoError(t, err)
+		return client.RawPatch(types.MergePatchType, body)
+	}
+	const message = "may not change the owners of namespace "
+	expectForbidden(t, patcher.Patch(t.Context(), ns.DeepCopy(), owned(owner)), message)
+	expectForbidden(t, patcher.Status().Patch(t.Context(), ns.DeepCopy(), owned(owner)), message)
+	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace}}
+	expectForbidden(t, patcher.Patch(t.Context(), system, owned(owner), client.DryRunAll), message)
+
+	// One that exists keeps the namespace. It can be removed, and not be replaced.
+	parent := s.createNamespace("parent")
+	owner.Name, owner.UID = parent.Name, parent.UID
+	require.NoError(t, s.client.Patch(t.Context(), ns.DeepCopy(), owned(owner)))
+	s.patchLabel(ns, "a", "b")
+	require.NoError(t, patcher.Patch(t.Context(), ns.DeepCopy(), mergePatch(`{"metadata": {"labels": {"a": "c"}}}`)))
+	other := owner
+	other.Name = "gone"
+	expectForbidden(t, patcher.Patch(t.Context(), ns.DeepCopy(), owned(other)), message)
+	require.NoError(t, patcher.Patch(t.Context(), ns.DeepCopy(), owned()))
+	s.grant(s.name("deletes"), userSubject(s.name("patcher")), policyRule("delete", "", "namespaces", ns.Name))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, patcher.Patch(t.Context(), ns.DeepCopy(), owned(owner), client.DryRunAll))
+	})
+}
