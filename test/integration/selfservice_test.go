@@ -101,6 +101,10 @@ func TestSelfService(t *testing.T) {
 
 	t.Run("a label that is required is kept", func(t *testing.T) { expectRequiredLabelIsKept(t, s.withT(t), jane) })
 
+	t.Run("a label that is required is set by templates of users who may change the rules", func(t *testing.T) {
+		expectRequiredLabelsOfTemplates(t, s.withT(t), space)
+	})
+
 	t.Run("a namespace from before the rules can be changed", func(t *testing.T) {
 		expectOlderNamespaceCanChange(t, jane, older)
 	})
@@ -181,6 +185,30 @@ func expectRequiredLabelIsKept(t *testing.T, s *testScope, jane testUser) {
 	require.NoError(t, jane.patchesNamespace(ns.Name, intoSpace(s, "other")), "it leaves")
 	s.waitInSpace(ns.Name, "other")
 	require.NoError(t, jane.patchesNamespace(ns.Name, labelPatch("cost-center", "null")))
+}
+
+// A template removes its label again from the namespaces that it no longer selects, so the value does not matter.
+func expectRequiredLabelsOfTemplates(t *testing.T, s *testScope, space *v1alpha1.PolicySpace) {
+	t.Helper()
+	elsewhere := func(template *v1alpha1.NamespaceTemplate) { template.Spec.Namespaces = selectLabel(testLabel, "none") }
+	stored := s.createTemplate("stored", "", labelsNamespaces("cost-center", "7"), deletesObjects, elsewhere)
+	author := s.newTemplateAuthor("author", policyRule("create patch", "", "configmaps"),
+		policyRule("patch", "", "namespaces"))
+	create := func(label string) error {
+		return author.Create(t.Context(), s.newTemplate("t", "", labelsNamespaces(label, "x"), elsewhere), client.DryRunAll)
+	}
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create("team")) })
+	denial := "may not set or remove the label cost-center of namespaces, since the self-service of policy spaces requires " +
+		`it: ask an administrator for the right to patch policyspaces.policy.nstpl.dev "` + space.Name + `"`
+	expectForbidden(t, create("cost-center"), denial)
+	dropsLabel := mergePatch(`{"spec": {"namespaceMetadata": null}}`)
+	expectForbidden(t, author.Patch(t.Context(), stored.DeepCopy(), dropsLabel, client.DryRunAll), denial)
+	expectForbidden(t, author.Delete(t.Context(), stored.DeepCopy(), client.DryRunAll), denial)
+	s.grant(s.name("author-of-rules"), userSubject(s.name("author")),
+		policyRule("patch", v1alpha1.GroupVersion.Group, v1alpha1.PolicySpaces.Resource, space.Name))
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create("cost-center")) })
+	require.NoError(t, author.Patch(t.Context(), stored.DeepCopy(), dropsLabel, client.DryRunAll))
+	require.NoError(t, author.Delete(t.Context(), stored.DeepCopy(), client.DryRunAll))
 }
 
 func expectOlderNamespaceCanChange(t *testing.T, jane testUser, older *corev1.Namespace) {

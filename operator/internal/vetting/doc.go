@@ -9,7 +9,8 @@
 // pruned. A request is compared with the stored template (edit), and checked in this order, the cheapest first:
 //
 //  1. whether the cluster serves the declared kinds, and the author may write and delete them (kinds.go, author.go),
-//     and may get the sources that the template copies (sources.go)
+//     and may get the sources that the template copies (sources.go); whether the author may change the rules of the
+//     policy spaces whose self-service requires the labels of namespaces that the template sets (namespaces.go)
 //  2. whether the template overrides objects of other templates (outline.go, deletions.go), and whether it sets labels
 //     of namespaces by which templates or initializers select, or selects by labels that templates set (namespaces.go);
 //     whether rules protect the labels and annotations from which it renders, and no template sets them (sources.go)

@@ -93,6 +93,56 @@ func (v *review) judgeSelectors(ctx context.Context) ([]error, error) {
 	return problems, nil
 }
 
+// judgeRequiredLabels returns a problem for each label that an edit may make the operator set or remove and that the
+// self-service of policy spaces requires, unless the author may change these rules, which do not apply to the operator.
+// The value does not matter: the operator removes the label from namespaces that the template no longer selects.
+func (v *review) judgeRequiredLabels(ctx context.Context) ([]error, error) {
+	var labels []string
+	for _, template := range []*v1alpha1.NamespaceTemplate{v.old, v.updated} {
+		if template != nil && v.changesNamespaces() {
+			labels = append(labels, labelsSetBy(template)...)
+		}
+	}
+	if len(labels) == 0 {
+		return nil, nil
+	}
+	spaces := &v1alpha1.PolicySpaceList{}
+	if err := v.Live.List(ctx, spaces); err != nil {
+		return nil, fmt.Errorf("list policy spaces: %w", err)
+	}
+	var problems []error
+	for _, label := range labels {
+		missing, err := v.author.missing(ctx, rightsToRequire(label, spaces.Items))
+		if err != nil {
+			return nil, err
+		}
+		if len(missing) > 0 {
+			problems = append(problems, rightsProblem{fmt.Errorf("%s may not set or remove the label %s of namespaces, since "+
+				"the self-service of policy spaces requires it: ask an administrator for the right to %s, or to make the change",
+				v.author, label, listRights(missing))})
+		}
+	}
+	return distinct(problems), nil
+}
+
+// rightsToRequire returns the right to patch each of the policy spaces whose self-service requires a label.
+func rightsToRequire(label string, spaces []v1alpha1.PolicySpace) []right {
+	var rights []right
+	for i := range spaces {
+		rules := spaces[i].Spec.SelfService
+		if rules == nil {
+			continue
+		}
+		if _, isRequired := rules.Labels[label]; isRequired {
+			rights = append(rights, right{
+				verb: "patch", group: v1alpha1.GroupVersion.Group, resource: v1alpha1.PolicySpaces.Resource,
+				name: spaces[i].Name,
+			})
+		}
+	}
+	return rights
+}
+
 // namespaceChanges returns the changes of protected labels and annotations that an edit may make on namespaces. A
 // namespace may have any value before, which the operator replaces unless driftPolicy is Report. So the author must be
 // allowed to remove all other protected values as well. With driftPolicy Report, the operator replaces the values of

@@ -209,7 +209,8 @@ func (v *review) warn(warnings ...string) {
 }
 
 // judgeKinds returns the kinds of a template. unserved are those that the cluster cannot serve. It returns a problem
-// for each kind whose objects the author may not write or delete in all namespaces.
+// for each kind whose objects the author may not write or delete in all namespaces, and for each label of namespaces
+// that the author may not set or remove.
 func (v *review) judgeKinds(
 	ctx context.Context,
 ) (kinds []resolvedKind, unserved []kindProblem, problems []error, err error) {
@@ -244,8 +245,11 @@ func (v *review) judgeKinds(
 	if v.unlimited = err == nil && len(missing) == 0; err != nil || v.unlimited {
 		return kinds, unserved, nil, err
 	}
-	problems, err = v.missing(ctx, writes, v.prunedKinds())
-	return kinds, unserved, problems, err
+	if problems, err = v.missing(ctx, writes, v.prunedKinds()); err != nil {
+		return nil, nil, nil, err
+	}
+	required, err := v.judgeRequiredLabels(ctx)
+	return kinds, unserved, slices.Concat(problems, required), err
 }
 
 // named returns the declarations with a kind and a name. Compiling the template returns an error for the others.
