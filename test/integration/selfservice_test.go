@@ -190,16 +190,19 @@ func expectRequiredLabelIsKept(t *testing.T, s *testScope, jane testUser) {
 // A template removes its label again from the namespaces that it no longer selects, so the value does not matter.
 func expectRequiredLabelsOfTemplates(t *testing.T, s *testScope, space *v1alpha1.PolicySpace) {
 	t.Helper()
-	elsewhere := func(template *v1alpha1.NamespaceTemplate) { template.Spec.Namespaces = selectLabel(testLabel, "none") }
+	elsewhere := func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces = selectLabel(testLabel, "none")
+	}
 	stored := s.createTemplate("stored", "", labelsNamespaces("cost-center", "7"), deletesObjects, elsewhere)
 	author := s.newTemplateAuthor("author", policyRule("create patch", "", "configmaps"),
 		policyRule("patch", "", "namespaces"))
 	create := func(label string) error {
-		return author.Create(t.Context(), s.newTemplate("t", "", labelsNamespaces(label, "x"), elsewhere), client.DryRunAll)
+		template := s.newTemplate("t", "", labelsNamespaces(label, "x"), elsewhere)
+		return author.Create(t.Context(), template, client.DryRunAll)
 	}
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create("team")) })
-	denial := "may not set or remove the label cost-center of namespaces, since the self-service of policy spaces requires " +
-		`it: ask an administrator for the right to patch policyspaces.policy.nstpl.dev "` + space.Name + `"`
+	denial := "may not set or remove the label cost-center of namespaces, since the self-service of policy spaces " +
+		`requires it: ask an administrator for the right to patch policyspaces.policy.nstpl.dev "` + space.Name + `"`
 	expectForbidden(t, create("cost-center"), denial)
 	dropsLabel := mergePatch(`{"spec": {"namespaceMetadata": null}}`)
 	expectForbidden(t, author.Patch(t.Context(), stored.DeepCopy(), dropsLabel, client.DryRunAll), denial)

@@ -117,9 +117,9 @@ func (v *review) judgeRequiredLabels(ctx context.Context) ([]error, error) {
 			return nil, err
 		}
 		if len(missing) > 0 {
-			problems = append(problems, rightsProblem{fmt.Errorf("%s may not set or remove the label %s of namespaces, since "+
-				"the self-service of policy spaces requires it: ask an administrator for the right to %s, or to make the change",
-				v.author, label, listRights(missing))})
+			problems = append(problems, rightsProblem{fmt.Errorf("%s may not set or remove the label %s of namespaces, "+
+				"since the self-service of policy spaces requires it: ask an administrator for the right to %s, "+
+				"or to make the change", v.author, label, listRights(missing))})
 		}
 	}
 	return distinct(problems), nil
