@@ -593,7 +593,7 @@ func TestNamespacesHaveRoomForRecords(t *testing.T) {
 	})), message)
 }
 
-// Kubernetes deletes a namespace none of whose owners exists. Whoever may only patch namespaces cannot have it do so.
+// Kubernetes deletes a namespace none of whose owners exists. A user who may only patch namespaces cannot have it do so.
 func TestOwnersOfNamespacesAreGuarded(t *testing.T) {
 	marks.OnEveryVersion(t)
 	t.Parallel()
