@@ -13,6 +13,7 @@
 package attributes
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -28,6 +29,11 @@ type Attribute struct {
 
 func (a Attribute) String() string {
 	return strings.ToLower(string(a.Kind)) + " " + a.Name
+}
+
+// compare orders attributes by kind and name.
+func (a Attribute) compare(b Attribute) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 }
 
 // fields are the fields of metadata that have the attributes of a kind.

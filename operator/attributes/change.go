@@ -1,7 +1,6 @@
 package attributes
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 )
@@ -44,9 +43,7 @@ func (c Change) changes(protected func(Attribute) bool) []AttributeChange {
 				add(attribute)
 			}
 		}
-		slices.SortFunc(changes[here:], func(a, b AttributeChange) int {
-			return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
-		})
+		slices.SortFunc(changes[here:], func(a, b AttributeChange) int { return a.compare(b.Attribute) })
 	}
 	return changes
 }

@@ -2,6 +2,7 @@ package attributes
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,6 +65,30 @@ func (r *Rules) judgeAll(change Change, holds func(v1alpha1.RoleReference) bool)
 }
 
 func guardsDeletion(rule Rule) bool { return rule.GuardDeletion }
+
+// GuardedDeletions returns the deletions that ClusterProtectedAttributes with guardDeletion guard, in the order of
+// attributes: of an object with each protected value and, where a rule protects all values, with the value "*".
+func (r *Rules) GuardedDeletions() []Change {
+	var changes []Change
+	for _, attribute := range slices.SortedFunc(maps.Keys(r.cluster), Attribute.compare) {
+		rules := r.cluster[attribute]
+		if !slices.ContainsFunc(rules, guardsDeletion) {
+			continue
+		}
+		for _, rule := range rules {
+			values := rule.ProtectedValues
+			if len(values) == 0 {
+				values = []string{"*"}
+			}
+			for _, value := range values {
+				changes = append(changes, Change{Old: map[string]any{
+					"metadata": map[string]any{fields[attribute.Kind]: map[string]any{attribute.Name: value}},
+				}})
+			}
+		}
+	}
+	return changes
+}
 
 func isBeingDeleted(object map[string]any) bool {
 	metadata, _ := object["metadata"].(map[string]any)

@@ -292,6 +292,37 @@ func TestJudgeReturnsAllViolations(t *testing.T) {
 	}, got)
 }
 
+// Holders of the role a may make all guarded deletions, and users without a role may make none.
+func TestGuardedDeletions(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		rules, want []string
+	}{
+		"no rule guards deletions":   {[]string{"label env * a", "annotation note x a"}, nil},
+		"values":                     {[]string{"label env prod,staging a!"}, []string{"env=prod", "env=staging"}},
+		"any value":                  {[]string{"annotation note * a!"}, []string{"note=*"}},
+		"a rule without a guard":     {[]string{"label env x a!", "label env y a"}, []string{"env=x", "env=y"}},
+		"a rule about another label": {[]string{"label env prod a!", "label tier test b"}, []string{"env=prod"}},
+		"a rule of a namespace":      {[]string{"label env x a!", "team-a: label tier * b!"}, []string{"env=x"}},
+		"several attributes": {
+			[]string{"label tier x a!", "annotation env * a!", "label env y a!"}, []string{"env=*", "env=y", "tier=x"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := rules(t, test.rules...)
+			var found []string
+			for _, change := range all.GuardedDeletions() {
+				for _, violation := range all.Judge(change, func(v1alpha1.RoleReference) bool { return false }) {
+					found = append(found, violation.Name+"="+strings.Join(violation.Removed, ","))
+				}
+				require.Empty(t, all.Judge(change, func(role v1alpha1.RoleReference) bool { return role.Name == "a" }))
+			}
+			require.Equal(t, test.want, found)
+		})
+	}
+}
+
 // Templates in a list have no names, so Judge compares how often each value occurs.
 func TestJudgeIgnoresTheOrderOfTemplatesInAList(t *testing.T) {
 	t.Parallel()

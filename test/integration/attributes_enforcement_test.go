@@ -328,6 +328,22 @@ func TestAttributesOfTemplatesAreCheckedForTheirAuthors(t *testing.T) {
 	s.waitEnforced(rule)
 	// Objects that the template no longer declares are deleted in selected namespaces under every deletionPolicy.
 	require.ErrorContains(t, edit(objects(configMap("b", "v"))), "may not remove label")
+	// An authoritative template deletes the objects of other users, too.
+	deletes := s.newTemplateAuthor("deletes", policyRule("create patch delete", "", "configmaps"))
+	authoritative := func(policy v1alpha1.AuthoritativePolicy) *v1alpha1.NamespaceTemplate {
+		return s.newTemplate("authoritative", configMap("c", "v"), func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "ConfigMap"}}
+			template.Spec.AuthoritativePolicy = policy
+		})
+	}
+	expectForbidden(t, deletes.Create(t.Context(), authoritative(v1alpha1.AuthoritativeDelete)), fmt.Sprintf(
+		"may not remove label %s of undeclared objects (authoritative), which is \"prod\"", s.name("env")))
+	require.NoError(t, deletes.Create(t.Context(), authoritative(v1alpha1.AuthoritativeReport), client.DryRunAll))
+	require.NoError(t, other.Create(t.Context(), authoritative(""), client.DryRunAll), "who may bind the role")
+	s.bindRole("", v1alpha1.ClusterRoleKind, s.name("setter"), userSubject(s.name("deletes")))
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, deletes.Create(t.Context(), authoritative(""), client.DryRunAll))
+	})
 }
 
 // Mirror pods are not checked, because kubelets run their static pods in any case.

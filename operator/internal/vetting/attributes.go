@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -15,9 +16,10 @@ import (
 )
 
 // judgeAttributes returns the protected attributes that an edit sets, or removes from populated objects, and that its
-// author may not change in all namespaces. Objects of templates that the edited one overrides count as well. The rules
-// do not apply to the operator when it populates namespaces, as they do not apply to Kubernetes' controllers when those
-// copy pod templates. The rules of single namespaces do not apply to templates, which are objects of the cluster.
+// author may not change in all namespaces. Objects of templates that the edited one overrides count as well, and
+// undeclared objects if the template is authoritative for their kinds. The rules do not apply to the operator when it
+// populates namespaces, as they do not apply to Kubernetes' controllers when those copy pod templates. The rules of
+// single namespaces do not apply to templates, which are objects of the cluster.
 func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 	who := attributes.Requester{Name: v.request.UserInfo.Username, Groups: v.request.UserInfo.Groups}
 	rules, err := v.Attributes.RulesOfCluster(ctx)
@@ -63,6 +65,13 @@ func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 	for _, change := range v.namespaceChanges(rules, v.overrides) {
 		judge("Namespaces", change)
 	}
+	guarded, err := v.guardedDeletions(ctx, rules)
+	if err != nil {
+		return nil, err
+	}
+	for _, change := range guarded {
+		judge("undeclared objects (authoritative)", change)
+	}
 	isProtected := func(object *unstructured.Unstructured) bool {
 		return len(rules.Judge(attributes.Change{Old: object.Object, New: map[string]any{}},
 			func(role v1alpha1.RoleReference) bool {
@@ -80,6 +89,28 @@ func (v *review) judgeAttributes(ctx context.Context) ([]error, error) {
 		judge(nameOf(one.before), one.change())
 	}
 	return problems, nil
+}
+
+// guardedDeletions returns the deletions that rules guard and that an authoritative template makes the operator make,
+// of objects of other users. An author who may bind all ClusterRoles may have them deleted, such as nstpl-sync: that
+// user could hold every role.
+func (v *review) guardedDeletions(ctx context.Context, rules *attributes.Rules) ([]attributes.Change, error) {
+	if !v.widens() || len(v.updated.Spec.Authoritative) == 0 ||
+		v.updated.Spec.AuthoritativePolicy == v1alpha1.AuthoritativeReport {
+		return nil, nil
+	}
+	changes := rules.GuardedDeletions()
+	if v.unlimited || len(changes) == 0 {
+		return nil, nil
+	}
+	missing, err := v.author.missing(ctx, []right{
+		{verb: "bind", group: rbacv1.GroupName, resource: "clusterroles"},
+		{verb: "create", group: rbacv1.GroupName, resource: "clusterrolebindings"},
+	})
+	if err != nil || len(missing) == 0 {
+		return nil, err
+	}
+	return changes, nil
 }
 
 func nameOf(object *unstructured.Unstructured) string {
