@@ -65,8 +65,8 @@ func (c *Cluster) IndexWithoutExemptions(
 }
 
 // Layers returns the revisions of a template that namespaces have. A template has only its own spec if it was read from
-// a file, or if the operator has not reconciled it since it was changed. If the revision of the change cannot be stored,
-// namespaces have the earlier ones.
+// a file, or if the operator has not reconciled it since it was changed. If the revision of the change cannot be
+// stored, namespaces have the earlier ones.
 func (c *Cluster) Layers(ctx context.Context, template *v1alpha1.NamespaceTemplate) (rollout.Layers, error) {
 	layers, err := c.layers(ctx, template, func(rollout.Layers, *rollout.Layer) bool { return true })
 	if err != nil {
