@@ -67,7 +67,8 @@ func (r *Rules) judgeAll(change Change, holds func(v1alpha1.RoleReference) bool)
 func guardsDeletion(rule Rule) bool { return rule.GuardDeletion }
 
 // GuardedDeletions returns the deletions that ClusterProtectedAttributes with guardDeletion guard, in the order of
-// attributes: of an object with each protected value and, where a rule protects all values, with the value "*".
+// attributes: of an object with each protected value and, where a rule protects all values, with the value "any value".
+// Values that no rule protects, which no user may remove, are not among them.
 func (r *Rules) GuardedDeletions() []Change {
 	var changes []Change
 	for _, attribute := range slices.SortedFunc(maps.Keys(r.cluster), Attribute.compare) {
@@ -78,7 +79,7 @@ func (r *Rules) GuardedDeletions() []Change {
 		for _, rule := range rules {
 			values := rule.ProtectedValues
 			if len(values) == 0 {
-				values = []string{"*"}
+				values = []string{"any value"}
 			}
 			for _, value := range values {
 				changes = append(changes, Change{Old: map[string]any{

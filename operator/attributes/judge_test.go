@@ -292,7 +292,7 @@ func TestJudgeReturnsAllViolations(t *testing.T) {
 	}, got)
 }
 
-// Holders of the role a may make all guarded deletions, and users without a role may make none.
+// Holders of the role a may make all deletions that are returned, and users without a role none of them.
 func TestGuardedDeletions(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -300,12 +300,12 @@ func TestGuardedDeletions(t *testing.T) {
 	}{
 		"no rule guards deletions":   {[]string{"label env * a", "annotation note x a"}, nil},
 		"values":                     {[]string{"label env prod,staging a!"}, []string{"env=prod", "env=staging"}},
-		"any value":                  {[]string{"annotation note * a!"}, []string{"note=*"}},
+		"any value":                  {[]string{"annotation note * a!"}, []string{"note=any value"}},
 		"a rule without a guard":     {[]string{"label env x a!", "label env y a"}, []string{"env=x", "env=y"}},
 		"a rule about another label": {[]string{"label env prod a!", "label tier test b"}, []string{"env=prod"}},
 		"a rule of a namespace":      {[]string{"label env x a!", "team-a: label tier * b!"}, []string{"env=x"}},
 		"several attributes": {
-			[]string{"label tier x a!", "annotation env * a!", "label env y a!"}, []string{"env=*", "env=y", "tier=x"},
+			[]string{"label tier x a!", "annotation env * a!", "label env y a!"}, []string{"env=any value", "env=y", "tier=x"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

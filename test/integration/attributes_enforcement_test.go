@@ -339,11 +339,24 @@ func TestAttributesOfTemplatesAreCheckedForTheirAuthors(t *testing.T) {
 	expectForbidden(t, deletes.Create(t.Context(), authoritative(v1alpha1.AuthoritativeDelete)), fmt.Sprintf(
 		"may not remove label %s of undeclared objects (authoritative), which is \"prod\"", s.name("env")))
 	require.NoError(t, deletes.Create(t.Context(), authoritative(v1alpha1.AuthoritativeReport), client.DryRunAll))
-	require.NoError(t, other.Create(t.Context(), authoritative(""), client.DryRunAll), "who may bind the role")
+	writes := policyRule("create patch delete", "", "configmaps")
+	binds := s.newTemplateAuthor("binds", writes, bindsEveryRole[0], bindsEveryRole[1])
+	require.NoError(t, binds.Create(t.Context(), authoritative(""), client.DryRunAll))
+	for i, rule := range bindsEveryRole {
+		half := s.newTemplateAuthor(fmt.Sprint("binds-", i), writes, rule)
+		expectForbidden(t, half.Create(t.Context(), authoritative("")), s.name("env"))
+	}
 	s.bindRole("", v1alpha1.ClusterRoleKind, s.name("setter"), userSubject(s.name("deletes")))
-	s.eventually(func(c *assert.CollectT) {
-		assert.NoError(c, deletes.Create(t.Context(), authoritative(""), client.DryRunAll))
+	s.eventually(func(c *assert.CollectT) { // other tests have rules that guard deletions, too
+		if err := deletes.Create(t.Context(), authoritative(""), client.DryRunAll); err != nil {
+			assert.NotContains(c, err.Error(), s.name("env"))
+		}
 	})
+}
+
+// bindsEveryRole are the rights with which a user could hold every role.
+var bindsEveryRole = [...]rbacv1.PolicyRule{
+	policyRule("bind", rbacv1.GroupName, "clusterroles"), policyRule("create", rbacv1.GroupName, "clusterrolebindings"),
 }
 
 // Mirror pods are not checked, because kubelets run their static pods in any case.

@@ -112,7 +112,8 @@ func TestAuthorsNeedDeleteOnPrunedKinds(t *testing.T) {
 			s := newScope(t, sharedCluster)
 			bare := s.newTemplateAuthor("bare-author")
 			writes := s.newTemplateAuthor("write-author", policyRule("create patch", "", "configmaps"))
-			deletes := s.newTemplateAuthor("delete-author", policyRule("create patch delete", "", "configmaps"))
+			deletes := s.newTemplateAuthor("delete-author", policyRule("create patch delete", "", "configmaps"), bindsEveryRole[0],
+				bindsEveryRole[1]) // other tests have rules that guard deletions
 			template := s.createTemplate("policies", configMap("existing", "v"), deletesObjects)
 			ns := s.createPopulatedNamespace("n")
 			uid := s.mustGet(ns, parseYAML(t, configMap("existing", "v"))[0]).GetUID()

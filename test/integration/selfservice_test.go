@@ -187,7 +187,7 @@ func expectRequiredLabelIsKept(t *testing.T, s *testScope, jane testUser) {
 	require.NoError(t, jane.patchesNamespace(ns.Name, labelPatch("cost-center", "null")))
 }
 
-// A template removes its label again from the namespaces that it no longer selects, so the value does not matter.
+// A template removes its label again once it no longer declares it, so the value does not matter.
 func expectRequiredLabelsOfTemplates(t *testing.T, s *testScope, space *v1alpha1.PolicySpace) {
 	t.Helper()
 	elsewhere := func(template *v1alpha1.NamespaceTemplate) {

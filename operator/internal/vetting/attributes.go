@@ -100,7 +100,7 @@ func (v *review) guardedDeletions(ctx context.Context, rules *attributes.Rules) 
 		return nil, nil
 	}
 	changes := rules.GuardedDeletions()
-	if v.unlimited || len(changes) == 0 {
+	if len(changes) == 0 {
 		return nil, nil
 	}
 	missing, err := v.author.missing(ctx, []right{

@@ -95,7 +95,7 @@ func (v *review) judgeSelectors(ctx context.Context) ([]error, error) {
 
 // judgeRequiredLabels returns a problem for each label that an edit may make the operator set or remove and that the
 // self-service of policy spaces requires, unless the author may change these rules, which do not apply to the operator.
-// The value does not matter: the operator removes the label from namespaces that the template no longer selects.
+// The value does not matter: the operator removes the label when the template no longer declares it.
 func (v *review) judgeRequiredLabels(ctx context.Context) ([]error, error) {
 	var labels []string
 	for _, template := range []*v1alpha1.NamespaceTemplate{v.old, v.updated} {
@@ -105,6 +105,9 @@ func (v *review) judgeRequiredLabels(ctx context.Context) ([]error, error) {
 	}
 	if len(labels) == 0 {
 		return nil, nil
+	}
+	if missing, err := v.author.missing(ctx, []right{patchSpaces}); err != nil || len(missing) == 0 {
+		return nil, err
 	}
 	spaces := &v1alpha1.PolicySpaceList{}
 	if err := v.Live.List(ctx, spaces); err != nil {
@@ -125,6 +128,9 @@ func (v *review) judgeRequiredLabels(ctx context.Context) ([]error, error) {
 	return distinct(problems), nil
 }
 
+// patchSpaces is the right to patch all policy spaces.
+var patchSpaces = right{verb: "patch", group: v1alpha1.GroupVersion.Group, resource: v1alpha1.PolicySpaces.Resource}
+
 // rightsToRequire returns the right to patch each of the policy spaces whose self-service requires a label.
 func rightsToRequire(label string, spaces []v1alpha1.PolicySpace) []right {
 	var rights []right
@@ -134,10 +140,9 @@ func rightsToRequire(label string, spaces []v1alpha1.PolicySpace) []right {
 			continue
 		}
 		if _, isRequired := rules.Labels[label]; isRequired {
-			rights = append(rights, right{
-				verb: "patch", group: v1alpha1.GroupVersion.Group, resource: v1alpha1.PolicySpaces.Resource,
-				name: spaces[i].Name,
-			})
+			one := patchSpaces
+			one.name = spaces[i].Name
+			rights = append(rights, one)
 		}
 	}
 	return rights
