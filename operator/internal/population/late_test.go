@@ -89,6 +89,19 @@ func createTemplate(t *testing.T, api client.Client) *v1alpha1.NamespaceTemplate
 	return template
 }
 
+// newHistory starts a control plane, and returns a client for it, and the history of a template that is stored in it.
+func newHistory(t *testing.T) (client.Client, *History, *v1alpha1.NamespaceTemplate) {
+	t.Helper()
+	cluster, api := newClusterWithTemplates(t)
+	typed, err := kubernetes.NewForConfig(cluster.RESTConfig())
+	require.NoError(t, err)
+	require.NoError(t, api.Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace},
+	}))
+	revisions := typed.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace)
+	return api, &History{Live: api, Revisions: revisions}, createTemplate(t, api)
+}
+
 // lateCache is a client whose reads return one template, and whose writes reach the API server.
 type lateCache struct {
 	client.Client
@@ -131,14 +144,7 @@ func TestAStatusThatTheCacheDoesNotShowYetIsReplaced(t *testing.T) {
 // Beyond the limit of the history, revisions that the template owns and that no namespace has are deleted.
 func TestRevisionsInUseAndOfOthersAreNotPruned(t *testing.T) {
 	t.Parallel()
-	cluster, api := newClusterWithTemplates(t)
-	typed, err := kubernetes.NewForConfig(cluster.RESTConfig())
-	require.NoError(t, err)
-	require.NoError(t, api.Create(t.Context(), &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace},
-	}))
-	template := createTemplate(t, api)
-	history := &History{Revisions: typed.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace)}
+	_, history, template := newHistory(t)
 	for number := range int64(5) {
 		revision := controllerRevision(template, number+1, []byte("{}"))
 		if revision.Name == "t-2" {
@@ -162,16 +168,7 @@ func TestRevisionsInUseAndOfOthersAreNotPruned(t *testing.T) {
 // A revision that was stored with the status is not replaced by an operator whose copy of the template is older.
 func TestLateCopiesReplaceNoRevision(t *testing.T) {
 	t.Parallel()
-	cluster, api := newClusterWithTemplates(t)
-	typed, err := kubernetes.NewForConfig(cluster.RESTConfig())
-	require.NoError(t, err)
-	require.NoError(t, api.Create(t.Context(), &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.OperatorNamespace},
-	}))
-	template := createTemplate(t, api)
-	templates := &History{
-		Live: api, Revisions: typed.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace),
-	}
+	api, templates, template := newHistory(t)
 	number, err := templates.storeRevision(t.Context(), template, 1, []byte(`{"spec": "first"}`))
 	require.NoError(t, err)
 	require.EqualValues(t, 1, number)
