@@ -26,14 +26,17 @@ const (
 	// After that, the status reports the progress, and the next pass begins with what has changed meanwhile: a newer
 	// commit, a suspension, or an edit.
 	maxChanges = 500
+	// stepTime is how long a pass begins the changes of one step: requests that a webhook keeps waiting until they time
+	// out would otherwise keep newer commits, suspensions and other PolicyRepositories waiting, too.
+	stepTime = time.Minute
 )
 
 // outcome is the result of carrying out a plan.
 type outcome struct {
 	inventory.Plan
-	// unmade are the objects with a change that this pass was to make and has not made: it failed, or waits for one
-	// that failed.
-	unmade map[inventory.ID]bool
+	// unmade are the objects with a change that this pass was to make and has not made, and how often it was tried: it
+	// failed, or waits for one that failed, or the time of its step had ended.
+	unmade map[inventory.ID]int
 	// failures are the objects that could not be written.
 	failures []failure
 	// applied and deleted are the numbers of objects that were written.
@@ -86,10 +89,9 @@ func (o outcome) wait(complete time.Duration) time.Duration {
 
 // limit leaves all but the first changes of a plan to the next pass. What comes last in a plan is left first. What the
 // last pass did not make takes no room: it is tried with the rest, or it would keep all that comes after it waiting.
-func (o *outcome) limit(before map[inventory.ID]bool) {
+func (o *outcome) limit(before map[inventory.ID]int) {
 	room := maxChanges
-	o.unmade = map[inventory.ID]bool{}
-	declared := func(a inventory.Apply) inventory.ID { return inventory.IDOf(a.Declared) }
+	o.unmade = map[inventory.ID]int{}
 	o.Applies = cut(o, o.Applies, declared, before, &room)
 	o.Releases = cut(o, o.Releases, inventory.IDOf, before, &room)
 	o.Deletes = cut(o, o.Deletes, inventory.IDOf, before, &room)
@@ -97,18 +99,19 @@ func (o *outcome) limit(before map[inventory.ID]bool) {
 
 // cut returns the first changes, as many as there is room for, and counts the others as remaining.
 func cut[T any](
-	o *outcome, changes []T, idOf func(T) inventory.ID, before map[inventory.ID]bool, room *int,
+	o *outcome, changes []T, idOf func(T) inventory.ID, before map[inventory.ID]int, room *int,
 ) []T {
 	for i, change := range changes {
 		id := idOf(change)
-		if o.remaining > 0 || *room == 0 && !before[id] {
+		tries, wasUnmade := before[id]
+		if o.remaining > 0 || *room == 0 && !wasUnmade {
 			o.remaining += len(changes) - i
 			return changes[:i]
 		}
-		if !before[id] {
+		if !wasUnmade {
 			*room--
 		}
-		o.unmade[id] = true
+		o.unmade[id] = tries
 	}
 	return changes
 }
@@ -157,7 +160,7 @@ func (r *Repositories) apply(
 	rec.deletions = o.Deletions
 	rec.inForce = committed{tree.commit, cmp.Or(tree.committed, rec.inForce.at)}
 	for _, change := range o.Applies {
-		if id := inventory.IDOf(change.Declared); change.Live == nil {
+		if id := declared(change); change.Live == nil {
 			rec.pending[id] = true
 			rec.trees[tree.root] = true
 			delete(f.unanswered, id)
@@ -265,45 +268,44 @@ func (r *record) forgetGone(live map[inventory.ID]*unstructured.Unstructured) {
 	}
 }
 
-// applyAll applies the objects of a plan, step by step. After a step with a failure, it holds what needs the objects
-// that failed. It returns the objects that it created.
+// applyAll applies the objects of a plan, step by step. After a step it holds what needs the objects that failed, or
+// for which the time of the step did not suffice. It returns the objects that it created.
 func applyAll(
 	ctx context.Context, to writer, o *outcome, measure measure,
 ) []*unstructured.Unstructured {
 	if len(o.Applies) > 0 {
 		defer measure(phaseApply)()
 	}
+	var mu sync.Mutex
 	var created []*unstructured.Unstructured
+	apply := func(change inventory.Apply) error {
+		object, err := to.apply(ctx, change)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		o.stored = append(o.stored, stored{change.Declared, object})
+		if change.Live == nil {
+			created = append(created, object)
+		}
+		return nil
+	}
 	for left := o.Applies; len(left) > 0; {
 		end := slices.IndexFunc(left, func(change inventory.Apply) bool { return change.Step() != left[0].Step() })
 		if end < 0 {
 			end = len(left)
 		}
-		changes := left[:end]
-		left = left[end:]
-		var mu sync.Mutex
-		var failed []inventory.Apply
-		each(ctx, changes, func(change inventory.Apply) {
-			object, err := to.apply(ctx, change)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				o.failures = append(o.failures, failure{inventory.IDOf(change.Declared), err})
-				failed = append(failed, change)
-				return
-			}
-			o.applied++
-			delete(o.unmade, inventory.IDOf(change.Declared))
-			o.stored = append(o.stored, stored{change.Declared, object})
-			if change.Live == nil {
-				created = append(created, object)
-			}
-		})
-		left = o.Hold(left, failed)
+		failed, waiting := each(ctx, o, left[:end], declared, apply)
+		o.Held = append(o.Held, waiting...)
+		left = o.Hold(left[end:], slices.Concat(failed, waiting))
 	}
+	o.applied = len(o.stored)
 	slices.SortFunc(o.failures, byID)
 	return created
 }
+
+func declared(change inventory.Apply) inventory.ID { return inventory.IDOf(change.Declared) }
 
 func byID(a, b failure) int { return strings.Compare(a.String(), b.String()) }
 
@@ -329,15 +331,16 @@ func (o *outcome) keepForFailures() {
 		waiting = append(waiting, change)
 	}
 	for _, a := range o.Applies {
-		if id := inventory.IDOf(a.Declared); failed[id] && (a.Live != nil || !lacksRoom[id]) {
+		if id := declared(a); failed[id] && (a.Live != nil || !lacksRoom[id]) {
 			waiting = append(waiting, a)
 		}
 	}
-	for id := range failed {
-		if inventory.PhaseOf(id.GroupKind) == inventory.Cluster {
-			o.Deletes, o.Releases = nil, nil
-			return
-		}
+	isOfCluster := func(a inventory.Apply) bool {
+		return inventory.PhaseOf(declared(a).GroupKind) == inventory.Cluster
+	}
+	if slices.ContainsFunc(waiting, isOfCluster) {
+		o.Deletes, o.Releases = nil, nil
+		return
 	}
 	var kept []*unstructured.Unstructured
 	o.Deletes = slices.DeleteFunc(o.Deletes, func(object *unstructured.Unstructured) bool {
@@ -363,7 +366,7 @@ func (o *outcome) keepForFailures() {
 
 // needs reports whether a change that was not made needs an object that is to be deleted.
 func (o *outcome) needs(change inventory.Apply, object *unstructured.Unstructured) bool {
-	of := inventory.PhaseOf(inventory.IDOf(change.Declared).GroupKind)
+	of := inventory.PhaseOf(declared(change).GroupKind)
 	phase := inventory.PhaseOf(inventory.IDOf(object).GroupKind)
 	switch {
 	case phase == inventory.Namespaces:
@@ -380,22 +383,18 @@ func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 	if len(o.Releases)+len(o.Deletes) > 0 {
 		defer measure(phasePrune)()
 	}
-	before := len(o.failures)
-	var mu sync.Mutex
-	try := func(object *unstructured.Unstructured, do func(context.Context, *unstructured.Unstructured) error) {
-		err := do(ctx, object)
-		mu.Lock()
-		defer mu.Unlock()
-		if err != nil {
-			o.failures = append(o.failures, failure{inventory.IDOf(object), err})
-			return
-		}
-		o.deleted++
-		delete(o.unmade, inventory.IDOf(object))
+	before := len(o.failures) + o.remaining
+	remove := func(
+		objects []*unstructured.Unstructured, do func(context.Context, *unstructured.Unstructured) error,
+	) {
+		failed, waiting := each(ctx, o, objects, inventory.IDOf, func(object *unstructured.Unstructured) error {
+			return do(ctx, object)
+		})
+		o.deleted += len(objects) - len(failed) - len(waiting)
 	}
-	each(ctx, o.Releases, func(ns *unstructured.Unstructured) { try(ns, to.release) })
+	remove(o.Releases, to.release)
 	for _, phase := range slices.Backward(inventory.Phases) {
-		if len(o.failures) > before && phase != inventory.Cluster {
+		if len(o.failures)+o.remaining > before && phase != inventory.Cluster {
 			continue // what stays may need them, but not the grants in the cluster
 		}
 		var objects []*unstructured.Unstructured
@@ -404,13 +403,39 @@ func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 				objects = append(objects, object)
 			}
 		}
-		each(ctx, objects, func(object *unstructured.Unstructured) { try(object, to.delete) })
+		remove(objects, to.delete)
 	}
 	slices.SortFunc(o.failures, byID)
 }
 
-// each calls do for all items, several at a time, and returns when all calls have returned. It does so also after ctx
-// has ended, so that the outcome has what failed.
-func each[T any](ctx context.Context, items []T, do func(T)) {
-	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), writes, len(items), func(i int) { do(items[i]) })
+// each calls do for the changes of a step, several at a time, until stepTime has passed: for those first that were
+// tried least often. It returns, and notes in the outcome, those that failed and those that it did not call do for. It
+// does all that also after ctx has ended.
+func each[T any](
+	ctx context.Context, o *outcome, changes []T, idOf func(T) inventory.ID, do func(T) error,
+) (failed, waiting []T) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), stepTime)
+	defer stop()
+	changes = slices.SortedStableFunc(slices.Values(changes), func(a, b T) int {
+		return cmp.Compare(o.unmade[idOf(a)], o.unmade[idOf(b)])
+	})
+	errs, isDone := make([]error, len(changes)), make([]bool, len(changes))
+	workqueue.ParallelizeUntil(ctx, writes, len(changes), func(i int) {
+		errs[i], isDone[i] = do(changes[i]), true
+	})
+	for i, change := range changes {
+		id := idOf(change)
+		switch {
+		case !isDone[i]:
+			o.remaining++
+			waiting = append(waiting, change)
+		case errs[i] != nil:
+			o.unmade[id]++
+			o.failures = append(o.failures, failure{id, errs[i]})
+			failed = append(failed, change)
+		default:
+			delete(o.unmade, id)
+		}
+	}
+	return failed, waiting
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -191,12 +194,12 @@ func TestChangesThatWereNotMadeNeedNoRoom(t *testing.T) {
 		"the room is exactly taken up": {maxChanges, 0, maxChanges, 0, 1},
 	} {
 		var o outcome
-		before := map[inventory.ID]bool{}
+		before := map[inventory.ID]int{}
 		for i := range test.applies {
 			declared := object(fmt.Sprint(i))
 			o.Applies = append(o.Applies, inventory.Apply{Declared: declared})
 			if i < test.unmade {
-				before[inventory.IDOf(declared)] = true
+				before[inventory.IDOf(declared)] = 1
 			}
 		}
 		o.Deletes = []*unstructured.Unstructured{deleted}
@@ -210,10 +213,10 @@ func TestChangesThatWereNotMadeNeedNoRoom(t *testing.T) {
 		last.Applies = append(last.Applies, inventory.Apply{Declared: object(fmt.Sprint(i))})
 	}
 	newest := inventory.IDOf(last.Applies[maxChanges].Declared)
-	last.limit(map[inventory.ID]bool{newest: true, inventory.IDOf(deleted): true})
+	last.limit(map[inventory.ID]int{newest: 0, inventory.IDOf(deleted): 0})
 	require.Len(t, last.Applies, maxChanges+1)
 	require.Len(t, last.Deletes, 1)
-	last.limit(map[inventory.ID]bool{inventory.IDOf(deleted): true})
+	last.limit(map[inventory.ID]int{inventory.IDOf(deleted): 1})
 	require.Len(t, last.Applies, maxChanges)
 	require.Empty(t, last.Deletes, "nothing is deleted before all is applied")
 }
@@ -261,6 +264,64 @@ func TestManyFailuresKeepNothingElseBack(t *testing.T) {
 	require.Len(t, o.failures, 1+maxChanges/2)
 	require.Len(t, o.Held, 1+maxChanges/2)
 	require.Equal(t, []string{"NamespaceTemplate " + root, "PolicySpace " + root}, liveOf(t, refused, root))
+}
+
+// Requests that are not answered in time keep a pass busy for a limited time. All changes get their turn, and those
+// that need others wait.
+func TestAStepOfAPassEndsInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		tries := map[int]int{}
+		var mu sync.Mutex
+		changes := make([]int, 1000)
+		unmade := map[inventory.ID]int{}
+		idOf := func(i int) inventory.ID { return inventory.ID{Name: fmt.Sprint(i)} }
+		for i := range changes {
+			changes[i] = i
+			unmade[idOf(i)] = 0
+		}
+		pass := func() (failed, waiting []int) {
+			o := outcome{unmade: unmade}
+			began := time.Now()
+			failed, waiting = each(t.Context(), &o, changes, idOf, func(i int) error {
+				time.Sleep(10 * time.Second) // as long as Kubernetes waits for a webhook
+				mu.Lock()
+				defer mu.Unlock()
+				tries[i]++
+				return errEnded
+			})
+			require.Less(t, time.Since(began), 2*stepTime)
+			require.Len(t, o.failures, len(failed))
+			require.Equal(t, len(waiting), o.remaining)
+			require.Len(t, slices.Concat(failed, waiting), len(changes))
+			return failed, waiting
+		}
+		for range 20 {
+			failed, waiting := pass()
+			require.NotEmpty(t, failed)
+			require.NotEmpty(t, waiting)
+		}
+		most := slices.Max(slices.Collect(maps.Values(tries)))
+		for i := range changes {
+			require.Contains(t, []int{most - 1, most}, tries[i])
+			require.Equal(t, tries[i], unmade[idOf(i)])
+		}
+	})
+}
+
+// What the time of a step did not suffice for keeps what it needs, as what failed does.
+func TestWhatWaitsKeepsDeletions(t *testing.T) {
+	t.Parallel()
+	role := func(name string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": name},
+		}}
+	}
+	o := outcome{Plan: inventory.Plan{
+		Held: []inventory.Apply{{Declared: role("waits")}}, Deletes: []*unstructured.Unstructured{role("old")},
+	}}
+	o.keepForFailures()
+	require.Empty(t, o.Deletes)
 }
 
 // No event tells of an object that was created and deleted while a watch was interrupted.

@@ -64,8 +64,8 @@ type followed struct {
 	follower *follower
 	// inForce is the tree that was last brought into force, maybe not completely.
 	inForce *vetted
-	// unmade are the objects with a change that the last pass was to make and has not made.
-	unmade map[inventory.ID]bool
+	// unmade are the objects with a change that the last pass was to make and has not made: see outcome.
+	unmade map[inventory.ID]int
 	// unanswered is since when creations are known that were not answered.
 	unanswered map[inventory.ID]time.Time
 	// fights counts how often each declaration is applied. All are in one group.
