@@ -13,10 +13,16 @@ import (
 // maxCondition is the largest length of an expression. CEL accepts 100,000 characters.
 const maxCondition = 95_000
 
+// maxKeys is the number of labels or annotations up to which the expression compares each. The API server limits the
+// cost to 1,000,000, a key costs about 64, and the 256 KiB of annotations that it stores can be more than 60,000 keys.
+// Judge decides about changes of larger maps.
+const maxKeys = 1000
+
 // Conditions returns CEL expressions for the matchConditions of webhooks. Each expression selects the requests that may
 // change some of the protected attributes; there is more than one only if there are very many attributes. They also
-// select requests that only reorder a list of templates, which Judge allows. marker is the name of an annotation that
-// they select as well, with which the operator tests whether the API server already uses them.
+// select requests that only reorder a list of templates, and those that change some of more than maxKeys labels or
+// annotations, which Judge may allow. marker is the name of an annotation that they select as well, with which the
+// operator tests whether the API server already uses them.
 func (r *Rules) Conditions(marker string) []string {
 	protected, guarded := []Attribute{{v1alpha1.AnnotationAttribute, marker}}, map[Attribute]bool{}
 	r.all(func(rule Rule) {
@@ -72,7 +78,8 @@ func condition(changed, deleted nameSet) string {
 			"!(request.operation == 'DELETE' && has(oldObject.metadata.deletionTimestamp)) && "
 	}
 	// o is the object with the attributes, and the one to which it is compared. p is a path, and r contains the values
-	// of both objects at that path. m is metadata, f the field of metadata, and k the name of an attribute.
+	// of both objects at that path. m is metadata, f the field of metadata, e are the maps of the other object in that
+	// field, and k is the name of an attribute. An equal map costs much less than its keys.
 	return "request.?resource.?resource.orValue('') == 'controllerrevisions' && request.?resource.?group.orValue('') == 'apps' && " +
 		"request.operation == 'CREATE' || " + evicted + "[[object, oldObject], [oldObject, object]].exists(o, o[0] != null && (" +
 		hasTemplates("o[0]") +
@@ -82,8 +89,9 @@ func condition(changed, deleted nameSet) string {
 		")].exists(r, r[0].exists(v, " +
 		"(type(v) == list && p[" + strconv.Itoa(listSteps) + "] == '" + each + "' ? " +
 		"v.filter(i, !r[1].exists(w, type(w) == list && i in w))" + steps(listSteps+1, allSteps) + " : [v])" +
-		".exists(m, ['labels', 'annotations'].exists(f, " + hasMap("m", "f") + " && m[f].exists(k, !r[1].exists(w, " +
-		hasMap("w", "f") + " && k in w[f] && w[f][k] == m[f][k]) && " + test + ")))))))"
+		".exists(m, ['labels', 'annotations'].exists(f, " + hasMap("m", "f") + " && [r[1].map(w, " + hasMap("w", "f") +
+		", w[f])].exists(e, !(m[f] in e) && (m[f].size() > " + strconv.Itoa(maxKeys) +
+		" || m[f].exists(k, !e.exists(w, k in w && w[k] == m[f][k]) && " + test + ")))))))))"
 }
 
 // All paths of an expression have allSteps fields. If the field before listSteps has a list, the field at listSteps is

@@ -3,6 +3,7 @@ package attributes_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -169,6 +170,34 @@ func TestConditionsStayWithinTheCostLimit(t *testing.T) {
 		object := map[string]any{"metadata": map[string]any{"name": "a", "labels": many}}
 		require.Zero(t, selects(t, conditions, attributes.Change{New: object}), name)
 		require.Zero(t, selects(t, conditions, attributes.Change{Old: object, New: object}), name)
+	}
+}
+
+// A user who fills the annotations of an object with as many as the API server stores keeps no other user from updating
+// or deleting it.
+func TestManyAnnotationsExceedNoCostLimit(t *testing.T) {
+	t.Parallel()
+	conditions := compile(rulesAbout([]string{"env"}).Conditions(testMarker))
+	filled := func(number int, labels map[string]any) map[string]any {
+		annotations := map[string]any{}
+		for i := range number {
+			annotations[strconv.FormatInt(int64(36*36+i), 36)] = ""
+		}
+		return map[string]any{"metadata": map[string]any{"name": "a", "annotations": annotations, "labels": labels}}
+	}
+	for _, number := range []int{20_000, 60_000} {
+		full, other := filled(number, map[string]any{"a": "b"}), filled(number, map[string]any{"a": "c"})
+		require.Zero(t, selects(t, conditions, attributes.Change{Old: full, New: full}))
+		require.Zero(t, selects(t, conditions, attributes.Change{Old: full, New: other}))
+		protected := filled(number, map[string]any{"env": "c"})
+		require.Equal(t, 1, selects(t, conditions, attributes.Change{Old: full, New: protected}))
+		// Judge decides about so many that change.
+		for name, change := range map[string]attributes.Change{
+			"created": {New: full}, "deleted": {Old: full},
+			"one more": {Old: full, New: filled(number+1, nil)}, "emptied": {Old: full, New: filled(1, nil)},
+		} {
+			require.Equal(t, 1, selects(t, conditions, change), name)
+		}
 	}
 }
 
