@@ -547,3 +547,47 @@ func TestConstantlyChangedObjectsAreAppliedAndPruned(t *testing.T) {
 	s.waitPresent(ns, configMap("settings", "v2"))
 	s.waitAbsent(ns, documents(configMap("extra", "v1"), binding))
 }
+
+// Users who constantly change their namespace neither keep a grant nor labels that its templates take away or change,
+// nor hide what is not as declared.
+func TestAConstantlyChangedNamespaceKeepsNothing(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	binding := bindingToClusterRole("viewers", "view", "viewers")
+	key := s.id + "/tier"
+	tier := func(value string) func(*v1alpha1.NamespaceTemplate) {
+		return func(template *v1alpha1.NamespaceTemplate) {
+			template.Spec.NamespaceMetadata = &v1alpha1.NamespaceMetadata{Labels: map[string]string{key: value}}
+		}
+	}
+	template := s.createTemplate("defaults", documents(configMap("a", "v"), binding), reportsDrift, tier("one"))
+	ns := s.createPopulatedNamespace("a")
+	var writers sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(func() { stop(); writers.Wait() })
+	var written atomic.Int64
+	for range 8 {
+		object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
+		writers.Go(func() {
+			for ctx.Err() == nil {
+				patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"counter": "%d"}}}`, written.Add(1))
+				if err := s.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch)); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	s.eventually(func(c *assert.CollectT) { assert.Greater(c, written.Load(), int64(100)) })
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		withObjects(t, configMap("a", "v"))(template)
+		tier("two")(template)
+	})
+	s.waitAbsent(ns, binding)
+	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+		assert.Equal(c, corev1.ConditionTrue, condition.Status)
+		assert.Contains(c, condition.Message, "1 object of ")
+	})
+	found := &corev1.Namespace{}
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
+	require.Equal(t, "two", found.Labels[key])
+}

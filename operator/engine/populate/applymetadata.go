@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -38,44 +37,50 @@ func (a *Applier) ApplyMetadata(ctx context.Context, plan Plan) *Outcome {
 	return &outcomes[0]
 }
 
-// applyMetadata writes the labels and annotations of a namespace with the resourceVersion of the namespace that was
-// observed. If the namespace changed since in a way that does not change the plan, the write is repeated.
+// applyMetadata writes the labels and annotations of a namespace as it was observed. Clients that change the namespace
+// otherwise, in a way that does not change the plan, do not keep it from that.
 func (a *Applier) applyMetadata(ctx context.Context, change Change) (*metav1.PartialObjectMetadata, error) {
 	namespaces := a.client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces"))
-	request := func(version string) (*metav1.PartialObjectMetadata, error) {
-		patch := change.Metadata.patch()
-		body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid": change.Observed.UID, "resourceVersion": version,
-			render.Labels: patch[render.Labels], render.Annotations: patch[render.Annotations],
-		}})
-		if err != nil {
-			return nil, err
-		}
-		return namespaces.Patch(ctx, change.Name, types.MergePatchType, body,
-			metav1.PatchOptions{FieldManager: v1alpha1.NamespaceFieldManager})
+	patch := change.Metadata.patch()
+	isSame := func(observed, current *metav1.PartialObjectMetadata) bool {
+		return samePlanOf(patch, observed, current)
 	}
-	written, err := request(change.Observed.ResourceVersion)
-	if !apierrors.IsConflict(err) {
-		return written, err
-	}
-	current, lookupErr := find(ctx, namespaces, change.Name)
-	if lookupErr != nil || current == nil || !samePlanOf(change.Observed, current) {
-		return nil, err
-	}
-	return request(current.ResourceVersion)
+	return asObserved(ctx, namespaces, change.Observed, isSame,
+		func(ctx context.Context, version string) (*metav1.PartialObjectMetadata, error) {
+			metadata := map[string]any{
+				"uid": change.Observed.UID, render.Labels: patch[render.Labels], render.Annotations: patch[render.Annotations],
+			}
+			if version != "" {
+				metadata["resourceVersion"] = version
+			}
+			body, err := json.Marshal(map[string]any{"metadata": metadata})
+			if err != nil {
+				return nil, err
+			}
+			return namespaces.Patch(ctx, change.Name, types.MergePatchType, body,
+				metav1.PatchOptions{FieldManager: v1alpha1.NamespaceFieldManager})
+		})
 }
 
-// samePlanOf reports whether the labels and annotations of a namespace are planned alike in two states of it. The
-// operator's own annotations for SecurityContextConstraints and labels of policy spaces do not matter.
-func samePlanOf(a, b *metav1.PartialObjectMetadata) bool {
-	others := func(values map[string]string) map[string]string {
+// samePlanOf reports whether the labels and annotations of a namespace are planned alike in two states of it. Of an open
+// namespace only those matter that the patch writes: its users may change others all the time, which the next pass is
+// about. Before a namespace opens, others may decide what it has then, but not the operator's own annotations for
+// SecurityContextConstraints and labels of policy spaces.
+func samePlanOf(patch map[string]map[string]any, a, b *metav1.PartialObjectMetadata) bool {
+	_, isInitializing := a.Labels[v1alpha1.InitializingLabel]
+	relevant := func(field string, values map[string]string) map[string]string {
 		values = maps.Clone(values)
 		maps.DeleteFunc(values, func(key, _ string) bool {
-			return strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/scc.") ||
-				strings.HasSuffix(key, v1alpha1.DepthLabelSuffix)
+			if isInitializing {
+				return strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/scc.") ||
+					strings.HasSuffix(key, v1alpha1.DepthLabelSuffix)
+			}
+			_, isWritten := patch[field][key]
+			return !isWritten
 		})
 		return values
 	}
-	return a.UID == b.UID && b.DeletionTimestamp == nil && maps.Equal(others(a.Labels), others(b.Labels)) &&
-		maps.Equal(others(a.Annotations), others(b.Annotations))
+	return a.UID == b.UID && b.DeletionTimestamp == nil &&
+		maps.Equal(relevant(render.Labels, a.Labels), relevant(render.Labels, b.Labels)) &&
+		maps.Equal(relevant(render.Annotations, a.Annotations), relevant(render.Annotations, b.Annotations))
 }

@@ -83,6 +83,12 @@ func (p Tested) SetIn(path string, before, changes map[string]string, others ...
 	return p
 }
 
+// RemoveIn removes a key of a map of strings. It tests that the key still has the value that it has in before.
+func (p Tested) RemoveIn(path string, before map[string]string, key string) Tested {
+	path += pointer(key)
+	return append(p.Test(path, before[key]), operation{"remove", path, nil})
+}
+
 // Type implements client.Patch.
 func (p Tested) Type() types.PatchType { return types.JSONPatchType }
 

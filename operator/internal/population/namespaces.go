@@ -2,7 +2,6 @@ package population
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	eventsclient "k8s.io/client-go/kubernetes/typed/events/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -30,6 +28,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/objects"
+	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
@@ -404,18 +403,28 @@ func withMetadata(ns *corev1.Namespace, written *metav1.PartialObjectMetadata) *
 }
 
 // writeExisting records in the namespace which objects existed, and returns the namespace as it is stored afterwards.
+// Users who change an open namespace all the time must not keep what is to be deleted. One that is initializing must be
+// as it was read: its labels decide what it has when it opens.
 func (r *Namespaces) writeExisting(
 	ctx context.Context, ns *corev1.Namespace, existing string,
 ) (*corev1.Namespace, error) {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
-		"annotations": map[string]any{v1alpha1.ExistingAnnotation: orNull(existing)},
-	}})
-	if err != nil {
-		return ns, err
+	tested := patch.Tested{}.Test("/metadata/uid", ns.UID)
+	if initialize.Initializing(ns) {
+		tested = tested.Test("/metadata/resourceVersion", ns.ResourceVersion)
+	}
+	if existing == "" {
+		tested = tested.RemoveIn("/metadata/annotations", ns.Annotations, v1alpha1.ExistingAnnotation)
+	} else {
+		tested = tested.SetIn("/metadata/annotations", ns.Annotations, map[string]string{
+			v1alpha1.ExistingAnnotation: existing,
+		})
 	}
 	written := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
-	if err := r.Client.Status().Patch(ctx, written, client.RawPatch(types.MergePatchType, body)); err != nil {
+	err := r.Client.Status().Patch(ctx, written, tested)
+	if patch.IsStale(err) {
+		return ns, apierrors.NewConflict(corev1.Resource("namespaces"), ns.Name, err)
+	}
+	if err != nil {
 		return ns, err
 	}
 	written.ManagedFields = nil

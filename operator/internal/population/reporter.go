@@ -18,7 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/freshness"
@@ -166,9 +168,10 @@ func (r *Namespaces) contributed(ctx context.Context, ns *corev1.Namespace) map[
 	return annotations
 }
 
-// current returns the namespace of the cache if it differs from ns only in the annotations that another feature writes
-// at any time. They are often written while a new namespace is populated, and a report with the older resourceVersion
-// would be refused.
+// current returns the namespace of the cache if the report about ns may be written to it: a report with the older
+// resourceVersion would be refused. An initializing namespace may differ only in the annotations that another feature
+// writes at any time, and often while a new namespace is populated. Users may have changed an open one: the next pass
+// reports on that, but no user hides a failure by changing the namespace all the time.
 func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.Namespace {
 	now, err := r.written.Read(ns.Name, func() (*corev1.Namespace, error) {
 		cached := &corev1.Namespace{}
@@ -179,9 +182,12 @@ func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.
 	}
 	if !freshness.Newer(now.ResourceVersion, ns.ResourceVersion) || now.UID != ns.UID ||
 		!now.DeletionTimestamp.Equal(ns.DeletionTimestamp) ||
-		!maps.Equal(now.Labels, ns.Labels) ||
 		!equality.Semantic.DeepEqual(populate.PopulatedCondition(now), populate.PopulatedCondition(ns)) ||
-		!maps.Equal(r.independent(now.Annotations), r.independent(ns.Annotations)) {
+		now.Annotations[v1alpha1.ExistingAnnotation] != ns.Annotations[v1alpha1.ExistingAnnotation] {
+		return ns
+	}
+	if initialize.Initializing(ns) && (!maps.Equal(now.Labels, ns.Labels) ||
+		!maps.Equal(r.independent(now.Annotations), r.independent(ns.Annotations))) {
 		return ns
 	}
 	return now
