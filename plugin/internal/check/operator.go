@@ -27,8 +27,11 @@ var (
 
 const syncLeaseObject = "lease.coordination.k8s.io/" + cluster.SyncLease
 
-const podsRemedy = "'kubectl get pods -n " + v1alpha1.OperatorNamespace + "' and 'kubectl logs -n " +
-	v1alpha1.OperatorNamespace + " deployment/" + v1alpha1.WebhookName + "' show why"
+// logs prints the logs of all replicas. For the Deployment, kubectl would print that of one replica.
+const logs = "kubectl logs -n " + v1alpha1.OperatorNamespace + " -l app.kubernetes.io/name=" + v1alpha1.WebhookName +
+	" --prefix --tail="
+
+const podsRemedy = "'kubectl get pods -n " + v1alpha1.OperatorNamespace + "' and '" + logs + "50' show why"
 
 // deployment returns the operator's Deployment, or nil if it could not be read.
 func (a *after) deployment() *appsv1.Deployment {

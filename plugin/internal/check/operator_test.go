@@ -31,7 +31,7 @@ func TestTheDeploymentOfTheOperator(t *testing.T) {
 		"none is available": {func(t *testing.T, a *after) {
 			t.Helper()
 			set(t, a, 0, "status", "availableReplicas")
-		}, Failure, "0 of 2 replicas", "kubectl logs"},
+		}, Failure, "0 of 2 replicas", "kubectl logs -n nstpl-system -l app.kubernetes.io/name=nstpl-operator --prefix"},
 		"scaled to zero": {func(t *testing.T, a *after) {
 			t.Helper()
 			set(t, a, 0, "spec", "replicas")

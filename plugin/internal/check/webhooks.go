@@ -79,8 +79,8 @@ const soon = 7 * 24 * time.Hour
 
 // checkCertificates checks whether the API server can verify the certificate of the webhooks.
 func checkCertificates(a *after) []Result {
-	const remedy = "look for the certificate in the operator's log: 'kubectl logs -n " + v1alpha1.OperatorNamespace +
-		" deployment/" + v1alpha1.WebhookName + "'; with cert-manager, look at its Certificate"
+	const remedy = "look for the certificate in the operator's logs: '" + logs +
+		"-1'; with cert-manager, look at its Certificate"
 	r := Result{Check: "webhook-certificate", Status: OK}
 	own := a.ownHooks()
 	if len(own) == 0 {
