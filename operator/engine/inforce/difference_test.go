@@ -72,6 +72,8 @@ func TestDifference(t *testing.T) {
 		"a guarded template":         {nstpl, `"spec": {}`, `"metadata": {"annotations": {"policy/namespace-template-require-permission": "true"}}, "spec": {}`, "", `metadata.annotations["policy/namespace-template-require-permission"]`},
 		"a template that is enabled": {nstpl, `"metadata": {"annotations": {"policy/namespace-template-apply": "enable"}}`, `"metadata": {"annotations": {"policy/namespace-template-apply": "enable"}}`, "", ""},
 		"an added parent":            {space, ``, `"spec": {"parent": "a"}`, "", "spec.parent"},
+		"a limit per creator":        {space, `"spec": {"quota": {"hard": {"pods": "1"}}}`, `"spec": {"quota": {"hard": {"pods": "1"}, "namespacesPerCreator": {"hard": 1}}}`, "", ""},
+		"a limit more in a quota":    {space, `"spec": {"quota": {"hard": {"pods": "1"}}}`, `"spec": {"quota": {"hard": {"pods": "1", "cpu": "1"}, "namespacesPerCreator": {"hard": 1}}}`, "", "spec.quota.hard.cpu"},
 		"more limits of a space":     {space, `"spec": {"parent": "a"}`, `"spec": {"parent": "a", "quota": {"hard": {"pods": "1"}}, "selfService": {"namePattern": "a"}}`, "", ""},
 
 		"a removed item of a whole list": {"", `"a": [1, 2]`, `"a": [1]`, `{"f:a":{}}`, "a"},
@@ -155,33 +157,45 @@ func FuzzDifference(f *testing.F) {
 
 func TestWithoutAdditions(t *testing.T) {
 	t.Parallel()
-	parse := func(text string) *unstructured.Unstructured {
+	parse := func(kind, text string) *unstructured.Unstructured {
 		object := &unstructured.Unstructured{}
-		require.NoError(t, object.UnmarshalJSON([]byte(`{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "NamespaceTemplate", `+text)))
+		require.NoError(t, object.UnmarshalJSON([]byte(`{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "`+kind+`", `+text)))
 		return object
 	}
-	declared := parse(`"metadata": {"name": "a"}, "spec": {"deletionPolicy": "Delete", "templates": [{"kind": "Role"}]}}`)
+	const template = `"metadata": {"name": "a"}, "spec": {"deletionPolicy": "Delete", "templates": [{"kind": "Role"}]}}`
 	for name, test := range map[string]struct {
-		stored       string
-		hasAdditions bool
-		want         string
+		kind, declared, stored string
+		hasAdditions           bool
+		want                   string
 	}{
 		"an edit": {
+			"NamespaceTemplate", template,
 			`"metadata": {"name": "a"}, "spec": {"deletionPolicy": "Orphan", "templates": []}}`, false, "",
 		},
 		"an addition": {
+			"NamespaceTemplate", template,
 			`"metadata": {"name": "a", "annotations": {"b": "c", "policy/namespace-template-apply": "disable",
 			"policy/namespace-template-require-permission": "true"}, "resourceVersion": "7"},
 			"spec": {"deletionPolicy": "Delete", "templates": [{"kind": "Role"}], "overlays": [{"name": "b"}], "rollout": {"paused": true}}}`,
 			true, `"metadata": {"name": "a", "annotations": {"b": "c"}, "resourceVersion": "7"},
 			"spec": {"deletionPolicy": "Delete", "templates": [{"kind": "Role"}], "rollout": {"paused": true}}}`,
 		},
+		"a limit per creator": {
+			"PolicySpace", `"metadata": {"name": "a"}, "spec": {"quota": {"hard": {"pods": "1"}}}}`,
+			`"metadata": {"name": "a"}, "spec": {"quota": {"hard": {"pods": "2"}, "namespacesPerCreator": {"hard": 1}}}}`, false, "",
+		},
+		"a limit per creator and an addition": {
+			"PolicySpace", `"metadata": {"name": "a"}, "spec": {"quota": {"hard": {"pods": "1"}}}}`,
+			`"metadata": {"name": "a"}, "spec": {"quota": {"hard": {"pods": "2", "cpu": "1"}, "namespacesPerCreator": {"hard": 1}}}}`,
+			true, `"metadata": {"name": "a"}, "spec": {"quota": {"hard": {"pods": "1"}, "namespacesPerCreator": {"hard": 1}}}}`,
+		},
 	} {
-		stored := parse(test.stored)
+		declared, stored := parse(test.kind, test.declared), parse(test.kind, test.stored)
 		require.Equal(t, test.hasAdditions, HasAdditions(declared, stored), name)
 		if test.hasAdditions {
-			require.Equal(t, parse(test.want), WithoutAdditions(declared, stored), name)
+			require.Equal(t, parse(test.kind, test.want), WithoutAdditions(declared, stored), name)
 			require.Nil(t, Difference(declared, WithoutAdditions(declared, stored), nil), name)
+			require.Equal(t, parse(test.kind, test.declared), declared, name)
 		}
 	}
 }

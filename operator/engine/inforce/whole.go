@@ -19,6 +19,9 @@ var ofOthers = map[schema.GroupKind][]string{
 	v1alpha1.GroupVersion.WithKind("PolicySpace").GroupKind():       {"quota", "selfService"},
 }
 
+// ofOthersInQuota are the fields that others may add to a declared quota of a policyspace: no tree can declare them.
+var ofOthersInQuota = []string{"namespacesPerCreator"}
+
 // switches are the annotations of a template that switch it off, or decide whom it concerns.
 var switches = []string{v1alpha1.TemplateApplyAnnotation, v1alpha1.RequirePermissionAnnotation}
 
@@ -46,11 +49,22 @@ func additions(declared, stored *unstructured.Unstructured, spec any) Field {
 
 // wholeSpec returns the declared spec with the fields of the stored one that others may add. It shares the values.
 func wholeSpec(declared, stored *unstructured.Unstructured) map[string]any {
+	spec := stored.Object["spec"]
+	whole := withAdditions(declared.Object["spec"], spec, ofOthers[declared.GroupVersionKind().GroupKind()])
+	if fields, _ := spec.(map[string]any); fields["quota"] != nil && whole["quota"] != nil {
+		whole["quota"] = withAdditions(whole["quota"], fields["quota"], ofOthersInQuota)
+	}
+	return whole
+}
+
+// withAdditions returns a copy of a declared map with some fields of the stored one that it does not declare. It shares
+// the values.
+func withAdditions(declared, stored any, fields []string) map[string]any {
 	whole := map[string]any{}
-	before, _ := stored.Object["spec"].(map[string]any)
-	after, _ := declared.Object["spec"].(map[string]any)
+	before, _ := stored.(map[string]any)
+	after, _ := declared.(map[string]any)
 	maps.Copy(whole, after)
-	for _, field := range ofOthers[declared.GroupVersionKind().GroupKind()] {
+	for _, field := range fields {
 		if value, exists := before[field]; exists && whole[field] == nil {
 			whole[field] = value
 		}
