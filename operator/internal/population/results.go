@@ -75,8 +75,9 @@ type Results struct {
 	// unreconciled are the namespaces that existed at the start and have not been reconciled since, with the templates
 	// of which they may lack a result, or nil if these are not known yet.
 	unreconciled map[string][]string
-	// unknown is the number of those whose templates are not known.
+	// unknown is the number of those whose templates are not known, and lacking that of the others by template.
 	unknown int
+	lacking map[string]int
 	// waiting are the templates whose status waits until every namespace has its result.
 	waiting map[string]struct{}
 }
@@ -108,7 +109,7 @@ func NewResults(changed func(template string, isSettled bool)) *Results {
 func (r *Results) Start(namespaces []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.unreconciled, r.unknown = map[string][]string{}, len(namespaces)
+	r.unreconciled, r.unknown, r.lacking = map[string][]string{}, len(namespaces), map[string]int{}
 	for _, name := range namespaces {
 		r.unreconciled[name] = nil
 	}
@@ -119,24 +120,11 @@ func (r *Results) Start(namespaces []string) {
 func (r *Results) Complete(template string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	isComplete := r.unreconciled != nil && !r.lacks(template)
+	isComplete := r.unreconciled != nil && r.unknown == 0 && r.lacking[template] == 0
 	if !isComplete {
 		r.waiting[template] = struct{}{}
 	}
 	return isComplete
-}
-
-// lacks reports whether a namespace may lack a result of a template. The caller holds the lock.
-func (r *Results) lacks(template string) bool {
-	if r.unknown > 0 {
-		return true
-	}
-	for _, templates := range r.unreconciled {
-		if slices.Contains(templates, template) {
-			return true
-		}
-	}
-	return false
 }
 
 // Waits records that a namespace of the start cannot be reconciled now, and of which templates it may lack a result:
@@ -145,19 +133,45 @@ func (r *Results) Waits(namespace string, templates func() []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.unreconciled[namespace]; ok {
-		r.know(namespace)
-		if r.unreconciled[namespace] = templates(); r.unreconciled[namespace] == nil {
-			r.unknown++
-		}
-		r.continueWaiting()
+		r.setLacking(namespace, templates())
 	}
 }
 
-// know no longer counts a namespace of the start among those whose templates are not known, if it was one. The caller
-// holds the lock.
-func (r *Results) know(namespace string) {
-	if r.unreconciled[namespace] == nil {
-		r.unknown--
+// setLacking records of which templates a namespace of the start may lack a result, or nil if these are not known. The
+// statuses that waited only for this namespace are due. It counts templates and does not look at other namespaces,
+// because all of them may be waiting. The caller holds the lock.
+func (r *Results) setLacking(namespace string, templates []string) {
+	// The new templates come first, so that the count of one that the namespace still lacks never becomes zero.
+	if templates == nil {
+		r.unknown++
+	}
+	for _, template := range templates {
+		r.lacking[template]++
+	}
+	before := r.unreconciled[namespace]
+	r.unreconciled[namespace] = templates
+	for _, template := range before {
+		if r.lacking[template]--; r.lacking[template] == 0 {
+			delete(r.lacking, template)
+			r.continueWaiting(template)
+		}
+	}
+	if before != nil {
+		return
+	}
+	if r.unknown--; r.unknown == 0 {
+		for template := range r.waiting {
+			r.continueWaiting(template)
+		}
+	}
+}
+
+// continueWaiting makes the status of a template due if it waits and no namespace of the start lacks a result of the
+// template any more. The caller holds the lock.
+func (r *Results) continueWaiting(template string) {
+	if _, isWaiting := r.waiting[template]; isWaiting && r.unknown == 0 && r.lacking[template] == 0 {
+		delete(r.waiting, template)
+		r.changed(template, true)
 	}
 }
 
@@ -489,22 +503,7 @@ func same(a, b TemplateResult) bool {
 // reconciled is called with the lock held.
 func (r *Results) reconciled(namespace string) {
 	if _, ok := r.unreconciled[namespace]; ok {
-		r.know(namespace)
+		r.setLacking(namespace, []string{})
 		delete(r.unreconciled, namespace)
-		r.continueWaiting()
-	}
-}
-
-// continueWaiting is called with the lock held. The statuses of templates of which no namespace of the start lacks a
-// result any more are due.
-func (r *Results) continueWaiting() {
-	if r.unknown > 0 {
-		return // every template lacks a result: the loop would only take time, for each namespace
-	}
-	for template := range r.waiting {
-		if !r.lacks(template) {
-			delete(r.waiting, template)
-			r.changed(template, true)
-		}
 	}
 }

@@ -140,6 +140,40 @@ func TestResultsWaitForTheTemplatesOfANamespace(t *testing.T) {
 	require.True(t, results.Complete("stuck"), "it was reconciled before")
 }
 
+// A kind that does not answer at the start may have every namespace wait, each for a template of its own. The passes
+// would take hours if each compared all templates with all namespaces.
+func TestManyNamespacesThatWaitCostOnlyTheirOwnTemplates(t *testing.T) {
+	const count = 10000
+	changed := map[string]int{}
+	results := NewResults(func(template string, isSettled bool) {
+		if isSettled {
+			changed[template]++
+		}
+	})
+	var names []string
+	for i := range count {
+		names = append(names, fmt.Sprintf("n%04d", i))
+	}
+	results.Start(names)
+	for _, name := range append(names, "common") {
+		require.False(t, results.Complete(name))
+	}
+	for range 2 {
+		for _, name := range names {
+			// A template that selects a namespace both before and after a move is named twice.
+			results.Waits(name, func() []string { return []string{"common", name, name} })
+		}
+	}
+	require.Empty(t, changed)
+	for at, name := range names {
+		results.Record(name, "1", nil, true)
+		require.Equal(t, 1, changed[name])
+		require.Equal(t, at == count-1, results.Complete("common"))
+	}
+	require.Len(t, changed, count+1)
+	require.Empty(t, results.lacking)
+}
+
 // A namespace that was created and deleted during the start is not waited for, unless it is the predecessor of another.
 func TestNamespacesThatEndBeforeTheirFirstPassAreForgotten(t *testing.T) {
 	results := NewResults(func(string, bool) {})
