@@ -470,6 +470,9 @@ func TestTemplatesDoNotSelectInCircles(t *testing.T) {
 		s.waitTemplateStatus(templates[0], func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 			assert.EqualValues(c, 1, status.Namespaces.Failed)
 		})
+		// Without the template that selects by it, the label is set, although that template does not select the namespace.
+		require.NoError(t, s.client.Delete(t.Context(), templates[1%ring]))
+		waitLabels(s, ns, s.name("label0"), "x")
 	}
 }
 
@@ -544,7 +547,7 @@ func TestNamespacesHaveRoomForRecords(t *testing.T) {
 	s.waitInitialized(ns)
 	owner := s.newUserWithRules("owner", policyRule("*", "", "namespaces"), policyRule("*", "", "namespaces/status"),
 		policyRule("create use", v1alpha1.GroupVersion.Group, "namespacetemplates"))
-	const message = "must not have more than 256 labels, and not more than 64 finalizers and owners"
+	const message = "may have at most 256 labels, 1000 annotations, and 64 finalizers and owners"
 	full := func(n int) *corev1.Namespace {
 		labels := map[string]string{}
 		for i := range n {
@@ -573,6 +576,10 @@ func TestNamespacesHaveRoomForRecords(t *testing.T) {
 		patch(map[string]any{"finalizers": finalizers(65)})), message)
 	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{"finalizers": finalizers(64)})))
 	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{"finalizers": nil})))
+
+	many := patch(map[string]any{"annotations": full(20_000).Labels})
+	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), many), message)
+	require.ErrorContains(t, owner.Status().Patch(t.Context(), ns.DeepCopy(), many), message)
 
 	// A program that applies a tree restores a label that a user replaced by others.
 	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{"labels": full(250).Labels})))

@@ -27,6 +27,10 @@ import (
 	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
+// selectsRetry is how soon a namespace is populated again that lacks a label because a template selects by it. That
+// template need not select the namespace, so its next selector does not queue the namespace.
+const selectsRetry = 30 * time.Second
+
 // report writes the result of a plan to the namespace, records Events, and returns when to try again.
 func (r *Namespaces) report(
 	ctx context.Context, ns *corev1.Namespace, pass pass,
@@ -57,7 +61,12 @@ func (r *Namespaces) report(
 	if !created.IsZero() {
 		r.Metrics.population.Observe(time.Since(created).Seconds())
 	}
-	return retry(ctx, pass.result)
+	result, err := retry(ctx, pass.result)
+	selects := func(f populate.Finding) bool { return f.Reason == populate.FindingSelects }
+	if result.RequeueAfter == 0 && slices.ContainsFunc(pass.findings, selects) {
+		result.RequeueAfter = selectsRetry
+	}
+	return result, err
 }
 
 // retry returns when a plan is tried again. A failure without a time of its own is returned as an error, so that the
