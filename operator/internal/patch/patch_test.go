@@ -44,4 +44,9 @@ func TestTestedPatch(t *testing.T) {
 			require.Equal(t, types.JSONPatchType, patch.Type())
 		})
 	}
+	data, err := Tested{}.RemoveIn("/metadata/annotations", map[string]string{"example.com/a": "old"}, "example.com/a").Data(nil)
+	require.NoError(t, err)
+	require.JSONEq(t, `[
+		{"op": "test", "path": "/metadata/annotations/example.com~1a", "value": "old"},
+		{"op": "remove", "path": "/metadata/annotations/example.com~1a", "value": null}]`, string(data))
 }
