@@ -48,7 +48,8 @@ func (a *Applier) applyMetadata(ctx context.Context, change Change) (*metav1.Par
 	return asObserved(ctx, namespaces, change.Observed, isSame,
 		func(ctx context.Context, version string) (*metav1.PartialObjectMetadata, error) {
 			metadata := map[string]any{
-				"uid": change.Observed.UID, render.Labels: patch[render.Labels], render.Annotations: patch[render.Annotations],
+				"uid":         change.Observed.UID,
+				render.Labels: patch[render.Labels], render.Annotations: patch[render.Annotations],
 			}
 			if version != "" {
 				metadata["resourceVersion"] = version
@@ -62,9 +63,9 @@ func (a *Applier) applyMetadata(ctx context.Context, change Change) (*metav1.Par
 		})
 }
 
-// samePlanOf reports whether the labels and annotations of a namespace are planned alike in two states of it. Of an open
-// namespace only those matter that the patch writes: its users may change others all the time, which the next pass is
-// about. Before a namespace opens, others may decide what it has then, but not the operator's own annotations for
+// samePlanOf reports whether the labels and annotations of a namespace are planned alike in two states of it. Of an
+// open namespace only those matter that the patch writes: its users may change others all the time, which the next pass
+// is about. Before a namespace opens, others may decide what it has then, but not the operator's own annotations for
 // SecurityContextConstraints and labels of policy spaces.
 func samePlanOf(patch map[string]map[string]any, a, b *metav1.PartialObjectMetadata) bool {
 	_, isInitializing := a.Labels[v1alpha1.InitializingLabel]
