@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -37,6 +39,26 @@ func TestWithoutEnded(t *testing.T) {
 		space, nextEnd = withoutEnded(stored, full)
 		require.Empty(t, space.Status.SharedWith)
 		require.Zero(t, nextEnd)
+	})
+}
+
+// Moves that take longer than a share lasts renew it. Otherwise two policy spaces could use the same limit twice.
+func TestAShareIsRenewedBeforeItEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for left, want := range map[time.Duration]bool{
+			shareTime: false, 20 * time.Second: false, 10 * time.Second: true, -time.Second: true,
+		} {
+			entered := countedSpace(resourceList("pods", "3"), nil)
+			entered.Status.SharedWith = []v1alpha1.PolicySpaceShare{{
+				Name: "old", Until: metav1.NewTime(time.Now().Add(left)),
+			}}
+			stored := storedSpaces{byName: map[string]*v1alpha1.PolicySpace{"s": entered}}
+			spaces := &Spaces{Leader: &leadership.Leader{Client: stored}}
+			isDue, err := spaces.isShareDue(t.Context(), hierarchy.Replacement{Old: "old", New: "s"})
+			require.NoError(t, err)
+			require.Equal(t, want, isDue, left)
+		}
 	})
 }
 
