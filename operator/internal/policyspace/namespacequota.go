@@ -224,7 +224,7 @@ func isExceeded(err error) bool {
 func (q *NamespaceQuota) tryAllow(ctx context.Context, p placing, dryRun bool) error {
 	if len(p.entered) > 1 || dryRun {
 		for _, space := range p.entered {
-			if err := q.check(ctx, space, p); err != nil {
+			if _, err := q.check(ctx, space, p); err != nil {
 				return err
 			}
 		}
@@ -241,17 +241,18 @@ func (q *NamespaceQuota) tryAllow(ctx context.Context, p placing, dryRun bool) e
 	return nil
 }
 
-// check checks that a policy space has room for a namespace.
-func (q *NamespaceQuota) check(ctx context.Context, space *v1alpha1.PolicySpace, p placing) error {
+// check checks that a policy space has room for a namespace. It returns how many others count there.
+func (q *NamespaceQuota) check(
+	ctx context.Context, space *v1alpha1.PolicySpace, p placing,
+) (use quota.NamespaceUse, err error) {
 	if !q.totals.census.wait(ctx, space.Status.NamespacesAsOf, censusTimeout) {
-		return webhook.Defer(codes.Busy, "the operator has not counted the namespaces of policyspace "+space.Name+
+		return use, webhook.Defer(codes.Busy, "the operator has not counted the namespaces of policyspace "+space.Name+
 			" yet: try again", webhook.RetryAfter)
 	}
-	use, err := q.totals.use(ctx, space, p.reservation)
-	if err != nil {
-		return err
+	if use, err = q.totals.use(ctx, space, p.reservation); err != nil {
+		return use, err
 	}
-	return quota.CheckNamespaces(space, p.creator, use)
+	return use, quota.CheckNamespaces(space, p.creator, use)
 }
 
 func (q *NamespaceQuota) writingTo(space string) chan struct{} {
@@ -269,7 +270,8 @@ func (q *NamespaceQuota) reserve(ctx context.Context, known *v1alpha1.PolicySpac
 		if !quota.LimitsNamespaces(space) {
 			return nil, nil
 		}
-		if err := q.check(ctx, space, p); err != nil {
+		use, err := q.check(ctx, space, p)
+		if err != nil {
 			return nil, err
 		}
 		status := *space.Status.DeepCopy()
@@ -283,10 +285,6 @@ func (q *NamespaceQuota) reserve(ctx context.Context, known *v1alpha1.PolicySpac
 		}
 		status.NamespaceReservations = quota.WithReservation(remaining, p.reservation)
 		status.NamespacesAsOf = freshness.Newest(status.NamespacesAsOf, asOf)
-		use, err := q.totals.use(ctx, space, p.reservation)
-		if err != nil {
-			return nil, err
-		}
 		return new(quota.WithNamespaces(space, status, use.Existing+use.Reserved+1)), nil
 	})
 }
