@@ -15,11 +15,11 @@ import (
 // deleted is counted until its usage quota is deleted. The usage of a namespace is unknown if its usage quota is
 // missing, was changed or has not been counted yet. New namespaces, in which usage was never counted, are the
 // exception: they use nothing that the policy space limits. For a policy space without a quota, which may have
-// thousands of namespaces, observe returns nothing.
+// thousands of namespaces, observe returns nothing, so that reservations from before end.
 func (r *Spaces) observe(
 	ctx context.Context, space *v1alpha1.PolicySpace,
 ) ([]string, map[string]quota.Usage, error) {
-	if len(quota.Objects(space)) == 0 && len(space.Status.Reservations) == 0 {
+	if len(quota.Objects(space)) == 0 {
 		return nil, nil, nil
 	}
 	observed := map[string]quota.Usage{}

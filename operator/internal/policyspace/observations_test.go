@@ -4,8 +4,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -26,4 +28,20 @@ func TestUncountedNamespaces(t *testing.T) {
 		"a": {Used: resourceList("pods", "1", "services", "0")}, "b": {Used: resourceList("pods", "1")},
 	}))
 	require.Empty(t, uncountedNamespaces(&v1alpha1.PolicySpace{}, []string{"a"}, nil))
+}
+
+// Otherwise a quota that is set later would count them.
+func TestReservationsEndWithTheQuota(t *testing.T) {
+	t.Parallel()
+	indexer := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{
+		policySpaceIndex: indexPolicySpaces,
+	})
+	require.NoError(t, indexer.Add(namespaceIn("a", "s", "s")))
+	spaces := &Spaces{Members: members{indexer}, Leader: &leadership.Leader{Client: noObjects{}}}
+	space := countedSpace(resourceList("pods", "3"), resourceList("pods", "2"), reserved("a", "2", "5"))
+	space.Spec.Quota = nil
+	namespaces, observed, err := spaces.observe(t.Context(), space)
+	require.NoError(t, err)
+	status, _ := nextStatus(space, namespaces, observed, position{}, namespaceCount{})
+	require.Empty(t, status.Reservations)
 }
