@@ -38,6 +38,9 @@ type Denials struct {
 // lists all objects in the namespace.
 const denialRecountDelay = 500 * time.Millisecond
 
+// recountTimeout limits the recount in a namespace.
+const recountTimeout = 10 * time.Second
+
 // recountManager is the field manager of the writes that request a recount.
 const recountManager = "nstpl-recount"
 
@@ -121,8 +124,11 @@ func (d *Denials) ownQuotas(ctx context.Context, namespace string) ([]corev1.Res
 }
 
 // recount makes the API server count again for each ResourceQuota of a namespace that is not its usage quota. It adds a
-// limit for the RecountResource, of which no object exists, and removes it: Kubernetes counts when the limits change.
+// limit for the RecountResource, of which no object exists, and removes it: Kubernetes counts when the limits change. A
+// replica that shuts down completes a recount, so that the limit does not stay.
 func (d *Denials) recount(ctx context.Context, namespace string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recountTimeout)
+	defer cancel()
 	quotas := d.quotas.ResourceQuotas(namespace)
 	own, err := d.ownQuotas(ctx, namespace)
 	if err != nil {
