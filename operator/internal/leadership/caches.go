@@ -12,6 +12,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -28,6 +29,8 @@ const (
 	listAgain = time.Second
 	// complainAfter is the interval between log entries about stale caches.
 	complainAfter = 5 * time.Second
+	// pageSize is the most objects that are listed with one request.
+	pageSize = 500
 )
 
 // Caches makes a new leader wait until its caches are up to date. Otherwise it could undo what the previous leader did
@@ -152,9 +155,8 @@ func List(
 	if err != nil {
 		return Stored{}, err
 	}
-	found := &metav1.PartialObjectMetadataList{}
-	found.SetGroupVersionKind(kind)
-	if err := live.List(ctx, found, options...); err != nil {
+	found, err := ListMetadata(ctx, live, kind, options...)
+	if err != nil {
 		return Stored{}, fmt.Errorf("list %s: %w", kind.Kind, err)
 	}
 	stored := Stored{versions: map[client.ObjectKey]string{}, asOf: found.ResourceVersion}
@@ -162,6 +164,26 @@ func List(
 		stored.versions[client.ObjectKeyFromObject(&found.Items[i])] = found.Items[i].ResourceVersion
 	}
 	return stored, nil
+}
+
+// ListMetadata lists the metadata of the objects of a kind. It asks for pages, so that the API server does not have to
+// prepare many objects at once. All pages have the resourceVersion of the first page, which is that of the list.
+func ListMetadata(
+	ctx context.Context, live client.Reader, kind schema.GroupVersionKind, options ...client.ListOption,
+) (*metav1.PartialObjectMetadataList, error) {
+	all := &metav1.PartialObjectMetadataList{}
+	for {
+		page := &metav1.PartialObjectMetadataList{}
+		page.SetGroupVersionKind(kind)
+		of := []client.ListOption{client.Limit(pageSize), client.Continue(all.Continue)}
+		if err := live.List(ctx, page, append(of, options...)...); err != nil {
+			return nil, err
+		}
+		page.Items = append(all.Items, page.Items...)
+		if all = page; all.Continue == "" {
+			return all, nil
+		}
+	}
 }
 
 // Missing returns the names of objects that the cache has in an older version than stored, or not at all, and of those

@@ -1,9 +1,16 @@
 package leadership
 
 import (
+	"context"
+	"errors"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -65,4 +72,60 @@ func TestMissing(t *testing.T) {
 			require.Equal(t, c.want, stored.missing(keys(c.known)))
 		})
 	}
+}
+
+// paged has objects of a kind that are named by numbers. The continue token is the number of those before a page.
+type paged struct {
+	client.Client
+
+	objects int
+	// fails is the page that cannot be listed, or empty.
+	fails    string
+	requests []string
+}
+
+func (*paged) GroupVersionKindFor(runtime.Object) (schema.GroupVersionKind, error) {
+	return corev1.SchemeGroupVersion.WithKind("ConfigMapList"), nil
+}
+
+func (p *paged) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
+	page := (&client.ListOptions{}).ApplyOptions(options)
+	p.requests = append(p.requests, page.Namespace+" from "+page.Continue)
+	if p.fails != "" && p.fails == page.Continue {
+		return errors.New("no answer")
+	}
+	before, _ := strconv.Atoi(page.Continue) // it is empty at first
+	end := p.objects
+	if page.Limit > 0 && before+int(page.Limit) < end {
+		end = before + int(page.Limit)
+		list.SetContinue(strconv.Itoa(end))
+	}
+	list.SetResourceVersion("9")
+	metadata := list.(*metav1.PartialObjectMetadataList)
+	for i := before; i < end; i++ {
+		metadata.Items = append(metadata.Items, metav1.PartialObjectMetadata{
+			ObjectMeta: metav1.ObjectMeta{Name: strconv.Itoa(i), ResourceVersion: "3"},
+		})
+	}
+	return nil
+}
+
+func TestListAsksForPages(t *testing.T) {
+	api := &paged{objects: 1001}
+	stored, err := List(t.Context(), api, api, &corev1.ConfigMapList{}, client.InNamespace("n"))
+	require.NoError(t, err)
+	require.Len(t, stored.versions, 1001)
+	require.Equal(t, "3", stored.versions[client.ObjectKey{Name: "1000"}])
+	require.Equal(t, "9", stored.asOf)
+	require.Equal(t, []string{"n from ", "n from 500", "n from 1000"}, api.requests)
+
+	api = &paged{objects: 500}
+	stored, err = List(t.Context(), api, api, &corev1.ConfigMapList{})
+	require.NoError(t, err)
+	require.Len(t, stored.versions, 500)
+	require.Len(t, api.requests, 1)
+
+	api = &paged{objects: 1001, fails: "500"}
+	_, err = List(t.Context(), api, api, &corev1.ConfigMapList{})
+	require.EqualError(t, err, "list ConfigMapList: no answer", "a part of the objects is not taken for all")
 }

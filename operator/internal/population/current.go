@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/freshness"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/watch"
 )
 
@@ -43,8 +43,8 @@ type Acceptance struct {
 	// Stored has the templates as the cache has them.
 	Stored *match.Index
 
-	// listing is held while the templates are listed.
-	listing sync.Mutex
+	// listing has an element while the templates are listed, and during the pause before.
+	listing chan struct{}
 	// mu guards what follows.
 	mu     sync.Mutex
 	latest listed
@@ -53,10 +53,25 @@ type Acceptance struct {
 	unlisted map[string]struct{}
 }
 
+// NewAcceptance returns an Acceptance that knows the templates of two indexes, and reads others with live.
+func NewAcceptance(live client.Reader, accepted, stored *match.Index) *Acceptance {
+	return &Acceptance{Live: live, Index: accepted, Stored: stored, listing: make(chan struct{}, 1)}
+}
+
+// Each new namespace that no template selects needs a list of all templates, as does each pass that deletes undeclared
+// objects. So that lists do not keep an API server busy, each one is followed by a pause that is listPauseFactor times
+// as long, but at most longestListPause, because new namespaces wait. Those that come meanwhile share the next list.
+const (
+	listPauseFactor  = 20
+	longestListPause = time.Second
+)
+
 // listed is the result of a list of the templates.
 type listed struct {
 	begun time.Time
-	err   error
+	// next is when the next list may begin.
+	next time.Time
+	err  error
 	// unaccepted has the generations of the templates that were not accepted.
 	unaccepted map[string]generation
 	// asOf is the resourceVersion of the list. A list that failed keeps that of the one before, and its templates.
@@ -141,20 +156,36 @@ func (g generation) isReachedBy(template *v1alpha1.NamespaceTemplate) bool {
 // unaccepted returns the generations, by name, of the templates that are not accepted as they were at a
 // resourceVersion, or as they are now if the resourceVersion is empty. It lists the templates only if no earlier list
 // is as new, and from time to time while some are not accepted: they may have been deleted, and are then never
-// accepted. Of the namespaces that need a list at the same time, such as those of a policy space that moves, one lists
-// them for all.
+// accepted. Of the namespaces that need a list at the same time or soon after another list, such as those of a policy
+// space that moves, one lists them for all. It returns an error when ctx is done.
 func (a *Acceptance) unaccepted(ctx context.Context, asOf string) (map[string]generation, error) {
 	called := time.Now()
 	if known, isKnown, err := a.latestUnaccepted(asOf, called); isKnown {
 		return known, err
 	}
-	a.listing.Lock()
-	defer a.listing.Unlock()
+	select {
+	case a.listing <- struct{}{}:
+		defer func() { <-a.listing }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for a list of the templates: %w", ctx.Err())
+	}
 	if known, isKnown, err := a.latestUnaccepted(asOf, called); isKnown {
 		return known, err
 	}
+	select {
+	case <-time.After(a.pause()):
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait to list the templates again: %w", ctx.Err())
+	}
 	latest := a.list(ctx)
 	return a.withoutAcceptance(latest.unaccepted), latest.err
+}
+
+// pause returns how long the next list has to wait.
+func (a *Acceptance) pause() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Until(a.latest.next)
 }
 
 // latestUnaccepted returns the templates by the latest list, and whether that suffices: it was begun after a time, or
@@ -170,7 +201,8 @@ func (a *Acceptance) latestUnaccepted(
 		return unaccepted, true, latest.err
 	}
 	isListed := asOf != "" && freshness.AtLeast(latest.asOf, asOf)
-	return unaccepted, isListed && (len(unaccepted) == 0 || time.Since(latest.begun) < requeueSoon), nil
+	isRecent := time.Since(latest.begun) < requeueSoon || time.Now().Before(latest.next)
+	return unaccepted, isListed && (len(unaccepted) == 0 || isRecent), nil
 }
 
 // withoutAcceptance returns those of some templates that are not accepted.
@@ -187,22 +219,23 @@ func (a *Acceptance) withoutAcceptance(templates map[string]generation) map[stri
 // list lists the templates, and returns the result, which it keeps.
 func (a *Acceptance) list(ctx context.Context) listed {
 	begun := time.Now()
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("NamespaceTemplateList"))
-	err := a.Live.List(ctx, list)
+	list, err := leadership.ListMetadata(ctx, a.Live, v1alpha1.GroupVersion.WithKind("NamespaceTemplateList"))
+	next := time.Now().Add(min(listPauseFactor*time.Since(begun), longestListPause))
 	unaccepted := map[string]generation{}
-	for i := range list.Items {
-		item := &list.Items[i]
-		if g := (generation{item.UID, item.Generation}); !a.accepted(item.Name, g) {
-			unaccepted[item.Name] = g
+	if err == nil {
+		for i := range list.Items {
+			item := &list.Items[i]
+			if g := (generation{item.UID, item.Generation}); !a.accepted(item.Name, g) {
+				unaccepted[item.Name] = g
+			}
 		}
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.latest.begun = begun; err != nil {
+	if a.latest.begun, a.latest.next = begun, next; err != nil {
 		a.latest.err = fmt.Errorf("list templates that are not accepted yet: %w", err)
 	} else {
-		a.latest = listed{begun: begun, unaccepted: unaccepted, asOf: list.ResourceVersion}
+		a.latest = listed{begun: begun, next: next, unaccepted: unaccepted, asOf: list.ResourceVersion}
 	}
 	return a.latest
 }

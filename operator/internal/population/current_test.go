@@ -3,6 +3,8 @@ package population
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -27,7 +29,8 @@ type storedTemplates struct {
 	during func() error
 }
 
-func (s *storedTemplates) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+// List returns a page. The continue token is the number of templates before it.
+func (s *storedTemplates) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
 	s.lists++
 	if s.during != nil {
 		if err := s.during(); err != nil {
@@ -35,8 +38,15 @@ func (s *storedTemplates) List(_ context.Context, list client.ObjectList, _ ...c
 		}
 	}
 	list.SetResourceVersion("10")
-	for _, name := range s.names {
-		items := list.(*metav1.PartialObjectMetadataList)
+	page := (&client.ListOptions{}).ApplyOptions(options)
+	before, _ := strconv.Atoi(page.Continue) // it is empty at first
+	names := s.names[before:]
+	if page.Limit > 0 && int(page.Limit) < len(names) {
+		names = names[:page.Limit]
+		list.SetContinue(strconv.Itoa(before + len(names)))
+	}
+	items := list.(*metav1.PartialObjectMetadataList)
+	for _, name := range names {
 		items.Items = append(items.Items, metav1.PartialObjectMetadata{
 			ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", Generation: 2},
 		})
@@ -63,7 +73,7 @@ func selectedBy(template string) *corev1.Namespace {
 func TestOnlyTemplatesThatSelectANamespaceDelayItsMove(t *testing.T) {
 	t.Parallel()
 	accepted := match.NewIndex()
-	r := &Acceptance{Live: &storedTemplates{names: []string{"a", "b"}}, Index: accepted, Stored: match.NewIndex()}
+	r := NewAcceptance(&storedTemplates{names: []string{"a", "b"}}, accepted, match.NewIndex())
 	current := func(states ...string) bool {
 		var namespaces []*corev1.Namespace
 		for _, state := range states {
@@ -92,7 +102,7 @@ func TestDeletedTemplatesDelayNoMove(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := &storedTemplates{names: []string{"a"}}
-		r := &Acceptance{Live: api, Index: match.NewIndex(), Stored: match.NewIndex()}
+		r := NewAcceptance(api, match.NewIndex(), match.NewIndex())
 		current := func() bool {
 			is, err := r.Current(t.Context(), "9", selectedBy("a"))
 			require.NoError(t, err)
@@ -121,7 +131,7 @@ func TestNamespacesThatMoveTogetherShareAList(t *testing.T) {
 				var called sync.WaitGroup
 				called.Add(moved)
 				api := &storedTemplates{names: []string{"a"}}
-				r := &Acceptance{Live: api, Index: match.NewIndex(), Stored: match.NewIndex()}
+				r := NewAcceptance(api, match.NewIndex(), match.NewIndex())
 				api.during = func() error {
 					if api.lists == 1 {
 						called.Wait() // so that the others need a list that begins later, unless they have a version
@@ -143,4 +153,110 @@ func TestNamespacesThatMoveTogetherShareAList(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestManyTemplatesAreListedInPages(t *testing.T) {
+	t.Parallel()
+	api := &storedTemplates{}
+	for i := range 501 {
+		api.names = append(api.names, fmt.Sprint(i))
+	}
+	r := NewAcceptance(api, match.NewIndex(), match.NewIndex())
+	for name, want := range map[string]bool{"0": false, "500": false, "501": true} {
+		current, err := r.Current(t.Context(), "9", selectedBy(name))
+		require.NoError(t, err)
+		require.Equal(t, want, current, name)
+	}
+	require.Equal(t, 2, api.lists)
+}
+
+// A list of many templates takes long. Objects that appear one after the other must not keep an API server busy.
+func TestListsOfTemplatesAreFollowedByAPause(t *testing.T) {
+	t.Parallel()
+	for takes, every := range map[time.Duration]time.Duration{
+		10 * time.Millisecond: 210 * time.Millisecond, 3 * time.Second: 4 * time.Second,
+	} {
+		for _, failure := range []error{nil, errors.New("no answer")} {
+			synctest.Test(t, func(t *testing.T) {
+				var begun []time.Duration
+				start := time.Now()
+				api := &storedTemplates{during: func() error {
+					begun = append(begun, time.Since(start))
+					time.Sleep(takes)
+					return failure
+				}}
+				r := NewAcceptance(api, match.NewIndex(), match.NewIndex())
+				for range 3 {
+					_, err := r.Current(t.Context(), "")
+					require.ErrorIs(t, err, failure)
+				}
+				time.Sleep(every)
+				_, err := r.Current(t.Context(), "")
+				require.ErrorIs(t, err, failure)
+				last := 2*every + takes + every
+				require.Equal(t, []time.Duration{0, every, 2 * every, last}, begun, "none waits after a longer pause")
+			})
+		}
+	}
+}
+
+func TestNamespacesThatComeInThePauseShareTheNextList(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := &storedTemplates{names: []string{"a"}, during: func() error {
+			time.Sleep(10 * time.Millisecond)
+			return nil
+		}}
+		r := NewAcceptance(api, match.NewIndex(), match.NewIndex())
+		current := func(asOf string) {
+			if is, err := r.Current(t.Context(), asOf, selectedBy("a")); err != nil || is {
+				t.Errorf("%v, %v", is, err)
+			}
+		}
+		current("")
+		var done sync.WaitGroup
+		for i := range 16 {
+			done.Go(func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				current("")
+			})
+		}
+		done.Wait()
+		require.Equal(t, 2, api.lists)
+		start := time.Now()
+		current("9")
+		require.Zero(t, time.Since(start), "the latest list is as new")
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		for range 2 {
+			done.Go(func() {
+				if _, err := r.Current(ctx, ""); !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+			})
+		}
+		done.Wait()
+		require.Equal(t, 50*time.Millisecond, time.Since(start), "a wait ends with its context")
+		require.Equal(t, 2, api.lists)
+	})
+}
+
+// While some templates are not accepted, a list that takes longer than requeueSoon is not repeated for each namespace.
+func TestNamespacesThatMoveDoNotWaitInThePause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		api := &storedTemplates{names: []string{"a"}, during: func() error {
+			time.Sleep(2 * requeueSoon)
+			return nil
+		}}
+		r := NewAcceptance(api, match.NewIndex(), match.NewIndex())
+		start := time.Now()
+		for range 100 {
+			is, err := r.Current(t.Context(), "9", selectedBy("b"))
+			require.NoError(t, err)
+			require.True(t, is)
+		}
+		require.Equal(t, 1, api.lists)
+		require.Equal(t, 2*requeueSoon, time.Since(start))
+	})
 }
