@@ -33,10 +33,11 @@ const (
 // Run runs the plugin and returns its exit code. The first element of argv is the name of the program. The end of ctx
 // interrupts the command.
 func Run(ctx context.Context, argv []string, streams genericiooptions.IOStreams) int {
-	root := NewCommand(streams)
+	session := cli.NewSession(streams)
+	root := command.New(session)
 	root.SetArgs(arguments(argv))
 	err := execute(ctx, root)
-	message := Message(err)
+	message := session.Commands(Message(err))
 	switch {
 	case message == "":
 	case ctx.Err() != nil:
@@ -67,7 +68,7 @@ func execute(ctx context.Context, root *cobra.Command) error {
 
 // NewCommand returns the command `kubectl nstpl`.
 func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
-	return command.New(streams)
+	return command.New(cli.NewSession(streams))
 }
 
 // arguments returns the arguments for cobra. For completion, kubectl runs the program by another name, where cobra

@@ -60,13 +60,56 @@ func silentServer(t *testing.T, reads bool) (unanswered <-chan string) {
 		close(end)
 		server.Close()
 	})
+	selectServer(t, server)
+	return received
+}
+
+// selectServer makes a server the cluster of the context a, which is the current one.
+func selectServer(t *testing.T, server *httptest.Server) {
+	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config",
 		"clusters": [{"name": "a", "cluster": {"server": %q}}], "current-context": "a",
 		"contexts": [{"name": "a", "context": {"cluster": "a"}}]}`, server.URL), 0o600))
 	t.Setenv("KUBECONFIG", kubeconfig)
 	t.Setenv("KUBECACHEDIR", t.TempDir())
-	return received
+}
+
+// Users copy what an output proposes, and without the flag --context, it would run in the cluster of another context.
+func TestProposedCommandsSelectTheClusterOfTheFlags(t *testing.T) {
+	commit := strings.Repeat("2", 40)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/apis/policy.nstpl.dev/v1alpha1/policyrepositories/foo-corp":
+			fmt.Fprintf(w, `{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "PolicyRepository",
+				"metadata": {"name": "foo-corp"}, "spec": {"suspend": true},
+				"status": {"pendingDeletions": {"commit": %q, "namespaces": ["team-a"], "total": 1}}}`, commit)
+		case "/apis/policy.nstpl.dev/v1alpha1/namespacetemplates/budget":
+			fmt.Fprint(w, `{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "NamespaceTemplate",
+				"metadata": {"name": "budget"}, "status": {"revisions": [{"revision": 2, "state": "Paused"}]}}`)
+		case "/version":
+			fmt.Fprint(w, `{"gitVersion": "v1.37.2"}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	selectServer(t, server)
+	for want, args := range map[string][]string{
+		"To confirm: kubectl nstpl sync confirm foo-corp " + commit:       {"sync", "status", "foo-corp"},
+		"is suspended: run 'kubectl nstpl sync resume foo-corp":           {"sync", "now", "foo-corp"},
+		"the rollout is paused: run 'kubectl nstpl rollout resume budget": {"rollout", "status", "budget", "-w=false"},
+		"Use a PriorityClass that 'kubectl get priorityclasses":           {"why", "no PriorityClass with name a was found"},
+		`"text": "Use a PriorityClass that 'kubectl get priorityclasses`:  {"why", "-o=json", "no PriorityClass with name a was found"},
+	} {
+		t.Run(want, func(t *testing.T) {
+			streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+			plugin.Run(t.Context(), slices.Concat([]string{"kubectl-nstpl"}, args, []string{"--context", "a"}), streams)
+			require.Contains(t, out.String()+errOut.String(), want+" --context a")
+		})
+	}
 }
 
 func TestInterruptedCommandsEndAndShowWhatIsUnknown(t *testing.T) {

@@ -144,7 +144,7 @@ func (o *check) check(ctx context.Context, in cli.Source) (Report, error) {
 		versions.Operator, versions.OperatorImage = facts.operatorVersion(), facts.image()
 		versions.Definitions = definitionsVersion(report.Results, facts.plugin)
 	}
-	report.selectContext(in.Context)
+	report.selectCluster(in)
 	report.Versions, report.Time = versions, metav1.NewTime(server.Now.UTC())
 	return report, ctx.Err()
 }

@@ -63,9 +63,11 @@ func TestCommandsOfSeveralClustersSelectTheContext(t *testing.T) {
 		Remedy: "'kubectl nstpl diff team-a' shows the changes, and who made them",
 	}
 	report := newReport([]Result{drifted})
-	report.selectContext("")
+	streams, _, _, _ := genericiooptions.NewTestIOStreams()
+	session := cli.NewSession(streams)
+	report.selectCluster(cli.Source{Session: session})
 	require.Equal(t, []Result{drifted}, report.Results)
-	report.selectContext("production")
+	report.selectCluster(cli.Source{Session: session.ForContext("production"), Context: "production"})
 	require.Equal(t, "production", report.Context)
 	require.Equal(t, "'kubectl nstpl diff team-a --context production' shows the changes, and who made them",
 		report.Results[0].Remedy)

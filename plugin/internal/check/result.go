@@ -121,13 +121,12 @@ func newReport(results []Result) Report {
 	return report
 }
 
-// selectContext sets the context of a report, which is empty without --contexts. The commands in its results are for
-// the cluster of the context.
-func (r *Report) selectContext(context string) {
-	r.Context = context
+// selectCluster sets the context of a report, and makes the commands in its results select the cluster.
+func (r *Report) selectCluster(in cli.Source) {
+	r.Context = in.Context
 	for i := range r.Results {
 		result := &r.Results[i]
-		result.Message, result.Remedy = cli.InContext(context, result.Message), cli.InContext(context, result.Remedy)
+		result.Message, result.Remedy = in.Commands(result.Message), in.Commands(result.Remedy)
 	}
 }
 

@@ -95,10 +95,7 @@ func Ask[T any](
 		defer s.Progress("waiting for several clusters")()
 	}
 	return cluster.Each(names, func(name string) Reply[T] {
-		r := Reply[T]{Source: Source{Session: s, Context: name}}
-		if name != "" {
-			r.Session = s.ForContext(name)
-		}
+		r := Reply[T]{Source: Source{Session: s.ForContext(name), Context: name}}
 		if r.Cluster, r.Err = r.Connect(); r.Err == nil {
 			r.Err = r.waitAnswer(ctx)
 		}
@@ -144,7 +141,6 @@ func Split[T any](s Session, replies []Reply[T]) (good []Reply[T], failed error)
 // NoteFailed prints why something failed in the cluster of a context.
 func NoteFailed(s Session, context string, err error) {
 	for line := range strings.Lines(output.Error(err)) {
-		text := strings.TrimPrefix(strings.TrimSpace(line), "error: ")
-		s.Note("%s%s", Prefix(context), InContext(context, text))
+		s.ForContext(context).Note("%s", strings.TrimPrefix(strings.TrimSpace(line), "error: "))
 	}
 }

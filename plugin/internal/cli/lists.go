@@ -142,7 +142,13 @@ func PrintList[T any](s Session, f *ListFlags, list Printed[T]) error {
 		s.Note("%s", list.Empty)
 		return nil
 	}
-	return f.stream.Print(list.Table(items))
+	table := list.Table(items)
+	for _, row := range table.Rows {
+		for i := range row {
+			row[i] = s.Commands(row[i]) // messages of conditions propose commands
+		}
+	}
+	return f.stream.Print(table)
 }
 
 // Sorted returns items in the order of the flag --sort-by, or in their own order without the flag.

@@ -58,8 +58,11 @@ func NewSession(streams genericiooptions.IOStreams) Session {
 }
 
 // ForContext returns a session for one of several contexts of the kubeconfig. All other flags keep their values. Its
-// notes begin with the context.
+// notes begin with the context. An empty name returns the session as it is.
 func (s Session) ForContext(name string) Session {
+	if name == "" {
+		return s
+	}
 	flags, own := genericclioptions.NewConfigFlags(true).WithDiscoveryQPS(-1), s.Config
 	flags.Context = &name
 	flags.CacheDir, flags.KubeConfig = own.CacheDir, own.KubeConfig
@@ -132,8 +135,8 @@ func (s Session) Namespace() (name string, explicit bool, err error) {
 	return s.Config.ToRawKubeConfigLoader().Namespace()
 }
 
-// Note prints one sentence about the result to standard error. In a session for one of several contexts, commands that
-// the sentence proposes are for that context.
+// Note prints one sentence about the result to standard error. The commands that it proposes are for the session's
+// cluster.
 func (s Session) Note(format string, args ...any) {
-	output.Note(s.ErrOut, "%s", Prefix(s.context)+InContext(s.context, fmt.Sprintf(format, args...)))
+	output.Note(s.ErrOut, "%s", Prefix(s.context)+s.Commands(fmt.Sprintf(format, args...)))
 }

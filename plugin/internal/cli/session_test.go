@@ -35,4 +35,8 @@ func TestNotesProposeCommandsInTheirContext(t *testing.T) {
 	notes.Reset()
 	session.Note("run 'kubectl nstpl check'")
 	require.Equal(t, "run 'kubectl nstpl check'\n", notes.String())
+	notes.Reset()
+	*session.Config.Context = "production"
+	session.Note("run 'kubectl nstpl check'")
+	require.Equal(t, "run 'kubectl nstpl check --context production'\n", notes.String())
 }

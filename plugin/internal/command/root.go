@@ -8,7 +8,6 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
 	"k8s.io/kubectl/pkg/util/templates"
 
@@ -31,8 +30,7 @@ import (
 )
 
 // New returns the command `kubectl nstpl`.
-func New(streams genericiooptions.IOStreams) *cobra.Command {
-	s := cli.NewSession(streams)
+func New(s cli.Session) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "nstpl",
 		Short: "Create namespaces with their policy objects, and inspect these objects",
@@ -53,9 +51,9 @@ func New(streams genericiooptions.IOStreams) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetIn(streams.In)
-	root.SetOut(streams.Out)
-	root.SetErr(streams.ErrOut)
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.ErrOut)
 	root.SetFlagErrorFunc(cli.UsageError)
 	s.Config.AddFlags(root.PersistentFlags())
 	addVerbosity(root)

@@ -55,7 +55,7 @@ func TestFlagsOfTheOperator(t *testing.T) {
 			}
 			var notes bytes.Buffer
 			o := &review{match: test.match}
-			o.Session = cli.Session{IOStreams: genericiooptions.IOStreams{ErrOut: &notes}}
+			o.Session = cli.NewSession(genericiooptions.IOStreams{ErrOut: &notes})
 			e := &environment{reader: &cluster.Cluster{Dynamic: client}}
 			require.NoError(t, o.readFlags(t.Context(), e))
 			require.Equal(t, test.isIntersection, e.isIntersection)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cli"
@@ -87,11 +88,12 @@ func TestNamespacesThatTheUserMayNotRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			session := cli.NewSession(genericiooptions.NewTestIOStreamsDiscard())
 			r, err := (&diff{}).recorded(t.Context(), nil, nil, test.readErrs)
 			require.NoError(t, err)
 			require.NotEmpty(t, r.Unknown)
 			require.Equal(t, test.isComplete, r.isComplete())
-			all := merge([]cli.Reply[*report]{{Source: cli.Source{Context: "test"}, Value: r}})
+			all := merge([]cli.Reply[*report]{{Source: cli.Source{Session: session, Context: "test"}, Value: r}})
 			require.Equal(t, test.isComplete, all.isComplete())
 		})
 	}

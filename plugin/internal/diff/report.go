@@ -167,34 +167,46 @@ func merge(replies []cli.Reply[*report]) *report {
 		case r.Value == nil:
 			continue
 		case r.Context == "":
+			r.Value.selectCluster(r.Session)
 			return r.Value
 		case all == nil:
 			all = newReport(slices.Values([]survey.Namespace(nil)), nil)
 			all.hasContexts, all.isRecorded = true, true
 		}
+		r.Value.selectCluster(r.Session)
 		all.isRecorded = all.isRecorded && r.Value.isRecorded
 		all.lacksNamespace = all.lacksNamespace || r.Value.lacksNamespace
 		all.Summary.Namespaces += r.Value.Summary.Namespaces
 		all.Summary.UnchangedObjects += r.Value.Summary.UnchangedObjects
 		for _, i := range r.Value.Items {
 			i.Context = r.Context
-			for _, text := range []*string{&i.Reason, &i.Fails, &i.Estimate} {
-				*text = cli.InContext(r.Context, *text)
-			}
 			all.Items = append(all.Items, i)
 		}
 		for _, skipped := range r.Value.NotPopulated {
-			skipped.Context, skipped.Message = r.Context, cli.InContext(r.Context, skipped.Message)
+			skipped.Context = r.Context
 			all.NotPopulated = append(all.NotPopulated, skipped)
 		}
 		for _, unknown := range r.Value.Unknown {
-			all.Unknown = append(all.Unknown, r.Prefix()+cli.InContext(r.Context, unknown))
+			all.Unknown = append(all.Unknown, r.Prefix()+unknown)
 		}
 	}
 	if all != nil {
 		all.summarize()
 	}
 	return all
+}
+
+// selectCluster makes the commands in a report select the cluster of a session.
+func (r *report) selectCluster(s cli.Session) {
+	for _, i := range r.Items {
+		i.Reason, i.Fails, i.Estimate = s.Commands(i.Reason), s.Commands(i.Fails), s.Commands(i.Estimate)
+	}
+	for i := range r.NotPopulated {
+		r.NotPopulated[i].Message = s.Commands(r.NotPopulated[i].Message)
+	}
+	for i := range r.Unknown {
+		r.Unknown[i] = s.Commands(r.Unknown[i])
+	}
 }
 
 // nameOrphaned says of the objects that templates leave behind that this is their deletionPolicy. Gone are deleted

@@ -243,8 +243,10 @@ func TestRecordsOfTheOperatorAreNotChangesOfAnAdoptedObject(t *testing.T) {
 
 // The same change in two clusters is two rows, and what was not compared in one of them is not hidden by the other.
 func TestReportsOnSeveralClusters(t *testing.T) {
+	streams, _, _, _ := genericiooptions.NewTestIOStreams()
+	session := cli.NewSession(streams)
 	in := func(context string, r *report) cli.Reply[*report] {
-		return cli.Reply[*report]{Source: cli.Source{Context: context}, Value: r}
+		return cli.Reply[*report]{Source: cli.Source{Session: session.ForContext(context), Context: context}, Value: r}
 	}
 	of := func(readErrs ...error) *report {
 		ns := namespaceWith("a", changeOf(populate.Create, "one"))

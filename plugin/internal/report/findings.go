@@ -31,14 +31,19 @@ func findingsOf(namespace string, condition *corev1.NamespaceCondition) []Findin
 	return findings
 }
 
-// selectContext makes the commands in the findings select a context, which is empty without --contexts.
-func (r *Report) selectContext(context string) {
+// selectCluster makes the commands in a report select its cluster with the flags of a session, and with the context in
+// any case, since readers of a report may have another current context.
+func (r *Report) selectCluster(s cli.Session) {
+	s = s.ForContext(r.Cluster)
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		f.Message, f.Remedy = cli.InContext(context, f.Message), cli.InContext(context, f.Remedy)
+		f.Message, f.Remedy = s.Commands(f.Message), s.Commands(f.Remedy)
 	}
 	for i := range r.Namespaces {
-		r.Namespaces[i].Message = cli.InContext(context, r.Namespaces[i].Message)
+		r.Namespaces[i].Message = s.Commands(r.Namespaces[i].Message)
+	}
+	for i := range r.PendingDeletions {
+		r.PendingDeletions[i].Why = s.Commands(r.PendingDeletions[i].Why)
 	}
 }
 

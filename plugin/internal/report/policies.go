@@ -13,7 +13,6 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/quota"
-	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
@@ -157,7 +156,7 @@ func pendingDeletions(x contents) []PendingDeletion {
 		if pending := repository.Status.PendingDeletions; pending != nil {
 			all = append(all, PendingDeletion{
 				Object: "policyrepository/" + repository.Name, Names: pending.Namespaces, Total: int(pending.Total),
-				Why: whyNamespacesWait(x.cluster, repository),
+				Why: whyNamespacesWait(repository),
 			})
 		}
 	}
@@ -180,15 +179,14 @@ func pendingDeletions(x contents) []PendingDeletion {
 }
 
 // whyNamespacesWait returns what the deletion of namespaces that are no longer in the tree of a repository waits for.
-// The command names the context of the cluster, since readers of a report may have another current context.
-func whyNamespacesWait(context string, repository *v1alpha1.PolicyRepository) string {
+func whyNamespacesWait(repository *v1alpha1.PolicyRepository) string {
 	commit := repository.Status.PendingDeletions.Commit
 	if commit == repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] {
 		return "namespaces are no longer in the tree: their deletion is confirmed, and nstpl-sync has not finished it " +
 			"yet"
 	}
-	return fmt.Sprintf("namespaces are no longer in the tree: '%s' deletes them",
-		cli.CommandIn(context, "kubectl nstpl sync confirm", repository.Name, commit))
+	return fmt.Sprintf("namespaces are no longer in the tree: 'kubectl nstpl sync confirm %s %s' deletes them",
+		repository.Name, commit)
 }
 
 // whyTemplateWaits returns what the deletion of a template waits for. Only a template with deletionPolicy Delete waits

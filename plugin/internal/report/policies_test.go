@@ -5,18 +5,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 )
 
-// Readers of a report may have another current context, in which the same command would delete other namespaces.
 func TestPendingDeletionsOfARepository(t *testing.T) {
 	x := contentsOf(1)
 	why := func() string { return pendingDeletions(x)[0].Why }
 	require.Equal(t, "namespaces are no longer in the tree: "+
-		"'kubectl nstpl sync confirm corp 0a1b2c3 --context production' deletes them", why())
-	x.cluster = ""
-	require.Equal(t, "namespaces are no longer in the tree: 'kubectl nstpl sync confirm corp 0a1b2c3' deletes them", why())
+		"'kubectl nstpl sync confirm corp 0a1b2c3' deletes them", why())
 	x.repositories[0].Annotations = map[string]string{v1alpha1.ConfirmedCommitAnnotation: "4d5e6f7"}
 	require.Contains(t, why(), "sync confirm corp 0a1b2c3", "another commit was confirmed")
 	x.repositories[0].Annotations[v1alpha1.ConfirmedCommitAnnotation] = "0a1b2c3"
@@ -24,15 +23,19 @@ func TestPendingDeletionsOfARepository(t *testing.T) {
 		why())
 }
 
-// What a finding proposes must not run in the cluster of another context.
-func TestFindingsProposeCommandsInTheirContext(t *testing.T) {
+// What a report proposes must not run in another cluster. Its readers may have another current context, in which the
+// same command would delete other namespaces.
+func TestReportsProposeCommandsForTheirCluster(t *testing.T) {
 	x := contentsOf(2)
+	streams, _, _, _ := genericiooptions.NewTestIOStreams()
+	session := cli.NewSession(streams)
 	stopped := x.templates[0]
 	stopped.Status.Revisions[0].Revision, stopped.Status.Revisions[0].State = 2, v1alpha1.RolloutStopped
-	remedies := func(context string) string {
+	remedies := func(cluster string) string {
+		x.cluster = cluster
 		r := compute(x)
-		r.selectContext(context)
-		var text string
+		r.selectCluster(session)
+		text := r.PendingDeletions[0].Why + "\n"
 		for _, f := range r.Findings {
 			text += f.Remedy + "\n"
 		}
@@ -42,10 +45,13 @@ func TestFindingsProposeCommandsInTheirContext(t *testing.T) {
 	require.Contains(t, remedies("test"), "'kubectl nstpl diff shop-0000 --context test' shows the difference")
 	require.Contains(t, remedies("test"), "'kubectl nstpl rollout undo base --context test', or correct the cause and run "+
 		"'kubectl nstpl rollout restart base --context test'.")
+	require.Contains(t, remedies("test"), "'kubectl nstpl sync confirm corp 0a1b2c3 --context test' deletes them")
 	r := compute(x)
 	r.Namespaces[0].Message = "grant that with 'kubectl create role x -n vault'"
-	r.selectContext("test")
-	require.Equal(t, "grant that with 'kubectl create role x -n vault --context test'", r.Namespaces[0].Message)
+	*session.Config.KubeConfig = "test.kubeconfig"
+	r.selectCluster(session)
+	require.Equal(t, "grant that with 'kubectl create role x -n vault --kubeconfig test.kubeconfig --context test'",
+		r.Namespaces[0].Message)
 }
 
 func TestWhatTheDeletionOfATemplateWaitsFor(t *testing.T) {

@@ -112,7 +112,7 @@ func (o *command) run(ctx context.Context) error {
 				return result{}, err
 			}
 			computed := compute(contents)
-			computed.selectContext(in.Context)
+			computed.selectCluster(in.Session)
 			return result{computed, forbidden}, nil
 		}))
 	var reports []Report

@@ -123,7 +123,7 @@ func (o *status) show(template *v1alpha1.NamespaceTemplate) (done bool, err erro
 		return false, err
 	}
 	if now.line != o.printed {
-		output.Line(o.Out, "%s", now.line)
+		output.Line(o.Out, "%s", o.Commands(now.line))
 		o.printed = now.line
 	}
 	if now.note != "" {

@@ -34,11 +34,9 @@ func TestSuspendAndResume(t *testing.T) {
 	require.EqualError(t, err, `policyrepositories.policy.nstpl.dev "foo-corp" is already suspended`)
 	_, err = resumePatch(encoded(t, running))
 	require.EqualError(t, err, `policyrepositories.policy.nstpl.dev "foo-corp" is not suspended`)
-	_, err = requestPatch("", encoded(t, suspended), "now")
+	_, err = requestPatch(encoded(t, suspended), "now")
 	require.EqualError(t, err, `policyrepositories.policy.nstpl.dev "foo-corp" is suspended: `+
 		`run 'kubectl nstpl sync resume foo-corp' first`)
-	_, err = requestPatch("production", encoded(t, suspended), "now")
-	require.ErrorContains(t, err, `run 'kubectl nstpl sync resume foo-corp --context production' first`)
 }
 
 func TestIsServed(t *testing.T) {
@@ -132,7 +130,7 @@ func TestPendingDeletions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			repository := pending("team-a")
 			test.change(repository)
-			got, err := pendingDeletions("", repository, test.commit)
+			got, err := pendingDeletions(repository, test.commit)
 			if test.err != "" {
 				require.EqualError(t, err, test.err)
 				return
@@ -146,7 +144,7 @@ func TestPendingDeletions(t *testing.T) {
 // The confirmation of a commit that is older than the one in force confirms no deletions.
 func TestConfirmationOfARollback(t *testing.T) {
 	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
-	o := &confirmation{Session: cli.NewSession(streams), commit: newCommit[:7]}
+	o := &confirmation{in: cli.Source{Session: cli.NewSession(streams)}, commit: newCommit[:7]}
 	repository := newRepository()
 	repository.Status.PendingRollback = &v1alpha1.PendingRollback{
 		Commit: newCommit, Committed: metav1.Unix(1, 0), InForce: oldCommit, InForceCommitted: metav1.Unix(2, 0),
@@ -163,7 +161,7 @@ func TestConfirmationOfARollback(t *testing.T) {
 // A confirmation is about the namespaces that were printed, and about no others.
 func TestConfirmationIsAboutWhatWasShown(t *testing.T) {
 	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
-	o := &confirmation{Session: cli.NewSession(streams), commit: newCommit[:7]}
+	o := &confirmation{in: cli.Source{Session: cli.NewSession(streams)}, commit: newCommit[:7]}
 	repository := pending("team-a", "team-b")
 	repository.Status.PendingDeletions.Total = 3
 	repository.Spec.Suspend = true
@@ -204,13 +202,16 @@ func TestConfirmationIsAboutWhatWasShown(t *testing.T) {
 // reported.
 func TestConfirmationsInSeveralContexts(t *testing.T) {
 	const elsewhere = "1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1c"
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	session := cli.NewSession(streams)
 	in := func(context string, repository *v1alpha1.PolicyRepository) cli.Reply[*unstructured.Unstructured] {
-		return cli.Reply[*unstructured.Unstructured]{Source: cli.Source{Context: context}, Value: encoded(t, repository)}
+		return cli.Reply[*unstructured.Unstructured]{
+			Source: cli.Source{Session: session.ForContext(context), Context: context}, Value: encoded(t, repository),
+		}
 	}
 	other := pending("team-d")
 	other.Status.PendingDeletions.Commit = elsewhere
-	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
-	o := &confirm{Session: cli.NewSession(streams), commit: newCommit[:7]}
+	o := &confirm{Session: session, commit: newCommit[:7]}
 	confirmations, failures := o.showAll([]cli.Reply[*unstructured.Unstructured]{
 		in("one", pending("team-a")), in("two", newRepository()), in("three", other), in("four", pending("team-b")),
 	})
@@ -224,7 +225,7 @@ func TestConfirmationsInSeveralContexts(t *testing.T) {
 	require.EqualError(t, failures[0].Err, `policyrepositories.policy.nstpl.dev "foo-corp" has no deletions to confirm`)
 	require.Equal(t, "three", failures[1].Context)
 	require.EqualError(t, failures[1].Err, `policyrepositories.policy.nstpl.dev "foo-corp" has no deletions of commit `+
-		newCommit+` to confirm, but of commit `+elsewhere+": run 'kubectl nstpl sync status foo-corp --context three' to see them")
+		newCommit+` to confirm, but of commit `+elsewhere+": run 'kubectl nstpl sync status foo-corp' to see them")
 }
 
 func TestHistory(t *testing.T) {

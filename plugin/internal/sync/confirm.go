@@ -29,7 +29,6 @@ type confirm struct {
 
 // confirmation is the confirmation of a commit in one cluster.
 type confirmation struct {
-	cli.Session
 	in     cli.Source
 	commit string
 	// shown is what was printed, or nil before that.
@@ -146,7 +145,7 @@ func (o *confirm) showAll(
 	read []cli.Reply[*unstructured.Unstructured],
 ) (confirmations []*confirmation, failures []cli.Reply[*unstructured.Unstructured]) {
 	for _, r := range read {
-		c := &confirmation{Session: o.Session, in: r.Source, commit: o.commit}
+		c := &confirmation{in: r.Source, commit: o.commit}
 		if _, r.Err = c.patch(r.Value); r.Err != nil {
 			failures = append(failures, r)
 			continue
@@ -177,7 +176,7 @@ func (o *confirmation) patch(object *unstructured.Unstructured) (map[string]any,
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := decisionOf(o.in.Context, repository, o.commit)
+	waiting, err := decisionOf(repository, o.commit)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +185,7 @@ func (o *confirmation) patch(object *unstructured.Unstructured) (map[string]any,
 		o.show(repository)
 	} else if !reflect.DeepEqual(o.shown, waiting) {
 		return nil, fmt.Errorf("the pending deletions of %s changed at the same time, and nothing is confirmed: "+
-			"run '%s', and then try again", quoted(repository.Name), commandIn(o.in.Context, "status", repository.Name))
+			"run 'kubectl nstpl sync status %s', and then try again", quoted(repository.Name), repository.Name)
 	}
 	return map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{waiting.annotation(): waiting.commit}},
@@ -194,7 +193,7 @@ func (o *confirmation) patch(object *unstructured.Unstructured) (map[string]any,
 }
 
 // decisionOf returns what a commit, whose hash may be abbreviated, waits for.
-func decisionOf(context string, repository *v1alpha1.PolicyRepository, commit string) (*decision, error) {
+func decisionOf(repository *v1alpha1.PolicyRepository, commit string) (*decision, error) {
 	rollback := repository.Status.PendingRollback
 	isCurrent := repository.Status.ObservedGeneration >= repository.Generation
 	if isCurrent && rollback != nil && hashes.MatchString(rollback.Commit) &&
@@ -205,7 +204,7 @@ func decisionOf(context string, repository *v1alpha1.PolicyRepository, commit st
 		}
 		return &decision{commit: rollback.Commit, rollback: rollback}, nil
 	}
-	deletions, err := pendingDeletions(context, repository, commit)
+	deletions, err := pendingDeletions(repository, commit)
 	if err != nil {
 		return nil, err
 	}
@@ -213,11 +212,9 @@ func decisionOf(context string, repository *v1alpha1.PolicyRepository, commit st
 }
 
 // pendingDeletions returns the deletions that a commit, whose hash may be abbreviated, waits for.
-func pendingDeletions(
-	context string, repository *v1alpha1.PolicyRepository, commit string,
-) (*v1alpha1.PendingDeletions, error) {
+func pendingDeletions(repository *v1alpha1.PolicyRepository, commit string) (*v1alpha1.PendingDeletions, error) {
 	pending := repository.Status.PendingDeletions
-	advice := fmt.Sprintf("run '%s'", commandIn(context, "status", repository.Name))
+	advice := fmt.Sprintf("run 'kubectl nstpl sync status %s'", repository.Name)
 	switch {
 	case repository.Status.ObservedGeneration < repository.Generation:
 		return nil, fmt.Errorf("nstpl-sync has not seen the last change of %s yet, so its pending deletions are unknown: "+
@@ -240,19 +237,19 @@ func (o *confirmation) show(repository *v1alpha1.PolicyRepository) {
 	consequence := "deleted"
 	if o.shown.rollback != nil {
 		consequence = "applied"
-		o.Note("%s%s. To be applied, which may undo newer changes", o.in.Prefix(), isOlder(o.shown.rollback))
+		o.in.Note("%s. To be applied, which may undo newer changes", isOlder(o.shown.rollback))
 	} else {
 		deletions := o.shown.deletions
 		total := max(int(deletions.Total), len(deletions.Namespaces))
-		o.Note("%s%s no longer declares %s. To be DELETED, with everything in them:", o.in.Prefix(),
+		o.in.Note("%s no longer declares %s. To be DELETED, with everything in them:",
 			output.Commit(deletions.Commit), output.Count(total, "namespace"))
 		for _, line := range listed(deletions.Namespaces, total) {
-			o.Note("%s", line)
+			output.Note(o.in.ErrOut, "%s", line)
 		}
 	}
 	if repository.Spec.Suspend {
-		o.Note("%sWarning: %s is suspended: nothing is %s until '%s'",
-			o.in.Prefix(), quoted(repository.Name), consequence, commandIn(o.in.Context, "resume", repository.Name))
+		o.in.Note("Warning: %s is suspended: nothing is %s until 'kubectl nstpl sync resume %s'",
+			quoted(repository.Name), consequence, repository.Name)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -27,7 +26,7 @@ func (v view) notes() []string {
 	}
 	lines = append(lines, v.unmanaged()...)
 	if v.Suspended {
-		lines = append(lines, fmt.Sprintf("%s: suspended: run '%s' to continue", v.title(), v.command("resume")))
+		lines = append(lines, fmt.Sprintf("%s: suspended: run 'kubectl nstpl sync resume %s' to continue", v.title(), v.Name))
 	}
 	return lines
 }
@@ -70,7 +69,7 @@ func (v view) pendingDeletions() []string {
 	lines := append([]string{what}, listed(pending.Namespaces, total)...)
 	// The hash is complete, so that no other commit with the same first characters is confirmed.
 	if v.confirmed != pending.Commit && hashes.MatchString(pending.Commit) {
-		lines = append(lines, "  To confirm: "+v.command("confirm", pending.Commit))
+		lines = append(lines, v.confirmCommand(pending.Commit))
 	}
 	return lines
 }
@@ -89,7 +88,7 @@ func (v view) pendingRollback() []string {
 	if !hashes.MatchString(rollback.Commit) {
 		return []string{line}
 	}
-	return []string{line, "  To confirm: " + v.command("confirm", rollback.Commit)}
+	return []string{line, v.confirmCommand(rollback.Commit)}
 }
 
 // objects returns a line with the number of objects in its text, and a line for each object.
@@ -142,14 +141,9 @@ func (v view) unmanaged() []string {
 	return append(lines, listed(names, len(names))...)
 }
 
-// command returns a command line of this family for the repository.
-func (v view) command(verb string, args ...string) string {
-	return commandIn(v.Context, verb, append([]string{v.Name}, args...)...)
-}
-
-// commandIn returns a command line of this family for the cluster of a context, which is empty without --contexts.
-func commandIn(context, verb string, args ...string) string {
-	return cli.CommandIn(context, append([]string{"kubectl nstpl sync", verb}, args...)...)
+// confirmCommand returns a line with the command that confirms a commit.
+func (v view) confirmCommand(commit string) string {
+	return fmt.Sprintf("  To confirm: kubectl nstpl sync confirm %s %s", v.Name, commit)
 }
 
 // listed returns a line for each name, and one for the number of names that are not listed.

@@ -116,7 +116,7 @@ foo-corp: artifact sha256:2c2c2c2 no longer declares 1 namespace. Confirm the ar
 			want: `
 test/foo-corp: commit 1b1b1b1 no longer declares 1 namespace. Confirm the commit to delete, with everything in them:
   team-a
-  To confirm: kubectl nstpl sync confirm foo-corp 1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b --context test
+  To confirm: kubectl nstpl sync confirm foo-corp 1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b
 `,
 		},
 		"confirmed deletions": {
@@ -175,8 +175,7 @@ foo-corp: 1 object could not be applied or deleted:
 		"suspended": {
 			context: "test",
 			change:  func(r *v1alpha1.PolicyRepository) { r.Spec.Suspend = true },
-			want: "\ntest/foo-corp: suspended: run 'kubectl nstpl sync resume foo-corp --context test' " +
-				"to continue\n",
+			want: "\ntest/foo-corp: suspended: run 'kubectl nstpl sync resume foo-corp' to continue\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

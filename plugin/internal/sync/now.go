@@ -75,7 +75,7 @@ func (o *now) run(ctx context.Context) error {
 			return in.Cluster.Edit(ctx, v1alpha1.PolicyRepositories, o.name,
 				metav1.PatchOptions{FieldManager: cli.FieldManager},
 				func(repository *unstructured.Unstructured) (map[string]any, error) {
-					return requestPatch(in.Context, repository, request)
+					return requestPatch(repository, request)
 				})
 		}))
 	if !o.wait {
@@ -101,10 +101,10 @@ func (o *now) run(ctx context.Context) error {
 	return cmp.Or(failed, late, readiness(views))
 }
 
-func requestPatch(context string, repository *unstructured.Unstructured, request string) (map[string]any, error) {
+func requestPatch(repository *unstructured.Unstructured, request string) (map[string]any, error) {
 	if isSuspended(repository) {
-		return nil, fmt.Errorf("%s is suspended: run '%s' first", quoted(repository.GetName()),
-			commandIn(context, "resume", repository.GetName()))
+		return nil, fmt.Errorf("%s is suspended: run 'kubectl nstpl sync resume %s' first",
+			quoted(repository.GetName()), repository.GetName())
 	}
 	return map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.SyncRequestedAnnotation: request}},
@@ -126,8 +126,7 @@ func isServed(repository *v1alpha1.PolicyRepository, requested *unstructured.Uns
 func (o *now) waitFor(ctx context.Context, requested cli.Reply[*unstructured.Unstructured]) cli.Reply[view] {
 	reply := cli.Reply[view]{Source: requested.Source}
 	err := cli.Await(ctx, requested.Cluster, v1alpha1.PolicyRepositories, o.name, func() {
-		o.Note("%snstpl-sync has not served the request yet%s", requested.Prefix(),
-			cli.InContext(requested.Context, checkPods))
+		requested.Note("nstpl-sync has not served the request yet%s", checkPods)
 	}, func(repository *v1alpha1.PolicyRepository) (bool, error) {
 		reply.Value = newView(requested.Context, repository)
 		return isServed(repository, requested.Value), nil
@@ -135,7 +134,7 @@ func (o *now) waitFor(ctx context.Context, requested cli.Reply[*unstructured.Uns
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		reply.Err = o.interrupted(ctx, requested.Context)
+		reply.Err = o.interrupted(ctx)
 	case apierrors.IsNotFound(err):
 		reply.Err = fmt.Errorf("%s was deleted", quoted(o.name))
 	default:
@@ -144,11 +143,11 @@ func (o *now) waitFor(ctx context.Context, requested cli.Reply[*unstructured.Uns
 	return reply
 }
 
-func (o *now) interrupted(ctx context.Context, in string) error {
+func (o *now) interrupted(ctx context.Context) error {
 	why := "interrupted"
 	if cli.TimedOut(ctx) {
 		why = fmt.Sprintf("timed out after %s", o.timeout)
 	}
-	return fmt.Errorf("%s: the synchronization of %s is requested but not done: run '%s' to check again", why,
-		quoted(o.name), commandIn(in, "status", o.name))
+	return fmt.Errorf("%s: the synchronization of %s is requested but not done: "+
+		"run 'kubectl nstpl sync status %s' to check again", why, quoted(o.name), o.name)
 }

@@ -21,6 +21,9 @@ type printer struct {
 
 // print prints views. In a table, notes about a repository are printed when they differ from those printed before.
 func (p *printer) print(views []view, now time.Time) error {
+	for i := range views {
+		views[i].Message = p.ForContext(views[i].Context).Commands(views[i].Message)
+	}
 	err := cli.PrintList(p.Session, &p.output, cli.Printed[view]{
 		Kind: "RepositoryStatusList", Items: views, Empty: "No resources found",
 		Name:  func(v view) string { return "policyrepository." + v1alpha1.GroupVersion.Group + "/" + v.Name },
@@ -39,7 +42,7 @@ func (p *printer) print(views []view, now time.Time) error {
 		}
 		p.noted[v.title()] = notes
 		for _, line := range notes {
-			p.Note("%s", cli.InContext(v.Context, line))
+			p.Note("%s", p.ForContext(v.Context).Commands(line))
 		}
 	}
 	return nil

@@ -91,9 +91,9 @@ func (o *status) run(ctx context.Context) error {
 	return readiness(views)
 }
 
-// errNotRunning returns the error that nstpl-sync is not running in the cluster of a context, or nil if it holds its
-// lease. isUnknown says that the lease cannot be read, so that nstpl-sync may run.
-func errNotRunning(context string, leader cluster.Leader, unread error) (isUnknown bool, err error) {
+// errNotRunning returns the error that nstpl-sync is not running, or nil if it holds its lease. isUnknown says that the
+// lease cannot be read, so that nstpl-sync may run.
+func errNotRunning(leader cluster.Leader, unread error) (isUnknown bool, err error) {
 	lease := "lease " + cluster.SyncLease + " in namespace " + v1alpha1.OperatorNamespace
 	missing := "nstpl-sync is not running (nothing holds " + lease + "), so nothing is "
 	switch {
@@ -104,8 +104,7 @@ func errNotRunning(context string, leader cluster.Leader, unread error) (isUnkno
 	case leader.Running:
 		return false, nil
 	}
-	return false, fmt.Errorf("%sfetched, repaired or deleted: run '%s'", missing,
-		cli.CommandIn(context, "kubectl nstpl check"))
+	return false, fmt.Errorf("%sfetched, repaired or deleted: run 'kubectl nstpl check'", missing)
 }
 
 // read returns the named repositories of a cluster, or all. It returns those that it can read in spite of an error.
@@ -116,7 +115,7 @@ func (o *status) read(ctx context.Context, s cli.Source) ([]view, error) {
 		return views, err
 	}
 	leader, unread := s.Cluster.Leader(ctx, cluster.SyncLease)
-	isUnknown, notRunning := errNotRunning(s.Context, leader, unread)
+	isUnknown, notRunning := errNotRunning(leader, unread)
 	if notRunning != nil && (o.watch || isUnknown) {
 		s.Note("%v", notRunning)
 		return views, err

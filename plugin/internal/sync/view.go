@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/plugin/internal/cli"
 )
 
 // view is what the commands print for a PolicyRepository.
@@ -42,12 +41,11 @@ func newView(context string, repository *v1alpha1.PolicyRepository) view {
 		confirmedRollback: repository.Annotations[v1alpha1.ConfirmedRollbackAnnotation],
 	}
 	ready := apimeta.FindStatusCondition(v.Status.Conditions, v1alpha1.ConditionReady)
-	advice := cli.InContext(context, checkPods)
 	switch {
 	case ready == nil:
-		v.Reason, v.Message = "NotReported", "nstpl-sync has not reported a status yet"+advice
+		v.Reason, v.Message = "NotReported", "nstpl-sync has not reported a status yet"+checkPods
 	case v.Status.ObservedGeneration < repository.Generation:
-		v.Reason, v.Message = "NotObserved", "nstpl-sync has not seen the last change of the spec yet"+advice
+		v.Reason, v.Message = "NotObserved", "nstpl-sync has not seen the last change of the spec yet"+checkPods
 	default:
 		v.Ready, v.Reason, v.Message = string(ready.Status), ready.Reason, ready.Message
 	}

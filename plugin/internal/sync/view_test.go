@@ -95,6 +95,11 @@ func TestNotesProposeCommandsInTheirContext(t *testing.T) {
 	require.NoError(t, p.print([]view{newView("test", &v1alpha1.PolicyRepository{}), newView("test", broken)}, testTime))
 	require.Contains(t, errOut.String(), "run 'kubectl get pods -n nstpl-system --context test' to check")
 	require.Contains(t, errOut.String(), "role/a: run 'kubectl get role a --context test'")
+
+	p, _, errOut = newPrinter("")
+	*p.Config.Context = "production"
+	require.NoError(t, p.print([]view{newView("", broken)}, testTime))
+	require.Contains(t, errOut.String(), "role/a: run 'kubectl get role a --context production'")
 }
 
 // A missing nstpl-sync is an error. That the lease cannot be read is none.
@@ -121,7 +126,7 @@ func TestNotRunning(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			isUnknown, err := errNotRunning("test", test.leader, test.unread)
+			isUnknown, err := errNotRunning(test.leader, test.unread)
 			require.Equal(t, test.isUnknown, isUnknown)
 			if test.want == "" {
 				require.NoError(t, err)
@@ -129,7 +134,7 @@ func TestNotRunning(t *testing.T) {
 			}
 			require.ErrorContains(t, err, test.want)
 			if !isUnknown {
-				require.ErrorContains(t, err, "run 'kubectl nstpl check --context test'")
+				require.ErrorContains(t, err, "run 'kubectl nstpl check'")
 			}
 		})
 	}

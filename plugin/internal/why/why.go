@@ -132,6 +132,10 @@ func (o *why) write(err error, answers ...answer) error {
 	}
 	for i := range answers {
 		answers[i].sort()
+		for j := range answers[i].Facts {
+			f := &answers[i].Facts[j]
+			f.Text = o.Commands(f.Text)
+		}
 	}
 	list := output.NewList("ExplanationList", answers)
 	switch o.output.Format {
