@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -325,6 +326,61 @@ func TestAFailingNamespaceDelaysNoRevocation(t *testing.T) {
 	releaseNamespace(t, kept)
 	x.waitApplied(commit)
 	x.waitExact(files)
+}
+
+// denyAfter is an admission policy that denies the creation of a namespace.
+const denyAfter = `apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: denied}
+spec:
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [namespaces]}
+  validations:
+  - {expression: 'object.metadata.name != "denied-after"', message: denied by a test}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: denied}
+spec: {policyName: denied, validationActions: [Deny]}
+`
+
+// A namespace is kept while another one cannot be created that may be its new name. It stays in its policyspace, so that
+// the grants end that the commit takes away from it.
+func TestAKeptNamespaceLosesWhatIsRevoked(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(denyAfter), 0o600))
+	_, err := kubectl(t.Context(), "apply", "--filename", file)
+	require.NoError(t, err)
+	x := newTree(t, "denied")
+	x.eventually(func(c *assert.CollectT) {
+		assert.Error(c, cluster.client.Create(t.Context(), namespace("denied-after"), client.DryRunAll))
+	})
+	files := map[string]string{
+		"denied-team/denied-before/namespace.yaml": namespaceFile("denied-before"),
+		"denied-team/devs.yaml":                    bindingFile("devs", "edit", "ann"),
+		"denied-stays/namespace.yaml":              namespaceFile("denied-stays"),
+	}
+	x.commit(files)
+	x.follow()
+	x.waitExact(files)
+
+	files = map[string]string{
+		"denied-after/namespace.yaml": namespaceFile("denied-after"),
+		"denied-stays/namespace.yaml": namespaceFile("denied-stays"),
+	}
+	commit := x.commit(files)
+	require.Contains(t, x.waitReason("ObjectsFailed", commit), "denied by a test")
+	x.waitGone(binding("denied-before", "denied-team.devs"))
+	x.mustExist(namespace("denied-before"))
+	x.mustExist(space("denied-team"))
+
+	_, err = kubectl(t.Context(), "delete", "--filename", file)
+	require.NoError(t, err)
+	x.waitApplied(commit)
+	x.waitGone(namespace("denied-before"))
+	x.waitGone(space("denied-team"))
 }
 
 // keepDeletedNamespace deletes a namespace, which an object with a finalizer keeps. It returns the object.

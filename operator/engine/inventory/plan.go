@@ -85,7 +85,8 @@ type Plan struct {
 	Applies []Apply
 	// Held are the applies that need others, which cannot be made.
 	Held []Apply
-	// Deletes are the objects to delete after all applies, in the reverse order of the phases.
+	// Deletes are the objects to delete after all applies, in the reverse order of the phases: after KeepUsedSpaces,
+	// without the policyspaces that are in use.
 	Deletes []*unstructured.Unstructured
 	// Releases are namespaces that the tree adopted and no longer declares. They lose what was applied to them.
 	Releases []*unstructured.Unstructured
@@ -139,7 +140,6 @@ func NewPlan(declared []*unstructured.Unstructured, state State, options Options
 	}
 	plan.Deletes = slices.DeleteFunc(plan.Deletes, isBeingDeleted)
 	plan.deleteNamespaces(namespaces, state, options)
-	plan.keepUsedSpaces(declaredAs, state)
 	slices.SortFunc(plan.Deletes, func(a, b *unstructured.Unstructured) int {
 		x, y := IDOf(a), IDOf(b)
 		if order := PhaseOf(y.GroupKind) - PhaseOf(x.GroupKind); order != 0 {
@@ -224,7 +224,7 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 // for it.
 func (s State) wasName(tree string) bool {
 	root := s.Live[ID{spaceKind, tree}]
-	return root != nil && s.Created[root.GetUID()] && parentOf(ID{spaceKind, tree}, nil, s) == ""
+	return root != nil && s.Created[root.GetUID()] && parentIn(root) == ""
 }
 
 // isOfNstpl reports whether an object is of a kind of nstpl, so that a person or another tool has made it for other

@@ -580,7 +580,13 @@ func TestPlan(t *testing.T) {
 			if test.options.Tree == "" {
 				test.options.Tree = "foo"
 			}
-			require.Equal(t, test.want, summary(NewPlan(declare(t, test.declared...), test.state, test.options)))
+			plan := NewPlan(declare(t, test.declared...), test.state, test.options)
+			var applied []*unstructured.Unstructured
+			for _, change := range plan.Applies {
+				applied = append(applied, change.Declared)
+			}
+			plan.KeepUsedSpaces(applied)
+			require.Equal(t, test.want, summary(plan))
 		})
 	}
 }

@@ -313,7 +313,8 @@ func byID(a, b failure) int { return strings.Compare(a.String(), b.String()) }
 // Those who may change one object of a tree may make it fail, which must not keep grants in force elsewhere. So a
 // namespace or policyspace keeps what it needs until it has moved, and nothing if it does not move. A namespace that is
 // not created has no users, and may be the new name of one that is to be deleted: unless it lacks the room that the
-// deletion gives.
+// deletion gives. A namespace that is not deleted stays in its policyspaces, and loses the grants that the commit
+// revokes.
 func (o *outcome) keepForFailures() {
 	failed, lacksRoom := map[inventory.ID]bool{}, map[inventory.ID]bool{}
 	for _, f := range o.failures {
@@ -362,9 +363,20 @@ func (o *outcome) keepForFailures() {
 	o.Deletes = slices.DeleteFunc(o.Deletes, func(object *unstructured.Unstructured) bool {
 		return object.GetKind() == "ClusterRole" && bound[object.GetName()]
 	})
+	o.keepUsedSpaces()
 }
 
-// needs reports whether a change that was not made needs an object that is to be deleted.
+// keepUsedSpaces leaves out the deletions of policyspaces in which namespaces are after the applies.
+func (o *outcome) keepUsedSpaces() {
+	applied := make([]*unstructured.Unstructured, 0, len(o.stored))
+	for _, one := range o.stored {
+		applied = append(applied, one.object)
+	}
+	o.KeepUsedSpaces(applied)
+}
+
+// needs reports whether a change that was not made needs an object that is to be deleted. What a policyspace is needed
+// for is up to Plan.KeepUsedSpaces.
 func (o *outcome) needs(change inventory.Apply, object *unstructured.Unstructured) bool {
 	of := inventory.PhaseOf(declared(change).GroupKind)
 	phase := inventory.PhaseOf(inventory.IDOf(object).GroupKind)
@@ -374,7 +386,7 @@ func (o *outcome) needs(change inventory.Apply, object *unstructured.Unstructure
 	case of == inventory.Templates:
 		return inventory.HandsOver(object, change.Declared)
 	}
-	return change.Moves() && phase != inventory.Cluster &&
+	return change.Moves() && phase == inventory.Templates &&
 		slices.Contains(o.LiveLineage(change.Live), object.GetName())
 }
 

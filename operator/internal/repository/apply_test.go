@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -507,30 +509,67 @@ func liveOf(t *testing.T, admin *Repositories, prefix string) []string {
 	return found
 }
 
-// A namespace that cannot be created may be the new name of one that the commit no longer declares.
-func TestNoNamespaceIsDeletedWhileOneCannotBeCreated(t *testing.T) {
+// A namespace that cannot be created may be the new name of one that the commit no longer declares: that one stays, in
+// its policyspaces, as does one that cannot move. The grants that the commit revokes end all the same.
+func TestWhatStaysBecauseAnObjectFails(t *testing.T) {
 	t.Parallel()
-	object := func(apiVersion, kind, name string) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name},
-		}}
+	namespace := func(name string) string {
+		return "{apiVersion: v1, kind: Namespace, metadata: {name: " + name + "}}"
 	}
-	before, after := object("v1", "Namespace", "before"), object("v1", "Namespace", "after")
-	template := object(v1alpha1.GroupVersion.String(), "NamespaceTemplate", "ended")
+	const devs = "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: devs}, " +
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}, " +
+		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: devs}]}"
+	all := []string{
+		"Namespace before", "PolicySpace below", "PolicySpace team", "NamespaceTemplate before", "NamespaceTemplate team",
+	}
 	for name, test := range map[string]struct {
-		live   *unstructured.Unstructured
-		reason string
-		want   []*unstructured.Unstructured
+		// after is the path of the namespace that replaces team/below/before, and failed the object that fails.
+		after, failed, reason string
+		exists                bool
+		deletes, used         []string
 	}{
-		"it cannot be created": {nil, "denied", []*unstructured.Unstructured{template}},
-		"it lacks room":        {nil, "exceeded (nstpl:quota-exceeded)", []*unstructured.Unstructured{before, template}},
-		"it cannot be changed": {after, "denied", []*unstructured.Unstructured{before, template}},
+		"it cannot be created":        {"after", "after", "denied", false, all[3:], []string{"below", "team"}},
+		"it lacks room":               {"after", "after", "exceeded (nstpl:quota-exceeded)", false, all, nil},
+		"it cannot be changed":        {"after", "after", "denied", true, all, nil},
+		"it cannot move":              {"new/before", "before", "denied", false, nil, []string{"below", "team"}},
+		"its policyspace cannot move": {"new/below/before", "below", "denied", false, all[3:4], []string{"team"}},
 	} {
-		o := outcome{failures: []failure{{inventory.IDOf(after), errors.New(test.reason)}}}
-		o.Applies = []inventory.Apply{{Declared: after, Live: test.live}}
-		o.Deletes = []*unstructured.Unstructured{before, template}
-		o.keepForFailures()
-		require.Equal(t, test.want, o.Deletes, name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before := map[string]string{
+				"team/below/before/ns.yaml": namespace("before"), "team/below/before/devs.yaml": devs,
+				"team/devs.yaml": devs, "stays/ns.yaml": namespace("stays"),
+			}
+			after := map[string]string{
+				test.after + "/ns.yaml": namespace(path.Base(test.after)), "stays/ns.yaml": namespace("stays"),
+			}
+			if test.exists {
+				before["after/ns.yaml"] = strings.Replace(namespace("after"), "name:", "labels: {a: b}, name:", 1)
+			}
+			state := inventory.State{Live: map[inventory.ID]*unstructured.Unstructured{}, Created: map[types.UID]bool{}}
+			for _, object := range treeOf(t, "corp", "one", before).declared {
+				id := inventory.IDOf(object)
+				object.SetUID(types.UID(id.String()))
+				state.Live[id], state.Created[object.GetUID()] = object, true
+			}
+			tree := treeOf(t, "corp", "two", after)
+			o := outcome{Plan: inventory.NewPlan(tree.declared, state, inventory.Options{Tree: "corp"})}
+			for _, change := range o.Applies {
+				if id := declared(change); id.Name == test.failed {
+					o.failures = append(o.failures, failure{id, errors.New(test.reason)})
+				} else {
+					o.stored = append(o.stored, stored{change.Declared, change.Declared})
+				}
+			}
+			require.Len(t, o.failures, 1)
+			o.keepForFailures()
+			var deletes []string
+			for _, object := range o.Deletes {
+				deletes = append(deletes, object.GetKind()+" "+object.GetName())
+			}
+			require.Equal(t, test.deletes, deletes)
+			require.Equal(t, test.used, o.Used)
+		})
 	}
 }
 
