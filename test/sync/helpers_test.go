@@ -33,7 +33,7 @@ type tree struct {
 }
 
 // timeout is how long a test waits for what must happen.
-const timeout = 30 * time.Second
+const timeout = time.Minute
 
 // pollInterval is the time between two checks of a condition.
 const pollInterval = 50 * time.Millisecond

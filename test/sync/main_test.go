@@ -126,7 +126,7 @@ func install(ctx context.Context) error {
 		{"apply", "--filename", "../../manifests/components/sync/rbac.yaml"},
 		{"apply", "--filename", "testdata/flux.yaml"},
 		{"create", "serviceaccount", "nstpl-sync", "--namespace", v1alpha1.OperatorNamespace},
-		{"wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"},
+		{"wait", "--for=condition=Established", "--timeout=1m", "crd", "--all"},
 	} {
 		if _, err := kubectl(ctx, args...); err != nil {
 			return err
