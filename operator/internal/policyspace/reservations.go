@@ -82,24 +82,20 @@ func (q *QuotaAdmission) writerOf(space string) *reservationWriter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.writers[space] == nil {
-		q.writers[space] = &reservationWriter{
-			space: space, cached: q.cached, live: q.live, client: q.client, written: &q.written,
-		}
+		w := &reservationWriter{space: space, cached: q.cached, live: q.live, client: q.client, written: &q.written}
+		w.batches.Timeout, w.batches.Write = reservationWriteTimeout, w.write
+		q.writers[space] = w
 	}
 	return q.writers[space]
 }
 
-// reservationWriter writes the reservations of a policy space. Those that arrive during one write are written together
-// by the next one. It is safe for concurrent use.
+// reservationWriter writes the reservations of a policy space. It is safe for concurrent use.
 type reservationWriter struct {
 	space        string
 	cached, live client.Reader
 	client       client.Client
 	written      *freshness.Store[string, *v1alpha1.PolicySpace]
-
-	mu        sync.Mutex
-	isRunning bool
-	waiting   []*reservation
+	batches      webhook.Batches[*reservation]
 	// reclaiming is held while a request waits for the end of reservations.
 	reclaiming sync.Mutex
 }
@@ -109,10 +105,8 @@ type reservation struct {
 	change quota.Change
 	// observed is the usage of namespaces whose reservations have ended.
 	observed map[string]quota.Usage
-	// shares are the shares of the policy space as written. They may be read once done has received a value.
+	// shares are the shares of the policy space as written.
 	shares []v1alpha1.PolicySpaceShare
-	// done receives nil if the reservation was written, or is not needed, and an error otherwise.
-	done chan error
 }
 
 // reserve writes a reservation, unless the policy space has no room for it. The reservations of the namespaces in
@@ -120,44 +114,11 @@ type reservation struct {
 func (w *reservationWriter) reserve(
 	ctx context.Context, change quota.Change, observed map[string]quota.Usage,
 ) ([]v1alpha1.PolicySpaceShare, error) {
-	own := &reservation{change: change, observed: observed, done: make(chan error, 1)}
-	w.mu.Lock()
-	w.waiting = append(w.waiting, own)
-	if !w.isRunning {
-		w.isRunning = true
-		go w.run(context.WithoutCancel(ctx)) // it writes reservations of other requests, too
+	own := &reservation{change: change, observed: observed}
+	if err := w.batches.Do(ctx, own); err != nil {
+		return nil, err
 	}
-	w.mu.Unlock()
-	select {
-	case err := <-own.done:
-		return own.shares, err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("reserve usage in policyspace %s: %w", w.space, ctx.Err())
-	}
-}
-
-// run writes reservations until none are waiting.
-func (w *reservationWriter) run(ctx context.Context) {
-	for {
-		w.mu.Lock()
-		batch := w.waiting
-		w.waiting = nil
-		w.isRunning = len(batch) > 0
-		w.mu.Unlock()
-		if len(batch) == 0 {
-			return
-		}
-		writing, cancel := context.WithTimeout(ctx, reservationWriteTimeout)
-		errs, err := w.write(writing, batch)
-		cancel()
-		for i, one := range batch {
-			if err != nil {
-				one.done <- fmt.Errorf("reserve usage in policyspace %s: %w", w.space, err)
-			} else {
-				one.done <- errs[i]
-			}
-		}
-	}
+	return own.shares, nil
 }
 
 // write writes those reservations of a batch for which there is room, in one write. It returns an error for each of the
@@ -194,7 +155,7 @@ func (w *reservationWriter) write(ctx context.Context, batch []*reservation) ([]
 			}
 			return errs, nil
 		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
-			return nil, err
+			return nil, fmt.Errorf("reserve usage in policyspace %s: %w", w.space, err)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -42,17 +41,14 @@ type Options struct {
 // Admission adds the rules of templates and initializers to the ConfigMap before they are stored.
 type Admission struct {
 	Options
-	// writing is held during a write, since concurrent ones of a replica would only conflict.
-	writing sync.Mutex
-
-	mu sync.Mutex
-	// next has the additions that the next write will have: those of all requests that came since the last one began.
-	next *batch
+	batches webhook.Batches[addition]
 }
 
 // NewAdmission returns an Admission.
 func NewAdmission(o Options) *Admission {
-	return &Admission{Options: o}
+	a := &Admission{Options: o}
+	a.batches.Timeout, a.batches.Write = writeTimeout, a.write
+	return a
 }
 
 // Plugin returns the row of the chain for NamespaceInitializationConfigurations. Templates are vetted first, so the
@@ -210,7 +206,7 @@ func (a *Admission) add(
 		}
 		added.limited = !mayUseAll
 	}
-	err := a.writeWithOthers(ctx, added)
+	err := a.batches.Do(ctx, added)
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("ConfigMap %s/%s does not exist: apply the manifests of nstpl again: %w",

@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +19,6 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// Requests that come during a write share the next one.
 func TestAdditionsOfConcurrentRequestsAreWrittenTogether(t *testing.T) {
 	t.Parallel()
 	updates := &countingUpdates{}
@@ -38,32 +35,21 @@ func TestAdditionsOfConcurrentRequestsAreWrittenTogether(t *testing.T) {
 
 	const requests = 30
 	a := NewAdmission(Options{ConfigMaps: configMaps})
-	a.writing.Lock() // a write is under way
-	var done sync.WaitGroup
-	errs := make([]error, requests)
+	var additions []addition
 	for i := range requests {
-		done.Go(func() {
-			errs[i] = a.writeWithOthers(t.Context(), addition{Kind: "namespacetemplates", Name: fmt.Sprint("t", i),
-				Rules: []selectors.Rule{selectors.Rule(fmt.Sprintf("t: a=%d", i))}, Time: metav1.Now()})
-		})
+		additions = append(additions, addition{Kind: "namespacetemplates", Name: fmt.Sprint("t", i),
+			Rules: []selectors.Rule{selectors.Rule(fmt.Sprintf("t: a=%d", i))}, Time: metav1.Now()})
 	}
-	require.Eventually(t, func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return a.next != nil && len(a.next.additions) == requests
-	}, time.Minute, time.Millisecond)
-	a.writing.Unlock()
-	done.Wait()
-	for _, err := range errs {
-		require.NoError(t, err)
-	}
+	refused, err := a.write(t.Context(), additions)
+	require.NoError(t, err)
+	require.Equal(t, make([]error, requests), refused)
 	require.EqualValues(t, 1, updates.count.Load())
 	stored, err := configMaps.Get(t.Context(), v1alpha1.SelectorsConfigMap, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Len(t, read(stored).pending, requests)
 	require.Len(t, read(stored).rules, requests)
 
-	require.NoError(t, a.writeWithOthers(t.Context(), addition{Name: "later", Time: metav1.Now()}))
+	require.NoError(t, a.batches.Do(t.Context(), addition{Name: "later", Time: metav1.Now()}))
 	require.EqualValues(t, 2, updates.count.Load())
 }
 
