@@ -345,8 +345,8 @@ metadata: {name: denied}
 spec: {policyName: denied, validationActions: [Deny]}
 `
 
-// A namespace is kept while another one cannot be created that may be its new name. It stays in its policyspace, so that
-// the grants end that the commit takes away from it.
+// A namespace is kept while another one cannot be created that may be its new name. It stays in its policyspace, so
+// that the grants end that the commit takes away from it.
 func TestAKeptNamespaceLosesWhatIsRevoked(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "policy.yaml")

@@ -520,7 +520,8 @@ func TestWhatStaysBecauseAnObjectFails(t *testing.T) {
 		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}, " +
 		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: devs}]}"
 	all := []string{
-		"Namespace before", "PolicySpace below", "PolicySpace team", "NamespaceTemplate before", "NamespaceTemplate team",
+		"Namespace before", "PolicySpace below", "PolicySpace team",
+		"NamespaceTemplate before", "NamespaceTemplate team",
 	}
 	for name, test := range map[string]struct {
 		// after is the path of the namespace that replaces team/below/before, and failed the object that fails.

@@ -16,15 +16,21 @@ func (a answer) isConfirmed(repository *v1alpha1.PolicyRepository) bool {
 		a.problem.rollback.Commit == repository.Annotations[v1alpha1.ConfirmedRollbackAnnotation]
 }
 
+// mayRollBack reports whether a commit is applied although it is older than the one in force: no signature is required,
+// a person has confirmed it, or the PolicyRepository names it by its hash, so that a user who may change the
+// PolicyRepository has chosen it.
+func mayRollBack(repository *v1alpha1.PolicyRepository, commit string) bool {
+	spec := repository.Spec.Git
+	return spec == nil || spec.Verify == nil || spec.Ref != nil && spec.Ref.Commit != "" ||
+		repository.Annotations[v1alpha1.ConfirmedRollbackAnnotation] == commit
+}
+
 // rollback returns the problem that a signed commit is older than the one in force, or nil. A user who may push, but
-// not sign, could set the branch back. History is not fetched, so the times that the committers have signed decide. A
-// commit that the PolicyRepository names by its hash was chosen by a user who may change the PolicyRepository.
+// not sign, could set the branch back. History is not fetched, so the times that the committers have signed decide.
 func (f *follower) rollback(
 	ctx context.Context, repository *v1alpha1.PolicyRepository, tree *vetted,
 ) (*problem, error) {
-	spec := repository.Spec.Git
-	if spec == nil || spec.Verify == nil || spec.Ref != nil && spec.Ref.Commit != "" ||
-		repository.Annotations[v1alpha1.ConfirmedRollbackAnnotation] == tree.commit {
+	if mayRollBack(repository, tree.commit) {
 		return nil, nil
 	}
 	rec, err := readRecord(ctx, f.sources.secrets, repository)

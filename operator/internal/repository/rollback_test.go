@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 func TestRollbackOf(t *testing.T) {
@@ -35,4 +37,31 @@ func TestRollbackOf(t *testing.T) {
 	// Milliseconds instead of seconds are in the year 55840, which RFC 3339 does not have.
 	require.Equal(t, committed{commit: a}, parseCommitted(at(a, 1_700_000_000_000).String()))
 	require.Equal(t, committed{commit: a}, parseCommitted(a))
+}
+
+func TestMayRollBack(t *testing.T) {
+	t.Parallel()
+	old := strings.Repeat("a", 40)
+	verify := &v1alpha1.GitVerification{}
+	for name, test := range map[string]struct {
+		git       *v1alpha1.GitSource
+		confirmed string
+		want      bool
+	}{
+		"a source of Flux":                {nil, "", true},
+		"no signature is required":        {&v1alpha1.GitSource{}, "", true},
+		"a signature is required":         {&v1alpha1.GitSource{Verify: verify}, "", false},
+		"the branch is named":             {&v1alpha1.GitSource{Verify: verify, Ref: &v1alpha1.GitReference{Branch: "main"}}, "", false},
+		"the commit is named by its hash": {&v1alpha1.GitSource{Verify: verify, Ref: &v1alpha1.GitReference{Commit: old}}, "", true},
+		"it is confirmed":                 {&v1alpha1.GitSource{Verify: verify}, old, true},
+		"another one is confirmed":        {&v1alpha1.GitSource{Verify: verify}, strings.Repeat("b", 40), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			repository := repositoryOf("repository")
+			repository.Spec.Git = test.git
+			repository.Annotations = map[string]string{v1alpha1.ConfirmedRollbackAnnotation: test.confirmed}
+			require.Equal(t, test.want, mayRollBack(repository, old))
+		})
+	}
 }
