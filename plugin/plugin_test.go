@@ -75,28 +75,68 @@ func selectServer(t *testing.T, server *httptest.Server) {
 	t.Setenv("KUBECACHEDIR", t.TempDir())
 }
 
-// Users copy what an output proposes, and without the flag --context, it would run in the cluster of another context.
-func TestProposedCommandsSelectTheClusterOfTheFlags(t *testing.T) {
-	commit := strings.Repeat("2", 40)
+// forbidden is the answer to a request that the user may not send.
+const forbidden = `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+	"message": "you may not"}`
+
+// serve selects an API server with some answers, by their paths. It has no other objects.
+func serve(t *testing.T, answers map[string]string) {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		switch r.URL.Path {
-		case "/apis/policy.nstpl.dev/v1alpha1/policyrepositories/foo-corp":
-			fmt.Fprintf(w, `{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "PolicyRepository",
-				"metadata": {"name": "foo-corp"}, "spec": {"suspend": true},
-				"status": {"pendingDeletions": {"commit": %q, "namespaces": ["team-a"], "total": 1}}}`, commit)
-		case "/apis/policy.nstpl.dev/v1alpha1/namespacetemplates/budget":
-			fmt.Fprint(w, `{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "NamespaceTemplate",
-				"metadata": {"name": "budget"}, "status": {"revisions": [{"revision": 2, "state": "Paused"}]}}`)
-		case "/version":
-			fmt.Fprint(w, `{"gitVersion": "v1.37.2"}`)
-		default:
+		answer, exists := answers[r.URL.Path]
+		switch {
+		case r.URL.Path == "/version":
+			answer = `{"gitVersion": "v1.37.2"}`
+		case !exists:
 			w.WriteHeader(http.StatusNotFound)
-			fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}`)
+			answer = `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}`
+		case answer == forbidden:
+			w.WriteHeader(http.StatusForbidden)
 		}
+		_, _ = w.Write([]byte(answer))
 	}))
 	t.Cleanup(server.Close)
 	selectServer(t, server)
+}
+
+// run runs the plugin, and returns its exit code and all that it prints.
+func run(t *testing.T, args ...string) (code int, printed string) {
+	t.Helper()
+	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+	code = plugin.Run(t.Context(), append([]string{"kubectl-nstpl"}, args...), streams)
+	return code, out.String() + errOut.String()
+}
+
+// Before Kubernetes 1.36, the API server creates namespaces without the operator's webhook if no operator runs.
+func TestANamespaceWithoutInitializersMayBePopulatedLater(t *testing.T) {
+	for annotations, want := range map[string]string{
+		`{}`: "error: namespace/team-a was created, but it is unknown whether it is populated: no operator has held lease",
+		`{"authorization.k8s.io/creator": "jane"}`: "namespace/team-a has no pending initializers: there is nothing to wait for\n",
+	} {
+		serve(t, map[string]string{
+			"/apis/policy.nstpl.dev/v1alpha1": `{"kind": "APIResourceList"}`,
+			"/api/v1/namespaces": `{"apiVersion": "v1", "kind": "Namespace",
+				"metadata": {"name": "team-a", "annotations": ` + annotations + `}}`,
+			"/apis/policy.nstpl.dev/v1alpha1/namespacetemplates": forbidden,
+		})
+		code, printed := run(t, "create", "team-a")
+		require.Contains(t, printed, want)
+		require.Equal(t, strings.HasPrefix(want, "error"), code == 1)
+	}
+}
+
+// Users copy what an output proposes, and without the flag --context, it would run in the cluster of another context.
+func TestProposedCommandsSelectTheClusterOfTheFlags(t *testing.T) {
+	commit := strings.Repeat("2", 40)
+	const nstpl = "/apis/policy.nstpl.dev/v1alpha1/"
+	serve(t, map[string]string{
+		nstpl + "policyrepositories/foo-corp": `{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "PolicyRepository",
+			"metadata": {"name": "foo-corp"}, "spec": {"suspend": true},
+			"status": {"pendingDeletions": {"commit": "` + commit + `", "namespaces": ["team-a"], "total": 1}}}`,
+		nstpl + "namespacetemplates/budget": `{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "NamespaceTemplate",
+			"metadata": {"name": "budget"}, "status": {"revisions": [{"revision": 2, "state": "Paused"}]}}`,
+	})
 	for want, args := range map[string][]string{
 		"To confirm: kubectl nstpl sync confirm foo-corp " + commit:       {"sync", "status", "foo-corp"},
 		"is suspended: run 'kubectl nstpl sync resume foo-corp":           {"sync", "now", "foo-corp"},
@@ -105,9 +145,8 @@ func TestProposedCommandsSelectTheClusterOfTheFlags(t *testing.T) {
 		`"text": "Use a PriorityClass that 'kubectl get priorityclasses`:  {"why", "-o=json", "no PriorityClass with name a was found"},
 	} {
 		t.Run(want, func(t *testing.T) {
-			streams, _, out, errOut := genericiooptions.NewTestIOStreams()
-			plugin.Run(t.Context(), slices.Concat([]string{"kubectl-nstpl"}, args, []string{"--context", "a"}), streams)
-			require.Contains(t, out.String()+errOut.String(), want+" --context a")
+			_, printed := run(t, append(args, "--context", "a")...)
+			require.Contains(t, printed, want+" --context a")
 		})
 	}
 }

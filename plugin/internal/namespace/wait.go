@@ -75,10 +75,7 @@ func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool
 		return false, nil
 	case apierrors.IsForbidden(err):
 		w.Note("you may not list namespacetemplates, so the objects are not shown")
-		if !initialize.Initializing(ns) {
-			w.Note("namespace/%s has no pending initializers: there is nothing to wait for", ns.Name)
-		}
-		return initialize.Initializing(ns), nil
+		return w.isHeld(ctx, ns)
 	case err != nil:
 		return false, err
 	}
@@ -110,6 +107,26 @@ func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool
 		w.missing[object.ID()] = object
 	}
 	return true, nil
+}
+
+// isHeld reports whether a new namespace has pending initializers. Admission sets them when it records the creator.
+// Before Kubernetes 1.36, that is a webhook of the operator, without which the API server creates the namespace as it
+// is: then it is unknown whether templates select it.
+func (w *waiter) isHeld(ctx context.Context, ns *corev1.Namespace) (bool, error) {
+	if initialize.Initializing(ns) {
+		return true, nil
+	}
+	if ns.Annotations[v1alpha1.CreatorAnnotation] == "" {
+		if missing := cli.MissingOperator(ctx, w.cluster, notPopulatedMeanwhile); missing != "" {
+			return false, errUnknownPopulation(ns.Name, missing)
+		}
+	}
+	w.Note("namespace/%s has no pending initializers: there is nothing to wait for", ns.Name)
+	return false, nil
+}
+
+func errUnknownPopulation(name, missing string) error {
+	return fmt.Errorf("namespace/%s was created, but it is unknown whether it is populated: %s", name, missing)
 }
 
 // wait handles events until the namespace is done or ctx ends.
@@ -237,7 +254,7 @@ func (w *waiter) interrupted(ctx context.Context, name string) error {
 		// The context of the command has ended.
 		missing := cli.MissingOperator(context.WithoutCancel(ctx), w.cluster, notPopulatedMeanwhile)
 		if missing != "" {
-			return fmt.Errorf("namespace/%s was created, but it is unknown whether it is populated: %s", name, missing)
+			return errUnknownPopulation(name, missing)
 		}
 		w.Note("namespace/%s was created, but it is unknown whether it is populated: %v: "+
 			"ask for the verbs get and watch on namespaces, or for a template that grants them", name, w.forbidden)

@@ -175,7 +175,7 @@ foo-corp: 1 object could not be applied or deleted:
 		"suspended": {
 			context: "test",
 			change:  func(r *v1alpha1.PolicyRepository) { r.Spec.Suspend = true },
-			want: "\ntest/foo-corp: suspended: run 'kubectl nstpl sync resume foo-corp' to continue\n",
+			want:    "\ntest/foo-corp: suspended: run 'kubectl nstpl sync resume foo-corp' to continue\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
