@@ -32,6 +32,10 @@ const patience = time.Second
 // failedTimeout is the remaining time after the list failed for the first time.
 const failedTimeout = 2 * time.Second
 
+// AskAgain is how long Watch gives the same answer about a kind that the cluster does not have, or that the operator's
+// ClusterRoles do not allow: many templates may declare it, and no event tells of a new right.
+const AskAgain = 5 * time.Second
+
 // Store watches populated objects. Watches start when a kind is first needed and run until the context given to New
 // ends.
 type Store struct {
@@ -43,8 +47,17 @@ type Store struct {
 	kinds map[schema.GroupKind]*kind
 	// others watch the objects without a template's label, of kinds for which a template is authoritative.
 	others map[schema.GroupKind]*kind
-	// unavailable holds the error of the latest call of Watch for a kind; none if it succeeded.
-	unavailable map[schema.GroupKind]error
+	// unavailable are the kinds that could not be watched when they were needed last.
+	unavailable map[schema.GroupKind]unavailable
+	// changes counts the calls of KindsChanged.
+	changes int
+}
+
+// unavailable is why a kind cannot be watched.
+type unavailable struct {
+	err error
+	// until is when the API server is asked again, or zero.
+	until time.Time
 }
 
 // Options are what New needs.
@@ -57,7 +70,8 @@ type Options struct {
 	Changed func(namespace string)
 	// Rediscover returns a mapper that knows what the API server serves now. Mapper may remember what it served before.
 	Rediscover func() (meta.RESTMapper, error)
-	// Turned is called when the objects of a kind become unknown after they were known, and when they are known again.
+	// Turned is called when the objects of a kind become unknown after they were known, when they are known again, and
+	// when a kind can be watched that could not be watched before.
 	Turned func(kind schema.GroupKind)
 }
 
@@ -66,7 +80,7 @@ func New(ctx context.Context, o Options) *Store {
 	return &Store{
 		ctx: ctx, Options: o,
 		kinds: map[schema.GroupKind]*kind{}, others: map[schema.GroupKind]*kind{},
-		unavailable: map[schema.GroupKind]error{},
+		unavailable: map[schema.GroupKind]unavailable{},
 	}
 }
 
@@ -123,13 +137,7 @@ var ErrPending = errors.New("the first list has not arrived yet")
 // times out, the error is ErrPending. Any other error says why the kind cannot be watched: the cluster does not have
 // the kind, the operator lacks a right, or the list failed.
 func (s *Store) Watch(ctx context.Context, groupKind schema.GroupKind) error {
-	err := s.watch(ctx, groupKind, s.kinds, populate.Labelled)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.unavailable[groupKind] = err; err == nil {
-		delete(s.unavailable, groupKind)
-	}
-	return err
+	return s.watch(ctx, groupKind, s.kinds, populate.Labelled)
 }
 
 // WatchOthers is like Watch, for the objects of a kind that do not have a template's label.
@@ -141,19 +149,62 @@ func (s *Store) watch(
 	ctx context.Context, groupKind schema.GroupKind, among map[schema.GroupKind]*kind, selector string,
 ) error {
 	s.mu.Lock()
-	watched := among[groupKind]
+	watched, before, changes := among[groupKind], s.unavailable[groupKind], s.changes
 	s.mu.Unlock()
-	if watched == nil {
-		mapping, err := namespaced(s.Mapper, groupKind)
-		if err != nil {
-			return err
-		}
-		if err := CheckRights(ctx, s.Reviews, mapping.Resource); err != nil {
-			return err
-		}
-		watched = s.start(mapping, among, selector)
+	switch {
+	case watched != nil:
+		return watched.listed()
+	case time.Now().Before(before.until):
+		return before.err
+	}
+	mapping, err := s.allowed(ctx, groupKind)
+	s.setUnavailable(groupKind, err, changes)
+	if err != nil {
+		return err
+	}
+	watched = s.start(mapping, among, selector)
+	if before.err != nil {
+		s.Turned(groupKind)
 	}
 	return watched.listed()
+}
+
+// allowed returns the mapping of a kind that the cluster has and that the operator may watch.
+func (s *Store) allowed(ctx context.Context, groupKind schema.GroupKind) (*meta.RESTMapping, error) {
+	mapping, err := namespaced(s.Mapper, groupKind)
+	if err != nil {
+		return nil, err
+	}
+	return mapping, CheckRights(ctx, s.Reviews, mapping.Resource)
+}
+
+// setUnavailable records why a kind cannot be watched, or that it can if err is nil. The number of changes is that of
+// before the API server was asked: an answer that is older than a change is not given again.
+func (s *Store) setUnavailable(groupKind schema.GroupKind, err error, changes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		delete(s.unavailable, groupKind)
+		return
+	}
+	problem := unavailable{err: err}
+	_, lacksRight := errors.AsType[*MissingRule](err)
+	if (lacksRight || meta.IsNoMatchError(err)) && changes == s.changes {
+		problem.until = time.Now().Add(AskAgain)
+	}
+	s.unavailable[groupKind] = problem
+}
+
+// KindsChanged has Watch ask the API server about the kinds of an API group again.
+func (s *Store) KindsChanged(group string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes++
+	for kind, problem := range s.unavailable {
+		if kind.Group == group {
+			s.unavailable[kind] = unavailable{err: problem.err}
+		}
+	}
 }
 
 // Wait returns when the first list of each kind has arrived or timed out, or nothing of it has arrived for a second:
@@ -183,13 +234,13 @@ func (s *Store) Unlisted(groupKind schema.GroupKind) error {
 // unknownReason returns why the objects of a kind are unknown, or nil if they are known.
 func (s *Store) unknownReason(groupKind schema.GroupKind) error {
 	s.mu.Lock()
-	watched, unavailable := s.kinds[groupKind], s.unavailable[groupKind]
+	watched, problem := s.kinds[groupKind], s.unavailable[groupKind]
 	s.mu.Unlock()
 	switch {
 	case watched != nil:
 		return watched.listed()
-	case unavailable != nil:
-		return unavailable
+	case problem.err != nil:
+		return problem.err
 	}
 	return fmt.Errorf("%s is not watched yet", groupKind)
 }

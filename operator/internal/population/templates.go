@@ -44,7 +44,7 @@ const statusDelay = time.Second
 
 // kindsRetry is how often the operator tries again to list kinds that it may not list or that could not be listed. No
 // event tells it of a new permission.
-const kindsRetry = 5 * time.Second
+const kindsRetry = objects.AskAgain
 
 // A template is reconciled this often while its kinds are being listed: a new one, or one of the start, of which there
 // may be many.
@@ -104,9 +104,11 @@ func (r *Templates) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.Caches.Before(r, r.Load))
 }
 
-// withKindsOf returns the templates that have objects of a CustomResourceDefinition's group.
+// withKindsOf returns the templates that have objects of a CustomResourceDefinition's group, whose kinds may have
+// changed.
 func (r *Templates) withKindsOf(_ context.Context, definition client.Object) []reconcile.Request {
 	_, group, _ := strings.Cut(definition.GetName(), ".")
+	r.Objects.KindsChanged(group)
 	var found []reconcile.Request
 	for _, template := range r.Index.All() {
 		for _, kind := range template.Status.Kinds {
@@ -251,7 +253,7 @@ func (r *Templates) watchAll(ctx context.Context, templates []v1alpha1.Namespace
 	}
 	var starting sync.WaitGroup
 	for kind := range labelled {
-		starting.Go(func() { _ = r.Objects.Watch(ctx, kind) }) // asked again as each template is taken in
+		starting.Go(func() { _ = r.Objects.Watch(ctx, kind) }) // again as each template is accepted
 	}
 	for kind := range unlabelled {
 		starting.Go(func() { _ = r.Objects.WatchOthers(ctx, kind) })
