@@ -203,10 +203,11 @@ type PolicySpace struct {
 // Usage is the usage of a resource that a quota limits.
 type Usage struct {
 	Resource string `json:"resource"`
-	Used     string `json:"used"`
-	Limit    string `json:"limit"`
+	// Used and Percent are missing while the operator has not counted.
+	Used  string `json:"used,omitempty"`
+	Limit string `json:"limit"`
 	// Percent is 100 if the limit is 0.
-	Percent int `json:"percent"`
+	Percent *int `json:"percent,omitempty"`
 }
 
 // OptOut is a namespace that some or all templates do not populate because of its annotation.

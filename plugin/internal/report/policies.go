@@ -109,9 +109,11 @@ func policySpace(space *v1alpha1.PolicySpace, depth int) (PolicySpace, []Finding
 	}
 	hard := quota.Hard(space)
 	for name, limit := range hard {
-		used := space.Status.Used[name]
-		row.Quota = append(row.Quota,
-			Usage{string(name), used.String(), limit.String(), output.Percent(used, limit)})
+		usage := Usage{Resource: string(name), Limit: limit.String()}
+		if used, isCounted := space.Status.Used[name]; isCounted {
+			usage.Used, usage.Percent = used.String(), new(output.Percent(used, limit))
+		}
+		row.Quota = append(row.Quota, usage)
 	}
 	slices.SortFunc(row.Quota, func(a, b Usage) int { return strings.Compare(a.Resource, b.Resource) })
 	var findings []Finding

@@ -47,7 +47,7 @@ func TestCompute(t *testing.T) {
 	require.Equal(t, "corp", r.PolicySpaces[0].Name)
 	require.Equal(t, PolicySpace{
 		Name: "team-01", Parent: "corp", Depth: 1, Namespaces: 75,
-		Quota: []Usage{{"pods", "3", "100", 3}, {"requests.cpu", "8", "8", 100}},
+		Quota: []Usage{{"pods", "3", "100", new(3)}, {"requests.cpu", "8", "8", new(100)}},
 	}, r.PolicySpaces[2])
 	require.Len(t, r.PendingDeletions, 1)
 	require.Contains(t, r.PendingDeletions[0].Why, "kubectl nstpl sync confirm corp 0a1b2c3")
@@ -140,8 +140,23 @@ func TestUsageIsRoundedDown(t *testing.T) {
 	for used, want := range map[string]int{"996": 99, "999": 99, "1000": 100, "1001": 100} {
 		space.Status.Used = corev1.ResourceList{"pods": resource.MustParse(used)}
 		row, _ := policySpace(space, 0)
-		require.Equal(t, want, row.Quota[0].Percent, used)
+		require.Equal(t, want, *row.Quota[0].Percent, used)
 	}
+}
+
+// While nothing has counted, a quota of which all is used must not look like one of which nothing is used.
+func TestUsageThatIsNotCountedIsUnknown(t *testing.T) {
+	space := &v1alpha1.PolicySpace{
+		ObjectMeta: metav1.ObjectMeta{Name: "shop"},
+		Spec: v1alpha1.PolicySpaceSpec{Quota: &v1alpha1.PolicySpaceQuota{
+			Hard: corev1.ResourceList{"pods": resource.MustParse("10")},
+		}},
+	}
+	row, _ := policySpace(space, 0)
+	require.Equal(t, []Usage{{Resource: "pods", Limit: "10"}}, row.Quota)
+	var page bytes.Buffer
+	require.NoError(t, writeHTML(&page, []Report{{PolicySpaces: []PolicySpace{row}}}))
+	require.Contains(t, page.String(), "<span>pods</span><span>unknown of 10</span>")
 }
 
 func TestDriftOfALabelIsThatOfItsTemplate(t *testing.T) {

@@ -14,9 +14,8 @@ const maxShown = 5
 func table(limits []limit, wide bool) output.Table {
 	t := output.Table{Columns: []string{"Name", "Resource", "Used", "Limit", "Used%"}, WideColumns: []string{"Message"}}
 	for _, l := range limits {
-		t.Rows = append(t.Rows, []string{
-			"policyspace/" + l.Name, l.Resource, l.Used, l.Limit, percentage(l.Percent), l.Message,
-		})
+		used, percent := usageCells(l.Used, l.Percent)
+		t.Rows = append(t.Rows, []string{"policyspace/" + l.Name, l.Resource, used, l.Limit, percent, l.Message})
 		for _, users := range []struct {
 			kind   string
 			shares []share
@@ -33,16 +32,18 @@ func rows(kind, resource string, shares []share, wide bool) [][]string {
 		if i == maxShown && !wide {
 			return append(all, []string{fmt.Sprintf("  %d more with -o wide", len(shares)-i), "", "", "", "", ""})
 		}
-		used, percent := unknown, unknown
-		if s.Percent != nil {
-			used, percent = s.Used, percentage(*s.Percent)
-		}
+		used, percent := usageCells(s.Used, s.Percent)
 		all = append(all, []string{"  " + kind + "/" + s.Name, resource, used, "", percent, ""})
 	}
 	return all
 }
 
-// unknown is the cell for what the user may not read.
-const unknown = "<unknown>"
+// usageCells returns the cells with a usage, which is unknown if the user may not read it, or nothing has counted it.
+func usageCells(used string, percent *int) (usedCell, percentCell string) {
+	if percent == nil {
+		return "<unknown>", "<unknown>"
+	}
+	return used, percentage(*percent)
+}
 
 func percentage(percent int) string { return strconv.Itoa(percent) + "%" }

@@ -102,12 +102,18 @@ func (o *space) run(ctx context.Context, name string) error {
 	if name == "" {
 		sortByPercent(limits)
 	}
-	return cli.PrintList(o.Session, &o.flags, cli.Printed[limit]{
+	err = cli.PrintList(o.Session, &o.flags, cli.Printed[limit]{
 		Kind: "PolicySpaceUsageList", Items: limits,
 		Name:  func(l limit) string { return "policyspace." + v1alpha1.GroupVersion.Group + "/" + l.Name },
 		Table: func(limits []limit) output.Table { return table(limits, o.flags.Format == cli.FormatWide) },
 		Empty: "no quotas found",
 	})
+	if err == nil && o.flags.Format == "" { // a wide table has a column for messages
+		for _, note := range notes(limits) {
+			o.Note("%s", note)
+		}
+	}
+	return err
 }
 
 // read reads what the cluster has, as far as the user may read it. The policyspaces are all or, if the user may only
@@ -118,7 +124,9 @@ func (o *space) read(ctx context.Context, c *cluster.Cluster, name string) (usag
 	var spaces []*v1alpha1.PolicySpace
 	var unlisted, unquoted, unnamed error
 	var quotas []*corev1.ResourceQuota
+	var missing string
 	var listing sync.WaitGroup
+	listing.Go(func() { missing = cli.MissingOperator(ctx, c, "usages may be old") })
 	listing.Go(func() { spaces, unlisted = c.PolicySpaces(ctx) })
 	listing.Go(func() { read.namespaces, unnamed = c.ListNamespaces(ctx, v1alpha1.PolicySpaceLabel) })
 	listing.Go(func() { quotas, unquoted = c.UsageQuotas(ctx) })
@@ -129,6 +137,9 @@ func (o *space) read(ctx context.Context, c *cluster.Cluster, name string) (usag
 	}
 	if unlisted != nil {
 		return read, unlisted
+	}
+	if missing != "" {
+		o.Note("%s", missing)
 	}
 	read.forest = hierarchy.NewForest(spaces)
 	for _, failed := range []struct {

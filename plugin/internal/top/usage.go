@@ -2,6 +2,7 @@ package top
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -31,10 +32,10 @@ type limit struct {
 	Name     string `json:"name"`
 	Path     string `json:"path,omitempty"`
 	Resource string `json:"resource"`
-	Used     string `json:"used"`
-	Limit    string `json:"limit"`
-	// Percent is how much of the limit is used.
-	Percent int `json:"percent"`
+	// Used and Percent, which is how much of the limit is used, are missing while the operator has not counted.
+	Used    string `json:"used,omitempty"`
+	Limit   string `json:"limit"`
+	Percent *int   `json:"percent,omitempty"`
 	// PolicySpaces are the child policyspaces that use the resource, and Namespaces the namespaces in and below the
 	// policyspace, those that use the most first. They are null if it is unknown which they are.
 	PolicySpaces []share `json:"policySpaces"`
@@ -74,10 +75,13 @@ func newLimits(u usage, names []string, only string) []limit {
 			if only != "" && string(limited) != only {
 				continue
 			}
-			maximum, used := hard[limited], space.Status.Used[limited]
+			maximum := hard[limited]
 			shown := limit{
-				Name: name, Path: space.Status.Path, Resource: string(limited), Used: used.String(),
-				Limit: maximum.String(), Percent: output.Percent(used, maximum), Message: message(space, limited),
+				Name: name, Path: space.Status.Path, Resource: string(limited), Limit: maximum.String(),
+				Message: message(space, limited),
+			}
+			if used, isCounted := space.Status.Used[limited]; isCounted {
+				shown.Used, shown.Percent = used.String(), new(output.Percent(used, maximum))
 			}
 			shown.PolicySpaces = u.children(members, name, limited, maximum)
 			if u.used != nil && limited == quota.Namespaces {
@@ -201,7 +205,24 @@ func message(space *v1alpha1.PolicySpace, name corev1.ResourceName) string {
 	return strings.Join(parts, "; ")
 }
 
-// sortByPercent sorts limits by how much of them is used.
+// sortByPercent sorts limits by how much of them is used. Those of which that is unknown are the last.
 func sortByPercent(limits []limit) {
-	slices.SortStableFunc(limits, func(a, b limit) int { return b.Percent - a.Percent })
+	percent := func(l limit) int {
+		if l.Percent == nil {
+			return -1
+		}
+		return *l.Percent
+	}
+	slices.SortStableFunc(limits, func(a, b limit) int { return percent(b) - percent(a) })
+}
+
+// notes returns the messages of limits, as far as they are few.
+func notes(limits []limit) []string {
+	var all []string
+	for _, l := range limits {
+		if l.Message != "" {
+			all = append(all, fmt.Sprintf("policyspace/%s: %s: %s", l.Name, l.Resource, l.Message))
+		}
+	}
+	return output.FirstNotes(all, maxShown, "%d more limits have a message: -o wide shows it")
 }

@@ -86,19 +86,23 @@ func TestLimitsHaveTheLargestUsersFirst(t *testing.T) {
 	require.Len(t, limits, 3)
 	require.Equal(t, []string{"limited", "pods", "3", "4"},
 		[]string{limits[0].Name, limits[0].Resource, limits[0].Used, limits[0].Limit})
-	require.Equal(t, 75, limits[0].Percent)
+	require.Equal(t, 75, *limits[0].Percent)
 	require.Equal(t, []string{"b 3 75%"}, shown(limits[0].Namespaces))
 	require.Empty(t, limits[0].PolicySpaces)
 	require.Equal(t, "includes the usage of former, from which namespaces moved", limits[0].Message)
 	require.Equal(t, "requests.cpu", limits[1].Resource)
-	require.Equal(t, 100, limits[1].Percent, "a limit of 0 is used up")
+	require.Nil(t, limits[1].Percent, "nothing has counted")
+	require.Equal(t, []string{"policyspace/limited", "requests.cpu", "<unknown>", "0", "<unknown>"},
+		table(limits[1:2], false).Rows[0][:5])
 	require.Contains(t, limits[1].Message, "not counted in all namespaces yet")
-	require.Equal(t, 90, limits[2].Percent)
+	require.Contains(t, notes(limits)[1], "policyspace/limited: requests.cpu: not counted in all namespaces yet")
+	require.Equal(t, 90, *limits[2].Percent)
 	require.Equal(t, []string{"c 5 50%", "b 3 30%", "a 1 10%"}, shown(limits[2].Namespaces))
 	require.Equal(t, []string{"free 5 50%", "limited 3 30%"}, shown(limits[2].PolicySpaces))
 
 	sortByPercent(limits)
-	require.Equal(t, []int{100, 90, 75}, []int{limits[0].Percent, limits[1].Percent, limits[2].Percent})
+	require.Equal(t, []int{90, 75}, []int{*limits[0].Percent, *limits[1].Percent})
+	require.Nil(t, limits[2].Percent)
 	require.Len(t, newLimits(example(), []string{"limited", "root"}, "requests.cpu"), 1)
 	require.Equal(t, []string{"limited", "root"}, example().lineage("limited"))
 }
@@ -124,7 +128,7 @@ func TestUsersOfLimitsThatCannotBeReadAreUnknown(t *testing.T) {
 
 func TestTableShowsTheLargestUsers(t *testing.T) {
 	t.Parallel()
-	many := limit{Name: "s", Resource: "pods", Used: "21", Limit: "30", Percent: 70}
+	many := limit{Name: "s", Resource: "pods", Used: "21", Limit: "30", Percent: new(70)}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
 		many.Namespaces = append(many.Namespaces, newShare(name, resource.MustParse("3"), resource.MustParse("30")))
 	}
@@ -145,7 +149,7 @@ func TestLimitsOnTheNumberOfNamespaces(t *testing.T) {
 	}
 	limits := newLimits(few, []string{"root"}, "")
 	require.Len(t, limits, 1)
-	require.Equal(t, 50, limits[0].Percent)
+	require.Equal(t, 50, *limits[0].Percent)
 	require.Empty(t, limits[0].Message)
 	require.Equal(t, []string{"a 1 12%", "b 1 12%", "c 1 12%", "d 1 12%"}, shown(limits[0].Namespaces))
 	require.Equal(t, []string{"free 2 25%", "limited 1 12%"}, shown(limits[0].PolicySpaces))

@@ -21,6 +21,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/quota"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
@@ -65,6 +66,8 @@ func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 func (o *tree) read(ctx context.Context, c *cluster.Cluster) (read content, err error) {
 	var listing sync.WaitGroup
 	var errs [4]error
+	var missing string
+	listing.Go(func() { missing = cli.MissingOperator(ctx, c, "the tree may be old") })
 	listing.Go(func() { read.spaces, errs[0] = c.PolicySpaces(ctx) })
 	listing.Go(func() { read.templates, errs[1] = c.Templates(ctx) })
 	listing.Go(func() { read.namespaces, errs[2] = c.ListNamespaces(ctx, v1alpha1.PolicySpaceLabel) })
@@ -72,6 +75,9 @@ func (o *tree) read(ctx context.Context, c *cluster.Cluster) (read content, err 
 	listing.Wait()
 	if err := cmp.Or(errs[0], errs[1]); err != nil {
 		return read, err
+	}
+	if missing != "" {
+		o.Note("%s", missing)
 	}
 	if apierrors.IsForbidden(errs[2]) {
 		read.namespaces, errs[2] = o.onlyCurrent(ctx, c)
