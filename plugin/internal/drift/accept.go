@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kubectl/pkg/util/templates"
-	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/fields"
+	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
@@ -83,7 +83,7 @@ func accept(ctx context.Context, s cli.Session, argument string) error {
 	if err := p.verify(ctx, template, patch, change, changes); err != nil {
 		return err
 	}
-	printed, err := yaml.Marshal(patch)
+	printed, err := output.YAML(patch)
 	if err != nil {
 		return err
 	}

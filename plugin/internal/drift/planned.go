@@ -68,7 +68,7 @@ func plan(ctx context.Context, s cli.Session) (*planned, error) {
 }
 
 // find returns the change of the object that an argument names as TYPE/NAME. An object that no template declares, that
-// is exempt, or that cannot be compared is an error.
+// is exempt, that cannot be compared, or whose declaration the operator leaves out is an error.
 func (p *planned) find(ctx context.Context, argument string) (populate.Change, error) {
 	declared := make([]populate.ObjectID, 0, len(p.changes))
 	for _, change := range p.changes {
@@ -78,6 +78,7 @@ func (p *planned) find(ctx context.Context, argument string) (populate.Change, e
 	if err != nil {
 		return populate.Change{}, err
 	}
+	var leftOut error
 	for _, change := range p.changes {
 		switch {
 		case change.ID() != id:
@@ -93,6 +94,8 @@ func (p *planned) find(ctx context.Context, argument string) (populate.Change, e
 				change.Reason)
 		case change.Declared != nil:
 			return change, nil
+		case change.Action == populate.LeaveAlone:
+			leftOut = p.leftAlone(change)
 		}
 	}
 	for _, template := range p.index.Ahead(p.namespace) {
@@ -102,8 +105,16 @@ func (p *planned) find(ctx context.Context, argument string) (populate.Change, e
 				p.namespace.Name, p.index.Layers(template.Name)[0].Revision, template.Name)
 		}
 	}
+	if leftOut != nil {
+		return populate.Change{}, leftOut
+	}
 	return populate.Change{}, fmt.Errorf("no template declares %s for namespace/%s: 'kubectl nstpl preview %[2]s -o name' "+
 		"lists what templates declare for it", id, p.namespace.Name)
+}
+
+// leftAlone returns the error for an object that the operator leaves as it is, such as one that two templates declare.
+func (p *planned) leftAlone(change populate.Change) error {
+	return fmt.Errorf("%s is left alone by the operator: %s", p.where(change), change.Reason)
 }
 
 // where returns the object of a change, and its namespace.

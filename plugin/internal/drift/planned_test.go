@@ -100,6 +100,19 @@ func TestAnObjectThatOnlyTheNewestRevisionDeclares(t *testing.T) {
 	require.ErrorContains(t, err, "no template declares configmap/none for namespace/team-a")
 }
 
+// The cause of a missing object may be that its template leaves it out, and not that no template declares it.
+func TestAnObjectThatATemplateLeavesOut(t *testing.T) {
+	t.Parallel()
+	p := inRollout(t, map[string]string{"own": "{}"}, map[string]string{"own": "{}"})
+	p.changes = append(p.changes, populate.Change{
+		Action: populate.LeaveAlone, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Name: "creator", Template: "t",
+		Reason: "template t omits it, because the creator is unknown",
+	})
+	_, err := p.find(t.Context(), "configmap/creator")
+	require.EqualError(t, err, "configmap/creator in namespace team-a is left alone by the operator: template t omits it, "+
+		"because the creator is unknown")
+}
+
 func TestLabelsOfTheNamespaceAreNotRestored(t *testing.T) {
 	t.Parallel()
 	p := inRollout(t, map[string]string{"own": "{}"}, map[string]string{"own": "{}"})

@@ -72,7 +72,7 @@ func (o *restore) run(ctx context.Context, args []string) error {
 			return err
 		}
 		if change.Action == populate.LeaveAlone && !change.Drifted {
-			return fmt.Errorf("%s is left alone by the operator: %s", p.where(change), change.Reason)
+			return p.leftAlone(change)
 		}
 		changes = append(changes, change)
 		writes := change.Action != populate.Unchanged && !o.written.IsLocal()
