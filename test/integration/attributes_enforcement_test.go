@@ -321,10 +321,8 @@ func TestAttributesOfTemplatesAreCheckedForTheirAuthors(t *testing.T) {
 		require.ErrorContains(t, err, fmt.Sprintf("may not remove label %s of ConfigMap a, which is \"prod\"", s.name("env")))
 	}
 	require.NoError(t, other.Create(t.Context(), s.newTemplate("is-replaced", configMap("a", "v")), client.DryRunAll))
-	rule := &v1alpha1.ClusterProtectedAttribute{}
-	require.NoError(t, s.client.Get(t.Context(), client.ObjectKey{Name: s.name("env")}, rule))
-	rule.GuardDeletion = true
-	require.NoError(t, s.client.Update(t.Context(), rule))
+	rule := &v1alpha1.ClusterProtectedAttribute{ObjectMeta: metav1.ObjectMeta{Name: s.name("env")}}
+	require.NoError(t, s.client.Patch(t.Context(), rule, mergePatch(`{"guardDeletion": true}`)))
 	s.waitEnforced(rule)
 	// Objects that the template no longer declares are deleted in selected namespaces under every deletionPolicy.
 	require.ErrorContains(t, edit(objects(configMap("b", "v"))), "may not remove label")
