@@ -3,10 +3,12 @@ package selfservice
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +30,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/patch"
+	"nstpl.dev/nstpl/operator/internal/policyspace"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/selfservice"
 )
@@ -62,20 +65,22 @@ func (r *Expiry) SetupWithManager(mgr ctrl.Manager) error {
 			DeleteFunc: func(e event.DeleteEvent) bool { return mayExpire(e.Object) },
 		})).
 		Watches(&v1alpha1.PolicySpace{}, handler.EnqueueRequestsFromMapFunc(r.namespacesInSpaces),
-			builder.WithPredicates(predicate.Funcs{
-				// At the start, all namespaces are reconciled anyway. Later, a new policy space without a maxAge may be
-				// what was missing between a namespace and an ancestor with one.
-				CreateFunc: func(e event.CreateEvent) bool {
-					return !e.IsInInitialList && (maxAgeOf(e.Object) > 0 || parentOf(e.Object) != "")
-				},
-				UpdateFunc: func(e event.UpdateEvent) bool {
-					return maxAgeOf(e.ObjectOld) != maxAgeOf(e.ObjectNew) ||
-						parentOf(e.ObjectOld) != parentOf(e.ObjectNew)
-				},
-				DeleteFunc: func(event.DeleteEvent) bool { return false },
-			})).
+			builder.WithPredicates(changesLives)).
 		WithOptions(controller.Options{NewQueue: r.Queues.New}).
 		Complete(r.Caches.Before(r))
+}
+
+// changesLives selects the changes of policy spaces that may limit the lives of namespaces. At the start, all namespaces
+// are reconciled anyway. Later, a new policy space without a maxAge may be what was missing between a namespace and an
+// ancestor with one.
+var changesLives = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool {
+		return !e.IsInInitialList && (maxAgeOf(e.Object) > 0 || parentOf(e.Object) != "")
+	},
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return maxAgeOf(e.ObjectOld) != maxAgeOf(e.ObjectNew) || parentOf(e.ObjectOld) != parentOf(e.ObjectNew)
+	},
+	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
 
 // mayExpire reports whether a namespace has an end, or may be given one.
@@ -113,8 +118,15 @@ func parentOf(object client.Object) string {
 	return ""
 }
 
-// namespacesInSpaces returns requests for all namespaces that are in policy spaces and have no end yet.
-func (r *Expiry) namespacesInSpaces(ctx context.Context, _ client.Object) []reconcile.Request {
+// namespacesInSpaces returns requests for all namespaces that are in policy spaces and have no end yet, if the changed
+// policy space or one of its ancestors has a maxAge. An ancestor that is not cached yet has an event of its own.
+func (r *Expiry) namespacesInSpaces(ctx context.Context, changed client.Object) []reconcile.Request {
+	if maxAgeOf(changed) == 0 {
+		ancestors, err := policyspace.Lineage(ctx, r.Client, parentOf(changed))
+		if err == nil && selfservice.MaxAge(ancestors) == 0 {
+			return nil
+		}
+	}
 	list := &corev1.NamespaceList{}
 	inSpaces := client.HasLabels{v1alpha1.PolicySpaceLabel}
 	if err := r.Client.List(ctx, list, inSpaces, client.UnsafeDisableDeepCopy); err != nil {
@@ -243,12 +255,11 @@ func (r *Expiry) delete(
 	}
 	err = r.Client.Delete(ctx, ns, client.Preconditions{UID: &ns.UID, ResourceVersion: &ns.ResourceVersion})
 	switch {
-	case apierrors.IsForbidden(err):
-		return false, ", and stays because the operator may not delete namespaces: apply manifests/components/expiry", nil
 	case apierrors.IsConflict(err):
 		return false, "", fmt.Errorf("delete namespace %s, which changed: %w", ns.Name, err) // and is tried again
 	case client.IgnoreNotFound(err) != nil:
-		return false, "", fmt.Errorf("delete the expired namespace %s: %w", ns.Name, err)
+		why, err = r.refused(ctx, ns, err)
+		return false, why, err
 	}
 	ctrl.LoggerFrom(ctx).Info("deleted an expired namespace")
 	r.Metrics.deleted.Inc()
@@ -256,9 +267,33 @@ func (r *Expiry) delete(
 	return true, "", nil
 }
 
+// refused returns why a namespace stays that the API server did not delete: the operator lacks the right, or an
+// admission policy or a webhook denied the deletion. It returns the error if the API server did not answer.
+func (r *Expiry) refused(ctx context.Context, ns *corev1.Namespace, refusal error) (string, error) {
+	if answer := apierrors.APIStatus(nil); !errors.As(refusal, &answer) {
+		return "", fmt.Errorf("delete the expired namespace %s: %w", ns.Name, refusal)
+	}
+	if apierrors.IsForbidden(refusal) {
+		review, err := r.Clientset.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
+			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb: "delete", Version: "v1", Resource: "namespaces", Namespace: ns.Name, Name: ns.Name,
+				},
+			}}, metav1.CreateOptions{})
+		if err != nil {
+			return "", fmt.Errorf("check the operator's right to delete namespace %s: %w", ns.Name, err)
+		}
+		if !review.Status.Allowed {
+			return ", and stays because the operator may not delete namespaces: apply manifests/components/expiry", nil
+		}
+	}
+	return fmt.Sprintf(", and stays because the API server refuses its deletion: %v", refusal), nil
+}
+
 // announce writes the condition of a namespace, and records an Event when it changes. A namespace that lives lacks the
 // condition.
 func (r *Expiry) announce(ctx context.Context, ns *corev1.Namespace, state selfservice.State, message string) error {
+	message = reporting.Shorten(message)
 	i := slices.IndexFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool {
 		return c.Type == v1alpha1.NamespaceExpired
 	})
@@ -290,8 +325,8 @@ func (r *Expiry) announce(ctx context.Context, ns *corev1.Namespace, state selfs
 		return fmt.Errorf("write that namespace %s expires: %w", ns.Name, err)
 	}
 	if message != "" {
-		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, string(state), "Expire",
-			"namespace %s %s", ns.Name, message)
+		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, string(state), "Expire", "%s",
+			reporting.Shorten(fmt.Sprintf("namespace %s %s", ns.Name, message)))
 	}
 	return nil
 }

@@ -2,27 +2,40 @@ package selfservice
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/internal/leadership"
+	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// oneNamespace is a client that reads a namespace, and records how it is deleted.
+// oneNamespace is a client that reads a namespace, and records how it is deleted and what its status gets.
 type oneNamespace struct {
 	client.Client
 	ns      *corev1.Namespace
 	deleted *metav1.Preconditions
+	// refusal is the answer to the deletion.
+	refusal error
+	status  string
 }
 
 func (c *oneNamespace) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
@@ -32,16 +45,33 @@ func (c *oneNamespace) Get(_ context.Context, _ client.ObjectKey, into client.Ob
 
 func (c *oneNamespace) Delete(_ context.Context, _ client.Object, options ...client.DeleteOption) error {
 	c.deleted = (&client.DeleteOptions{}).ApplyOptions(options).Preconditions
-	return nil
+	return c.refusal
 }
 
-func (c *oneNamespace) Status() client.SubResourceWriter { return ignoredStatus{} }
+func (c *oneNamespace) Status() client.SubResourceWriter { return statusOf{namespace: c} }
 
-// ignoredStatus accepts the conditions of namespaces.
-type ignoredStatus struct{ client.SubResourceWriter }
+// statusOf records the conditions of a namespace.
+type statusOf struct {
+	client.SubResourceWriter
+	namespace *oneNamespace
+}
 
-func (ignoredStatus) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
-	return nil
+func (s statusOf) Patch(
+	_ context.Context, object client.Object, patch client.Patch, _ ...client.SubResourcePatchOption,
+) error {
+	data, err := patch.Data(object)
+	s.namespace.status = string(data)
+	return err
+}
+
+// expired returns a namespace that has expired, and whose users have consented to its deletion.
+func expired() *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "sandbox", UID: "1", ResourceVersion: "7", Labels: map[string]string{"tier": "gold"},
+		Annotations: map[string]string{
+			v1alpha1.ExpiresAnnotation: "2026-01-01T00:00:00Z", v1alpha1.DeleteWhenExpiredAnnotation: "true",
+		},
+	}}
 }
 
 // Each namespace has expired, and is the one that was read if it is deleted.
@@ -85,12 +115,7 @@ func TestExpiredNamespacesThatAreDeleted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-				Name: "sandbox", UID: "1", ResourceVersion: "7", Labels: map[string]string{"tier": "gold"},
-				Annotations: map[string]string{
-					v1alpha1.ExpiresAnnotation: "2026-01-01T00:00:00Z", v1alpha1.DeleteWhenExpiredAnnotation: "true",
-				},
-			}}
+			ns := expired()
 			if test.change != nil {
 				test.change(ns)
 			}
@@ -109,6 +134,164 @@ func TestExpiredNamespacesThatAreDeleted(t *testing.T) {
 				return
 			}
 			require.Equal(t, &metav1.Preconditions{UID: &ns.UID, ResourceVersion: &ns.ResourceVersion}, api.deleted)
+		})
+	}
+}
+
+// An end that cannot be carried out is announced all the same, with what keeps the namespace.
+func TestExpiredNamespacesThatTheAPIServerDoesNotDelete(t *testing.T) {
+	t.Parallel()
+	forbidden := apierrors.NewForbidden(corev1.Resource("namespaces"), "sandbox", errors.New("it is kept"))
+	const refuses = ", and stays because the API server refuses its deletion: "
+	for name, test := range map[string]struct {
+		refusal   error
+		isAllowed bool
+		announced string
+		err       string
+	}{
+		"without the right": {
+			refusal:   forbidden,
+			announced: ", and stays because the operator may not delete namespaces: apply manifests/components/expiry",
+		},
+		"a webhook that forbids it": {
+			refusal: forbidden, isAllowed: true,
+			announced: refuses + `namespaces \"sandbox\" is forbidden: it is kept`,
+		},
+		"an admission policy": {
+			refusal: apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind(), "sandbox",
+				field.ErrorList{field.Forbidden(field.NewPath("metadata"), "a backup is missing")}),
+			announced: refuses + `Namespace \"sandbox\" is invalid: metadata: Forbidden: a backup is missing`,
+		},
+		"a webhook that does not answer": {
+			refusal:   apierrors.NewInternalError(errors.New("failed calling webhook")),
+			announced: refuses + "Internal error occurred: failed calling webhook",
+		},
+		"a long message": {
+			refusal: apierrors.NewBadRequest(strings.Repeat("m", 2*reporting.MaxMessage)), announced: "m…",
+		},
+		"another version": {
+			refusal: apierrors.NewConflict(corev1.Resource("namespaces"), "sandbox", errors.New("it has changed")),
+			err:     "delete namespace sandbox, which changed: ",
+		},
+		"no answer": {
+			refusal: errors.New("connection refused"), err: "delete the expired namespace sandbox: connection refused",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clients, recorder := fake.NewClientset(), events.NewFakeRecorder(1)
+			clients.PrependReactor("create", "selfsubjectaccessreviews",
+				func(action clienttesting.Action) (bool, runtime.Object, error) {
+					review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
+					require.Equal(t, "delete namespaces", review.Spec.ResourceAttributes.Verb+" "+
+						review.Spec.ResourceAttributes.Resource)
+					review.Status.Allowed = test.isAllowed
+					return true, review, nil
+				})
+			api := &oneNamespace{ns: expired(), refusal: test.refusal}
+			r := &Expiry{
+				Leader:  &leadership.Leader{Client: api, Clientset: clients, Recorder: recorder},
+				Metrics: newMetrics(prometheus.NewRegistry()),
+				Rules:   func(context.Context) (*attributes.Rules, error) { return attributes.NewRules(nil, nil), nil },
+			}
+			result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "sandbox"}})
+			if test.err != "" {
+				require.ErrorContains(t, err, test.err)
+				require.Empty(t, api.status)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, reconcile.Result{RequeueAfter: retryRefused}, result)
+			require.Contains(t, api.status, test.announced+`","reason":"Expired","status":"True"`)
+			longest := len("Warning Expired ") + reporting.MaxMessage + len("…") // the API server denies notes of 1 KiB
+			require.LessOrEqual(t, len(<-recorder.Events), longest)
+		})
+	}
+}
+
+// spaces is a client that reads policy spaces, and three namespaces in them, of which one has an end.
+type spaces struct {
+	client.Client
+	byName map[string]*v1alpha1.PolicySpace
+}
+
+func (s spaces) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	space := s.byName[key.Name]
+	if space == nil {
+		return apierrors.NewNotFound(v1alpha1.PolicySpaces.GroupResource(), key.Name)
+	}
+	space.DeepCopyInto(into.(*v1alpha1.PolicySpace))
+	return nil
+}
+
+func (s spaces) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	ends := metav1.ObjectMeta{Name: "c", Annotations: map[string]string{v1alpha1.ExpiresAnnotation: "never"}}
+	list.(*corev1.NamespaceList).Items = []corev1.Namespace{
+		{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}}, {ObjectMeta: ends},
+	}
+	return nil
+}
+
+// A policy space that gives no namespace an end wakes none.
+func TestPolicySpacesThatWakeNamespaces(t *testing.T) {
+	t.Parallel()
+	space := func(name, parent string, maxAge time.Duration) *v1alpha1.PolicySpace {
+		space := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		space.Spec.Parent = parent
+		if maxAge > 0 {
+			space.Spec.SelfService = &v1alpha1.SelfService{MaxAge: &metav1.Duration{Duration: maxAge}}
+		}
+		return space
+	}
+	cached := map[string]*v1alpha1.PolicySpace{
+		"corp": space("corp", "", 0), "teams": space("teams", "corp", 0),
+		"sandbox": space("sandbox", "", time.Hour), "below": space("below", "sandbox", 0),
+	}
+	created := func(s *v1alpha1.PolicySpace) event.CreateEvent { return event.CreateEvent{Object: s} }
+	updated := func(before, after *v1alpha1.PolicySpace) event.UpdateEvent {
+		return event.UpdateEvent{ObjectOld: before, ObjectNew: after}
+	}
+	for name, test := range map[string]struct {
+		event any
+		wakes bool
+	}{
+		"a new space":                            {created(space("new", "", 0)), false},
+		"a new space with maxAge":                {created(space("new", "", time.Hour)), true},
+		"a new space below one without maxAge":   {created(space("new", "teams", 0)), false},
+		"a new space below one with maxAge":      {created(space("new", "below", 0)), true},
+		"a new space below one that comes later": {created(space("new", "later", 0)), false},
+		"a space of the start": {
+			event.CreateEvent{Object: space("below", "sandbox", 0), IsInInitialList: true}, false,
+		},
+		"maxAge is added":            {updated(space("corp", "", 0), space("corp", "", time.Hour)), true},
+		"maxAge is shorter":          {updated(space("corp", "", 2*time.Hour), space("corp", "", time.Hour)), true},
+		"a move below one with":      {updated(space("new", "corp", 0), space("new", "below", 0)), true},
+		"a move below one without":   {updated(space("new", "corp", 0), space("new", "teams", 0)), false},
+		"nothing of interest":        {updated(space("new", "below", 0), space("new", "below", 0)), false},
+		"a deletion limits no lives": {event.DeleteEvent{Object: space("new", "below", time.Hour)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := &Expiry{Leader: &leadership.Leader{Client: spaces{byName: cached}}}
+			woken := 0
+			wake := func(object client.Object) { woken += len(r.namespacesInSpaces(t.Context(), object)) }
+			switch e := test.event.(type) { // as handler.EnqueueRequestsFromMapFunc does
+			case event.CreateEvent:
+				if changesLives.Create(e) {
+					wake(e.Object)
+				}
+			case event.UpdateEvent:
+				if changesLives.Update(e) {
+					wake(e.ObjectOld)
+					wake(e.ObjectNew)
+				}
+			case event.DeleteEvent:
+				if changesLives.Delete(e) {
+					wake(e.Object)
+				}
+			}
+			require.Equal(t, test.wakes, woken > 0, "%d namespaces", woken)
+			require.Zero(t, woken%2, "the namespace with an end is not woken")
 		})
 	}
 }
