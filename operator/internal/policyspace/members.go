@@ -109,9 +109,10 @@ func (m members) entering(forest hierarchy.Forest, space string) []*corev1.Names
 		return nil
 	}
 	var entering []*corev1.Namespace
+	depthLabel := hierarchy.DepthLabel(space)
 	for name := range forest.Below(space) {
 		for _, ns := range m.labelled(name) {
-			if isEntering(ns, space) {
+			if isEntering(ns, depthLabel) {
 				entering = append(entering, ns)
 			}
 		}
@@ -119,10 +120,10 @@ func (m members) entering(forest hierarchy.Forest, space string) []*corev1.Names
 	return entering
 }
 
-// isEntering reports whether a namespace, whose label names a policy space or one below it, is elsewhere by its depth
-// labels. A new namespace has none yet, and no usage that could move.
-func isEntering(ns *corev1.Namespace, space string) bool {
-	_, isPlaced := ns.Labels[hierarchy.DepthLabel(space)]
+// isEntering reports whether a namespace, whose label names a policy space with a depth label or one below it, is
+// elsewhere by its depth labels. A new namespace has none yet, and no usage that could move.
+func isEntering(ns *corev1.Namespace, depthLabel string) bool {
+	_, isPlaced := ns.Labels[depthLabel]
 	return !isPlaced && len(hierarchy.OwnDepthLabels(ns)) > 0 && !match.IsSystemNamespace(ns.Name)
 }
 

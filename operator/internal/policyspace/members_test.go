@@ -53,10 +53,11 @@ func TestIndexPolicySpaces(t *testing.T) {
 
 func TestIsEntering(t *testing.T) {
 	t.Parallel()
-	require.True(t, isEntering(namespaceIn("a", "team", "other"), "root"))
-	require.False(t, isEntering(namespaceIn("a", "team", "team", "root"), "root"), "it has arrived")
-	require.False(t, isEntering(namespaceIn("a", "team"), "root"), "it is new")
-	require.False(t, isEntering(namespaceIn("kube-system", "team", "other"), "root"), "it is never in a policy space")
+	root := hierarchy.DepthLabel("root")
+	require.True(t, isEntering(namespaceIn("a", "team", "other"), root))
+	require.False(t, isEntering(namespaceIn("a", "team", "team", "root"), root), "it has arrived")
+	require.False(t, isEntering(namespaceIn("a", "team"), root), "it is new")
+	require.False(t, isEntering(namespaceIn("kube-system", "team", "other"), root), "it is never in a policy space")
 }
 
 func TestMembersAreSortedAndUnique(t *testing.T) {

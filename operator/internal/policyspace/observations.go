@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -22,15 +23,16 @@ func (r *Spaces) observe(
 	if len(quota.Objects(space)) == 0 {
 		return nil, nil, nil
 	}
-	observed := map[string]quota.Usage{}
-	var names []string
-	for _, ns := range r.counted(space) {
-		usageQuota := &corev1.ResourceQuota{}
+	namespaces := r.counted(space)
+	observed, names := make(map[string]quota.Usage, len(namespaces)), make([]string, 0, len(namespaces))
+	usageQuota := &corev1.ResourceQuota{}
+	for _, ns := range namespaces {
+		*usageQuota = corev1.ResourceQuota{}
 		err := r.Client.Get(ctx, usageQuotaKey(ns.Name), usageQuota, client.UnsafeDisableDeepCopy)
-		if client.IgnoreNotFound(err) != nil {
+		switch {
+		case err != nil && !apierrors.IsNotFound(err):
 			return nil, nil, err
-		}
-		if err != nil && ns.DeletionTimestamp != nil {
+		case err != nil && ns.DeletionTimestamp != nil:
 			continue
 		}
 		used := countedUsage(usageQuota)

@@ -107,10 +107,14 @@ func limitsNothing(hard corev1.ResourceList) bool {
 // countedUsage returns the usage of a namespace from its usage quota. Resources that have not been counted are missing.
 // Nothing is counted if the usage quota is not intact.
 func countedUsage(usageQuota *corev1.ResourceQuota) corev1.ResourceList {
-	used := corev1.ResourceList{}
-	if !isIntact(usageQuota) {
-		return used
+	switch {
+	case !isIntact(usageQuota):
+		return corev1.ResourceList{}
+	case containsAll(usageQuota.Status.Used, usageQuota.Spec.Hard) &&
+		containsAll(usageQuota.Status.Hard, usageQuota.Status.Used):
+		return usageQuota.Status.Used // without a copy, since this is so in nearly all namespaces
 	}
+	used := corev1.ResourceList{}
 	if time.Since(recountedAt(usageQuota)) >= uncountableTime {
 		for name := range usageQuota.Spec.Hard {
 			if mayBeUncountable(name) {
