@@ -20,21 +20,20 @@ import (
 
 // NamespaceInformer returns an informer for the Namespaces that the field and label selectors of only select.
 func (c *Cluster) NamespaceInformer(only metav1.ListOptions) cache.SharedIndexInformer {
-	return informerOf(c.Namespaces, &corev1.Namespace{}, only, nil)
+	return informerOf(c.Namespaces, &corev1.Namespace{}, only)
 }
 
 // ExemptionInformer returns an informer for the TemplateExemptions of a namespace, or of all namespaces if it is empty.
-// Its objects are unstructured, and indexed by cache.NamespaceIndex.
+// Its objects are unstructured.
 func (c *Cluster) ExemptionInformer(namespace string) cache.SharedIndexInformer {
 	exemptions := c.Dynamic.Resource(v1alpha1.TemplateExemptions).Namespace(namespace)
-	return informerOf(exemptions, &unstructured.Unstructured{}, metav1.ListOptions{},
-		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	return informerOf(exemptions, &unstructured.Unstructured{}, metav1.ListOptions{})
 }
 
 // Informer returns an informer for the objects of a cluster-scoped resource that the field and label selectors of only
 // select. Its objects are unstructured.
 func (c *Cluster) Informer(resource schema.GroupVersionResource, only metav1.ListOptions) cache.SharedIndexInformer {
-	return informerOf(c.Dynamic.Resource(resource), &unstructured.Unstructured{}, only, nil)
+	return informerOf(c.Dynamic.Resource(resource), &unstructured.Unstructured{}, only)
 }
 
 // listWatcher lists and watches the objects of a resource. L is the type of its lists.
@@ -44,7 +43,7 @@ type listWatcher[L runtime.Object] interface {
 }
 
 func informerOf[L runtime.Object](
-	objects listWatcher[L], example runtime.Object, only metav1.ListOptions, indexers cache.Indexers,
+	objects listWatcher[L], example runtime.Object, only metav1.ListOptions,
 ) cache.SharedIndexInformer {
 	return cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -53,7 +52,7 @@ func informerOf[L runtime.Object](
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
 			return objects.Watch(ctx, restrict(options, only))
 		},
-	}, example, 0, indexers)
+	}, example, 0, nil)
 }
 
 func restrict(options, only metav1.ListOptions) metav1.ListOptions {

@@ -1,8 +1,8 @@
 package namespace
 
 import (
+	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -10,7 +10,6 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
-	"nstpl.dev/nstpl/operator/engine/rollout"
 )
 
 func namespaceIn(name, tier string) *corev1.Namespace {
@@ -23,7 +22,7 @@ func templateFor(name, tier string, generation int64) *v1alpha1.NamespaceTemplat
 	return template
 }
 
-// summaries returns each changed status in one line.
+// summaries returns each changed status in one line, in the order of the names.
 func summaries(b *board) []string {
 	lines := []string{}
 	for _, s := range b.changes() {
@@ -33,67 +32,35 @@ func summaries(b *board) []string {
 		}
 		lines = append(lines, line)
 	}
+	slices.Sort(lines)
 	return lines
 }
 
-func setTemplate(b *board, template *v1alpha1.NamespaceTemplate) {
-	b.setTemplate(template, rollout.Single(template))
-}
-
 func TestBoardShowsANamespaceAgainOnlyIfItsStatusChanged(t *testing.T) {
-	b := newBoard(match.NewIndex(templateFor("x", "one", 1)),
-		[]*corev1.Namespace{namespaceIn("a", "one"), namespaceIn("b", "two")}, false)
-	require.Equal(t, []string{"a NotReported x"}, summaries(b))
+	b := &board{}
+	show := func(templates []*v1alpha1.NamespaceTemplate, namespaces ...*corev1.Namespace) []string {
+		b.index, b.namespaces = match.NewIndex(templates...), namespaces
+		return summaries(b)
+	}
+	a, x := namespaceIn("a", "one"), templateFor("x", "one", 1)
+	of := func(templates ...*v1alpha1.NamespaceTemplate) []*v1alpha1.NamespaceTemplate { return templates }
+	require.Equal(t, []string{"a NotReported x"}, show(of(x), a, namespaceIn("b", "two")))
+	require.Empty(t, show(of(templateFor("x", "one", 1)), namespaceIn("a", "one"), namespaceIn("b", "two")))
 
-	b.setNamespace(namespaceIn("a", "one"))
-	setTemplate(b, templateFor("x", "one", 1))
-	require.Empty(t, summaries(b))
+	y := templateFor("y", "two", 1)
+	require.Equal(t, []string{"b NotReported y"}, show(of(x, y), a, namespaceIn("b", "two")))
+	y = templateFor("y", "one", 2)
+	require.Equal(t, []string{"a NotReported x y", "b NoTemplate"}, show(of(x, y), a, namespaceIn("b", "two")))
+	require.Empty(t, show(of(x, y), a, namespaceIn("b", "three")),
+		"a namespace that no template selects is shown once")
+	require.Equal(t, []string{"a NotReported x"}, show(of(x), a, namespaceIn("b", "three")))
 
-	setTemplate(b, templateFor("y", "two", 1))
-	require.Equal(t, []string{"b NotReported y"}, summaries(b))
-	setTemplate(b, templateFor("y", "one", 2))
-	require.Equal(t, []string{"a NotReported x y", "b NoTemplate"}, summaries(b))
-	b.setNamespace(namespaceIn("b", "three"))
-	require.Empty(t, summaries(b), "a namespace that no template selects is shown once")
-	b.deleteTemplate("y")
-	require.Equal(t, []string{"a NotReported x"}, summaries(b))
-
-	b.deleteNamespace("a")
-	b.deleteNamespace("b")
-	require.Equal(t, []string{"a Deleted"}, summaries(b))
-	b.setNamespace(namespaceIn("a", "one"))
-	require.Equal(t, []string{"a NotReported x"}, summaries(b))
+	require.Equal(t, []string{"a Deleted"}, show(of(x)))
+	require.Empty(t, show(of(x)))
+	require.Equal(t, []string{"a NotReported x"}, show(of(x), a))
 }
 
 func TestBoardShowsSelectedNamespacesWithoutTemplates(t *testing.T) {
-	b := newBoard(match.NewIndex(), []*corev1.Namespace{namespaceIn("a", "one")}, true)
+	b := &board{index: match.NewIndex(), namespaces: []*corev1.Namespace{namespaceIn("a", "one")}, showsAll: true}
 	require.Equal(t, []string{"a NoTemplate"}, summaries(b))
-}
-
-func TestBoardFollowsExemptions(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	b := newBoard(match.NewIndex(templateFor("x", "one", 1)), []*corev1.Namespace{namespaceIn("a", "one")}, true)
-	require.Equal(t, []string{"a NotReported x"}, summaries(b))
-	require.Zero(t, b.nextEnd())
-
-	exemption := &v1alpha1.TemplateExemption{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "a"}}
-	exemption.Spec.Template = "x"
-	end := metav1.NewTime(now.Add(time.Hour))
-	exemption.Spec.Expires = &end
-	b.setExemptions("a", []*v1alpha1.TemplateExemption{exemption}, now)
-	b.setExemptions("unknown", []*v1alpha1.TemplateExemption{exemption}, now)
-	require.Equal(t, []string{"a NoTemplate"}, summaries(b))
-	require.Equal(t, end.Time, b.nextEnd())
-
-	b.expire(now.Add(time.Minute))
-	require.Empty(t, summaries(b))
-	b.expire(end.Time)
-	require.Equal(t, []string{"a NotReported x"}, summaries(b), "the exemption has expired")
-	require.Zero(t, b.nextEnd())
-
-	exemption.Spec.Expires = nil
-	b.setExemptions("a", []*v1alpha1.TemplateExemption{exemption}, now)
-	require.Equal(t, []string{"a NoTemplate"}, summaries(b))
-	b.setExemptions("a", nil, now)
-	require.Equal(t, []string{"a NotReported x"}, summaries(b), "the exemption was withdrawn")
 }

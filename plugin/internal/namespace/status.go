@@ -198,13 +198,13 @@ func (o *status) read(ctx context.Context, c *cluster.Cluster) (shown *board, fo
 	}
 	if unlisted != nil {
 		o.Note("%s", cli.Unlisted("namespacetemplates", "the templates are not shown"))
-		return newBoard(nil, namespaces, !o.namespaces.IsEmpty()), forbidden, err
+		return &board{namespaces: namespaces, showsAll: !o.namespaces.IsEmpty()}, forbidden, err
 	}
 	index, unread := c.Index(ctx, templates, namespaces)
 	for _, err := range unread {
 		o.noteUnread(err)
 	}
-	return newBoard(index, namespaces, !o.namespaces.IsEmpty()), forbidden, err
+	return &board{index: index, namespaces: namespaces, showsAll: !o.namespaces.IsEmpty()}, forbidden, err
 }
 
 // noteUnread prints an UnreadRevisionsError or an UnreadExemptionsError once.

@@ -3,8 +3,6 @@ package namespace
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,30 +11,60 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// update changes a board. It returns an error if the watch cannot go on.
-type update func(*board) error
+// collectFor is how long a watch collects changes before it computes all statuses again.
+const collectFor = 100 * time.Millisecond
+
+// statusWatch computes a board from the stores of informers.
+type statusWatch struct {
+	*status
+	cluster *cluster.Cluster
+	// namespaces, templates and exemptions are informers. If the user may not list templates, there are only those of
+	// namespaces. Those of exemptions are by the namespaces that WatchedExemptions returns.
+	namespaces, templates []cache.SharedIndexInformer
+	exemptions            map[string]cache.SharedIndexInformer
+	// index is the last that was computed. Templates that have not changed since then keep the revisions in it.
+	index *match.Index
+}
 
 // follow prints each namespace whose status changes, until ctx ends.
 func (o *status) follow(ctx context.Context, c *cluster.Cluster, shown *board) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	updates := o.updates(ctx, c, shown.index != nil)
+	w := &statusWatch{
+		status: o, cluster: c, index: match.NewIndex(), exemptions: map[string]cache.SharedIndexInformer{},
+	}
+	changed, failed, notes := make(chan struct{}, 1), make(chan error), make(chan string)
+	w.start(ctx, shown.index != nil, changed, cluster.Sender(ctx, failed), cluster.Sender(ctx, notes))
+	var collected, end <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil // the user interrupted the command
-		case <-after(shown.nextEnd()):
-			shown.expire(time.Now())
-		case apply := <-updates:
-			if err := apply(shown); err != nil {
-				return err
+		case err := <-failed:
+			return err
+		case note := <-notes:
+			o.noteOnce(note)
+			continue
+		case <-changed:
+			if collected == nil {
+				collected = time.After(collectFor)
 			}
+			continue
+		case <-collected:
+			collected = nil
+		case <-end:
 		}
-		if changes := shown.changes(); len(changes) > 0 {
+		next, err := w.update(ctx, shown)
+		if err != nil {
+			return err
+		}
+		end = after(next)
+		if changes := shown.changes(); len(changes) > 0 && ctx.Err() == nil {
 			if err := o.write(changes, time.Now()); err != nil {
 				return err
 			}
@@ -44,120 +72,133 @@ func (o *status) follow(ctx context.Context, c *cluster.Cluster, shown *board) e
 	}
 }
 
-// after returns a channel that delivers at a time. It returns nil, which never delivers, for the zero time.
-func after(end time.Time) <-chan time.Time {
-	if end.IsZero() {
+// after returns a channel that delivers at a time. It returns nil, which never delivers, for nil.
+func after(end *metav1.Time) <-chan time.Time {
+	if end == nil {
 		return nil
 	}
-	return time.After(time.Until(end))
+	return time.After(time.Until(end.Time))
 }
 
-// updates returns the changes of the selected namespaces and, unless the user may not list them, of the templates and
-// exemptions, until ctx ends.
-func (o *status) updates(ctx context.Context, c *cluster.Cluster, withTemplates bool) <-chan update {
-	all := make(chan update)
-	send := cluster.Sender(ctx, all)
-	fail := func(err error) { send(func(*board) error { return err }) }
-	if withTemplates {
-		cluster.FollowObjects(ctx, c, v1alpha1.NamespaceTemplates, metav1.ListOptions{},
-			func(template *v1alpha1.NamespaceTemplate) { send(o.setTemplate(ctx, c, template)) }, func(name string) {
-				send(func(b *board) error {
-					b.deleteTemplate(name)
-					return nil
-				})
-			}, fail)
-		for _, namespace := range cluster.WatchedExemptions(o.namespaces.Names) {
-			o.followExemptions(ctx, c.ExemptionInformer(namespace), namespace, send)
-		}
-	}
-	for _, only := range o.namespaces.Watched() {
-		cluster.Follow(ctx, c.NamespaceInformer(only), func(item any) {
-			send(func(b *board) error {
-				if ns, ok := item.(*corev1.Namespace); ok {
-					b.setNamespace(ns)
-				}
-				return nil
-			})
-		}, func(item any) {
-			send(func(b *board) error {
-				b.deleteNamespace(cluster.NameOf(item))
-				return nil
-			})
-		}, fail)
-	}
-	return all
-}
-
-// followExemptions sends the changes of the TemplateExemptions of a namespace, or of all, until ctx ends. First, it
-// sends what has changed since they were listed. A user who may not watch them sees the exemptions that were listed.
-func (o *status) followExemptions(
-	ctx context.Context, informer cache.SharedIndexInformer, in string, send func(update),
+// start watches the selected namespaces and, unless the user may not list them, the templates and exemptions, until ctx
+// ends. Changed receives when a store has been filled, and after each change.
+func (w *statusWatch) start(
+	ctx context.Context, withTemplates bool, changed chan<- struct{}, fail func(error), note func(string),
 ) {
-	changed := func(item any) {
-		if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(item); err == nil && informer.HasSynced() {
-			namespace, _, _ := cache.SplitMetaNamespaceKey(key)
-			send(o.setExemptions(informer, namespace))
+	report := func(any) {
+		select {
+		case changed <- struct{}{}:
+		default: // an earlier change has not been received yet
 		}
 	}
-	cluster.Follow(ctx, informer, changed, changed, func(err error) {
-		send(func(*board) error {
-			o.noteOnce(fmt.Sprintf("changes of exemptions are not shown: %v", err))
-			return nil
+	start := func(informer cache.SharedIndexInformer, denied func(error)) cache.SharedIndexInformer {
+		cluster.Follow(ctx, informer, report, report, denied)
+		go func() {
+			cache.WaitForCacheSync(ctx.Done(), informer.HasSynced)
+			report(nil)
+		}()
+		return informer
+	}
+	for _, only := range w.status.namespaces.Watched() {
+		w.namespaces = append(w.namespaces, start(w.cluster.NamespaceInformer(only), fail))
+	}
+	if !withTemplates {
+		return
+	}
+	w.templates = append(w.templates,
+		start(w.cluster.Informer(v1alpha1.NamespaceTemplates, metav1.ListOptions{}), fail))
+	for _, in := range cluster.WatchedExemptions(w.status.namespaces.Names) {
+		w.exemptions[in] = start(w.cluster.ExemptionInformer(in), func(err error) {
+			note(fmt.Sprintf("changes of exemptions are not shown: %v", err))
 		})
-	})
-	go func() {
-		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-			return
-		}
-		send(func(b *board) error {
-			namespaces := []string{in}
-			if in == metav1.NamespaceAll {
-				namespaces = slices.Concat(informer.GetIndexer().ListIndexFuncValues(cache.NamespaceIndex),
-					slices.Collect(maps.Keys(b.namespaces)))
-			}
-			for _, namespace := range namespaces {
-				if err := o.setExemptions(informer, namespace)(b); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}()
+	}
 }
 
-// setExemptions returns the update for the TemplateExemptions of a namespace.
-func (o *status) setExemptions(informer cache.SharedIndexInformer, namespace string) update {
-	return func(b *board) error {
-		items, err := informer.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+// update computes the namespaces and the index of a board from the stores, and returns when the next exemption expires,
+// or nil. It changes nothing before the namespaces and templates have been listed.
+func (w *statusWatch) update(ctx context.Context, b *board) (next *metav1.Time, err error) {
+	namespaces, hasNamespaces := stored[*corev1.Namespace](w.namespaces...)
+	templates, hasTemplates := stored[*unstructured.Unstructured](w.templates...)
+	if !hasNamespaces || !hasTemplates {
+		return nil, nil
+	}
+	b.namespaces = namespaces
+	if b.index == nil {
+		return nil, nil
+	}
+	if w.index, err = w.indexOf(ctx, templates); err != nil {
+		return nil, err
+	}
+	var exemptions []*v1alpha1.TemplateExemption
+	for in, informer := range w.exemptions {
+		some, err := exemptionsOf(informer, in, b)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		var exemptions []*v1alpha1.TemplateExemption
-		for _, item := range items {
-			object, ok := item.(*unstructured.Unstructured)
-			if !ok {
-				continue
-			}
-			exemption, err := cluster.Decode[v1alpha1.TemplateExemption](object)
-			if err != nil {
-				return err
-			}
-			exemptions = append(exemptions, exemption)
-		}
-		b.setExemptions(namespace, exemptions, time.Now())
-		return nil
+		exemptions = append(exemptions, some...)
 	}
+	_, next = match.InForce(exemptions, metav1.Now()) // before SetExemptions, so that none can expire unnoticed
+	cluster.SetExemptions(w.index, exemptions)
+	b.index = w.index
+	return next, nil
 }
 
-// setTemplate returns the update for a template that was added or changed.
-func (o *status) setTemplate(ctx context.Context, c *cluster.Cluster, template *v1alpha1.NamespaceTemplate) update {
-	layers, unread := c.Layers(ctx, template)
-	return func(b *board) error {
-		if unread != nil {
-			layers = rollout.Single(template)
-			o.noteUnread(unread)
+// stored returns the objects in the stores of informers. It reports whether each store has been filled.
+func stored[T any](informers ...cache.SharedIndexInformer) (objects []T, isComplete bool) {
+	for _, informer := range informers {
+		if !informer.HasSynced() {
+			return nil, false
 		}
-		b.setTemplate(template, layers)
-		return nil
+		for _, item := range informer.GetStore().List() {
+			if object, ok := item.(T); ok {
+				objects = append(objects, object)
+			}
+		}
 	}
+	return objects, true
+}
+
+// indexOf returns an index of templates, without exemptions. It reads the revisions of a template once for each state
+// of the template.
+func (w *statusWatch) indexOf(ctx context.Context, templates []*unstructured.Unstructured) (*match.Index, error) {
+	index := match.NewIndex()
+	for _, object := range templates {
+		template, layers := w.index.Get(object.GetName()), w.index.Layers(object.GetName())
+		if template == nil || template.ResourceVersion != object.GetResourceVersion() {
+			var err error
+			if template, err = cluster.Decode[v1alpha1.NamespaceTemplate](object); err != nil {
+				return nil, err
+			}
+			if layers, err = w.cluster.Layers(ctx, template); err != nil && ctx.Err() == nil {
+				w.noteUnread(err)
+			}
+			if err != nil {
+				layers = rollout.Single(template)
+			}
+		}
+		index.SetLayers(template, layers)
+	}
+	return index, nil
+}
+
+// exemptionsOf returns the TemplateExemptions in the store of the informer for a namespace, or for all. A user who may
+// not watch them sees those that were in force before.
+func exemptionsOf(informer cache.SharedIndexInformer, in string, b *board) ([]*v1alpha1.TemplateExemption, error) {
+	objects, isComplete := stored[*unstructured.Unstructured](informer)
+	var exemptions []*v1alpha1.TemplateExemption
+	if !isComplete {
+		for _, ns := range b.namespaces {
+			if in == metav1.NamespaceAll || in == ns.Name {
+				exemptions = append(exemptions, b.index.Exemptions(ns.Name)...)
+			}
+		}
+	}
+	for _, object := range objects {
+		exemption, err := cluster.Decode[v1alpha1.TemplateExemption](object)
+		if err != nil {
+			return nil, err
+		}
+		exemptions = append(exemptions, exemption)
+	}
+	return exemptions, nil
 }
