@@ -108,6 +108,46 @@ func run(t *testing.T, args ...string) (code int, printed string) {
 	return code, out.String() + errOut.String()
 }
 
+// To a user without rights, the API server says that a request is forbidden, whether nstpl is installed or not. The
+// ClusterRoles of nstpl do not exist in a cluster without it.
+func TestUsersWithoutRightsLearnThatNstplIsNotInstalled(t *testing.T) {
+	serve(t, map[string]string{
+		"/apis/policy.nstpl.dev/v1alpha1/namespacetemplates/budget": forbidden,
+		"/apis/policy.nstpl.dev/v1alpha1/policyrepositories/corp":   forbidden,
+		"/apis/policy.nstpl.dev/v1alpha1/templateexemptions":        forbidden,
+	})
+	for _, command := range []string{"rollout status budget", "sync now corp", "exempt --list"} {
+		code, printed := run(t, strings.Fields(command)...)
+		require.Equal(t, 1, code)
+		require.Contains(t, printed, "error: nstpl is not installed in this cluster", command)
+	}
+}
+
+// An owner may list the exemptions of a namespace, and not those of others.
+func TestExemptionsInOtherFormatsAreThoseOfTheNamespace(t *testing.T) {
+	for command, want := range map[string]string{
+		"exempt --list -o json":           "run 'kubectl get templateexemptions -A'",
+		"exempt --list -o json team-a":    "run 'kubectl get templateexemptions -n team-a'",
+		"exempt --list -o json -n team-b": "run 'kubectl get templateexemptions -n team-b'",
+	} {
+		_, printed := run(t, strings.Fields(command)...)
+		require.Contains(t, printed, want)
+	}
+}
+
+// A mistyped label must not look like namespaces without differences.
+func TestADiffOfNoNamespaceFails(t *testing.T) {
+	serve(t, map[string]string{
+		"/apis/policy.nstpl.dev/v1alpha1/namespacetemplates": `{"kind": "NamespaceTemplateList",
+			"apiVersion": "policy.nstpl.dev/v1alpha1", "items": []}`,
+		"/api/v1/namespaces": `{"kind": "NamespaceList", "apiVersion": "v1", "items": []}`,
+	})
+	code, printed := run(t, "diff", "-l", "tier=prd")
+	require.Equal(t, "error: no namespace matches --selector \"tier=prd\": run 'kubectl get namespaces --show-labels' to "+
+		"list their labels\n", printed)
+	require.Equal(t, 2, code)
+}
+
 // Before Kubernetes 1.36, the API server creates namespaces without the operator's webhook if no operator runs.
 func TestANamespaceWithoutInitializersMayBePopulatedLater(t *testing.T) {
 	for annotations, want := range map[string]string{

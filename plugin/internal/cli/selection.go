@@ -64,6 +64,18 @@ func (x *Selection) Read(
 	return namespaces, nil, err
 }
 
+// ReadSome reads the selected namespaces, as Read does. A selector that matches no namespace is an error.
+func (x *Selection) ReadSome(
+	ctx context.Context, c *cluster.Cluster,
+) (namespaces []*corev1.Namespace, forbidden []error, err error) {
+	namespaces, forbidden, err = x.Read(ctx, c)
+	if err == nil && x.selector != "" && len(namespaces) == 0 {
+		err = fmt.Errorf("no namespace matches --selector %q: run 'kubectl get namespaces --show-labels' to list their labels",
+			x.selector)
+	}
+	return namespaces, forbidden, err
+}
+
 // SelectExplicit selects the namespace of the flag --namespace, unless the command line selects others.
 func (x *Selection) SelectExplicit(s Session) error {
 	name, isExplicit, err := s.Namespace()

@@ -127,8 +127,8 @@ func (c *Cluster) Templates(ctx context.Context) ([]*v1alpha1.NamespaceTemplate,
 	return templates, c.installed(ctx, err)
 }
 
-// installed returns a NotInstalledError in place of the error of a list of nstpl's objects, if the cluster does not
-// have their kind. To users without rights, the API server says that the list is forbidden in either case.
+// installed returns a NotInstalledError in place of the error of a request for nstpl's objects, if the cluster does not
+// have their kind. To users without rights, the API server says that the request is forbidden in either case.
 func (c *Cluster) installed(ctx context.Context, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):

@@ -17,8 +17,8 @@ func (c *Cluster) object(
 	ctx context.Context, resource schema.GroupVersionResource, name string,
 ) (*unstructured.Unstructured, error) {
 	object, err := c.Dynamic.Resource(resource).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-		return nil, NotInstalledError{}
+	if apierrors.IsForbidden(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		err = c.installed(ctx, err)
 	}
 	return object, err
 }

@@ -54,6 +54,12 @@ func (c *Cluster) Exemptions(
 	return slices.Concat(listed...), unread
 }
 
+// ExemptionsIn returns the TemplateExemptions of a namespace, or of all namespaces for metav1.NamespaceAll, or a
+// NotInstalledError.
+func (c *Cluster) ExemptionsIn(ctx context.Context, namespace string) ([]*v1alpha1.TemplateExemption, error) {
+	return own[v1alpha1.TemplateExemption](ctx, c, v1alpha1.TemplateExemptions, namespace)
+}
+
 // WatchedExemptions returns the namespaces whose TemplateExemptions are watched for namespaces that were selected by
 // their names: each of a few, or else metav1.NamespaceAll.
 func WatchedExemptions(names []string) []string {

@@ -333,7 +333,7 @@ func (d *diff) read(
 	var ofTemplates, ofNamespaces error
 	var stored []*v1alpha1.NamespaceTemplate
 	reading.Go(func() { templates, stored, ofTemplates = cli.WithFiles(ctx, c, d.templates) })
-	reading.Go(func() { namespaces, forbidden, ofNamespaces = d.namespaces.Read(ctx, c) })
+	reading.Go(func() { namespaces, forbidden, ofNamespaces = d.namespaces.ReadSome(ctx, c) })
 	reading.Wait()
 	d.noteKept(ctx, c, stored)
 	if apierrors.IsForbidden(ofTemplates) {

@@ -35,7 +35,7 @@ func (d *diff) readRecorded(ctx context.Context, c *cluster.Cluster, forbidden e
 	if !d.files.IsEmpty() || d.removes() || d.verify {
 		return nil, forbidden // these need the templates of the cluster
 	}
-	namespaces, readErrs, err := d.namespaces.Read(ctx, c)
+	namespaces, readErrs, err := d.namespaces.ReadSome(ctx, c)
 	switch {
 	case err != nil:
 		return nil, err

@@ -3,19 +3,17 @@ package namespace
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/plugin/internal/cli"
-	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -24,11 +22,7 @@ func (o *exempt) runList(cmd *cobra.Command, args []string) error {
 	if o.template != "" || len(o.objects) > 0 || o.reason != "" || o.length != "" || o.expires != "" || o.force {
 		return cli.UsageError(cmd, errors.New("--list can only be combined with a namespace"))
 	}
-	if o.written.HasFormat() {
-		return cli.UsageError(cmd, errors.New("--list prints a table: for other formats, run 'kubectl get "+
-			"templateexemptions -A'"))
-	}
-	namespace := corev1.NamespaceAll
+	namespace, scope := corev1.NamespaceAll, "-A"
 	if name, isExplicit, err := o.Namespace(); err != nil {
 		return err
 	} else if isExplicit {
@@ -41,18 +35,22 @@ func (o *exempt) runList(cmd *cobra.Command, args []string) error {
 		}
 		namespace = name
 	}
+	if namespace != corev1.NamespaceAll {
+		scope = "-n " + namespace
+	}
+	if o.written.HasFormat() {
+		return cli.UsageError(cmd, fmt.Errorf("--list prints a table: for other formats, run 'kubectl get "+
+			"templateexemptions %s'", scope))
+	}
 	c, err := o.Connect()
 	if err != nil {
 		return err
 	}
-	all, err := cluster.List[v1alpha1.TemplateExemption](cmd.Context(), c, v1alpha1.TemplateExemptions, namespace,
-		metav1.ListOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return cluster.NotInstalledError{}
-	case err != nil:
+	all, err := c.ExemptionsIn(cmd.Context(), namespace)
+	if err != nil {
 		return err
-	case len(all) == 0:
+	}
+	if len(all) == 0 {
 		o.Note("No resources found")
 		return nil
 	}

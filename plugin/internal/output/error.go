@@ -68,7 +68,8 @@ func fromServer(err error, status metav1.Status) string {
 
 // readsPolicies matches the denial of a request that the ClusterRole nstpl-viewer permits.
 var readsPolicies = regexp.MustCompile(`cannot (get|list|watch) resource "(namespacetemplates|policyspaces|` +
-	`clusterprotectedattributes|securitycontextconstraints|namespaceinitializationconfigurations)" in API group "` +
+	`clusterprotectedattributes|securitycontextconstraints|namespaceinitializationconfigurations|` +
+	`templateexemptions)" in API group "` +
 	regexp.QuoteMeta(v1alpha1.GroupVersion.Group) + `"`)
 
 // neededFor returns what permits a request that was denied.

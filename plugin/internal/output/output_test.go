@@ -79,6 +79,13 @@ func TestError(t *testing.T) {
 		"forbidden": {apierrors.NewForbidden(namespaces, "x", errors.New("no")),
 			`Error from server (Forbidden): namespaces "x" is forbidden: no: ` +
 				`ask a cluster administrator for this permission`},
+		"forbidden without nstpl-viewer": {
+			apierrors.NewForbidden(schema.GroupResource{Group: "policy.nstpl.dev", Resource: "templateexemptions"}, "",
+				errors.New(`User "jane" cannot list resource "templateexemptions" in API group "policy.nstpl.dev"`)),
+			`Error from server (Forbidden): templateexemptions.policy.nstpl.dev is forbidden: User "jane" cannot list ` +
+				`resource "templateexemptions" in API group "policy.nstpl.dev": ` +
+				`ask a cluster administrator for the ClusterRole nstpl-viewer`,
+		},
 		"connection refused": {fmt.Errorf("list: %w", refused),
 			"The connection to the server 127.0.0.1:1 was refused - did you specify the right host or port?"},
 		"joined": {errors.Join(errors.New("one"), apierrors.NewNotFound(namespaces, "x")),
