@@ -46,6 +46,7 @@ func TestBatches(t *testing.T) {
 		end()
 		require.ErrorIs(t, b.Do(ended, 0), context.Canceled)
 		time.Sleep(2 * b.Timeout)
+		synctest.Wait()
 		require.Equal(t, []int{0}, written[2])
 	})
 }
