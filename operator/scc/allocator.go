@@ -149,9 +149,16 @@ type allocator struct {
 	// used are the blocks that namespaces have, and foreign the user IDs that namespaces have and that are not a block
 	// of the pool.
 	used    map[int]bool
-	foreign []v1alpha1.IDRange
+	foreign []owned
 	// levels are the levels that namespaces have.
 	levels map[string]bool
+}
+
+// owned are the user IDs of a namespace. A namespace of less age is older.
+type owned struct {
+	v1alpha1.IDRange
+	age  int
+	name string
 }
 
 // Allocate returns the annotations that namespaces lack. A namespace whose user IDs overlap with those of an older
@@ -222,11 +229,6 @@ func (a *allocator) recordExisting(holders []Holder) map[string]string {
 // recordIDs records the user IDs that namespaces have. Namespaces with invalid ones, or with those of an older
 // namespace, are added to wrong.
 func (a *allocator) recordIDs(holders []Holder, wrong map[string]string) {
-	type owned struct {
-		v1alpha1.IDRange
-		age  int
-		name string
-	}
 	var ranges []owned
 	for age, holder := range holders {
 		if _, exists := holder.Annotations[v1alpha1.UIDRangeAnnotation]; !exists {
@@ -264,7 +266,7 @@ func (a *allocator) recordIDs(holders []Holder, wrong map[string]string) {
 		if number, one := a.pool.numberOf(ranges[i].IDRange); one {
 			a.used[number] = true
 		} else {
-			a.foreign = append(a.foreign, ranges[i].IDRange)
+			a.foreign = append(a.foreign, ranges[i])
 		}
 	}
 }
@@ -332,7 +334,7 @@ func (a *allocator) nextFree() (int, error) {
 		number := a.next % a.pool.blocks()
 		a.next = (number + 1) % a.pool.blocks()
 		block, level := a.pool.block(number), normalLevel(a.pool.Levels.Level(number))
-		if a.used[number] || a.levels[level] || slices.ContainsFunc(a.foreign, func(t v1alpha1.IDRange) bool {
+		if a.used[number] || a.levels[level] || slices.ContainsFunc(a.foreign, func(t owned) bool {
 			return t.Min <= block.Max && block.Min <= t.Max
 		}) {
 			continue
@@ -340,5 +342,21 @@ func (a *allocator) nextFree() (int, error) {
 		a.used[number], a.levels[level] = true, true
 		return number, nil
 	}
-	return 0, ErrPoolExhausted
+	return 0, a.exhausted()
+}
+
+// exhausted returns ErrPoolExhausted. If a user gave a namespace more IDs than a block, it names the namespace that has
+// most of the pool, because a larger pool may not be what is needed.
+func (a *allocator) exhausted() error {
+	count, name := a.pool.Size, ""
+	for _, ids := range a.foreign {
+		if here := min(ids.Max, a.pool.IDs.Max) - max(ids.Min, a.pool.IDs.Min) + 1; here > count {
+			count, name = here, ids.name
+		}
+	}
+	if name == "" {
+		return ErrPoolExhausted
+	}
+	return fmt.Errorf("%w, or correct the annotation %s of namespace %s, which takes %d of these IDs", ErrPoolExhausted,
+		v1alpha1.UIDRangeAnnotation, name, count)
 }

@@ -168,6 +168,30 @@ func TestAllocateReturnsWhatItCouldWhenThePoolIsExhausted(t *testing.T) {
 	require.Len(t, allocations, 3)
 }
 
+// A user who may patch templates can give a namespace more IDs than a block. They stay the namespace's own.
+func TestAnExhaustedPoolNamesWhoHasMostOfIt(t *testing.T) {
+	t.Parallel()
+	small := pool(t, "100-199/10")
+	holders := []scc.Holder{
+		holder("a", 5, "100/10"), holder("b", 4, "115-125"), holder("c", 3, "131-9999"), holder("d", 2, "126/5"),
+	}
+	for _, allocate := range []func() error{
+		func() error { _, _, err := scc.NextFree(small, 0, 1, holders); return err },
+		func() error { _, _, err := scc.Allocate(small, 0, append(holders, holder("new", 1))); return err },
+	} {
+		err := allocate()
+		require.ErrorIs(t, err, scc.ErrPoolExhausted)
+		require.EqualError(t, err, scc.ErrPoolExhausted.Error()+
+			", or correct the annotation policy.nstpl.dev/scc.uid-range of namespace c, which takes 69 of these IDs")
+	}
+	holders = holders[:1]
+	for i := range 9 {
+		holders = append(holders, holder(fmt.Sprint("n", i), 1, fmt.Sprintf("%d/10", 110+10*i)))
+	}
+	_, _, err := scc.NextFree(small, 0, 1, holders)
+	require.Equal(t, scc.ErrPoolExhausted, err)
+}
+
 func TestNextFree(t *testing.T) {
 	t.Parallel()
 	small := pool(t, "1000-2999/10")
