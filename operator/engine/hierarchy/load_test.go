@@ -137,6 +137,27 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 		},
 		"a Namespace with a policyspace label": {[]string{"a/namespace.yaml: " + namespace("a") +
 			"  labels: {policy.nstpl.dev/policyspace: b}\n"}, "ns-label foo-corp/a/namespace.yaml:5"},
+		"a Namespace with a label of its depth": {[]string{"a/namespace.yaml: " + namespace("a") +
+			"  labels: {foo-corp.tree.policy.nstpl.dev/depth: '1'}\n"}, "ns-label foo-corp/a/namespace.yaml:5"},
+		"a Namespace with the label of initialization": {[]string{"a/namespace.yaml: " + namespace("a") +
+			"  labels: {policy/namespace-initializing: 'true'}\n"}, "schema foo-corp/a/namespace.yaml:5"},
+		"a Namespace with the record of a tree": {[]string{"a/namespace.yaml: " + namespace("a") +
+			"  annotations:\n    policy.nstpl.dev/in-tree: 'true'\n"}, "schema foo-corp/a/namespace.yaml:6"},
+		"a Namespace with user IDs": {[]string{"a/namespace.yaml: " + namespace("a") +
+			"  annotations:\n    a: b\n    policy.nstpl.dev/scc.uid-range: 1000410000-1999999999\n"},
+			"schema foo-corp/a/namespace.yaml:7"},
+		"a Namespace with the records of the operator": {[]string{"a/namespace.yaml: " + namespace("a") +
+			"  annotations:\n    policy.nstpl.dev/scc.mcs: s0\n    policy.nstpl.dev/tree-metadata: a\n" +
+			"    policy.nstpl.dev/namespace-metadata: '{}'\n    policy/namespace-initializers-pending: a\n"},
+			"schema foo-corp/a/namespace.yaml:6 schema foo-corp/a/namespace.yaml:7 " +
+				"schema foo-corp/a/namespace.yaml:8 schema foo-corp/a/namespace.yaml:9"},
+		"a Namespace with what users may set": {[]string{"a/namespace.yaml: " + namespace("a") +
+			"  labels: {policy.nstpl.dev/hints: enabled, policy.nstpl.dev/metrics: enabled}\n" +
+			"  annotations: {policy.nstpl.dev/adopt: 'true', policy.nstpl.dev/expires: never, " +
+			"policy.nstpl.dev/delete-when-expired: 'true', policy.nstpl.dev/deletion-protection: 'true', " +
+			"policy/namespace-template-opt-out: logging, authorization.k8s.io/creator: jane}\n"}, ""},
+		"a Namespace with an invalid protection": {[]string{"a/namespace.yaml: " + namespace("a") +
+			"  annotations: {policy.nstpl.dev/deletion-protection: maybe}\n"}, "schema foo-corp/a/namespace.yaml:5"},
 		"a quota with scopes": {
 			[]string{"p/q.yaml: " + quota("q") + "  scopes: [BestEffort]\n"}, "ps-quota-scopes foo-corp/p/q.yaml:7",
 		},
@@ -552,4 +573,70 @@ func FuzzLoad(f *testing.F) {
 			require.LessOrEqual(t, one.Line, strings.Count(content, "\n")+strings.Count(content, "\r")+1)
 		}
 	})
+}
+
+// A file of a mebibyte can break hundreds of thousands of rules, and quote itself in each message.
+func TestLoadListsTheFirstFindings(t *testing.T) {
+	t.Parallel()
+	invalid := binding("b") + strings.Repeat("- {}\n", 30_000)
+	tree := files("z.yaml: "+invalid, "p/y.yaml: "+invalid,
+		"a.yaml: "+strings.Replace(binding("a"), "kind: ClusterRole", "kind: "+strings.Repeat("é", 400_000), 1))
+	result := load(t, tree)
+	require.Len(t, result.Violations, 1000)
+	require.Equal(t, 60_001, result.ViolationCount)
+	require.Equal(t, "foo-corp/a.yaml", result.Violations[0].Path)
+	require.Less(t, len(result.Violations[0].Message), 1100)
+	require.Equal(t, "foo-corp/p/y.yaml", result.Violations[1].Path)
+	require.Equal(t, 8, result.Violations[1].Line)
+	require.Equal(t, 1006, result.Violations[999].Line)
+	for range 3 {
+		require.Equal(t, result.Violations, load(t, tree).Violations, "the order of parsing does not matter")
+	}
+}
+
+// To find the line of each of many fields, one after the other, would take minutes.
+func TestLoadCountsManyInvalidFields(t *testing.T) {
+	t.Parallel()
+	var limits, keys strings.Builder
+	for i := range 30_000 {
+		fmt.Fprintf(&limits, "    a%d: x\n", i)
+		fmt.Fprintf(&keys, "a%d: x\n", i)
+	}
+	result := load(t, files(
+		"q.yaml: "+strings.Replace(quota("q"), "  hard: {pods: 3}\n", "  hard:\n"+limits.String(), 1),
+		"l.yaml: apiVersion: v1\nkind: List\n"+keys.String()+"items:\n"+strings.Repeat("- {}\n", 20_000)))
+	require.Equal(t, 80_000, result.ViolationCount)
+}
+
+func TestLoadRefusesTreesThatNeedMuchMemory(t *testing.T) {
+	t.Parallel()
+	withResources := func(count int) string {
+		return role("ClusterRole", "r") + "- {apiGroups: [''], verbs: [get], resources: [" +
+			strings.Repeat("a,", count) + "]}\n"
+	}
+	many := withResources(200_000)
+	result := load(t, files("a/a.yaml: "+namespace("a")+"---\n"+many, "b.txt: "+many,
+		"c.json: "+strings.Repeat("[1,2]", 200_000)))
+	require.Len(t, result.Violations, 2)
+	for i, path := range []string{"foo-corp/a/a.yaml", "foo-corp/b.txt"} {
+		require.Equal(t, path, result.Violations[i].Path)
+		require.Contains(t, result.Violations[i].Message, "fields and list items, more than the allowed 350000")
+	}
+	require.Equal(t, 5, result.Violations[0].Line)
+
+	tree := fstest.MapFS{}
+	for i := range 12 {
+		tree[fmt.Sprintf("%d.yaml", i)] = &fstest.MapFile{Data: []byte(withResources(100_000))}
+	}
+	_, err := hierarchy.Load(tree, "foo-corp")
+	require.EqualError(t, err, "the manifests of the tree have more than 16 MiB, or more than 2000000 fields and list "+
+		"items, together: divide the tree")
+	_, err = hierarchy.LoadWithin(files("a/namespace.yaml: "+namespace("a")), "foo-corp", 5)
+	require.ErrorContains(t, err, "more than 5 fields")
+	for i := range 18 {
+		content := secret + "data: " + strings.Repeat("a", 1<<20-100) + "\n"
+		tree[fmt.Sprintf("%d.yaml", i)] = &fstest.MapFile{Data: []byte(content)}
+	}
+	_, err = hierarchy.Load(tree, "foo-corp")
+	require.ErrorAs(t, err, new(*hierarchy.TooLargeError))
 }

@@ -2,9 +2,12 @@ package hierarchy
 
 // Result is a loaded tree, and what is wrong with it.
 type Result struct {
-	Tree       *Tree
+	Tree *Tree
+	// Violations and Warnings are the first thousand of each by path and line.
 	Violations []Violation
 	Warnings   []Warning
+	// ViolationCount and WarningCount count all.
+	ViolationCount, WarningCount int
 }
 
 // Violation is the violation of a rule.

@@ -34,9 +34,9 @@ func (l *loader) checkName(o Object) bool {
 	}
 	switch {
 	case o.name == "":
-		l.violate("schema", o.Path, o.lines.Of("metadata"), o.kind+" has no metadata.name", "add metadata.name")
+		l.violate("schema", o.Path, l.line(o.lines, "metadata"), o.kind+" has no metadata.name", "add metadata.name")
 	case len(reasons) > 0:
-		l.violate("schema", o.Path, o.lines.Of("metadata", "name"),
+		l.violate("schema", o.Path, l.line(o.lines, "metadata", "name"),
 			fmt.Sprintf("%s has the invalid name %q: %s", o.kind, o.name, strings.Join(reasons, "; ")),
 			"choose another name")
 	}
@@ -45,17 +45,18 @@ func (l *loader) checkName(o Object) bool {
 
 // checkSchema reports values that the API server would reject.
 func (l *loader) checkSchema(o Object) {
+	before := l.violated
 	hasValidName := l.checkName(o)
 	complain := func(field, format string, args ...any) {
-		l.violate("schema", o.Path, o.lines.Of(manifest.SplitField(field)...),
+		l.violate("schema", o.Path, l.line(o.lines, manifest.SplitField(field)...),
 			o.describe()+": "+fmt.Sprintf(format, args...),
 			"correct the field")
 	}
 	switch typed := o.Object.(type) {
 	case *corev1.Namespace:
 		for _, key := range slices.Sorted(maps.Keys(typed.Labels)) {
-			if key == v1alpha1.PolicySpaceLabel || strings.HasSuffix(key, v1alpha1.DepthLabelSuffix) {
-				l.violate("ns-label", o.Path, o.lines.Of("metadata", "labels", key),
+			if isPosition(key) {
+				l.violate("ns-label", o.Path, l.line(o.lines, "metadata", "labels", key),
 					fmt.Sprintf("Namespace %s has the label %s, which nstpl sets from the directory", o.name, key),
 					"remove the label")
 			}
@@ -73,21 +74,46 @@ func (l *loader) checkSchema(o Object) {
 	case *corev1.ResourceQuota:
 		for _, name := range slices.Sorted(maps.Keys(typed.Spec.Hard)) {
 			if message, remedy := schema.CheckLimit(string(name), typed.Spec.Hard[name]); message != "" {
-				l.violate("schema", o.Path, o.lines.Of("spec", "hard", string(name)),
+				l.violate("schema", o.Path, l.line(o.lines, "spec", "hard", string(name)),
 					fmt.Sprintf("%s: %s: %s", o.describe(), name, message), cmp.Or(remedy, "correct or remove the limit"))
 			}
 		}
 	}
 	if hasValidName {
-		l.checkLimits(o)
+		l.checkLimits(o, l.violated == before)
 	}
 }
 
+// isPosition reports whether a label records the position of a Namespace in the tree.
+func isPosition(key string) bool {
+	return key == v1alpha1.PolicySpaceLabel || strings.HasSuffix(key, v1alpha1.DepthLabelSuffix)
+}
+
+// settable are the reserved labels and annotations of Namespaces that users set. Admission asks the account that
+// applies the tree for the verbs that some of them need. The others are records of the operator, which nstpl-sync may
+// write: with them, a tree could, for example, allocate all user IDs to one namespace.
+var settable = []string{
+	v1alpha1.AdoptAnnotation, v1alpha1.CreatorAnnotation, v1alpha1.DeleteWhenExpiredAnnotation,
+	v1alpha1.DeletionProtectionAnnotation, v1alpha1.ExpiresAnnotation, v1alpha1.OptOutAnnotation,
+	"policy.nstpl.dev/hints", "policy.nstpl.dev/metrics", // labels that the NetworkPolicies select by
+}
+
+// withoutSettable returns the reserved labels or annotations of a Namespace that users do not set, except those that
+// isPosition reports.
+func withoutSettable(metadata map[string]string) map[string]string {
+	records := maps.Clone(metadata)
+	maps.DeleteFunc(records, func(key, _ string) bool {
+		return !render.IsReservedKey(key) || isPosition(key) || slices.Contains(settable, key)
+	})
+	return records
+}
+
 // checkLimits reports what prevents an object with a valid name from being populated: labels and annotations that the
-// API server or kustomize would reject, and those that are reserved.
-func (l *loader) checkLimits(o Object) {
+// API server or kustomize would reject, and those that are reserved. The size is checked only if the object is valid
+// otherwise, because that needs much memory.
+func (l *loader) checkLimits(o Object, isValid bool) {
 	fields := o.identifyingFields()
-	if o.size > maxSmall {
+	if o.size > maxSmall && isValid {
 		var err error
 		if fields, err = toFields(o.Object); err != nil {
 			l.violate("schema", o.Path, o.Line, o.describe()+": "+err.Error(), "correct the object")
@@ -103,7 +129,9 @@ func (l *loader) checkLimits(o Object) {
 		metadata = slices.Concat(render.CheckLabels(object.GetLabels()),
 			render.CheckAnnotations(object.GetAnnotations()))
 	case kindNamespace:
-		metadata = render.CheckProtection(object.GetAnnotations())
+		metadata = slices.Concat(render.CheckLabels(withoutSettable(object.GetLabels())),
+			render.CheckAnnotations(withoutSettable(object.GetAnnotations())),
+			render.CheckProtection(object.GetAnnotations()))
 	}
 	for _, problem := range metadata {
 		problem.Path = "metadata." + problem.Path
@@ -114,7 +142,7 @@ func (l *loader) checkLimits(o Object) {
 		if problem.Path != "" {
 			at, message = problem.Path, problem.Path+" "+problem.Message
 		}
-		l.violate("schema", o.Path, o.lines.Of(manifest.SplitField(at)...), o.describe()+": "+message,
+		l.violate("schema", o.Path, l.line(o.lines, manifest.SplitField(at)...), o.describe()+": "+message,
 			cmp.Or(problem.Remedy, "correct or remove it"))
 	}
 }
@@ -138,7 +166,7 @@ func (o Object) identifyingFields() map[string]any {
 // Kubernetes itself.
 func (l *loader) checkClusterLevel(o Object) {
 	if o.namespace != "" {
-		l.violate("schema", o.Path, o.lines.Of("metadata", "namespace"),
+		l.violate("schema", o.Path, l.line(o.lines, "metadata", "namespace"),
 			o.describe()+" is cluster-scoped, but has metadata.namespace "+o.namespace,
 			"remove metadata.namespace")
 	}

@@ -3,7 +3,50 @@ package hierarchy
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
+
+	"nstpl.dev/nstpl/operator/engine/manifest"
 )
+
+// The size of manifests at most.
+const (
+	// maxDocumentValues is how many values a document has. The parser needs up to 250 bytes for each.
+	maxDocumentValues = 350_000
+	// MaxTreeValues is how many values all documents of a tree have, and maxTreeSize how many bytes.
+	MaxTreeValues = 2_000_000
+	maxTreeSize   = 16 << 20
+	// maxShared is the size in bytes of the largest file that is parsed beside others.
+	maxShared = 16 << 10
+)
+
+// TooLargeError reports that the manifests of a tree are too large together.
+type TooLargeError struct {
+	// Values is how many values they may have.
+	Values int
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("the manifests of the tree have more than %d MiB, or more than %d fields and list items, "+
+		"together: divide the tree", maxTreeSize>>20, e.Values)
+}
+
+// treeSize adds up the manifests of a tree. It is safe for concurrent use.
+type treeSize struct {
+	maxValues     int
+	bytes, values atomic.Int64
+}
+
+// add adds a document and reports whether the tree is not too large yet.
+func (s *treeSize) add(d manifest.Document) bool {
+	s.bytes.Add(int64(len(d.Content)))
+	s.values.Add(int64(d.Values()))
+	return !s.isExceeded()
+}
+
+// isExceeded reports whether the tree is too large.
+func (s *treeSize) isExceeded() bool {
+	return s.bytes.Load() > maxTreeSize || s.values.Load() > int64(s.maxValues)
+}
 
 // The size of a template in bytes at most: for kubectl apply, which stores the whole object in an annotation, and for
 // etcd.

@@ -66,7 +66,7 @@ func (o Object) describe() string {
 	if o.name == "" {
 		return o.kind + " without a name"
 	}
-	return o.kind + " " + o.name
+	return shorten(o.kind) + " " + shorten(o.name)
 }
 
 // Visit calls do for every directory: parents before their children, and siblings in ascending order of their names.

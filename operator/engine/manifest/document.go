@@ -61,6 +61,29 @@ func split(content []byte) []Document {
 	return documents
 }
 
+// Values returns a number that is at least that of the scalars, lists and mappings in a document. A parser takes much
+// memory for each of them. All but the first follow one of these characters, and some are missing, such as the key and
+// the value in [:].
+func (d Document) Values() int {
+	values := 1
+	for i, char := range d.Content {
+		switch char {
+		case ',', ':', '?', '{':
+			values += 2
+		case '[':
+			values++
+		case '-':
+			if i+1 == len(d.Content) || !isInName(d.Content[i+1]) {
+				values++
+			}
+		}
+	}
+	return values
+}
+
+// isInName reports whether a character after a hyphen is certainly not a space, of which Unicode has many.
+func isInName(char byte) bool { return char > ' ' && char < 0x80 }
+
 // isMarker reports whether a line is a marker that begins or ends a document.
 func isMarker(line []byte) bool {
 	for _, marker := range []string{"---", "..."} {

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -86,7 +87,7 @@ func value(node *kyaml.Node, key string) (next *kyaml.Node, line int) {
 		switch {
 		case node.Content[i].Value == key:
 			next, line = node.Content[i+1], node.Content[i].Line
-		case node.Content[i].ShortTag() == "!!merge" && node.Content[i+1].Kind == kyaml.AliasNode:
+		case isMerge(node.Content[i]) && node.Content[i+1].Kind == kyaml.AliasNode:
 			merged = node.Content[i+1].Alias
 		}
 	}
@@ -96,17 +97,25 @@ func value(node *kyaml.Node, key string) (next *kyaml.Node, line int) {
 	return next, line
 }
 
-// Item returns the lines of an item of a list of manifests.
-func (l Lines) Item(number int) Lines {
+// isMerge reports whether a key merges another mapping. Only the key << can, and the tag of a node takes time to find.
+func isMerge(key *kyaml.Node) bool { return key.Value == "<<" && key.ShortTag() == "!!merge" }
+
+// Items returns the lines of the first items of a list of manifests.
+func (l Lines) Items(count int) []Lines {
+	items := slices.Repeat([]Lines{l}, count)
 	if l.node == nil {
-		return l
+		return items
 	}
-	if item, _, _ := child(l.node, []string{"items"}); item != nil {
-		if item, _, _ = child(item, []string{strconv.Itoa(number)}); item != nil {
-			return Lines{item, l.offset}
+	list, _, _ := child(l.node, []string{"items"})
+	if list == nil {
+		return items
+	}
+	for i := range items {
+		if item, _, _ := child(list, []string{strconv.Itoa(i)}); item != nil {
+			items[i] = Lines{item, l.offset}
 		}
 	}
-	return l
+	return items
 }
 
 // SplitField returns the steps of a path such as rules[0].verbs or metadata.labels[example.com/tier].

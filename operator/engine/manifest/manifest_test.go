@@ -184,3 +184,18 @@ func FuzzLines(f *testing.F) {
 		}
 	})
 }
+
+func TestLinesOfItems(t *testing.T) {
+	t.Parallel()
+	list := parse(t, "kind: List\nitems:\n- {a: 1}\n- b\n")[0].Lines
+	without := parse(t, "kind: List\n")[0].Lines
+	for text, lines := range map[string]manifest.Lines{"items": list, "none": without, "": {}} {
+		items := lines.Items(3)
+		require.Len(t, items, 3)
+		want := []int{lines.Of(), lines.Of(), lines.Of()}
+		if text == "items" {
+			want = []int{3, 4, 1}
+		}
+		require.Equal(t, want, []int{items[0].Of(), items[1].Of(), items[2].Of()}, text)
+	}
+}

@@ -108,10 +108,13 @@ func parseNode(content []byte) (*kyaml.Node, error) {
 // merged key is not a duplicate, although kubectl rejects it.
 func duplicates(node *kyaml.Node, offset int, found []Duplicate) []Duplicate {
 	const reported = -1
-	keys := map[string]int{}
+	var keys map[string]int
+	if node.Kind == kyaml.MappingNode {
+		keys = make(map[string]int, len(node.Content)/2)
+	}
 	for i, inside := range node.Content {
 		if node.Kind == kyaml.MappingNode && i%2 == 0 && inside.Kind == kyaml.ScalarNode &&
-			inside.ShortTag() != "!!merge" {
+			!isMerge(inside) {
 			key := inside.ShortTag() + inside.Value
 			switch line, twice := keys[key]; {
 			case !twice:

@@ -46,7 +46,7 @@ func (s Session) ValidTree(dir string) (*hierarchy.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := len(result.Violations); n > 0 {
+	if n := result.ViolationCount; n > 0 {
 		return nil, fmt.Errorf("%s has %s: run 'kubectl nstpl vet %s' for details", result.Tree.Root.Name,
 			output.Count(n, "violation"), dir)
 	}

@@ -192,8 +192,9 @@ func (f *Files) object(object Object, in list) {
 		f.complain(object.File, object.Lines.Of(), fmt.Sprintf("lists are nested more than %d levels deep", maxLists),
 			"use a single list")
 	default:
+		lines := object.Lines.Items(len(head.Items))
 		for i, data := range head.Items {
-			f.object(Object{File: object.File, Lines: object.Lines.Item(i), Data: data},
+			f.object(Object{File: object.File, Lines: lines[i], Data: data},
 				list{in.depth + 1, object.APIVersion, item})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
 
@@ -22,7 +23,20 @@ func (r *result) checkTree(dir string) (root string, err error) {
 	for _, warning := range loaded.Warnings {
 		r.Warnings = append(r.Warnings, finding{Path: warning.Path, Line: warning.Line, Message: warning.Message})
 	}
-	return loaded.Tree.Root.Name, nil
+	root = loaded.Tree.Root.Name
+	r.omit(root, loaded.ViolationCount-len(loaded.Violations), "violation")
+	r.omit(root, loaded.WarningCount-len(loaded.Warnings), "warning")
+	return root, nil
+}
+
+// omit warns about violations or warnings that are not listed.
+func (r *result) omit(root string, count int, noun string) {
+	if count > 0 {
+		r.Warnings = append(r.Warnings, finding{
+			Path:    root,
+			Message: output.Count(count, "more "+noun) + ": correct those that are listed, and run vet again",
+		})
+	}
 }
 
 // hasTemplates reports whether templates are in the directory of a tree, where none belong: the directory may have
