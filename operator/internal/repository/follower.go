@@ -59,6 +59,9 @@ type answer struct {
 	problem *problem
 	// source is the part of the spec that the answer is about.
 	source string
+	// refused is the newest revision if its content cannot be followed, and refusal says why. It is not read again.
+	refused revision
+	refusal error
 }
 
 // isAbout reports whether an answer is about the source that a PolicyRepository has now.
@@ -229,9 +232,12 @@ func (f *follower) ask(ctx context.Context, repository *v1alpha1.PolicyRepositor
 		after.fetched = newest.commit
 		return after
 	}
-	tree, err := fetch(ctx, from, newest.commit, repository.Spec.Path, f.measure)
+	tree, err := f.fetchNewest(ctx, from, newest, repository, before)
 	if err != nil {
 		after.problem = problemOf(err)
+		if isRefusal(err) {
+			after.refused, after.refusal = newest, err
+		}
 		if after.problem.violationCount > 0 {
 			after.fetched = newest.commit
 		}
@@ -248,6 +254,16 @@ func (f *follower) ask(ctx context.Context, repository *v1alpha1.PolicyRepositor
 	}
 	after.fetched, after.tree = newest.commit, tree
 	return after
+}
+
+// fetchNewest returns the tree of a revision, or the error with which it was refused before.
+func (f *follower) fetchNewest(
+	ctx context.Context, from treeSource, newest revision, repository *v1alpha1.PolicyRepository, before answer,
+) (*vetted, error) {
+	if before.isAbout(repository) && before.refusal != nil && before.refused == newest {
+		return nil, before.refusal
+	}
+	return fetch(ctx, from, newest.commit, repository.Spec.Path, f.measure)
 }
 
 // withApplied adds the tree that is in force to an answer that has none.

@@ -384,6 +384,7 @@ func (r *Repositories) forgetDeleted(ctx context.Context) error {
 func (r *Repositories) writeStatus(
 	ctx context.Context, repository *v1alpha1.PolicyRepository, status *v1alpha1.PolicyRepositoryStatus,
 ) error {
+	shorten(status)
 	if equality.Semantic.DeepEqual(&repository.Status, status) {
 		return nil
 	}

@@ -29,8 +29,10 @@ type treeSource interface {
 	// newest returns the revision to follow.
 	newest(ctx context.Context) (revision, error)
 	// read returns the files in a directory of a commit or artifact, which newest has returned now or earlier. The
-	// error is files.RefusedFiles if some of them cannot be used.
+	// error is files.RefusedFiles if some of them cannot be used. It acquires the slot.
 	read(ctx context.Context, commit, directory string) (*content, error)
+	// release releases the slot that read has acquired.
+	release()
 	// keep keeps a commit, so that it can be read again, and forgets all others.
 	keep(commit string) error
 	close()
@@ -105,7 +107,10 @@ func (s *sources) inForce(ctx context.Context, repository *v1alpha1.PolicyReposi
 func (s *sources) openGit(
 	ctx context.Context, spec v1alpha1.GitSource, inForce, dir string,
 ) (_ treeSource, err error) {
-	options := git.Options{URL: spec.URL, Reference: git.Reference{Branch: "main"}, Dir: dir, Kept: inForce}
+	opened := &gitSource{}
+	options := git.Options{
+		URL: spec.URL, Reference: git.Reference{Branch: "main"}, Dir: dir, Kept: inForce, Wait: opened.acquire,
+	}
 	if spec.Ref != nil {
 		options.Reference = git.Reference{Branch: spec.Ref.Branch, Tag: spec.Ref.Tag, Commit: spec.Ref.Commit}
 	}
@@ -114,7 +119,6 @@ func (s *sources) openGit(
 			return nil, err
 		}
 	}
-	opened := &gitSource{}
 	if spec.Verify != nil {
 		if opened.keys, err = s.secret(ctx, spec.Verify.SecretRef.Name); err != nil {
 			return nil, err
@@ -146,6 +150,7 @@ func (s *sources) secret(ctx context.Context, name string) (map[string][]byte, e
 
 // gitSource is a Git repository.
 type gitSource struct {
+	slot
 	remote *git.Remote
 	// keys must have signed commits, unless they are nil.
 	keys map[string][]byte
@@ -200,6 +205,7 @@ func (s *gitSource) close() { s.remote.Close() }
 
 // fluxSource is an object of Flux.
 type fluxSource struct {
+	slot
 	objects dynamic.Interface
 	client  *artifact.Client
 	ref     v1alpha1.ArtifactSource
@@ -228,6 +234,10 @@ func (s *fluxSource) read(ctx context.Context, name, directory string) (*content
 	if s.offered == nil || s.offered.Name() != name {
 		return nil, files.Failf(files.NotFound, "%s %s/%s does not have the %s any more", s.ref.Kind, s.ref.Namespace,
 			s.ref.Name, named(name))
+	}
+	// An artifact is downloaded into memory.
+	if err := s.acquire(ctx); err != nil {
+		return nil, err
 	}
 	downloaded, err := s.client.Download(ctx, s.offered, directory)
 	if err != nil {

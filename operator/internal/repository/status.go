@@ -49,7 +49,8 @@ func reportProblem(status *v1alpha1.PolicyRepositoryStatus, known answer) {
 	status.Violations, status.ViolationCount, status.PendingRollback = nil, 0, nil
 	if known.problem != nil {
 		status.PendingRollback = known.problem.rollback
-		status.Violations, status.ViolationCount = known.problem.violations, int32(known.problem.violationCount) //nolint:gosec // limited by the size of a tree
+		status.Violations = slices.Clone(known.problem.violations)
+		status.ViolationCount = int32(known.problem.violationCount) //nolint:gosec // limited by the size of a tree
 	}
 	if known.tree != nil {
 		status.Commits.Vetted = known.tree.commit
@@ -61,7 +62,7 @@ func reportOutcome(status *v1alpha1.PolicyRepositoryStatus, tree *vetted, o outc
 	status.Tree, status.Failures, status.PendingDeletions, status.Contested = tree.root, nil, nil, nil
 	for _, object := range first(o.contested) {
 		status.Contested = append(status.Contested,
-			v1alpha1.RepositoryFailure{Object: object.ID.String(), Message: reporting.Shorten(object.why)})
+			v1alpha1.RepositoryFailure{Object: object.ID.String(), Message: object.why})
 	}
 	for _, conflict := range o.Conflicts {
 		status.Failures = append(status.Failures,
@@ -69,7 +70,7 @@ func reportOutcome(status *v1alpha1.PolicyRepositoryStatus, tree *vetted, o outc
 	}
 	for _, failed := range o.failures {
 		status.Failures = append(status.Failures,
-			v1alpha1.RepositoryFailure{Object: failed.ID.String(), Message: reporting.Shorten(failed.err.Error())})
+			v1alpha1.RepositoryFailure{Object: failed.ID.String(), Message: failed.err.Error()})
 	}
 	status.Failures = first(status.Failures)
 	status.UnmanagedNamespaces = first(o.Unmanaged)
@@ -88,6 +89,21 @@ func reportOutcome(status *v1alpha1.PolicyRepositoryStatus, tree *vetted, o outc
 			Commit: tree.commit, Author: tree.author, Subject: tree.subject, Time: metav1.NewTime(now),
 		})
 		status.History = status.History[:min(len(status.History), maxHistory)]
+	}
+}
+
+// shorten cuts the texts of a status that come from a commit, whose names and values may be as long as files: the API
+// server stores no status of more than a megabyte.
+func shorten(status *v1alpha1.PolicyRepositoryStatus) {
+	for i := range status.Violations {
+		violation := &status.Violations[i]
+		violation.Path, violation.Message = reporting.Shorten(violation.Path), reporting.Shorten(violation.Message)
+	}
+	for _, failures := range [][]v1alpha1.RepositoryFailure{status.Failures, status.Contested} {
+		for i := range failures {
+			failures[i].Object = reporting.Shorten(failures[i].Object)
+			failures[i].Message = reporting.Shorten(failures[i].Message)
+		}
 	}
 }
 

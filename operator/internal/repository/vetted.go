@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -46,10 +48,15 @@ func (v *vetted) declares(key declaration) bool {
 // maxViolations is how many violations a status lists.
 const maxViolations = 20
 
-// violationsError is the error for a commit with violations.
+// violationsError is the error for a commit with violations. It has the first of them.
 type violationsError struct {
 	commit     string
 	violations []hierarchy.Violation
+	count      int
+}
+
+func newViolationsError(commit string, violations []hierarchy.Violation, count int) error {
+	return &violationsError{commit, slices.Clone(violations[:min(len(violations), maxViolations)]), count}
 }
 
 func (e *violationsError) Error() string {
@@ -59,15 +66,15 @@ func (e *violationsError) Error() string {
 		where = fmt.Sprintf("%s:%d", first.Path, first.Line)
 	}
 	text := fmt.Sprintf("%s breaks a rule: %s: %s", named(e.commit), where, first.Message)
-	if more := len(e.violations) - 1; more > 0 {
+	if more := e.count - 1; more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)
 	}
 	return text
 }
 
 func (e *violationsError) problem() *problem {
-	p := &problem{reason: reasonViolations, message: e.Error(), violationCount: len(e.violations)}
-	for _, violation := range e.violations[:min(len(e.violations), maxViolations)] {
+	p := &problem{reason: reasonViolations, message: e.Error(), violationCount: e.count}
+	for _, violation := range e.violations {
 		p.violations = append(p.violations, v1alpha1.RepositoryViolation{
 			Path: violation.Path, Line: int32(violation.Line), Rule: violation.Rule, Message: violation.Message, //nolint:gosec // a line of a file
 		})
@@ -82,7 +89,56 @@ func refusal(commit, root string, refused files.RefusedFiles) error {
 		violations = append(violations,
 			hierarchy.Violation{Path: path.Join(root, file.Path), Message: file.Message, Remedy: file.Remedy})
 	}
-	return &violationsError{commit, violations}
+	return newViolationsError(commit, violations, len(violations))
+}
+
+// isRefusal reports whether an error says that the content of a commit cannot be followed, so that it need not be read
+// again.
+func isRefusal(err error) bool {
+	_, isBroken := errors.AsType[*violationsError](err)
+	failed, isKnown := errors.AsType[*files.Error](err)
+	return isBroken || isKnown && failed.Reason == files.LimitExceeded
+}
+
+// interruptible is a file system in which no file can be opened any more when its context is done.
+type interruptible struct {
+	ctx context.Context
+	fs.FS
+}
+
+func (i interruptible) Open(name string) (fs.File, error) {
+	if err := i.ctx.Err(); err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return i.FS.Open(name)
+}
+
+// bytesPerValue is how many bytes of memory there must be for each field and list item of a tree: half of them to load
+// and compile it, and half for the tree that is in force, the caches and the program.
+const bytesPerValue = 600
+
+// maxValues returns how many fields and list items a tree may have, so that it fits into the memory of the process.
+func maxValues() int {
+	return int(min(debug.SetMemoryLimit(-1)/bytesPerValue, hierarchy.MaxTreeValues))
+}
+
+// load loads the tree of a commit, and compiles it. The error is a *violationsError if the tree breaks a rule.
+func load(ctx context.Context, from fs.FS, commit, root string) ([]*unstructured.Unstructured, error) {
+	result, err := hierarchy.LoadWithin(interruptible{ctx, from}, root, maxValues())
+	if tooLarge, ok := errors.AsType[*hierarchy.TooLargeError](err); ok {
+		return nil, files.Failf(files.LimitExceeded, "%s cannot be followed: %s", named(commit), tooLarge)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the tree of %s: %w", named(commit), err)
+	}
+	if result.ViolationCount > 0 {
+		return nil, newViolationsError(commit, result.Violations, result.ViolationCount)
+	}
+	compiled, err := result.Tree.Compile(v1alpha1.AuthoritativeDelete)
+	if err != nil {
+		return nil, fmt.Errorf("compile the tree of %s: %w", named(commit), err)
+	}
+	return compiled, nil
 }
 
 // short returns the part of a hash that people read, such as 1a2b3c4 or sha256:1a2b3c4.
@@ -104,6 +160,7 @@ func fetch(
 	ctx context.Context, from treeSource, commit, directory string, measure measure,
 ) (*vetted, error) {
 	fetched := measure(phaseFetch)
+	defer from.release()
 	c, err := from.read(ctx, commit, directory)
 	root := path.Base(directory)
 	if refused, ok := errors.AsType[files.RefusedFiles](err); ok {
@@ -115,16 +172,9 @@ func fetch(
 	defer c.close()
 	fetched()
 	defer measure(phaseVet)()
-	result, err := hierarchy.Load(c.files, root)
+	compiled, err := load(ctx, c.files, commit, root)
 	if err != nil {
-		return nil, fmt.Errorf("read the tree of %s: %w", named(commit), err)
-	}
-	if len(result.Violations) > 0 {
-		return nil, &violationsError{commit, result.Violations}
-	}
-	compiled, err := result.Tree.Compile(v1alpha1.AuthoritativeDelete)
-	if err != nil {
-		return nil, fmt.Errorf("compile the tree of %s: %w", named(commit), err)
+		return nil, err
 	}
 	tree := &vetted{
 		commit: commit, content: c.content, author: c.author, subject: c.subject, path: directory, root: root,

@@ -26,6 +26,8 @@ type Options struct {
 	Kept string
 	// MaxBytes is how many bytes a fetched commit may have on disk. 0 means DefaultMaxBytes.
 	MaxBytes int64
+	// Wait waits until a fetched commit may be read, which needs memory. nil does not wait. The download does not wait.
+	Wait func(context.Context) error
 }
 
 // Remote is a repository on a server. It must be used by one goroutine at a time; Commits may be used by many.
@@ -55,6 +57,9 @@ func New(o Options) (*Remote, error) {
 	r := &Remote{address: a, reference: o.Reference, limits: defaultLimits(o.MaxBytes), kept: o.Kept}
 	if r.store, err = openStore(o.Dir, a.String(), r.limits); err != nil {
 		return nil, err
+	}
+	if o.Wait != nil {
+		r.store.wait = o.Wait
 	}
 	if a.scheme == "ssh" {
 		r.transport, err = newSSHTransport(a, c, o.Dir)
@@ -146,8 +151,6 @@ func (r *Remote) Fetch(ctx context.Context, commit string) (*Commit, error) {
 	if !fullHash.MatchString(commit) {
 		return nil, failf(InvalidConfiguration, "%q is not a commit", printable(commit, 64))
 	}
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
 	if stored, err := r.store.load(ctx, commit); stored != nil || err != nil {
 		return stored, err
 	}
@@ -156,7 +159,9 @@ func (r *Remote) Fetch(ctx context.Context, commit string) (*Commit, error) {
 		return nil, err
 	}
 	hash := plumbing.NewHash(commit)
-	l, offer, err := r.open(ctx, hash)
+	network, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	l, offer, err := r.open(network, hash)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +176,22 @@ func (r *Remote) Fetch(ctx context.Context, commit string) (*Commit, error) {
 			return nil, err
 		}
 	}
-	return r.download(ctx, l, q, hash)
+	file, err := r.download(network, l, q, hash)
+	if err != nil {
+		return nil, r.explain(network, l, err)
+	}
+	fetched, err := r.receive(ctx, file, q, hash)
+	if err != nil {
+		discard(file)
+		return nil, r.explain(ctx, l, err)
+	}
+	return fetched, nil
+}
+
+// discard closes and removes an unfinished file.
+func discard(file *os.File) {
+	file.Close()
+	os.Remove(file.Name())
 }
 
 // requestHistory requests the history that should contain a commit, which cannot be requested alone.
@@ -200,11 +220,11 @@ func (r *Remote) notSent() error {
 		r.address)
 }
 
-// download sends a request and stores the answer.
-func (r *Remote) download(ctx context.Context, l link, q *request, commit plumbing.Hash) (*Commit, error) {
+// download sends a request and returns a file with the answer.
+func (r *Remote) download(ctx context.Context, l link, q *request, commit plumbing.Hash) (*os.File, error) {
 	answer, err := l.request(ctx, q.encode())
 	if err != nil {
-		return nil, r.explain(ctx, l, err)
+		return nil, err
 	}
 	stream, err := q.decode(answer)
 	if err != nil {
@@ -212,36 +232,37 @@ func (r *Remote) download(ctx context.Context, l link, q *request, commit plumbi
 			return nil, failf(NotFound, "%s does not send the commit %s: the server says: %s",
 				r.address, commit, firstLine(line.Text)).Because(err)
 		}
-		return nil, r.explain(ctx, l, err)
+		return nil, err
 	}
 	file, err := r.store.create()
 	if err != nil {
 		return nil, err
 	}
-	fetched, err := r.receive(ctx, stream, file, q, commit)
-	if err == nil {
-		err = r.store.finish(file, commit.String())
-	}
-	if err != nil {
-		file.Close()
-		os.Remove(file.Name())
-		return nil, r.explain(ctx, l, err)
-	}
-	return fetched, nil
-}
-
-// receive writes a pack to a file and finds the commit in it.
-func (r *Remote) receive(
-	ctx context.Context, stream io.Reader, file *os.File, q *request, commit plumbing.Hash,
-) (*Commit, error) {
 	tooLarge := failf(LimitExceeded, "the commit of %s has more than %s in compressed form: "+
 		"keep policies in a repository of their own", r.address, size(r.limits.pack))
-	stream = io.TeeReader(files.Bounded(ctx, stream, r.limits.pack, tooLarge), &diskWriter{file})
-	fetched, err := readCommit(ctx, stream, file, commit, r.limits)
+	if _, err := io.Copy(&diskWriter{file}, files.Bounded(ctx, stream, r.limits.pack, tooLarge)); err != nil {
+		discard(file)
+		return nil, err
+	}
+	return file, nil
+}
+
+// receive finds a commit in a file with a pack, and stores the file.
+func (r *Remote) receive(ctx context.Context, file *os.File, q *request, commit plumbing.Hash) (*Commit, error) {
+	if err := r.store.wait(ctx); err != nil {
+		return nil, err
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return nil, storageFailed(err)
+	}
+	fetched, err := readCommit(ctx, file, file, commit, r.limits)
 	if errors.Is(err, errAbsent) && q.want != commit {
 		return nil, r.notSent()
 	}
-	return fetched, err
+	if err != nil {
+		return nil, err
+	}
+	return fetched, r.store.finish(file, commit.String())
 }
 
 // diskWriter tells errors of the disk from those of the server.

@@ -1,6 +1,8 @@
 package git_test
 
 import (
+	"context"
+	"errors"
 	"io/fs"
 	"maps"
 	"net/http"
@@ -379,6 +381,36 @@ func TestShallowServer(t *testing.T) {
 	s.options.Reference = git.Reference{Commit: s.Git(t, "rev-parse", "main~2")}
 	_, err := s.remote(t).Fetch(t.Context(), s.options.Reference.Commit)
 	requireError(t, err, git.NotFound, "is not in the history of the default branch")
+}
+
+// Reading a commit needs memory, so it waits, unlike the download.
+func TestReadingACommitWaits(t *testing.T) {
+	t.Parallel()
+	s := serve(t, gittest.HTTPS{})
+	hash := s.Commit(t, gittest.Commit{Files: map[string]string{"a": "1"}})
+	over := errors.New("the process ends")
+	var downloaded []os.DirEntry
+	s.options.Wait = func(context.Context) error {
+		var err error
+		downloaded, err = os.ReadDir(s.options.Dir)
+		return errors.Join(err, over)
+	}
+	_, err := s.remote(t).Fetch(t.Context(), hash)
+	require.ErrorIs(t, err, over)
+	require.Len(t, downloaded, 1)
+	info, err := os.ReadDir(s.options.Dir)
+	require.NoError(t, err)
+	require.Empty(t, info)
+
+	waits := 0
+	s.options.Wait = func(context.Context) error {
+		waits++
+		return nil
+	}
+	remote := s.remote(t)
+	fetchHash(t, remote, hash)
+	fetchHash(t, remote, hash)
+	require.Equal(t, 2, waits, "the second time, it was stored")
 }
 
 func TestStoredCommits(t *testing.T) {

@@ -19,6 +19,8 @@ type store struct {
 	dir    string
 	prefix string // of the files of this repository
 	limits limits
+	// wait waits until a pack may be read.
+	wait func(context.Context) error
 }
 
 const (
@@ -33,6 +35,7 @@ func openStore(dir, url string, l limits) (*store, error) {
 	}
 	sum := sha256.Sum256([]byte(url))
 	s := &store{dir: dir, prefix: hex.EncodeToString(sum[:8]) + "-", limits: l}
+	s.wait = func(context.Context) error { return nil }
 	return s, s.clean(func(name string) bool { return strings.HasPrefix(name, s.prefix) })
 }
 
@@ -108,6 +111,10 @@ func (s *store) load(ctx context.Context, commit string) (*Commit, error) {
 	}
 	if err != nil {
 		return nil, storageFailed(err)
+	}
+	if err := s.wait(ctx); err != nil {
+		file.Close()
+		return nil, err
 	}
 	loaded, err := readCommit(ctx, file, file, plumbing.NewHash(commit), s.limits)
 	if err == nil {
