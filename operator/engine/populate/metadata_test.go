@@ -256,3 +256,34 @@ func TestFindingsAboutNamespaceMetadata(t *testing.T) {
 	require.Equal(t, Info, findings[0].Severity)
 	require.Empty(t, ExistingObjects(plan, Result{Outcomes: []Outcome{outcome}}))
 }
+
+func TestOnlyWhatATemplateSetItselfIsRemovedWithIt(t *testing.T) {
+	t.Parallel()
+	key := render.MetadataKey{Field: render.Labels, Key: "tier"}
+	existed := NewRecordedValue("t", "uid", "gold")
+	existed.Existed = true
+	for name, test := range map[string]struct {
+		value  string
+		record RecordedValue
+		want   bool
+	}{
+		"its value":                      {"gold", NewRecordedValue("t", "uid", "gold"), true},
+		"another value":                  {"silver", NewRecordedValue("t", "uid", "gold"), false},
+		"removed":                        {"", NewRecordedValue("t", "uid", "gold"), false},
+		"that existed before":            {"gold", existed, false},
+		"of another template":            {"gold", NewRecordedValue("other", "uid", "gold"), false},
+		"of an earlier one of that name": {"gold", NewRecordedValue("t", "earlier", "gold"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := &corev1.Namespace{}
+			if test.value != "" {
+				ns.Labels = map[string]string{"tier": test.value}
+			}
+			ns.Annotations = map[string]string{
+				v1alpha1.NamespaceMetadataAnnotation: MetadataRecord{key: test.record}.String(),
+			}
+			require.Equal(t, test.want, MayPruneMetadata(ns, "t", "uid"))
+		})
+	}
+}

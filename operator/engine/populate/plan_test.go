@@ -370,6 +370,28 @@ func TestPlanShowsKindsThatCannotBeRead(t *testing.T) {
 	require.Len(t, pending(plan), 1)
 }
 
+// Some objects of a kind may be known although others are not: nothing of it is deleted or reported as undeclared.
+func TestPlanIgnoresTheKnownObjectsOfKindsThatCannotBeRead(t *testing.T) {
+	template := templateOf(t, "a", settings)
+	template.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "ConfigMap"}}
+	other := declare(teamA(), templateOf(t, "a", "{apiVersion: v1, kind: ConfigMap, metadata: {name: other}}"))
+	former, undeclared := theirs(&other.Objects[0]), theirs(&other.Objects[0])
+	former.Labels = map[string]string{v1alpha1.TemplateNameLabel: "a"}
+	for name, observed := range map[string]Observed{
+		"with a template's label":    {Objects: []*metav1.PartialObjectMetadata{former}},
+		"without a template's label": {Others: []*metav1.PartialObjectMetadata{undeclared}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Len(t, NewPlan(declare(teamA(), template), match.NewIndex(template), observed).Changes, 2)
+			observed.Unreadable = map[schema.GroupKind]error{{Kind: "ConfigMap"}: errors.New("forbidden")}
+			plan := NewPlan(declare(teamA(), template), match.NewIndex(template), observed)
+			require.Len(t, plan.Changes, 1)
+			require.Equal(t, Unknown, plan.Changes[0].Action)
+			require.Equal(t, "settings", plan.Changes[0].Name)
+		})
+	}
+}
+
 func TestPlanOfAppliedObjectsHasNoChanges(t *testing.T) {
 	for _, object := range realObjects {
 		template := templateOf(t, "a", object)

@@ -1,11 +1,14 @@
 package population
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -48,5 +51,48 @@ func TestAFailureDoesNotLastWhileARolloutIsUnderWay(t *testing.T) {
 		populated.Generation = test.generation
 		plan := populate.Plan{Declared: populate.Declared{Templates: []*v1alpha1.NamespaceTemplate{&populated}}}
 		require.Equal(t, test.awaits, namespaces.awaitsRevision(plan, test.findings), "%+v", test)
+	}
+}
+
+// oneTemplate is a client that reads a template.
+type oneTemplate struct {
+	client.Client
+	template v1alpha1.NamespaceTemplate
+}
+
+func (c oneTemplate) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	switch into := into.(type) {
+	case *v1alpha1.NamespaceTemplate:
+		c.template.DeepCopyInto(into)
+	case *metav1.PartialObjectMetadata:
+		into.ObjectMeta = c.template.ObjectMeta
+	}
+	return nil
+}
+
+// A template that was deleted and created again may have the generation of the earlier one.
+func TestATemplateIsCurrentIfItWasReconciledAsItIsStored(t *testing.T) {
+	t.Parallel()
+	template := func(uid types.UID, generation, observed int64) oneTemplate {
+		read := v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t", UID: uid, Generation: generation}}
+		read.Status.ObservedGeneration = observed
+		return oneTemplate{template: read}
+	}
+	for name, test := range map[string]struct {
+		cached, live oneTemplate
+		want         bool
+	}{
+		"reconciled":            {template("1", 2, 2), template("1", 2, 2), true},
+		"not reconciled yet":    {template("1", 2, 1), template("1", 2, 1), false},
+		"edited meanwhile":      {template("1", 2, 2), template("1", 3, 2), false},
+		"a successor meanwhile": {template("1", 2, 2), template("2", 2, 0), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := &Namespaces{Client: test.cached, Live: test.live}
+			current, err := r.isCurrent(t.Context(), "t")
+			require.NoError(t, err)
+			require.Equal(t, test.want, current)
+		})
 	}
 }
