@@ -70,7 +70,7 @@ func (r *Expiry) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.Caches.Before(r))
 }
 
-// changesLives selects the changes of policy spaces that may limit the lives of namespaces. At the start, all namespaces
+// changesLives selects the changes of policy spaces that may limit the lives of namespaces. At the start, all of these
 // are reconciled anyway. Later, a new policy space without a maxAge may be what was missing between a namespace and an
 // ancestor with one.
 var changesLives = predicate.Funcs{

@@ -194,7 +194,8 @@ func TestExpiredNamespacesThatTheAPIServerDoesNotDelete(t *testing.T) {
 				Metrics: newMetrics(prometheus.NewRegistry()),
 				Rules:   func(context.Context) (*attributes.Rules, error) { return attributes.NewRules(nil, nil), nil },
 			}
-			result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "sandbox"}})
+			request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(api.ns)}
+			result, err := r.Reconcile(t.Context(), request)
 			if test.err != "" {
 				require.ErrorContains(t, err, test.err)
 				require.Empty(t, api.status)
@@ -203,7 +204,8 @@ func TestExpiredNamespacesThatTheAPIServerDoesNotDelete(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, reconcile.Result{RequeueAfter: retryRefused}, result)
 			require.Contains(t, api.status, test.announced+`","reason":"Expired","status":"True"`)
-			longest := len("Warning Expired ") + reporting.MaxMessage + len("…") // the API server denies notes of 1 KiB
+			// The API server denies notes of more than 1,024 bytes.
+			longest := len("Warning Expired ") + reporting.MaxMessage + len("…")
 			require.LessOrEqual(t, len(<-recorder.Events), longest)
 		})
 	}
