@@ -48,7 +48,8 @@ func TestSharedExpressionsAreOnlyGenerated(t *testing.T) {
 	}
 }
 
-// The API server evaluates all conditions of a policy for each request, even if the first does not hold.
+// The API server evaluates all conditions of a policy for each request, even if the first does not hold. The second one
+// of nstpl-template-use therefore begins with what costs little.
 func TestPoliciesHaveAtMostOneCondition(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../*.yaml")
@@ -59,11 +60,12 @@ func TestPoliciesHaveAtMostOneCondition(t *testing.T) {
 		require.NoError(t, err)
 		for document := range strings.SplitSeq(string(content), "\n---\n") {
 			var policy struct {
-				Kind string
-				Spec struct{ MatchConditions []any }
+				Kind     string
+				Metadata struct{ Name string }
+				Spec     struct{ MatchConditions []any }
 			}
 			require.NoError(t, yaml.Unmarshal([]byte(document), &policy), file)
-			if strings.HasSuffix(policy.Kind, "AdmissionPolicy") {
+			if strings.HasSuffix(policy.Kind, "AdmissionPolicy") && policy.Metadata.Name != "nstpl-template-use" {
 				policies++
 				require.LessOrEqual(t, len(policy.Spec.MatchConditions), 1, file)
 			}
