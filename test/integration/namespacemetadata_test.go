@@ -3,6 +3,7 @@ package integration_test
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -577,7 +578,11 @@ func TestNamespacesHaveRoomForRecords(t *testing.T) {
 	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{"finalizers": finalizers(64)})))
 	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{"finalizers": nil})))
 
-	many := patch(map[string]any{"annotations": full(20_000).Labels})
+	annotations := map[string]string{}
+	for i := range 20_000 {
+		annotations[strconv.FormatInt(int64(36*36+i), 36)] = ""
+	}
+	many := patch(map[string]any{"annotations": annotations})
 	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), many), message)
 	require.ErrorContains(t, owner.Status().Patch(t.Context(), ns.DeepCopy(), many), message)
 

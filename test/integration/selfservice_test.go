@@ -309,6 +309,12 @@ func TestPolicySpacesStayBelowRules(t *testing.T) {
 		assert.ErrorContains(c, moveTo(lead, "null", client.DryRunAll), "policyspace "+below.Name+
 			" and its namespaces must stay below policyspace "+s.name("sandbox"))
 	})
+	// The garbage collector would delete the policyspace, and she could create it elsewhere.
+	owned := mergePatch(`{"metadata": {"ownerReferences": [
+		{"apiVersion": "v1", "kind": "Node", "name": "no", "uid": "no"}]}}`)
+	expectForbidden(t, lead.Patch(t.Context(), below.DeepCopy(), owned),
+		"may not change the owners of policyspace "+below.Name)
+	require.NoError(t, s.client.Patch(t.Context(), below.DeepCopy(), owned, client.DryRunAll))
 	require.ErrorContains(t, moveTo(lead, `"`+s.name("other")+`"`), "(nstpl:self-service)")
 	require.NoError(t, moveTo(lead, `"`+s.name("middle")+`"`), "the rules hold there, too")
 	require.ErrorContains(t, moveTo(lead, "null"), "(nstpl:self-service)")
@@ -336,6 +342,9 @@ func expectNoCreationWithNamespacesBelowRules(t *testing.T, s *testScope, lead c
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, lead.Create(t.Context(), s.newSpace("empty", "another"), client.DryRunAll))
 	})
+	inherited := s.newSpace("empty", "another")
+	inherited.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: "flux", UID: "flux"}}
+	expectForbidden(t, lead.Create(t.Context(), inherited), "may not change the owners of policyspace "+inherited.Name)
 	for _, short := range []string{"late", "later"} {
 		expectForbidden(t, lead.Create(t.Context(), s.newSpace(short, "another")), "policyspace "+s.name(short)+
 			" and its namespaces cannot move below policyspace "+s.name("another"))

@@ -31,6 +31,7 @@ var functions = template.FuncMap{
 	"operatorEntries":     operatorEntries,
 	"maxOwnAnnotations":   func() int { return 192 << 10 },
 	"maxLabels":           func() int { return 256 },
+	"maxAnnotations":      func() int { return 1000 },
 	"maxKeepers":          func() int { return 64 },
 	"onlyRemovesFields":   onlyRemovesFields,
 	"indent":              indent,
