@@ -123,6 +123,52 @@ func TestUsersWithoutRightsLearnThatNstplIsNotInstalled(t *testing.T) {
 	}
 }
 
+// An operator with --leader-elect=false holds no lease.
+func TestAnOperatorWithoutALeaseMayRun(t *testing.T) {
+	const nstpl = "/apis/policy.nstpl.dev/v1alpha1"
+	answers := map[string]string{
+		nstpl: `{"kind": "APIResourceList"}`,
+		"/apis/authentication.k8s.io/v1/selfsubjectreviews": `{"apiVersion": "authentication.k8s.io/v1",
+			"kind": "SelfSubjectReview", "status": {"userInfo": {"username": "jane"}}}`,
+		"/api/v1/namespaces/a": `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}`,
+	}
+	const rbac = "/apis/rbac.authorization.k8s.io/v1"
+	for _, path := range []string{
+		nstpl + "/namespacetemplates", nstpl + "/policyspaces", nstpl + "/policyrepositories",
+		nstpl + "/clusterprotectedattributes", nstpl + "/namespaces/a/protectedattributes",
+		nstpl + "/securitycontextconstraints", rbac + "/clusterrolebindings", rbac + "/namespaces/a/rolebindings",
+		rbac + "/clusterroles", rbac + "/namespaces/a/roles",
+	} {
+		answers[path] = forbidden
+	}
+	serve(t, answers)
+	_, printed := run(t, "version")
+	require.Contains(t, printed, "Operator Version: unknown (none has held its lease)\n")
+	_, printed = run(t, "report", "a", "-o", "csv")
+	require.Contains(t, printed, "so unless one runs with --leader-elect=false, states may be missing or old")
+}
+
+// What one command prints as the name of an object is an argument of another.
+func TestArgumentsMayHaveTheResource(t *testing.T) {
+	serve(t, map[string]string{
+		"/apis/policy.nstpl.dev/v1alpha1/policyrepositories/corp": `{"apiVersion": "policy.nstpl.dev/v1alpha1",
+			"kind": "PolicyRepository", "metadata": {"name": "corp"}, "spec": {"suspend": true}}`,
+	})
+	_, name := run(t, "sync", "status", "policyrepository.policy.nstpl.dev/corp", "-o", "name")
+	name, _, _ = strings.Cut(name, "\n")
+	require.Equal(t, "policyrepository.policy.nstpl.dev/corp", name)
+	for _, command := range []string{"sync now", "sync suspend", "sync history", "sync confirm"} {
+		args := append(strings.Fields(command), name)
+		if command == "sync confirm" {
+			args = append(args, "1a2b3c4")
+		}
+		_, printed := run(t, args...)
+		require.Regexp(t, `suspended|No sync history|has no deletions to confirm`, printed, command)
+	}
+	_, printed := run(t, "scc", "who-can-use", "deployment/web")
+	require.Contains(t, printed, `error: "deployment/web" is not a SecurityContextConstraints`)
+}
+
 // An owner may list the exemptions of a namespace, and not those of others.
 func TestExemptionsInOtherFormatsAreThoseOfTheNamespace(t *testing.T) {
 	for command, want := range map[string]string{

@@ -45,6 +45,23 @@ func PolicySpaceResource() Resource {
 	}
 }
 
+// PolicyRepositoryResource returns the resource of PolicyRepositories. Its arguments look like corp or polrepo/corp.
+func PolicyRepositoryResource() Resource {
+	return Resource{
+		aliases: []string{"polrepo", "policyrepository", "policyrepositories"},
+		group:   v1alpha1.GroupVersion.Group, version: v1alpha1.GroupVersion.Version, kind: "PolicyRepository",
+	}
+}
+
+// ConstraintsResource returns the resource of SecurityContextConstraints. Its arguments look like restricted or
+// scc/restricted.
+func ConstraintsResource() Resource {
+	return Resource{
+		aliases: []string{"scc", "securitycontextconstraints"},
+		group:   v1alpha1.GroupVersion.Group, version: v1alpha1.GroupVersion.Version, kind: "SecurityContextConstraints",
+	}
+}
+
 // Name returns the name in an argument. As in kubectl, the resource may stand in front of it, with its group and
 // version: namespacetemplates.v1alpha1.policy.nstpl.dev/budget.
 func (r Resource) Name(argument string) (string, error) {

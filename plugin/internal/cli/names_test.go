@@ -20,6 +20,12 @@ func TestNamesMayFollowTheResource(t *testing.T) {
 		"team-a": {cli.NamespaceResource(), []string{
 			"team-a", "ns/team-a", "namespace/team-a", "Namespaces/team-a", "namespaces.v1/team-a",
 		}},
+		"corp": {cli.PolicyRepositoryResource(), []string{
+			"corp", "polrepo/corp", "policyrepository.policy.nstpl.dev/corp",
+		}},
+		"restricted": {cli.ConstraintsResource(), []string{
+			"restricted", "scc/restricted", "securitycontextconstraints.policy.nstpl.dev/restricted",
+		}},
 	} {
 		names, err := test.resource.Names(test.arguments)
 		require.NoError(t, err)

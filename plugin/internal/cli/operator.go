@@ -15,11 +15,16 @@ import (
 // leads.
 const OperatorCheckAfter = 3 * time.Second
 
-// MissingOperator returns a sentence that says that no operator leads, and what that means for a command, such as
-// "states may be old". It returns an empty string if an operator leads, or if that is unknown: the user may not read
-// the lease of the operator.
+// MissingOperator reads the state of the operator and returns the sentence of NoOperator.
 func MissingOperator(ctx context.Context, c *cluster.Cluster, consequence string) string {
 	operator, err := c.Operator(ctx)
+	return NoOperator(operator, err, consequence)
+}
+
+// NoOperator returns a sentence that says that no operator leads, and what that means for a command, such as
+// "states may be old". It returns an empty string if an operator leads, or if that is unknown: the user may not read
+// the lease of the operator.
+func NoOperator(operator cluster.Leader, err error, consequence string) string {
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("no operator has held lease %s in namespace %s, so unless one runs with --leader-elect=false, "+

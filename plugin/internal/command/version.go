@@ -71,8 +71,10 @@ func (v *versions) read(ctx context.Context, s cli.Session) error {
 	v.Server = server.GitVersion
 	operator, err := c.Operator(ctx)
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err) && c.CheckInstalled(ctx) != nil:
 		v.Operator = "not installed"
+	case apierrors.IsNotFound(err):
+		v.Operator = "unknown (none has held its lease)"
 	case apierrors.IsForbidden(err):
 		v.Operator = "unknown (you may not get its lease)"
 	case err != nil:

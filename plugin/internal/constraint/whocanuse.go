@@ -42,7 +42,11 @@ func newWhoCanUse(s cli.Session) *cobra.Command {
 		Args:              cli.OneArg("NAME"),
 		ValidArgsFunction: s.CompleteObject(v1alpha1.SecurityContextConstraintses),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd.Context(), args[0])
+			name, err := cli.ConstraintsResource().Name(args[0])
+			if err != nil {
+				return cli.UsageError(cmd, err)
+			}
+			return o.run(cmd.Context(), name)
 		},
 	}
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "Show who may use the constraints in any namespace.")

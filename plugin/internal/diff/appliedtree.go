@@ -192,7 +192,7 @@ func (t *appliedTree) markNotAdopted(changes []treeChange) []treeChange {
 		}
 		marked[at].Action = actionLeaveAlone
 		marked[at].Note = fmt.Sprintf("existed before tree %s and is not adopted, so it is left alone: "+
-			"adopt it with 'kubectl nstpl hydrate --adopt'", t.notAdopted[name].Tree)
+			"adopt it with 'kubectl nstpl hydrate DIR --adopt'", t.notAdopted[name].Tree)
 	}
 	return marked
 }

@@ -78,7 +78,7 @@ func (p *planned) find(ctx context.Context, argument string) (populate.Change, e
 	if err != nil {
 		return populate.Change{}, err
 	}
-	var leftOut error
+	var omitted error
 	for _, change := range p.changes {
 		switch {
 		case change.ID() != id:
@@ -95,7 +95,7 @@ func (p *planned) find(ctx context.Context, argument string) (populate.Change, e
 		case change.Declared != nil:
 			return change, nil
 		case change.Action == populate.LeaveAlone:
-			leftOut = p.leftAlone(change)
+			omitted = p.leftAlone(change)
 		}
 	}
 	for _, template := range p.index.Ahead(p.namespace) {
@@ -105,8 +105,8 @@ func (p *planned) find(ctx context.Context, argument string) (populate.Change, e
 				p.namespace.Name, p.index.Layers(template.Name)[0].Revision, template.Name)
 		}
 	}
-	if leftOut != nil {
-		return populate.Change{}, leftOut
+	if omitted != nil {
+		return populate.Change{}, omitted
 	}
 	return populate.Change{}, fmt.Errorf("no template declares %s for namespace/%s: 'kubectl nstpl preview %[2]s -o name' "+
 		"lists what templates declare for it", id, p.namespace.Name)

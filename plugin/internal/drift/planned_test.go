@@ -101,7 +101,7 @@ func TestAnObjectThatOnlyTheNewestRevisionDeclares(t *testing.T) {
 }
 
 // The cause of a missing object may be that its template leaves it out, and not that no template declares it.
-func TestAnObjectThatATemplateLeavesOut(t *testing.T) {
+func TestAnObjectThatATemplateOmits(t *testing.T) {
 	t.Parallel()
 	p := inRollout(t, map[string]string{"own": "{}"}, map[string]string{"own": "{}"})
 	p.changes = append(p.changes, populate.Change{

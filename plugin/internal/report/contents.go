@@ -14,6 +14,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
@@ -116,13 +117,11 @@ func (x *contents) readOperator(ctx context.Context, c *cluster.Cluster) error {
 	case apierrors.IsForbidden(err):
 		x.notes = append(x.notes, fmt.Sprintf("%s may not get the operator's lease: its version is unknown", x.user))
 		return nil
-	case apierrors.IsNotFound(err):
-		x.notes = append(x.notes, "no operator has run in this cluster: states may be missing or old")
-		return nil
-	case err != nil:
+	case err != nil && !apierrors.IsNotFound(err):
 		return err
-	case !operator.Running:
-		x.notes = append(x.notes, "the operator is not running: states may be old")
+	}
+	if missing := cli.NoOperator(operator, err, "states may be missing or old"); missing != "" {
+		x.notes = append(x.notes, missing)
 	}
 	x.versions.Operator = operator.Version
 	return nil

@@ -42,6 +42,9 @@ func (r *Report) selectCluster(s cli.Session) {
 	for i := range r.Namespaces {
 		r.Namespaces[i].Message = s.Commands(r.Namespaces[i].Message)
 	}
+	for i := range r.Notes {
+		r.Notes[i] = s.Commands(r.Notes[i])
+	}
 	for i := range r.PendingDeletions {
 		r.PendingDeletions[i].Why = s.Commands(r.PendingDeletions[i].Why)
 	}

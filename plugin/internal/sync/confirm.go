@@ -84,6 +84,10 @@ func newConfirm(s cli.Session) *cobra.Command {
 		// COMMIT is not completed, so that users confirm only a commit that they have read about.
 		ValidArgsFunction: s.CompleteObject(v1alpha1.PolicyRepositories),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := cli.PolicyRepositoryResource().Name(args[0])
+			if err != nil {
+				return cli.UsageError(cmd, err)
+			}
 			o.commit = strings.ToLower(args[1])
 			if !abbreviation.MatchString(o.commit) {
 				return cli.UsageError(cmd, fmt.Errorf("%q is not a commit: "+
@@ -95,7 +99,7 @@ func newConfirm(s cli.Session) *cobra.Command {
 			if err := o.written.Parse(cmd); err != nil {
 				return err
 			}
-			return o.run(cmd.Context(), args[0])
+			return o.run(cmd.Context(), name)
 		},
 	}
 	o.written.AddFlags(cmd)

@@ -41,9 +41,9 @@ func newHistory(s cli.Session) *cobra.Command {
 			kubectl nstpl sync history foo-corp --contexts=test,production`),
 		Args:              cli.OneArg("NAME"),
 		ValidArgsFunction: s.CompleteObject(v1alpha1.PolicyRepositories),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd.Context(), args[0])
-		},
+		RunE: oneRepository(func(cmd *cobra.Command, name string) error {
+			return o.run(cmd.Context(), name)
+		}),
 	}
 	o.contexts.AddTo(cmd, s)
 	o.output.AddTo(cmd, cli.ListOptions{})

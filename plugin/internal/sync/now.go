@@ -55,10 +55,10 @@ func newNow(s cli.Session) *cobra.Command {
 			kubectl nstpl sync now foo-corp --contexts=test,production`),
 		Args:              cli.OneArg("NAME"),
 		ValidArgsFunction: s.CompleteObject(v1alpha1.PolicyRepositories),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.name = args[0]
+		RunE: oneRepository(func(cmd *cobra.Command, name string) error {
+			o.name = name
 			return o.run(cmd.Context())
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&o.wait, "wait", true, "Wait until the synchronization is done.")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Minute,

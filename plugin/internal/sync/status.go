@@ -56,7 +56,11 @@ func newStatus(s cli.Session) *cobra.Command {
 			kubectl nstpl sync status --contexts=test,production`),
 		ValidArgsFunction: s.CompleteObjects(v1alpha1.PolicyRepositories, 0),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.names = slices.Compact(slices.Sorted(slices.Values(args)))
+			names, err := cli.PolicyRepositoryResource().Names(args)
+			if err != nil {
+				return cli.UsageError(cmd, err)
+			}
+			o.names = slices.Compact(slices.Sorted(slices.Values(names)))
 			o.hasContexts = len(o.contexts) > 0
 			return o.run(cmd.Context())
 		},

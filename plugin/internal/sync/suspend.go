@@ -56,7 +56,7 @@ func newEdit(s cli.Session, cmd *cobra.Command, operation string, patch cli.Patc
 	e.AddContexts(cmd)
 	cmd.Args = cli.OneArg("NAME")
 	cmd.ValidArgsFunction = s.CompleteObject(v1alpha1.PolicyRepositories)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return e.Run(cmd, args[0]) }
+	cmd.RunE = oneRepository(e.Run)
 	return cmd
 }
 

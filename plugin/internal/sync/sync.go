@@ -31,7 +31,7 @@ func New(s cli.Session) *cobra.Command {
 			which commit is in force and why a newer one is not, apply a new commit at once, confirm the deletion of
 			namespaces, and suspend and resume the synchronization.
 
-			NAME is the name of a PolicyRepository.`),
+			NAME is the name of a PolicyRepository, or policyrepository/NAME.`),
 		Example: templates.Examples(`
 			# Show which commits are in force
 			kubectl nstpl sync status
@@ -40,6 +40,17 @@ func New(s cli.Session) *cobra.Command {
 			kubectl nstpl sync now foo-corp`),
 	}
 	return cli.Subcommands(cmd, newStatus(s), newNow(s), newConfirm(s), newSuspend(s), newResume(s), newHistory(s))
+}
+
+// oneRepository passes the name in the first argument to run.
+func oneRepository(run func(cmd *cobra.Command, name string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		name, err := cli.PolicyRepositoryResource().Name(args[0])
+		if err != nil {
+			return cli.UsageError(cmd, err)
+		}
+		return run(cmd, name)
+	}
 }
 
 // quoted returns a PolicyRepository in the notation of kubectl's errors about objects.

@@ -39,13 +39,17 @@ func (n *node) draw(w io.Writer, indent string) {
 }
 
 // id returns the identifier of a node in a graph. The prefix distinguishes a namespace from a policyspace of the same
-// name, and both from keywords of the graph language. Dashes are replaced, since they can begin an edge.
+// name and from the cluster, and all from keywords of the graph language. Dashes are replaced, since they can begin an
+// edge.
 func (n *node) id() string {
-	name := strings.ReplaceAll(n.Name, "-", "_")
-	if n.Kind == namespaceKind {
-		return "n_" + name
+	prefix := "d_"
+	switch n.Kind {
+	case namespaceKind:
+		prefix = "n_"
+	case clusterKind:
+		prefix = "c_"
 	}
-	return "d_" + name
+	return prefix + strings.ReplaceAll(n.Name, "-", "_")
 }
 
 // graph is the syntax of a graph language.

@@ -49,6 +49,15 @@ func TestTitleNamesTheCommit(t *testing.T) {
 	require.Equal(t, "foo-corp/  artifact sha256:1a2b3c4  quota pods=10", root.title())
 }
 
+// Also a policyspace with the name of the kind that the root of the whole cluster has is another node than that root.
+func TestNodesOfAGraphHaveDifferentIDs(t *testing.T) {
+	root := &node{Name: clusterKind, Kind: clusterKind}
+	space, namespace := &node{Name: clusterKind, Kind: spaceKind}, &node{Name: clusterKind, Kind: namespaceKind}
+	require.NotEqual(t, root.id(), space.id())
+	require.NotEqual(t, root.id(), namespace.id())
+	require.NotEqual(t, space.id(), namespace.id())
+}
+
 func TestGraphs(t *testing.T) {
 	root := &node{
 		Name: "a-b", Kind: spaceKind,
