@@ -1,7 +1,6 @@
 package namespace
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -222,10 +221,32 @@ func BenchmarkStatusWatch(b *testing.B) {
 	}
 }
 
+// lines receives what is written.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
+}
+
+// printed returns what was written since it was last called.
+func (l lines) printed() (text string) {
+	time.Sleep(time.Second)
+	synctest.Wait()
+	for {
+		select {
+		case line := <-l:
+			text += line
+		default:
+			return text
+		}
+	}
+}
+
 // following is a run of follow in a cluster.
 type following struct {
 	*cluster.Cluster
-	out, errOut *bytes.Buffer
+	out, errOut lines
 	stop        context.CancelFunc
 	ended       chan error
 }
@@ -256,22 +277,13 @@ func startFollow(t *testing.T, shown *board, unwatchable string, objects ...runt
 	}
 	client.PrependWatchReactor("*", watches)
 	dynamic.PrependWatchReactor("*", watches)
-	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
-	f := following{out: out, errOut: errOut, ended: make(chan error, 1), Cluster: &cluster.Cluster{
-		Namespaces: client.CoreV1().Namespaces(), Apps: client.AppsV1(), Dynamic: dynamic,
-	}}
+	f := following{out: make(lines, 100), errOut: make(lines, 100), ended: make(chan error, 1)}
+	f.Cluster = &cluster.Cluster{Namespaces: client.CoreV1().Namespaces(), Apps: client.AppsV1(), Dynamic: dynamic}
 	ctx, stop := context.WithCancel(t.Context())
 	f.stop = stop
-	go func() { f.ended <- (&status{Session: cli.NewSession(streams)}).follow(ctx, f.Cluster, shown) }()
+	o := &status{Session: cli.NewSession(genericiooptions.IOStreams{Out: f.out, ErrOut: f.errOut})}
+	go func() { f.ended <- o.follow(ctx, f.Cluster, shown) }()
 	return f
-}
-
-// printed returns what was printed since it was last called.
-func (f following) printed() string {
-	time.Sleep(time.Second)
-	synctest.Wait()
-	defer f.out.Reset()
-	return f.out.String()
 }
 
 // end interrupts follow, which returns no error then.
@@ -288,18 +300,18 @@ func TestStatusFollowsTheCluster(t *testing.T) {
 		f := startFollow(t, &board{index: match.NewIndex(), showsAll: true}, "", namespaceIn("a", "one"),
 			templateFor("x", "one", 1), exemptionOf("a", "e", "x", &end))
 		defer f.end(t)
-		require.Contains(t, f.printed(), "NoTemplate")
+		require.Contains(t, f.out.printed(), "NoTemplate")
 		time.Sleep(time.Until(end.Time))
-		require.Contains(t, f.printed(), "NotReported")
+		require.Contains(t, f.out.printed(), "NotReported")
 
 		for _, tier := range []string{"two", "one", "two"} {
 			_, err := f.Namespaces.Update(t.Context(), namespaceIn("a", tier), metav1.UpdateOptions{})
 			require.NoError(t, err)
 			synctest.Wait()
 		}
-		require.Regexp(t, `^a .*NoTemplate.*\n$`, f.printed())
+		require.Regexp(t, `^a .*NoTemplate.*\n$`, f.out.printed())
 		require.NoError(t, f.Namespaces.Delete(t.Context(), "a", metav1.DeleteOptions{}))
-		require.Regexp(t, `^a .*Deleted.*\n$`, f.printed())
+		require.Regexp(t, `^a .*Deleted.*\n$`, f.out.printed())
 	})
 }
 
@@ -311,7 +323,7 @@ func TestStatusShowsWhatWasDeletedBeforeTheWatch(t *testing.T) {
 		require.Equal(t, []string{"a NoTemplate"}, summaries(shown))
 		f := startFollow(t, shown, "")
 		defer f.end(t)
-		require.Contains(t, f.printed(), "Deleted")
+		require.Contains(t, f.out.printed(), "Deleted")
 	})
 }
 
@@ -320,8 +332,8 @@ func TestStatusFollowsWithoutTheExemptionsThatCannotBeWatched(t *testing.T) {
 		f := startFollow(t, &board{index: match.NewIndex(), showsAll: true}, v1alpha1.TemplateExemptions.Resource,
 			namespaceIn("a", "one"), templateFor("x", "one", 1))
 		defer f.end(t)
-		require.Contains(t, f.printed(), "NotReported")
-		require.Contains(t, f.errOut.String(),
+		require.Contains(t, f.out.printed(), "NotReported")
+		require.Contains(t, f.errOut.printed(),
 			"changes of exemptions are not shown: templateexemptions.policy.nstpl.dev is forbidden: no\n")
 	})
 }
