@@ -37,14 +37,14 @@ func Run(ctx context.Context, argv []string, streams genericiooptions.IOStreams)
 	root := command.New(session)
 	root.SetArgs(arguments(argv))
 	err := execute(ctx, root)
-	message := session.Commands(Message(err))
+	message := Message(err)
 	switch {
 	case message == "":
 	case ctx.Err() != nil:
-		output.Sentences(streams.ErrOut, output.Interrupted(err))
+		output.Sentences(streams.ErrOut, session.Commands(output.Interrupted(err)))
 		return exitInterrupted
 	default:
-		output.Sentences(streams.ErrOut, message)
+		output.Sentences(streams.ErrOut, session.Commands(message))
 	}
 	return ExitCode(err)
 }

@@ -267,6 +267,26 @@ func TestInterruptedCommandsEndAndShowWhatIsUnknown(t *testing.T) {
 	}
 }
 
+// What an interrupted command proposes must not run in the cluster of another context either.
+func TestInterruptedCommandsProposeCommandsForTheirCluster(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/namespacetemplates") {
+			cancel()
+			<-r.Context().Done()
+			return
+		}
+		fmt.Fprint(w, `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}`)
+	}))
+	t.Cleanup(server.Close)
+	selectServer(t, server)
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	require.Equal(t, 130, plugin.Run(ctx, []string{"kubectl-nstpl", "create", "team-a", "--context", "a"}, streams))
+	require.Equal(t, "error: interrupted: namespace/team-a was created: run 'kubectl nstpl status team-a --context a' to "+
+		"check whether it is populated\n", errOut.String())
+}
+
 // A read of standard input does not end with the context.
 func TestAnInterruptedReadOfInputEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
