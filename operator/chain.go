@@ -57,7 +57,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 	}
 	namespaces := queue.New(leader.Queues)
 	spaces, err := policyspace.Setup(ctx, mgr, policyspace.Options{
-		Leader: leader, Clients: clients.set, Metadata: clients.metadata, Namespaces: namespaces,
+		Leader: leader, Clients: clients.set, Metadata: clients.metadata, Stored: stored, Namespaces: namespaces,
 	})
 	if err != nil {
 		return nil, err

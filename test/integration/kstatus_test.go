@@ -199,7 +199,10 @@ func TestKindsThatAreNotReadyShowWhoActs(t *testing.T) {
 	patchObject(s, initializers, changesOfKinds["NamespaceInitializationConfiguration"])
 	waitKstatusCurrent(s, initializers)
 
+	patchObject(s, space, `{"spec": {"quota": {"hard": {"pods": "3", "count/namespaces": "3"}}}}`)
+	waitKstatusCurrent(s, space)
 	for name, kinds := range map[string][]*unstructured.Unstructured{
+		v1alpha1.WebhookName:          {space},
 		v1alpha1.AttributeWebhookName: {namespaced, everywhere}, v1alpha1.ConstraintWebhookName: {constraint},
 	} {
 		stored, err := s.kubectl(t.Context(), "", "get", "validatingwebhookconfiguration", name, "-o", "json")

@@ -2,6 +2,7 @@ package constraint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -91,7 +92,7 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	state, err := r.configured(ctx)
-	if err != nil || state == webhooksMissing {
+	if err != nil || state == webhook.Missing {
 		return reconcile.Result{}, err // the operator is about to write them, and the watch reports that
 	}
 	changed := constraint.DeepCopy()
@@ -114,54 +115,39 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 	return reconcile.Result{}, nil
 }
 
-// configuration is the state of the two webhook configurations.
-type configuration int
-
-const (
-	webhooksConfigured configuration = iota
-	// webhooksMissing means that the API server does not send pods to the operator yet.
-	webhooksMissing
-	configurationDeleted
-)
-
 // configured returns whether both webhook configurations contain the webhooks that admit pods.
-func (r *Statuses) configured(ctx context.Context) (configuration, error) {
+func (r *Statuses) configured(ctx context.Context) (webhook.State, error) {
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	err := r.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, mutating)
-	validating, otherErr := r.Stored.Get(ctx, v1alpha1.ConstraintWebhookName)
-	for _, err := range []error{err, otherErr} {
-		if apierrors.IsNotFound(err) {
-			return configurationDeleted, nil
-		}
-		if err != nil {
-			return webhooksMissing, err
-		}
+	if apierrors.IsNotFound(err) {
+		return webhook.Deleted, nil
 	}
-	name := pluginName + "." + v1alpha1.GroupVersion.Group
-	mutates := func(w admissionregistrationv1.MutatingWebhook) bool { return w.Name == name }
-	validates := func(w admissionregistrationv1.ValidatingWebhook) bool { return w.Name == name }
-	if slices.ContainsFunc(mutating.Webhooks, mutates) && slices.ContainsFunc(validating.Webhooks, validates) {
-		return webhooksConfigured, nil
+	state, errStored := r.Stored.State(ctx, v1alpha1.ConstraintWebhookName, pluginName)
+	isOwn := func(w admissionregistrationv1.MutatingWebhook) bool {
+		return w.Name == webhook.FullName(pluginName)
 	}
-	return webhooksMissing, nil
+	if state == webhook.Configured && !slices.ContainsFunc(mutating.Webhooks, isOwn) {
+		state = webhook.Missing
+	}
+	return state, errors.Join(err, errStored)
 }
 
 // readiness returns whether the operator admits pods by a constraint. isExhausted says that namespaces are given no
 // user IDs, and withoutAccountIDs are the namespaces with more service accounts than user IDs.
 func readiness(
-	constraint *v1alpha1.SecurityContextConstraints, state configuration, isExhausted bool, withoutAccountIDs []string,
+	constraint *v1alpha1.SecurityContextConstraints, state webhook.State, isExhausted bool, withoutAccountIDs []string,
 ) (is reporting.Kstatus, reason, message string) {
 	if err := scc.Check(scc.Defaulted(constraint)); err != nil {
 		return reporting.Failed, "Invalid", "no pod is admitted by the constraint: " + err.Error()
 	}
 	switch state {
-	case configurationDeleted:
+	case webhook.Deleted:
 		return reporting.Failed, "NotReached", "MutatingWebhookConfiguration " + v1alpha1.WebhookName +
 			" or ValidatingWebhookConfiguration " + v1alpha1.ConstraintWebhookName +
 			" does not exist, so the API server admits pods without the operator: apply the manifests again"
-	case webhooksMissing:
+	case webhook.Missing:
 		return reporting.InProgress, "NotReached", "the API server does not send pods to the operator yet"
-	case webhooksConfigured:
+	case webhook.Configured:
 	}
 	if isExhausted && scc.NeedsAllocation(scc.Defaulted(constraint)) {
 		return reporting.Failed, scc.ReasonPoolExhausted, "pods in namespaces without user IDs are denied: " +

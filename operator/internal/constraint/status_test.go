@@ -7,6 +7,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
 func TestReadiness(t *testing.T) {
@@ -23,7 +24,7 @@ func TestReadiness(t *testing.T) {
 	perAccount.RunAsUser.Type = v1alpha1.MustRunAsServiceAccount
 	for name, test := range map[string]struct {
 		constraint *v1alpha1.SecurityContextConstraints
-		state      configuration
+		state      webhook.State
 		exhausted  bool
 		namespaces []string
 		is         reporting.Kstatus
@@ -31,43 +32,43 @@ func TestReadiness(t *testing.T) {
 		message    string
 	}{
 		"in force": {
-			valid, webhooksConfigured, false, nil, reporting.Current, "InForce", "the operator admits pods by the constraint",
+			valid, webhook.Configured, false, nil, reporting.Current, "InForce", "the operator admits pods by the constraint",
 		},
 		"every block of user IDs is in use": {
-			takesFromNamespace, webhooksConfigured, true, nil, reporting.Failed, "UserIDsExhausted",
+			takesFromNamespace, webhook.Configured, true, nil, reporting.Failed, "UserIDsExhausted",
 			"pods in namespaces without user IDs are denied: every block of user IDs is in use: start the operator with a " +
 				"larger --scc-uid-range",
 		},
 		"a constraint that gives service accounts IDs": {
-			perAccount, webhooksConfigured, false, []string{"a"}, reporting.Failed, "AccountIDsExhausted",
+			perAccount, webhook.Configured, false, []string{"a"}, reporting.Failed, "AccountIDsExhausted",
 			"pods of service accounts without user IDs are denied in a: every user ID of the namespace belongs to a service " +
 				"account: delete service accounts that are not needed, or start the operator with larger blocks in " +
 				"--scc-uid-range",
 		},
 		"many namespaces with too few IDs": {
-			perAccount, webhooksConfigured, false, []string{"a", "b", "c", "d", "e"}, reporting.Failed, "AccountIDsExhausted",
+			perAccount, webhook.Configured, false, []string{"a", "b", "c", "d", "e"}, reporting.Failed, "AccountIDsExhausted",
 			"pods of service accounts without user IDs are denied in a, b, c and 2 more: every user ID of the namespace " +
 				"belongs to a service account: delete service accounts that are not needed, or start the operator with larger " +
 				"blocks in --scc-uid-range",
 		},
 		"a constraint that gives namespaces IDs": {
-			takesFromNamespace, webhooksConfigured, false, []string{"a"}, reporting.Current, "InForce",
+			takesFromNamespace, webhook.Configured, false, []string{"a"}, reporting.Current, "InForce",
 			"the operator admits pods by the constraint",
 		},
 		"a constraint that needs no block": {
-			valid, webhooksConfigured, true, nil, reporting.Current, "InForce", "the operator admits pods by the constraint",
+			valid, webhook.Configured, true, nil, reporting.Current, "InForce", "the operator admits pods by the constraint",
 		},
 		"the webhooks are not configured yet": {
-			valid, webhooksMissing, false, nil, reporting.InProgress, "NotReached",
+			valid, webhook.Missing, false, nil, reporting.InProgress, "NotReached",
 			"the API server does not send pods to the operator yet",
 		},
 		"a deleted webhook configuration": {
-			valid, configurationDeleted, false, nil, reporting.Failed, "NotReached",
+			valid, webhook.Deleted, false, nil, reporting.Failed, "NotReached",
 			"MutatingWebhookConfiguration nstpl-operator or ValidatingWebhookConfiguration nstpl-operator-constraints does " +
 				"not exist, so the API server admits pods without the operator: apply the manifests again",
 		},
 		"a constraint that cannot be evaluated": {
-			invalid, webhooksConfigured, false, nil, reporting.Failed, "Invalid",
+			invalid, webhook.Configured, false, nil, reporting.Failed, "Invalid",
 			"no pod is admitted by the constraint: runAsUser.uid is missing: MustRunAs needs it",
 		},
 	} {

@@ -51,7 +51,7 @@ func (e *enforcement) probe(ctx context.Context, space *v1alpha1.PolicySpace) (b
 	case err == nil:
 		return false, nil
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), placingProbe):
-		if !strings.Contains(err.Error(), `"`+limitedPlugin+"."+v1alpha1.GroupVersion.Group+`"`) {
+		if !strings.Contains(err.Error(), `"`+webhook.FullName(limitedPlugin)+`"`) {
 			return false, nil
 		}
 		e.enforced[space.UID] = space.Generation

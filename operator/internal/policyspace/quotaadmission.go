@@ -152,10 +152,13 @@ func changeOf(request *webhook.Request) (quota.Change, error) {
 	}, nil
 }
 
+// quotaPlugin is the name of the plugin for limits on objects.
+const quotaPlugin = "quota"
+
 // Plugin returns the row of the admission chain.
 func (q *QuotaAdmission) Plugin() webhook.Plugin {
 	return webhook.Plugin{
-		Name: "quota", Validator: q,
+		Name: quotaPlugin, Validator: q,
 		Rules: []admissionregistrationv1.RuleWithOperations{
 			webhook.Rule("", "v1", admissionregistrationv1.NamespacedScope, []string{"resourcequotas/status"},
 				admissionregistrationv1.Update),

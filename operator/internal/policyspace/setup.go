@@ -36,6 +36,8 @@ type Options struct {
 	// Clients are those of a replica that may not lead. Admission writes with them.
 	Clients  kubernetes.Interface
 	Metadata metadata.Interface
+	// Stored has the webhook configurations as they are stored.
+	Stored *webhook.Stored
 	// Namespaces is the queue of namespaces. The controllers add those that have to be reconciled again.
 	Namespaces *queue.Queue
 }
@@ -71,7 +73,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	}
 	totals := newNamespaceTotals(mgr.GetCache(), mgr.GetAPIReader(), census, &quota.changes)
 	spaces := &Spaces{
-		Leader: o.Leader, Members: members, Namespaces: o.Namespaces,
+		Leader: o.Leader, Members: members, Namespaces: o.Namespaces, Stored: o.Stored,
 		Metrics: NewMetrics(metrics.Registry), totals: totals, enforcement: enforced,
 	}
 	if err := spaces.SetupWithManager(mgr); err != nil {

@@ -25,6 +25,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/watch"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -47,7 +48,9 @@ type Spaces struct {
 	Members members
 	// Namespaces is the queue of the controller of namespaces.
 	Namespaces *queue.Queue
-	Metrics    *Metrics
+	// Stored has the configuration of the webhooks that enforce the limits.
+	Stored  *webhook.Stored
+	Metrics *Metrics
 
 	requests    workqueue.TypedRateLimitingInterface[reconcile.Request]
 	placement   placement
@@ -76,6 +79,7 @@ func (r *Spaces) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.PolicySpace{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.isUpdateReconciled})).
 		Watches(&corev1.Namespace{}, r.namespaceHandler()).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.enqueueOnUsage)).
+		WatchesRawSource(r.Stored.Source(v1alpha1.WebhookName, r.enqueueOnWebhooks())).
 		WithOptions(controller.Options{NewQueue: newQueue}).
 		Complete(r.Caches.Before(r))
 }
@@ -95,6 +99,36 @@ func (r *Spaces) enqueueCounted(spaces []string) {
 			}
 		}
 	}
+}
+
+// enqueueOnWebhooks returns a function that enqueues the policy spaces with limits if the webhooks that enforce these
+// were added or removed since its last call. The configuration also changes with the limits of each policy space.
+func (r *Spaces) enqueueOnWebhooks() func(context.Context) []reconcile.Request {
+	last := webhook.Deleted // nothing is reported then, and the operator may start without the configuration
+	return func(ctx context.Context) []reconcile.Request {
+		state, err := r.Stored.State(ctx, v1alpha1.WebhookName, quotaPlugin)
+		list := &v1alpha1.PolicySpaceList{}
+		if err == nil && state != last {
+			err = r.Client.List(ctx, list, client.UnsafeDisableDeepCopy)
+		}
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "cannot find the policyspaces that a webhook configuration concerns")
+			return nil
+		}
+		last = state
+		var requests []reconcile.Request
+		for i := range list.Items {
+			if hasLimits(&list.Items[i]) {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+			}
+		}
+		return requests
+	}
+}
+
+// hasLimits reports whether a policy space limits objects or namespaces.
+func hasLimits(space *v1alpha1.PolicySpace) bool {
+	return hasQuota(space) || quota.LimitsNamespaces(space)
 }
 
 // isUpdateReconciled reports whether an update of a PolicySpace is reconciled at once. An update that leaves

@@ -20,6 +20,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -72,8 +73,10 @@ func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace)
 	return result, client.IgnoreNotFound(err)
 }
 
-// namespaceCount is what is known about the number of namespaces in and below a policy space.
+// namespaceCount is what is known about the number of namespaces in and below a policy space, and about the webhooks
+// that enforce limits.
 type namespaceCount struct {
+	webhooks webhook.State
 	// isEnforced reports whether the limits on it are enforced, if there are any.
 	isEnforced bool
 	// excess names the creators that have more namespaces than they may have, or is empty.
@@ -87,12 +90,21 @@ type namespaceCount struct {
 func (r *Spaces) countNamespaces(
 	ctx context.Context, space *v1alpha1.PolicySpace,
 ) (counted namespaceCount, isKnown bool, err error) {
+	if hasLimits(space) {
+		counted.webhooks, err = r.Stored.State(ctx, v1alpha1.WebhookName, quotaPlugin)
+	}
+	if err != nil {
+		return counted, true, err
+	}
+	if counted.webhooks != webhook.Configured {
+		r.enforcement.reset()
+	}
 	isLimited := quota.LimitsNamespaces(space)
 	if isLimited && !r.totals.census.wait(ctx, space.Status.NamespacesAsOf, 0) {
 		return counted, false, nil
 	}
 	space.Status, counted.excess, counted.nextCheck, err = r.totals.settle(ctx, space)
-	if err != nil || !isLimited {
+	if err != nil || !isLimited || counted.webhooks != webhook.Configured {
 		return counted, true, err
 	}
 	if counted.isEnforced, err = r.enforcement.probe(ctx, space); err != nil {
@@ -121,7 +133,11 @@ func nextStatus(
 	status.ObservedGeneration = space.Generation
 	status.Namespaces = int32(at.namespaces)
 	status.Path = at.path
-	is, reason, message := readiness(space, status, at, uncountedNamespaces(space, namespaces, observed), counted)
+	var uncounted []string
+	if len(status.Hard) < len(quota.Hard(space)) {
+		uncounted = uncountedNamespaces(space, namespaces, observed)
+	}
+	is, reason, message := readiness(space, status, at, uncounted, counted)
 	if names := assumedLimits(space, observed); reason == ready && len(names) > 0 {
 		message = fmt.Sprintf("the path is known, but the limits of %s have no effect, because Kubernetes counts no "+
 			"such resources; all others are enforced", reporting.Shorten(strings.Join(names, ", ")))
@@ -169,6 +185,12 @@ func readiness(
 		return reporting.Failed, "NoPath", broken.Error()
 	case isBroken:
 		return reporting.InProgress, "NoPath", broken.Error()
+	case counted.webhooks == webhook.Deleted:
+		return reporting.Failed, "NotReached", "ValidatingWebhookConfiguration " + v1alpha1.WebhookName +
+			" does not exist, so the API server enforces no limits: apply the manifests again"
+	case counted.webhooks == webhook.Missing:
+		return reporting.InProgress, "NotReached", "ValidatingWebhookConfiguration " + v1alpha1.WebhookName +
+			" lacks the webhooks of limits: wait until the operator has written it again"
 	case len(status.Uncounted) > 0:
 		return reporting.InProgress, "Counting", fmt.Sprintf(
 			"the ResourceQuota %s is missing or was changed in namespaces %s: "+

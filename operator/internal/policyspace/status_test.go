@@ -11,6 +11,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -24,6 +25,7 @@ func TestNextStatusIsReady(t *testing.T) {
 		change   func(*v1alpha1.PolicySpace)
 		observed map[string]quota.Usage
 		at       position
+		webhooks webhook.State
 		status   metav1.ConditionStatus
 		// also is the condition that is present while the space is not ready.
 		also    string
@@ -57,6 +59,18 @@ func TestNextStatusIsReady(t *testing.T) {
 			at: position{broken: lineageError("s", "s")}, status: metav1.ConditionFalse,
 			also: v1alpha1.ConditionStalled, reason: "NoPath",
 			message: "policyspace s is its own ancestor: change the parent of one of its ancestors",
+		},
+		"the configuration of the webhooks does not exist": {
+			observed: map[string]quota.Usage{"a": pods("1"), "b": {}}, at: placed, webhooks: webhook.Deleted,
+			status: metav1.ConditionFalse, also: v1alpha1.ConditionStalled, reason: "NotReached",
+			message: "ValidatingWebhookConfiguration nstpl-operator does not exist, so the API server enforces no limits: " +
+				"apply the manifests again",
+		},
+		"the webhooks are not written yet": {
+			observed: map[string]quota.Usage{"a": pods("1"), "b": {}}, at: placed, webhooks: webhook.Missing,
+			status: metav1.ConditionFalse, also: v1alpha1.ConditionReconciling, reason: "NotReached",
+			message: "ValidatingWebhookConfiguration nstpl-operator lacks the webhooks of limits: wait until the operator has " +
+				"written it again",
 		},
 		"not counted yet": {
 			change:   func(s *v1alpha1.PolicySpace) { s.Status.Hard = nil },
@@ -100,7 +114,8 @@ func TestNextStatusIsReady(t *testing.T) {
 			if test.change != nil {
 				test.change(space)
 			}
-			status, _ := nextStatus(space, []string{"a", "b"}, test.observed, test.at, namespaceCount{})
+			status, _ := nextStatus(space, []string{"a", "b"}, test.observed, test.at,
+				namespaceCount{webhooks: test.webhooks})
 			ready := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceReady)
 			require.Equal(t, test.status, ready.Status)
 			for _, abnormal := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {

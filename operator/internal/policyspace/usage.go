@@ -105,7 +105,7 @@ func limitsNothing(hard corev1.ResourceList) bool {
 }
 
 // countedUsage returns the usage of a namespace from its usage quota. Resources that have not been counted are missing.
-// Nothing is counted if the usage quota is not intact.
+// Nothing is counted if the usage quota is not intact. The caller must not change the result.
 func countedUsage(usageQuota *corev1.ResourceQuota) corev1.ResourceList {
 	switch {
 	case !isIntact(usageQuota):

@@ -87,8 +87,12 @@ func (p *Plugin) webhookName(index int) string {
 	if index > 0 {
 		name += "-" + strconv.Itoa(index+1)
 	}
-	return name + "." + v1alpha1.GroupVersion.Group
+	return FullName(name)
 }
+
+// FullName returns the name of a webhook with the API group, such as quota.policy.nstpl.dev for the first webhook of the
+// plugin quota.
+func FullName(short string) string { return short + "." + v1alpha1.GroupVersion.Group }
 
 // AllObjects returns a rule that matches all resources for which the API server calls webhooks, and their subresources.
 func AllObjects(operations ...admissionregistrationv1.OperationType) admissionregistrationv1.RuleWithOperations {

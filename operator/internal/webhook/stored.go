@@ -3,8 +3,10 @@ package webhook
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -54,6 +56,33 @@ func (s *Stored) Get(
 		return nil, fmt.Errorf("read ValidatingWebhookConfiguration %s: %w", name, err)
 	}
 	return stored, nil
+}
+
+// State is whether the API server sends requests to a plugin, by the webhook configurations that are stored.
+type State int
+
+const (
+	Configured State = iota
+	// Missing means that a configuration lacks the webhook of the plugin. The leader adds it.
+	Missing
+	// Deleted means that a configuration does not exist. The operator may not create it.
+	Deleted
+)
+
+// State returns the state of a plugin whose first webhook is in a configuration.
+func (s *Stored) State(ctx context.Context, configuration, plugin string) (State, error) {
+	stored, err := s.Get(ctx, configuration)
+	switch {
+	case apierrors.IsNotFound(err):
+		return Deleted, nil
+	case err != nil:
+		return Missing, err
+	case slices.ContainsFunc(stored.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
+		return w.Name == FullName(plugin)
+	}):
+		return Configured, nil
+	}
+	return Missing, nil
 }
 
 // Source returns a source of the requests that a function returns when a configuration changes.
