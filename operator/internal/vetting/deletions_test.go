@@ -31,7 +31,7 @@ func (p pages) List(_ context.Context, list client.ObjectList, options ...client
 }
 
 // A template may have more leftovers of an earlier one of its name than one list returns.
-func TestLeftoversOfAllPagesAreFound(t *testing.T) {
+func TestEveryPageIsSearchedForLeftovers(t *testing.T) {
 	t.Parallel()
 	object := func(name string, annotations map[string]string) metav1.PartialObjectMetadata {
 		return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
@@ -44,7 +44,9 @@ func TestLeftoversOfAllPagesAreFound(t *testing.T) {
 		"on the first page":  {[]metav1.PartialObjectMetadata{object("left", nil), object("declared", nil)}, "left"},
 		"on the second page": {[]metav1.PartialObjectMetadata{object("declared", nil), object("left", nil)}, "left"},
 		"on the third page": {
-			[]metav1.PartialObjectMetadata{object("declared", nil), object("adopted", adopted), object("left", nil)}, "left",
+			[]metav1.PartialObjectMetadata{
+				object("declared", nil), object("adopted", adopted), object("left", nil),
+			}, "left",
 		},
 		"on none": {[]metav1.PartialObjectMetadata{object("declared", nil), object("adopted", adopted)}, ""},
 	} {
