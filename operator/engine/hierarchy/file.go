@@ -106,11 +106,8 @@ func (f *file) parse(w *walker) {
 		return
 	}
 	for _, document := range documents {
-		if isData(document) || !l.isSmall(f.shown, document) {
+		if isData(document) {
 			continue
-		}
-		if !w.size.add(document) {
-			return
 		}
 		for _, object := range l.document(f.shown, document) {
 			f.objects = append(f.objects, object.withoutLines())
@@ -121,16 +118,6 @@ func (f *file) parse(w *walker) {
 // isData reports whether a document is JSON that is certainly not a manifest.
 func isData(d manifest.Document) bool {
 	return d.JSON && !bytes.Contains(d.Content, []byte("apiVersion")) && !bytes.Contains(d.Content, []byte("kind"))
-}
-
-// isSmall reports whether a document can be parsed with little memory, and otherwise a violation.
-func (l *loader) isSmall(shown string, d manifest.Document) bool {
-	values := d.Values()
-	if values > maxDocumentValues {
-		l.violate("parse", shown, d.Start().Of(), fmt.Sprintf("the document has about %d fields and list items, "+
-			"more than the allowed %d", values, maxDocumentValues), "split it into several objects")
-	}
-	return values <= maxDocumentValues
 }
 
 // namespaceKind finds the kind of a Namespace in a document that cannot be parsed.
@@ -146,7 +133,9 @@ func (l *loader) document(shown string, d manifest.Document) []Object {
 	for _, twice := range parsed.Duplicates {
 		l.violate("parse", shown, twice.Line, twice.String(), "remove one of the two")
 	}
-	switch {
+	switch isSmall := l.size.add(len(parsed.JSON), parsed.Values); {
+	case !isSmall:
+		return nil
 	case (err != nil || len(parsed.Duplicates) > 0) && namespaceKind.Match(d.Content):
 		return []Object{{Path: shown, Line: d.Start().Of(), kind: kindNamespace, lines: d.Start()}}
 	case err != nil || len(parsed.Duplicates) > 0:

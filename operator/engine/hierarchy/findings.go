@@ -54,18 +54,19 @@ func (f *findings[T]) countOnly() {
 	f.count++
 }
 
-// loader collects what is wrong with a tree.
+// loader collects what is wrong with a tree, and its size.
 type loader struct {
 	root       string
 	violations *findings[Violation]
 	warnings   *findings[Warning]
+	size       *treeSize
 	// violated is how many violations this loader has reported. Each file has a loader of its own.
 	violated int
 }
 
-func newLoader(root string) *loader {
+func newLoader(root string, maxValues int) *loader {
 	return &loader{
-		root: root,
+		root: root, size: &treeSize{maxValues: maxValues},
 		violations: &findings[Violation]{compare: func(a, b Violation) int {
 			return cmp.Or(strings.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line))
 		}},
@@ -77,7 +78,7 @@ func newLoader(root string) *loader {
 
 // ofFile returns a loader for one file of the tree.
 func (l *loader) ofFile() *loader {
-	return &loader{root: l.root, violations: l.violations, warnings: l.warnings}
+	return &loader{root: l.root, violations: l.violations, warnings: l.warnings, size: l.size}
 }
 
 func (l *loader) violate(rule, path string, line int, message, remedy string) {

@@ -20,8 +20,8 @@ func Load(files fs.FS, name string) (*Result, error) { return LoadWithin(files, 
 
 // LoadWithin is Load with another limit than MaxTreeValues.
 func LoadWithin(files fs.FS, name string, maxValues int) (*Result, error) {
-	l := newLoader(name)
-	root, err := l.read(files, maxValues)
+	l := newLoader(name, maxValues)
+	root, err := l.read(files)
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +37,8 @@ func LoadWithin(files fs.FS, name string, maxValues int) (*Result, error) {
 }
 
 // read reads all directories and files, and returns the root directory with the objects of the files.
-func (l *loader) read(files fs.FS, maxValues int) (*Directory, error) {
-	w := &walker{loader: l, files: files, unparsed: make(chan *file, parsers()), size: treeSize{maxValues: maxValues}}
+func (l *loader) read(files fs.FS) (*Directory, error) {
+	w := &walker{loader: l, files: files, unparsed: make(chan *file, parsers())}
 	var parsing sync.WaitGroup
 	for range parsers() {
 		parsing.Go(func() {
@@ -51,7 +51,7 @@ func (l *loader) read(files fs.FS, maxValues int) (*Directory, error) {
 	close(w.unparsed)
 	parsing.Wait()
 	if err == nil && w.size.isExceeded() {
-		err = &TooLargeError{maxValues}
+		err = &TooLargeError{w.size.maxValues}
 	}
 	if err != nil {
 		return nil, err
@@ -75,8 +75,7 @@ type walker struct {
 	// unparsed takes the files that were read, and parsed has all of them in the order of the tree.
 	unparsed chan *file
 	parsed   []*file
-	// size is that of the parsed manifests, and large is locked while a large one is parsed.
-	size  treeSize
+	// large is locked while a large file is parsed.
 	large sync.Mutex
 }
 

@@ -620,15 +620,30 @@ func TestLoadRefusesTreesThatNeedMuchMemory(t *testing.T) {
 	require.Len(t, result.Violations, 2)
 	for i, path := range []string{"foo-corp/a/a.yaml", "foo-corp/b.txt"} {
 		require.Equal(t, path, result.Violations[i].Path)
-		require.Contains(t, result.Violations[i].Message, "fields and list items, more than the allowed 350000")
+		require.Equal(t, "it cannot be parsed: it has about 400043 fields and list items, more than the allowed 350000",
+			result.Violations[i].Message)
 	}
 	require.Equal(t, 5, result.Violations[0].Line)
 
+	// Aliases make much of a small file.
+	aliases := role("ClusterRole", "r") + "- &rule {apiGroups: [''], resources: [pods], verbs: [" +
+		strings.Repeat("a,", 1000) + "]}\n"
+	result = load(t, files("a.yaml: "+aliases+strings.Repeat("- *rule\n", 500)))
+	require.Len(t, result.Violations, 1)
+	require.Equal(t, "it cannot be parsed: it is too large when its aliases are expanded", result.Violations[0].Message)
+	expanded := fstest.MapFS{}
+	for i := range 25 {
+		content := aliases + strings.Repeat("- *rule\n", 80)
+		expanded[fmt.Sprintf("%d.yaml", i)] = &fstest.MapFile{Data: []byte(content)}
+	}
+	_, err := hierarchy.Load(expanded, "foo-corp")
+	require.ErrorAs(t, err, new(*hierarchy.TooLargeError))
+
 	tree := fstest.MapFS{}
-	for i := range 12 {
+	for i := range 21 {
 		tree[fmt.Sprintf("%d.yaml", i)] = &fstest.MapFile{Data: []byte(withResources(100_000))}
 	}
-	_, err := hierarchy.Load(tree, "foo-corp")
+	_, err = hierarchy.Load(tree, "foo-corp")
 	require.EqualError(t, err, "the manifests of the tree have more than 16 MiB, or more than 2000000 fields and list "+
 		"items, together: divide the tree")
 	_, err = hierarchy.LoadWithin(files("a/namespace.yaml: "+namespace("a")), "foo-corp", 5)

@@ -4,15 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-
-	"nstpl.dev/nstpl/operator/engine/manifest"
 )
 
 // The size of manifests at most.
 const (
-	// maxDocumentValues is how many values a document has. The parser needs up to 250 bytes for each.
-	maxDocumentValues = 350_000
-	// MaxTreeValues is how many values all documents of a tree have, and maxTreeSize how many bytes.
+	// MaxTreeValues is how many values all manifests of a tree have, and maxTreeSize how many bytes as JSON.
 	MaxTreeValues = 2_000_000
 	maxTreeSize   = 16 << 20
 	// maxShared is the size in bytes of the largest file that is parsed beside others.
@@ -37,9 +33,9 @@ type treeSize struct {
 }
 
 // add adds a document and reports whether the tree is not too large yet.
-func (s *treeSize) add(d manifest.Document) bool {
-	s.bytes.Add(int64(len(d.Content)))
-	s.values.Add(int64(d.Values()))
+func (s *treeSize) add(bytes, values int) bool {
+	s.bytes.Add(int64(bytes))
+	s.values.Add(int64(values))
 	return !s.isExceeded()
 }
 

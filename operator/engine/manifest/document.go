@@ -61,10 +61,13 @@ func split(content []byte) []Document {
 	return documents
 }
 
-// Values returns a number that is at least that of the scalars, lists and mappings in a document. A parser takes much
-// memory for each of them. All but the first follow one of these characters, and some are missing, such as the key and
-// the value in [:].
-func (d Document) Values() int {
+// MaxValues is how many values a document has: scalars, lists and mappings, with its aliases expanded. A parser needs
+// some 250 bytes for each.
+const MaxValues = 350_000
+
+// maxNodes returns a number that is at least that of the values in a document without its aliases. All but the first
+// follow one of these characters, and some are missing, such as the key and the value in [:].
+func (d Document) maxNodes() int {
 	values := 1
 	for i, char := range d.Content {
 		switch char {

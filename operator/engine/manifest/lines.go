@@ -54,7 +54,7 @@ func (l Lines) text() (inside Lines, ok bool) {
 	if l.node.Kind != kyaml.ScalarNode || l.node.Style&kyaml.LiteralStyle == 0 {
 		return l, false
 	}
-	node, err := parseNode([]byte(l.node.Value))
+	node, _, err := parseNode([]byte(l.node.Value))
 	if err != nil || node == nil {
 		return l, false
 	}

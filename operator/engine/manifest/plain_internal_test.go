@@ -57,7 +57,7 @@ func FuzzPlainJSON(f *testing.F) {
 // document in another way.
 func checkPlainJSON(t *testing.T, content []byte) bool {
 	t.Helper()
-	node, err := parseNode(content)
+	node, _, err := parseNode(content)
 	if err != nil || node == nil {
 		return false
 	}

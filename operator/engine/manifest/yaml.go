@@ -15,6 +15,8 @@ type Manifest struct {
 	Lines
 	// JSON is the document as JSON if it is a mapping, and nil otherwise.
 	JSON []byte
+	// Values is how many scalars, lists and mappings the document has, with its aliases expanded.
+	Values int
 	// Duplicates are keys that a mapping has more than once. JSON has the last value of each.
 	Duplicates []Duplicate
 }
@@ -34,17 +36,21 @@ func (d Document) Parse() (Manifest, error) {
 	if d.FirstLine() == nil {
 		return Manifest{Lines: d.Start()}, nil
 	}
-	node, err := parseNode(d.Content)
+	if nodes := d.maxNodes(); nodes > MaxValues {
+		return Manifest{}, &SyntaxError{d.offset + 1, fmt.Sprintf("it has about %d fields and list items, more than "+
+			"the allowed %d", nodes, MaxValues)}
+	}
+	node, values, err := parseNode(d.Content)
 	isObject := d.JSON && d.Content[0] == '{'
 	switch {
 	case isObject && (err != nil || node == nil): // some JSON is not valid YAML
-		node = &kyaml.Node{Kind: kyaml.MappingNode, Line: 1}
+		node, values = &kyaml.Node{Kind: kyaml.MappingNode, Line: 1}, d.maxNodes()
 	case err != nil:
 		return Manifest{}, d.syntaxError(err)
 	case node == nil:
 		return Manifest{Lines: d.Start()}, nil
 	}
-	parsed := Manifest{Lines: Lines{node, d.offset}}
+	parsed := Manifest{Lines: Lines{node, d.offset}, Values: values}
 	switch {
 	case isObject:
 		parsed.JSON = d.Content
@@ -78,30 +84,30 @@ func (m Manifest) Sequence() []Lines {
 	return items
 }
 
-// parseNode returns the root node of a document, or nil if the document is empty.
-func parseNode(content []byte) (*kyaml.Node, error) {
+// parseNode returns the root node of a document, or nil if the document is empty, and how many values it has.
+func parseNode(content []byte) (node *kyaml.Node, values int, err error) {
 	var first, more kyaml.Node
 	decoder := kyaml.NewDecoder(bytes.NewReader(content))
 	if err := decoder.Decode(&first); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = nil
 		}
-		return nil, err
+		return nil, 0, err
 	}
 	if err := decoder.Decode(&more); err == nil {
-		return nil, fmt.Errorf("line %d: unexpected content after the document", more.Line)
+		return nil, 0, fmt.Errorf("line %d: unexpected content after the document", more.Line)
 	} else if !errors.Is(err, io.EOF) {
-		return nil, err
+		return nil, 0, err
 	}
 	if len(first.Content) != 1 {
-		return nil, nil
+		return nil, 0, nil
 	}
-	node := first.Content[0]
 	limit := max(maxExpanded, 2*len(content))
-	if expandedSize(node, limit, map[*kyaml.Node]int{}) >= limit {
-		return nil, errors.New("it is too large when its aliases are expanded")
+	size := expand(first.Content[0], limit, map[*kyaml.Node]expansion{})
+	if size.bytes >= limit || size.values > MaxValues {
+		return nil, 0, errors.New("it is too large when its aliases are expanded")
 	}
-	return node, nil
+	return first.Content[0], size.values, nil
 }
 
 // duplicates appends each key that a mapping has more than once, in the order of the document. A key that overrides a
@@ -133,23 +139,30 @@ func duplicates(node *kyaml.Node, offset int, found []Duplicate) []Duplicate {
 // may become twice as large.
 const maxExpanded = 2 << 20
 
-// expandedSize returns about how many bytes a node has when its aliases are expanded, and limit if it has more or
-// contains itself.
-func expandedSize(node *kyaml.Node, limit int, sizes map[*kyaml.Node]int) int {
-	if size, known := sizes[node]; known {
+// expansion is the size of a node when its aliases are expanded, in about so many bytes.
+type expansion struct{ bytes, values int }
+
+// expand returns the size of a node. Its bytes are the limit if the node has more or contains itself.
+func expand(node *kyaml.Node, limit int, known map[*kyaml.Node]expansion) expansion {
+	if size, isKnown := known[node]; isKnown {
 		return size
 	}
-	sizes[node] = limit
-	size := 1 + len(node.Value)
+	known[node] = expansion{bytes: limit}
+	size := expansion{1 + len(node.Value), 1}
+	add := func(inside *kyaml.Node) {
+		one := expand(inside, limit, known)
+		size.bytes, size.values = size.bytes+one.bytes, size.values+one.values
+	}
 	if node.Alias != nil {
-		size += expandedSize(node.Alias, limit, sizes)
+		add(node.Alias)
 	}
 	for _, inside := range node.Content {
-		if size >= limit {
+		if size.bytes >= limit {
 			break
 		}
-		size += expandedSize(inside, limit, sizes)
+		add(inside)
 	}
-	sizes[node] = min(size, limit)
-	return sizes[node]
+	size.bytes = min(size.bytes, limit)
+	known[node] = size
+	return size
 }

@@ -59,13 +59,15 @@ func newViolationsError(commit string, violations []hierarchy.Violation, count i
 	return &violationsError{commit, slices.Clone(violations[:min(len(violations), maxViolations)]), count}
 }
 
+// Error is short enough for a condition, in which more follows.
 func (e *violationsError) Error() string {
 	first := e.violations[0]
-	where := first.Path
+	where := files.Printable(first.Path, files.MaxText)
 	if first.Line > 0 {
-		where = fmt.Sprintf("%s:%d", first.Path, first.Line)
+		where = fmt.Sprintf("%s:%d", where, first.Line)
 	}
-	text := fmt.Sprintf("%s breaks a rule: %s: %s", named(e.commit), where, first.Message)
+	text := fmt.Sprintf("%s breaks a rule: %s: %s", named(e.commit), where,
+		files.Printable(first.Message, 2*files.MaxText))
 	if more := e.count - 1; more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)
 	}
