@@ -69,9 +69,9 @@ func (f *filled) set(t testing.TB, objects ...runtime.Object) {
 	require.NoError(t, f.GetStore().Replace(items, ""))
 }
 
-func exemptionOf(namespace, name, template string, expires *metav1.Time) *v1alpha1.TemplateExemption {
+func exemptionOf(namespace, template string, expires *metav1.Time) *v1alpha1.TemplateExemption {
 	return &v1alpha1.TemplateExemption{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "e"},
 		Spec:       v1alpha1.TemplateExemptionSpec{Template: template, Expires: expires},
 	}
 }
@@ -123,12 +123,12 @@ func TestStatusWatchFollowsExemptions(t *testing.T) {
 	}{
 		{"none", nil, []string{"a NotReported x"}, nil},
 		{"two", []runtime.Object{
-			exemptionOf("a", "e", "x", &late), exemptionOf("unknown", "e", "x", &soon),
+			exemptionOf("a", "x", &late), exemptionOf("unknown", "x", &soon),
 		}, []string{"a NoTemplate"}, &soon},
 		{"one has expired", []runtime.Object{
-			exemptionOf("a", "e", "x", &past), exemptionOf("unknown", "e", "x", &soon),
+			exemptionOf("a", "x", &past), exemptionOf("unknown", "x", &soon),
 		}, []string{"a NotReported x"}, &soon},
-		{"without an end", []runtime.Object{exemptionOf("a", "e", "x", nil)}, []string{"a NoTemplate"}, nil},
+		{"without an end", []runtime.Object{exemptionOf("a", "x", nil)}, []string{"a NoTemplate"}, nil},
 		{"withdrawn", nil, []string{"a NotReported x"}, nil},
 	} {
 		w.exemptions.set(t, step.exemptions...)
@@ -144,7 +144,7 @@ func TestStatusWatchKeepsExemptionsThatCannotBeWatched(t *testing.T) {
 	w := newWatched(&board{index: match.NewIndex(), showsAll: true})
 	w.shown.namespaces = []*corev1.Namespace{namespaceIn("a", "one"), namespaceIn("b", "one")}
 	cluster.SetExemptions(w.shown.index, []*v1alpha1.TemplateExemption{
-		exemptionOf("a", "e", "x", nil), exemptionOf("b", "e", "x", nil),
+		exemptionOf("a", "x", nil), exemptionOf("b", "x", nil),
 	})
 	w.namespaces.set(t, w.shown.namespaces[0], w.shown.namespaces[1])
 	w.templates.set(t, templateFor("x", "one", 1))
@@ -208,7 +208,7 @@ func BenchmarkStatusWatch(b *testing.B) {
 		}}
 		namespaces = append(namespaces, ns)
 		if i%100 == 0 {
-			exemptions = append(exemptions, exemptionOf(ns.Name, "e", "x-0", nil))
+			exemptions = append(exemptions, exemptionOf(ns.Name, "x-0", nil))
 		}
 	}
 	w.namespaces.set(b, namespaces...)
@@ -298,7 +298,7 @@ func TestStatusFollowsTheCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := metav1.NewTime(time.Now().Add(time.Hour))
 		f := startFollow(t, &board{index: match.NewIndex(), showsAll: true}, "", namespaceIn("a", "one"),
-			templateFor("x", "one", 1), exemptionOf("a", "e", "x", &end))
+			templateFor("x", "one", 1), exemptionOf("a", "x", &end))
 		defer f.end(t)
 		require.Contains(t, f.out.printed(), "NoTemplate")
 		time.Sleep(time.Until(end.Time))
