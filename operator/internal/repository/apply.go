@@ -390,24 +390,31 @@ func (o *outcome) needs(change inventory.Apply, object *unstructured.Unstructure
 		slices.Contains(o.LiveLineage(change.Live), object.GetName())
 }
 
-// deleteAll deletes the objects of a plan that the tree no longer declares, phase by phase.
+// deleteAll deletes the objects of a plan that the tree no longer declares, phase by phase. A namespace that cannot be
+// deleted stays in its policyspaces, and loses the grants that the commit revokes, as all others do.
 func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 	if len(o.Releases)+len(o.Deletes) > 0 {
 		defer measure(phasePrune)()
 	}
-	before := len(o.failures) + o.remaining
+	stays := map[inventory.ID]bool{}
+	isStaying := func(object *unstructured.Unstructured) bool { return stays[inventory.IDOf(object)] }
 	remove := func(
 		objects []*unstructured.Unstructured, do func(context.Context, *unstructured.Unstructured) error,
 	) {
 		failed, waiting := each(ctx, o, objects, inventory.IDOf, func(object *unstructured.Unstructured) error {
 			return do(ctx, object)
 		})
+		for _, object := range slices.Concat(failed, waiting) {
+			stays[inventory.IDOf(object)] = true
+		}
 		o.deleted += len(objects) - len(failed) - len(waiting)
 	}
 	remove(o.Releases, to.release)
 	for _, phase := range slices.Backward(inventory.Phases) {
-		if len(o.failures)+o.remaining > before && phase != inventory.Cluster {
-			continue // what stays may need them, but not the grants in the cluster
+		if phase == inventory.Spaces && len(stays) > 0 {
+			o.Deletes = slices.DeleteFunc(o.Deletes, isStaying)
+			o.Releases = slices.DeleteFunc(o.Releases, isStaying)
+			o.keepUsedSpaces()
 		}
 		var objects []*unstructured.Unstructured
 		for _, object := range o.Deletes {

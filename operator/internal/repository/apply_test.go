@@ -574,6 +574,45 @@ func TestWhatStaysBecauseAnObjectFails(t *testing.T) {
 	}
 }
 
+// A namespace whose deletion is refused keeps only its policyspaces. What the commit revokes ends everywhere.
+func TestANamespaceThatCannotBeDeletedKeepsNoGrant(t *testing.T) {
+	t.Parallel()
+	cluster, admin := newCluster(t)
+	const root = "refused"
+	repository := createRepository(t, admin, root)
+	binding := "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: devs}, " +
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}, " +
+		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: devs}]}"
+	namespace := func(name string) string {
+		return "{apiVersion: v1, kind: Namespace, metadata: {name: " + root + "-" + name + "}}"
+	}
+	o, err := admin.apply(t.Context(), repository, treeOf(t, root, "one", map[string]string{
+		root + "-team/devs.yaml": binding, root + "-team/" + root + "-goes/ns.yaml": namespace("goes"),
+		root + "-other/devs.yaml": binding, root + "-other/" + root + "-stays/ns.yaml": namespace("stays"),
+	}))
+	require.NoError(t, err)
+	require.True(t, o.isComplete(), "%v %v", o.failures, o.Conflicts)
+	config := rest.CopyConfig(cluster.RESTConfig())
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(request *http.Request) (*http.Response, error) {
+			if request.Method == http.MethodDelete && strings.HasSuffix(request.URL.Path, "/namespaces/"+root+"-goes") {
+				return nil, errEnded
+			}
+			return next.RoundTrip(request)
+		})
+	})
+	refused := newRepositories(t, config, nil)
+	o, err = refused.apply(t.Context(), repository, treeOf(t, root, "two", map[string]string{
+		root + "-stays/ns.yaml": namespace("stays"),
+	}))
+	require.NoError(t, err)
+	require.Len(t, o.failures, 1)
+	require.Equal(t, []string{
+		"Namespace " + root + "-goes", "Namespace " + root + "-stays", "NamespaceTemplate " + root, "PolicySpace " + root,
+		"PolicySpace " + root + "-team",
+	}, liveOf(t, refused, root))
+}
+
 // A PolicyRepository that is created again with the name of an earlier one has created nothing, so it deletes nothing
 // of what the earlier one created.
 func TestAPolicyRepositoryHasNoRecordOfAnEarlierOne(t *testing.T) {
