@@ -63,7 +63,7 @@ func TestWebhooksRequireTheAPIServersCertificate(t *testing.T) {
 		s := s.withT(t)
 		s.createTemplate("t", configMap("a", "v"))
 		require.NoError(t, s.createWithRetries(newPod(ns, "p")))
-		s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "q")), "a", "pods=2", "pods=1")
+		s.expectQuotaExceeded(s.createWithRetries(newPod(ns, "q")), "a", "pods=2", "pods=1")
 		s.delete(newPod(ns, "p"))
 		s.waitUsage("a", "pods: 0/1")
 	})

@@ -26,7 +26,7 @@ func TestPolicySpaceQuotaObjectIsProtected(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "", "pods", "2")
 	ns := s.createNamespaceInSpace("n", "a")
-	require.NoError(t, s.client.Create(t.Context(), newPod(ns, "p")))
+	require.NoError(t, s.createWithRetries(newPod(ns, "p")))
 	person := s.newUser("jane")
 	s.grant(s.name("quotas"), userSubject("jane"), policyRule("*", "", "resourcequotas resourcequotas/status"))
 	s.eventually(func(c *assert.CollectT) {
@@ -70,9 +70,9 @@ func TestPolicySpaceQuotaObjectIsProtected(t *testing.T) {
 		assert.NoError(c, s.client.Create(t.Context(), newPod(ns, "q"), client.DryRunAll))
 	})
 	require.NoError(t, s.createWithRetries(newPod(ns, "q")))
-	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "r")), "a", "pods=3", "pods=2")
+	s.expectQuotaExceeded(s.createWithRetries(newPod(ns, "r")), "a", "pods=3", "pods=2")
 	s.waitUsage("a", "pods: 2/2")
-	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "r"), client.DryRunAll), "a", "pods=3", "pods=2")
+	s.expectQuotaExceeded(s.createWithRetries(newPod(ns, "r"), client.DryRunAll), "a", "pods=3", "pods=2")
 	// The ResourceQuota is deleted with its namespace.
 	s.delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	s.waitDeleted(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: v1alpha1.QuotaName}})
@@ -114,7 +114,7 @@ func TestPolicySpaceQuotaIsEnforcedInUncountedNamespaces(t *testing.T) {
 		})
 	}))
 	require.Equal(t, int32(12), made.Load())
-	s.expectQuotaExceeded(s.client.Create(t.Context(), claim(s.name("first"), "c")), "a", "persistentvolumeclaims=13",
+	s.expectQuotaExceeded(s.createWithRetries(claim(s.name("first"), "c")), "a", "persistentvolumeclaims=13",
 		"persistentvolumeclaims=12")
 }
 
@@ -162,7 +162,7 @@ func TestPolicySpaceQuotaAddedLaterCountsExistingUsage(t *testing.T) {
 	})
 	s.waitCounted(namespaces...)
 	require.NoError(t, s.createWithRetries(newPod(namespaces[0], "last")))
-	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(namespaces[4], "more")), "a", "pods=17", "pods=16")
+	s.expectQuotaExceeded(s.createWithRetries(newPod(namespaces[4], "more")), "a", "pods=17", "pods=16")
 	// When the quota is removed, the ResourceQuotas are deleted and nothing is limited.
 	require.NoError(t,
 		s.client.Patch(t.Context(), limit,
@@ -183,8 +183,8 @@ func TestPolicySpaceQuotaAcceptsUncountableResources(t *testing.T) {
 	require.Contains(t, warnings.drain(), "policyspace "+space.Name+
 		" limits nvidia.com/gpu, which Kubernetes does not count: limit requests.nvidia.com/gpu instead")
 	ns := s.createNamespaceInSpace("n", "a")
-	require.NoError(t, s.client.Create(t.Context(), newPod(ns, "p")))
-	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "q")), "a", "pods=2", "pods=1")
+	require.NoError(t, s.createWithRetries(newPod(ns, "p")))
+	s.expectQuotaExceeded(s.createWithRetries(newPod(ns, "q")), "a", "pods=2", "pods=1")
 	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		condition := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceReady)
 		if assert.NotNil(c, condition) {
@@ -202,14 +202,14 @@ func TestPolicySpaceQuotaCountsMovedNamespaces(t *testing.T) {
 	s.createSpace("b", "", "pods", "2")
 	ns := s.createNamespaceInSpace("n", "a")
 	for i := range 2 {
-		require.NoError(t, s.client.Create(t.Context(), newPod(ns, fmt.Sprint("p", i))))
+		require.NoError(t, s.createWithRetries(newPod(ns, fmt.Sprint("p", i))))
 	}
 	s.patchNamespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}},
 		fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.PolicySpaceLabel, s.name("b")))
 	s.waitSpaceStatus("b", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Equal(c, "pods: 2/2", status.Quota)
 	})
-	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "more")), "b", "pods=3", "pods=2")
+	s.expectQuotaExceeded(s.createWithRetries(newPod(ns, "more")), "b", "pods=3", "pods=2")
 }
 
 // A reservation for a write that never happened is released.
@@ -218,7 +218,7 @@ func TestPolicySpaceQuotaReleasesUnusedReservations(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	s.createSpace("a", "", "pods", "5")
 	ns := s.createNamespaceInSpace("n", "a")
-	require.NoError(t, s.client.Create(t.Context(), newPod(ns, "p")))
+	require.NoError(t, s.createWithRetries(newPod(ns, "p")))
 	s.waitUsage("a", "pods: 1/5")
 	book := func(c *assert.CollectT) {
 		counter, space := &corev1.ResourceQuota{}, &v1alpha1.PolicySpace{}

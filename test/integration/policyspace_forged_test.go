@@ -142,8 +142,8 @@ func TestPolicySpaceQuotaAllowsPodsAfterOneForgedReview(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, allowed)
 		s.waitUsage("a", "pods: 2/2")
-		require.NoError(t, s.client.Create(t.Context(), newPod(ns, "p")), "%d", i)
+		require.NoError(t, s.createWithRetries(newPod(ns, "p")), "%d", i)
 	}
-	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(second, "q")), "a", "pods=3", "pods=2")
+	s.expectQuotaExceeded(s.createWithRetries(newPod(second, "q")), "a", "pods=3", "pods=2")
 	s.waitUsage("a", "pods: 2/2")
 }

@@ -258,7 +258,7 @@ func TestPolicySpaceQuotaNamesTheInnermostQuota(t *testing.T) {
 	require.NoError(t, s.client.Create(t.Context(), own))
 	s.waitCounted(ns)
 	require.NoError(t, s.createWithRetries(newPod(ns, "p0")))
-	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(ns, "p1")), "inner", "pods=2", "pods=1")
+	s.expectQuotaExceeded(s.createWithRetries(newPod(ns, "p1")), "inner", "pods=2", "pods=1")
 	require.NoError(t, s.client.Patch(t.Context(), own, mergePatch(`{"spec": {"hard": {"pods": "1"}}}`)))
 	s.eventually(func(c *assert.CollectT) {
 		err := s.client.Create(t.Context(), newPod(ns, "p1"))

@@ -217,6 +217,7 @@ func TestPolicySpacesShareUsageWhileNamespacesMove(t *testing.T) {
 			assert.WithinDuration(c, time.Now(), status.SharedWith[0].Until.Time, time.Minute)
 		}
 	})
+	s.waitCounted(first, second)
 	for _, ns := range []string{first, second} {
 		err := s.createOnce(ns)
 		require.True(t, apierrors.IsTooManyRequests(err), "%v", err)
@@ -230,7 +231,7 @@ func TestPolicySpacesShareUsageWhileNamespacesMove(t *testing.T) {
 	s.waitCounted(first, second)
 	require.NoError(t, s.createWithRetries(newPod(first, "more")))
 	require.NoError(t, s.createWithRetries(newPod(second, "more")))
-	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(second, "most")), "a", "pods=4", "pods=3")
+	s.expectQuotaExceeded(s.createWithRetries(newPod(second, "most")), "a", "pods=4", "pods=3")
 	s.waitSpaceStatus("a", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Empty(c, status.SharedWith)
 	})
@@ -253,8 +254,8 @@ func TestPolicySpaceThatANamespaceLeftDeniesNothing(t *testing.T) {
 	}
 	s.waitUsage("old", "pods: 2/3")
 	require.NoError(t, s.createWithRetries(newPod(staying, "p3")), "the room of the namespace that left")
-	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(leaving, "most")), "new", "pods=26", "pods=25")
-	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(staying, "most")), "old", "pods=4", "pods=3")
+	s.expectQuotaExceeded(s.createWithRetries(newPod(leaving, "most")), "new", "pods=26", "pods=25")
+	s.expectQuotaExceeded(s.createWithRetries(newPod(staying, "most")), "old", "pods=4", "pods=3")
 	s.waitSpaceStatus("new", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Empty(c, status.SharedWith)
 	})

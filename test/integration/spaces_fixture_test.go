@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -148,14 +149,15 @@ func (s spaceFixture) getUsageQuota(ctx context.Context, namespace string) (*cor
 
 // createWithRetries creates an object, and retries after errors that are not denials, as Kubernetes' own controllers
 // do. If the answer to an earlier attempt was lost, the object may exist already, which counts as success.
-func (s spaceFixture) createWithRetries(object client.Object) error {
+func (s spaceFixture) createWithRetries(object client.Object, options ...client.CreateOption) error {
 	isRetriable := func(err error) bool {
 		return !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "status unknown for quota")
 	}
 	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: 15}
 	tried := false
 	return retry.OnError(backoff, isRetriable, func() error {
-		err := s.client.Create(context.WithoutCancel(s.t.Context()), object.DeepCopyObject().(client.Object))
+		created := object.DeepCopyObject().(client.Object)
+		err := s.client.Create(context.WithoutCancel(s.t.Context()), created, options...)
 		if tried && apierrors.IsAlreadyExists(err) {
 			return nil
 		}
@@ -203,6 +205,12 @@ func (s spaceFixture) createInSpace(as client.Client, short, space string) error
 		isFirst = false
 		return err
 	})
+}
+
+// createInSpaceOnce creates a namespace in a policyspace as a user. It does not try again if it is asked to.
+func (s spaceFixture) createInSpaceOnce(as kubernetes.Interface, short, space string) error {
+	return as.CoreV1().RESTClient().Post().Resource("namespaces").Body(s.newNamespace(short, s.inSpace(space))).
+		MaxRetries(0).Do(s.t.Context()).Error()
 }
 
 // countByCreator returns how many namespaces are in some policyspaces, in all and by creator.
