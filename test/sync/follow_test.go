@@ -36,11 +36,17 @@ func TestCommitsAreFollowed(t *testing.T) {
 	x.waitExists(binding("follow-dev", "follow.viewers"))
 	x.waitExists(binding("follow-prod", "follow-prod.deployers"))
 
-	// A commit with two violations changes nothing.
+	// A commit with violations changes nothing, also if it quotes them in more than the API server stores.
 	broken := maps.Clone(first)
 	broken["shop/follow-dev/namespace.yaml"] = namespaceFile("other")
 	broken["viewers.yaml"] = bindingFile("viewers", "follow-viewer", "eve")
 	broken["shop/role.yaml"] = roleFile("misplaced", "list")
+	broken["shop/follow-prod/namespace.yaml"] = namespaceFile("follow-prod") +
+		"  annotations: {policy.nstpl.dev/scc.uid-range: 1000410000-1999999999}\n"
+	for _, path := range []string{"wrong-kind.yaml", "shop/wrong-kind.yaml"} {
+		broken[path] = strings.Replace(bindingFile("wrong", "follow-viewer", "eve"), "kind: ClusterRole",
+			"kind: "+strings.Repeat("k", 900_000), 1)
+	}
 	b := x.commit(broken)
 	message := x.waitReason("Violations", b)
 	require.Contains(t, message, "commit "+b[:7]+" breaks a rule: follow/")
@@ -48,7 +54,12 @@ func TestCommitsAreFollowed(t *testing.T) {
 	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
 		assert.Equal(c, v1alpha1.RepositoryCommits{Fetched: b, Vetted: a, Applied: a}, status.Commits)
 		assert.Len(c, status.Violations, int(status.ViolationCount))
-		assert.GreaterOrEqual(c, status.ViolationCount, int32(2))
+		assert.GreaterOrEqual(c, status.ViolationCount, int32(5))
+		assert.Contains(c, status.Violations, v1alpha1.RepositoryViolation{
+			Path: "follow/shop/follow-prod/namespace.yaml", Line: 5, Rule: "schema",
+			Message: "Namespace follow-prod: metadata.annotations[policy.nstpl.dev/scc.uid-range] the annotation " +
+				"policy.nstpl.dev/scc.uid-range is reserved for nstpl",
+		})
 	})
 	// It is kept in force meanwhile.
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "follow-viewer"}}
