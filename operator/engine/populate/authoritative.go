@@ -3,6 +3,7 @@ package populate
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -133,4 +134,19 @@ func Authoritative(templates []*v1alpha1.NamespaceTemplate) []schema.GroupKind {
 		}
 	}
 	return kinds
+}
+
+// ConsideredKinds returns the kinds of which a plan considers objects without a template's label: those of declared
+// objects, which may be in place of these, those for which a template is authoritative, and those of grants, which may
+// be in place of grants that the namespace had before.
+func (d Declared) ConsideredKinds() []schema.GroupKind {
+	kinds := append(Authoritative(d.Templates), roleKind, bindingKind)
+	for i := range d.Objects {
+		kinds = append(kinds, d.Objects[i].ID().GroupKind)
+	}
+	for i := range d.Exempt {
+		kinds = append(kinds, d.Exempt[i].ID().GroupKind)
+	}
+	slices.SortFunc(kinds, func(a, b schema.GroupKind) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(kinds)
 }

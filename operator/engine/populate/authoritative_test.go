@@ -1,6 +1,7 @@
 package populate
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,6 +11,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // In a namespace that a tree does not manage, no undeclared objects are deleted if a template of the tree is
@@ -96,4 +98,38 @@ func TestAdoptedObjectsAreKeptAfterAnOptOut(t *testing.T) {
 			require.Equal(t, want, plan.Changes[1].Action, plan.Changes[1].Reason)
 		}
 	}
+}
+
+// A plan is the same without the objects of other clients whose kinds it does not consider, and another one without any
+// of the others.
+func TestPlansDependOnForeignObjectsOfTheConsideredKinds(t *testing.T) {
+	t.Parallel()
+	declaring, exempt, authority := templateOf(t, "a", settings), templateOf(t, "b", limits), templateOf(t, "c")
+	authority.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "Secret"}}
+	ns := populatedWith(t, templateOf(t, "gone", rolling)).Namespace
+	exemptions := exempting("b", ObjectID{schema.GroupKind{Kind: "LimitRange"}, "limits"})
+	templates := []*v1alpha1.NamespaceTemplate{declaring, exempt, authority}
+	declared := Declare(render.NewCache(), ns, templates, Inputs{Exemptions: exemptions})
+	considered := declared.ConsideredKinds()
+
+	var others []*metav1.PartialObjectMetadata
+	for _, object := range declare(teamA(), templateOf(t, "theirs", settings, limits, rolling,
+		"{apiVersion: v1, kind: Secret, metadata: {name: s}}", "{apiVersion: v1, kind: Service, metadata: {name: s}}",
+		"{apiVersion: v1, kind: ServiceAccount, metadata: {name: s}}")).Objects {
+		others = append(others, theirs(&object))
+	}
+	plan := func(others []*metav1.PartialObjectMetadata) []Change {
+		return NewPlan(declared, match.NewIndex(templates...), Observed{Others: others}).Changes
+	}
+	var ignored []string
+	for i, object := range others {
+		kind, without := object.GroupVersionKind().GroupKind(), slices.Delete(slices.Clone(others), i, i+1)
+		if slices.Contains(considered, kind) {
+			require.NotEqual(t, plan(others), plan(without), kind)
+		} else {
+			require.Equal(t, plan(others), plan(without), kind)
+			ignored = append(ignored, kind.Kind)
+		}
+	}
+	require.Equal(t, []string{"Service", "ServiceAccount"}, ignored)
 }

@@ -47,6 +47,8 @@ type Store struct {
 	kinds map[schema.GroupKind]*kind
 	// others watch the objects without a template's label, of kinds for which a template is authoritative.
 	others map[schema.GroupKind]*kind
+	// ignored are, by namespace, the kinds in others of which the latest plan of a namespace considers no objects.
+	ignored map[string][]schema.GroupKind
 	// unavailable are the kinds that could not be watched when they were needed last.
 	unavailable map[schema.GroupKind]unavailable
 	// changes counts the calls of KindsChanged.
@@ -66,7 +68,8 @@ type Options struct {
 	Mapper meta.RESTMapper
 	// Reviews are asked whether the operator may watch a kind.
 	Reviews authorizationclient.SelfSubjectAccessReviewInterface
-	// Changed is called with the namespace of each populated object that another client changed or deleted.
+	// Changed is called with the namespace of each object that another client changed or deleted, unless Consider has
+	// ruled that out.
 	Changed func(namespace string)
 	// Rediscover returns a mapper that knows what the API server serves now. Mapper may remember what it served before.
 	Rediscover func() (meta.RESTMapper, error)
@@ -80,13 +83,14 @@ func New(ctx context.Context, o Options) *Store {
 	return &Store{
 		ctx: ctx, Options: o,
 		kinds: map[schema.GroupKind]*kind{}, others: map[schema.GroupKind]*kind{},
-		unavailable: map[schema.GroupKind]unavailable{},
+		ignored: map[string][]schema.GroupKind{}, unavailable: map[schema.GroupKind]unavailable{},
 	}
 }
 
-// Observe returns the objects in a namespace of all watched kinds. The declared kinds that are not watched are
-// Unreadable.
-func (s *Store) Observe(namespace string, declared []schema.GroupKind) populate.Observed {
+// Observe returns the objects in a namespace with a template's label of all watched kinds, and those without one of the
+// considered kinds. The declared kinds that are not watched are Unreadable.
+func (s *Store) Observe(namespace string, declared, considered []schema.GroupKind) populate.Observed {
+	s.Consider(namespace, considered)
 	observed := populate.Observed{
 		Lost:       map[populate.ObjectID]*metav1.PartialObjectMetadata{},
 		Unreadable: map[schema.GroupKind]error{},
@@ -109,15 +113,46 @@ func (s *Store) Observe(namespace string, declared []schema.GroupKind) populate.
 			observed.Lost[populate.ObjectID{GroupKind: groupKind, Name: name}] = object
 		}
 	}
-	for _, kind := range s.watched(s.others) {
-		observed.Others = append(observed.Others, kind.objectsIn(namespace)...)
+	for groupKind, kind := range s.watched(s.others) {
+		if slices.Contains(considered, groupKind) {
+			observed.Others = append(observed.Others, kind.objectsIn(namespace)...)
+		}
 	}
 	return observed
+}
+
+// Consider records the kinds of which the plan of a namespace considers objects without a template's label. Until the
+// next call for the namespace, Changed is not called for objects of other kinds. What changes before that is in what
+// the next plan observes.
+func (s *Store) Consider(namespace string, kinds []schema.GroupKind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ignored []schema.GroupKind
+	for kind := range s.others {
+		if !slices.Contains(kinds, kind) {
+			ignored = append(ignored, kind)
+		}
+	}
+	if s.ignored[namespace] = ignored; ignored == nil {
+		delete(s.ignored, namespace)
+	}
+}
+
+// othersChanged calls Changed after a change of an object without a template's label, unless the plan of its namespace
+// ignores the kind.
+func (s *Store) othersChanged(namespace string, kind schema.GroupKind) {
+	s.mu.Lock()
+	isIgnored := slices.Contains(s.ignored[namespace], kind)
+	s.mu.Unlock()
+	if !isIgnored {
+		s.Changed(namespace)
+	}
 }
 
 // NamespaceEnded records that the namespace of a name has ended, and that there may be a new one of the same name. The
 // deletion of the earlier one's objects, which the watches may deliver later, is not attributed to another client.
 func (s *Store) NamespaceEnded(namespace string) {
+	s.considerAll(namespace)
 	for _, kind := range s.all() {
 		kind.namespaceEnded(namespace)
 	}
@@ -125,9 +160,17 @@ func (s *Store) NamespaceEnded(namespace string) {
 
 // Forget drops the lost objects of a namespace that was deleted or is not populated.
 func (s *Store) Forget(namespace string) {
+	s.considerAll(namespace)
 	for _, kind := range s.all() {
 		kind.forget(namespace)
 	}
+}
+
+// considerAll has Changed called for all kinds, until the namespace has a plan.
+func (s *Store) considerAll(namespace string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.ignored, namespace)
 }
 
 // ErrPending is returned as long as the first list of a kind is expected soon.
@@ -253,8 +296,12 @@ func (s *Store) start(mapping *meta.RESTMapping, among map[schema.GroupKind]*kin
 	if started := among[groupKind]; started != nil {
 		return started
 	}
+	changed := s.Changed
+	if selector == populate.Unlabelled {
+		changed = func(namespace string) { s.othersChanged(namespace, groupKind) }
+	}
 	started := newKind(mapping, options{
-		client: s.Client, selector: selector, changed: s.Changed,
+		client: s.Client, selector: selector, changed: changed,
 		remap:  func() (*meta.RESTMapping, error) { return s.remap(groupKind) },
 		turned: func() { s.Turned(groupKind) },
 	})

@@ -3,6 +3,7 @@ package objects
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	metadatafake "k8s.io/client-go/metadata/fake"
+
+	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
 var wheel = schema.GroupKind{Group: "example.org", Kind: "Wheel"}
@@ -96,7 +99,7 @@ func TestManyTemplatesAskOnceForAKindThatIsUnavailable(t *testing.T) {
 					require.ErrorContains(t, ask(t, s), c.want)
 					require.Equal(t, round+1, c.api.mappings)
 					require.Equal(t, c.reviews*(round+1), c.api.reviews)
-					require.ErrorContains(t, s.Observe("a", []schema.GroupKind{wheel}).Unreadable[wheel], c.want)
+					require.ErrorContains(t, s.Observe("a", []schema.GroupKind{wheel}, nil).Unreadable[wheel], c.want)
 					time.Sleep(AskAgain) // of the clock of synctest, which needs no time
 				}
 				require.Empty(t, c.api.turned)
@@ -109,8 +112,8 @@ func TestManyTemplatesAskOnceForAKindThatIsUnavailable(t *testing.T) {
 func TestAKindThatBecomesAvailableIsWatched(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		change func(*Store)
-		isSeen bool
+		change    func(*Store)
+		isWatched bool
 	}{
 		"after some time":                     {func(*Store) { time.Sleep(AskAgain) }, true},
 		"when its group changes":              {func(s *Store) { s.KindsChanged(wheel.Group) }, true},
@@ -125,13 +128,13 @@ func TestAKindThatBecomesAvailableIsWatched(t *testing.T) {
 				require.True(t, meta.IsNoMatchError(ask(t, s)))
 				api.isServed = true
 				c.change(s)
-				if !c.isSeen {
+				if !c.isWatched {
 					require.True(t, meta.IsNoMatchError(ask(t, s)))
 					return
 				}
 				require.ErrorIs(t, s.Watch(t.Context(), wheel), ErrPending)
 				require.Equal(t, []schema.GroupKind{wheel}, api.turned)
-				require.NotContains(t, s.Observe("a", nil).Unreadable, wheel)
+				require.ErrorIs(t, s.Observe("a", []schema.GroupKind{wheel}, nil).Unreadable[wheel], ErrPending)
 				require.ErrorIs(t, s.WatchOthers(t.Context(), wheel), ErrPending)
 				require.Len(t, api.turned, 1)
 			})
@@ -159,4 +162,59 @@ func TestAnAnswerThatFailedIsNotGivenAgain(t *testing.T) {
 	require.ErrorIs(t, s.Watch(t.Context(), wheel), api.problem)
 	api.problem = nil
 	require.ErrorIs(t, s.Watch(t.Context(), wheel), ErrPending)
+}
+
+// A foreign object matters only where the templates of its namespace consider its kind. What arrived before they did is
+// in what the next plan observes.
+func TestForeignObjectsQueueTheNamespacesThatConsiderTheirKind(t *testing.T) {
+	t.Parallel()
+	ended, end := context.WithCancel(t.Context())
+	end() // no watch runs
+	var queued []string
+	s := New(ended, Options{
+		Client:  metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
+		Changed: func(namespace string) { queued = append(queued, namespace) },
+	})
+	configMaps := configMap.GroupKind()
+	others := s.start(&meta.RESTMapping{
+		GroupVersionKind: configMap, Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+		Scope: meta.RESTScopeNamespace,
+	}, s.others, populate.Unlabelled)
+	require.NoError(t, others.Replace(nil, "1"))
+	version := 1
+	events := func(namespace string) (times int) {
+		queued = nil
+		version += 2
+		created, deleted := in(namespace, strconv.Itoa(version)), in(namespace, strconv.Itoa(version+1))
+		created.Labels, deleted.Labels = nil, nil
+		require.NoError(t, others.Add(created))
+		require.NoError(t, others.Delete(deleted))
+		for _, name := range queued {
+			require.Equal(t, namespace, name)
+		}
+		return len(queued)
+	}
+	require.Equal(t, 2, events("a"), "without a plan, it is unknown what matters")
+	require.Empty(t, s.Observe("a", nil, []schema.GroupKind{wheel}).Others)
+	require.Zero(t, events("a"))
+	require.Equal(t, 2, events("b"))
+	require.NoError(t, others.Add(in("a", "100")))
+	require.Empty(t, s.Observe("a", nil, nil).Others)
+	require.Len(t, s.Observe("a", nil, []schema.GroupKind{wheel, configMaps}).Others, 1)
+	require.Equal(t, 2, events("a"))
+	for _, forget := range []func(string){s.NamespaceEnded, s.Forget} {
+		s.Consider("a", nil)
+		require.Zero(t, events("a"))
+		forget("a")
+		require.Equal(t, 2, events("a"))
+	}
+	s.Consider("a", nil)
+	another := s.start(&meta.RESTMapping{
+		GroupVersionKind: wheel.WithVersion("v1"), Scope: meta.RESTScopeNamespace,
+		Resource: schema.GroupVersionResource{Group: wheel.Group, Version: "v1", Resource: "wheels"},
+	}, s.others, populate.Unlabelled)
+	require.NoError(t, another.Replace(nil, "1"))
+	queued = nil
+	require.NoError(t, another.Add(in("a", "200")))
+	require.Equal(t, []string{"a"}, queued, "the plan is older than the watch")
 }

@@ -216,6 +216,7 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if err := r.reportUnpopulated(ctx, selected); err != nil {
 			return reconcile.Result{}, err
 		}
+		r.Objects.Consider(ns.Name, nil)
 		none := populate.Plan{Declared: populate.Declared{Namespace: ns}}
 		return reconcile.Result{}, r.reportExemptions(ctx, exempt, none, selected.unpopulated)
 	}
@@ -340,7 +341,7 @@ func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 	if r.Results.IsSuccessor(declared.Namespace.Name, declared.Namespace.UID) {
 		r.Objects.NamespaceEnded(declared.Namespace.Name)
 	}
-	observed := r.Objects.Observe(declared.Namespace.Name, all)
+	observed := r.Objects.Observe(declared.Namespace.Name, all, declared.ConsideredKinds())
 	if r.Results.IsNew(declared.Namespace.Name, declared.Namespace.UID) {
 		observed.Objects, observed.Others, observed.Lost = nil, nil, nil
 	}
