@@ -7,12 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// KeepUsedSpaces moves the policyspaces that would be deleted although namespaces remain in or below them from Deletes
-// to Used. Such a namespace waits for a confirmation of its deletion, is protected from deletion, was created by
-// others, or stays where it was because an object of the tree failed. So it is called once that is known: applied are
-// the objects of the plan that were applied, as they are now. A later plan deletes the policyspaces.
+// KeepUsedSpaces moves the policyspaces that would be deleted although namespaces, or policyspaces of the tree, remain
+// in or below them from Deletes to Used. Such a namespace waits for a confirmation of its deletion, is protected from
+// deletion, was created by others, or stays where it was because an object of the tree failed, as such a policyspace
+// does. So it is called once that is known: applied are the objects of the plan that were applied, as they are now. A
+// later plan deletes the policyspaces.
 func (p *Plan) KeepUsedSpaces(applied []*unstructured.Unstructured) {
-	now := maps.Clone(p.live)
+	now := map[ID]*unstructured.Unstructured{}
+	maps.Copy(now, p.live)
 	for _, object := range applied {
 		now[IDOf(object)] = object
 	}
@@ -22,7 +24,8 @@ func (p *Plan) KeepUsedSpaces(applied []*unstructured.Unstructured) {
 	}
 	used := map[string]bool{}
 	for id, object := range now {
-		if id.GroupKind != namespaceKind || leaving[id] || isBeingDeleted(object) {
+		mayUse := id.GroupKind == namespaceKind || id.GroupKind == spaceKind && p.declared[id] != nil
+		if !mayUse || leaving[id] || isBeingDeleted(object) {
 			continue
 		}
 		for _, space := range lineage(object, now)[1:] {

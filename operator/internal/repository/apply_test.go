@@ -529,6 +529,9 @@ func TestWhatStaysBecauseAnObjectFails(t *testing.T) {
 		exists                bool
 		deletes, used         []string
 	}{
+		"an empty policyspace cannot move": {
+			"new/empty", "empty", "denied", false, []string{all[0], all[1], all[3]}, []string{"team"},
+		},
 		"it cannot be created":        {"after", "after", "denied", false, all[3:], []string{"below", "team"}},
 		"it lacks room":               {"after", "after", "exceeded (nstpl:quota-exceeded)", false, all, nil},
 		"it cannot be changed":        {"after", "after", "denied", true, all, nil},
@@ -543,6 +546,10 @@ func TestWhatStaysBecauseAnObjectFails(t *testing.T) {
 			}
 			after := map[string]string{
 				test.after + "/ns.yaml": namespace(path.Base(test.after)), "stays/ns.yaml": namespace("stays"),
+			}
+			if test.failed == "empty" {
+				before["team/empty/devs.yaml"] = devs
+				after = map[string]string{"new/empty/devs.yaml": devs, "stays/ns.yaml": namespace("stays")}
 			}
 			if test.exists {
 				before["after/ns.yaml"] = strings.Replace(namespace("after"), "name:", "labels: {a: b}, name:", 1)
