@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -42,37 +43,49 @@ func (a *Applier) ApplyMetadata(ctx context.Context, plan Plan) *Outcome {
 func (a *Applier) applyMetadata(ctx context.Context, change Change) (*metav1.PartialObjectMetadata, error) {
 	namespaces := a.client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces"))
 	patch := change.Metadata.patch()
-	isSame := func(observed, current *metav1.PartialObjectMetadata) bool {
-		return samePlanOf(patch, observed, current)
+	request := func(version string) (*metav1.PartialObjectMetadata, error) {
+		metadata := map[string]any{
+			"uid":         change.Observed.UID,
+			render.Labels: patch[render.Labels], render.Annotations: patch[render.Annotations],
+		}
+		if version != "" {
+			metadata["resourceVersion"] = version
+		}
+		body, err := json.Marshal(map[string]any{"metadata": metadata})
+		if err != nil {
+			return nil, err
+		}
+		return namespaces.Patch(ctx, change.Name, types.MergePatchType, body,
+			metav1.PatchOptions{FieldManager: v1alpha1.NamespaceFieldManager})
 	}
-	return asObserved(ctx, namespaces, change.Observed, isSame,
-		func(ctx context.Context, version string) (*metav1.PartialObjectMetadata, error) {
-			metadata := map[string]any{
-				"uid":         change.Observed.UID,
-				render.Labels: patch[render.Labels], render.Annotations: patch[render.Annotations],
-			}
-			if version != "" {
-				metadata["resourceVersion"] = version
-			}
-			body, err := json.Marshal(map[string]any{"metadata": metadata})
-			if err != nil {
-				return nil, err
-			}
-			return namespaces.Patch(ctx, change.Name, types.MergePatchType, body,
-				metav1.PatchOptions{FieldManager: v1alpha1.NamespaceFieldManager})
-		})
+	written, err := request(change.Observed.ResourceVersion)
+	if !apierrors.IsConflict(err) {
+		return written, err
+	}
+	current, lookupErr := find(ctx, namespaces, change.Name)
+	switch {
+	case lookupErr != nil || current == nil || !samePlanOf(patch, change.Observed, current):
+		return nil, err
+	case isInitializing(current):
+		return request(current.ResourceVersion)
+	}
+	return request("")
+}
+
+func isInitializing(ns *metav1.PartialObjectMetadata) bool {
+	_, is := ns.Labels[v1alpha1.InitializingLabel]
+	return is
 }
 
 // samePlanOf reports whether the labels and annotations of a namespace are planned alike in two states of it. Of an
-// open namespace only those matter that the patch writes: its users may change others all the time, which the next pass
-// is about. Before a namespace opens, others may decide what it has then, but not the operator's own annotations for
+// open namespace only those matter that the patch writes, and the record of its objects: its users may change others all
+// the time, which the next pass is about. Before a namespace opens, others may decide what it has then, but not the operator's own annotations for
 // SecurityContextConstraints and labels of policy spaces.
 func samePlanOf(patch map[string]map[string]any, a, b *metav1.PartialObjectMetadata) bool {
-	_, isInitializing := a.Labels[v1alpha1.InitializingLabel]
 	relevant := func(field string, values map[string]string) map[string]string {
 		values = maps.Clone(values)
 		maps.DeleteFunc(values, func(key, _ string) bool {
-			if isInitializing {
+			if isInitializing(a) {
 				return strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/scc.") ||
 					strings.HasSuffix(key, v1alpha1.DepthLabelSuffix)
 			}
@@ -83,5 +96,6 @@ func samePlanOf(patch map[string]map[string]any, a, b *metav1.PartialObjectMetad
 	}
 	return a.UID == b.UID && b.DeletionTimestamp == nil &&
 		maps.Equal(relevant(render.Labels, a.Labels), relevant(render.Labels, b.Labels)) &&
-		maps.Equal(relevant(render.Annotations, a.Annotations), relevant(render.Annotations, b.Annotations))
+		maps.Equal(relevant(render.Annotations, a.Annotations), relevant(render.Annotations, b.Annotations)) &&
+		a.Annotations[v1alpha1.ExistingAnnotation] == b.Annotations[v1alpha1.ExistingAnnotation]
 }

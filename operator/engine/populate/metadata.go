@@ -355,6 +355,14 @@ func setValue(object *unstructured.Unstructured, key render.MetadataKey, value s
 	values[key.Key] = value
 }
 
+// LacksSelectedLabel reports whether the namespace lacks a declared label because a template selects by it.
+func (p Plan) LacksSelectedLabel() bool {
+	lacks := func(value ValueChange) bool { return value.Selects && !value.hasDeclaredValue }
+	return slices.ContainsFunc(p.Changes, func(c Change) bool {
+		return c.Metadata != nil && slices.ContainsFunc(c.Metadata.Values, lacks)
+	})
+}
+
 // valueIn returns the value of a label or an annotation of a namespace.
 func valueIn(ns *corev1.Namespace, key render.MetadataKey) (value string, exists bool) {
 	values := ns.Annotations

@@ -43,8 +43,8 @@ type Acceptance struct {
 	// Stored has the templates as the cache has them.
 	Stored *match.Index
 
-	// listing has an element while the templates are listed, and during the pause before.
-	listing chan struct{}
+	// listing is held while the templates are listed.
+	listing sync.Mutex
 	// mu guards what follows.
 	mu     sync.Mutex
 	latest listed
@@ -53,16 +53,12 @@ type Acceptance struct {
 	unlisted map[string]struct{}
 }
 
-// NewAcceptance returns an Acceptance that knows the templates of two indexes, and reads others with live.
-func NewAcceptance(live client.Reader, accepted, stored *match.Index) *Acceptance {
-	return &Acceptance{Live: live, Index: accepted, Stored: stored, listing: make(chan struct{}, 1)}
-}
-
 // Each new namespace that no template selects needs a list of all templates, as does each pass that deletes undeclared
 // objects. So that lists do not keep an API server busy, each one is followed by a pause that is listPauseFactor times
-// as long, but at most longestListPause, because new namespaces wait. Those that come meanwhile share the next list.
+// as long, but at most longestListPause, because new namespaces wait. Those that come meanwhile are queued for its end,
+// so that the workers are free for others.
 const (
-	listPauseFactor  = 20
+	listPauseFactor  = 4
 	longestListPause = time.Second
 )
 
@@ -78,52 +74,55 @@ type listed struct {
 	asOf string
 }
 
-// Behind reports whether a template selects a namespace that was not populated with its current generation: the
-// template was accepted since, or is not accepted yet. For a namespace that no template seems to select, the API server
-// is asked for templates that are not in the cache.
+// Behind returns after which time to try again if a template selects a namespace that was not populated with its
+// current generation, or zero: the template was accepted since, or is not accepted yet. For a namespace that no template
+// seems to select, the API server is asked for templates that are not in the cache.
 func (a *Acceptance) Behind(
 	ctx context.Context, ns *corev1.Namespace, populated []*v1alpha1.NamespaceTemplate,
-) (bool, error) {
+) (time.Duration, error) {
 	if len(populated) == 0 {
-		current, err := a.Current(ctx, ns.ResourceVersion, ns)
-		if err != nil || !current {
-			return !current, err
+		if wait, err := a.Current(ctx, ns.ResourceVersion, ns); err != nil || wait > 0 {
+			return wait, err
 		}
 	}
 	for _, template := range a.Stored.Match(ns) {
 		indexed := a.Index.Get(template.Name)
 		if indexed == nil || !sameGeneration(indexed, template) ||
 			match.DisabledReason(indexed) != match.DisabledReason(template) {
-			return true, nil
+			return requeueSoon, nil
 		}
 	}
 	// This comes last, because a template that was skipped above may have been accepted just then.
-	return !slices.EqualFunc(a.Index.Match(ns), populated, sameGeneration), nil
+	if !slices.EqualFunc(a.Index.Match(ns), populated, sameGeneration) {
+		return requeueSoon, nil
+	}
+	return 0, nil
 }
 
 func sameGeneration(a, b *v1alpha1.NamespaceTemplate) bool {
 	return a.UID == b.UID && a.Generation == b.Generation
 }
 
-// Current reports whether all templates are accepted that select a namespace in one of several states: as they were at
-// a resourceVersion, or as they are now if the resourceVersion is empty.
-func (a *Acceptance) Current(ctx context.Context, asOf string, states ...*corev1.Namespace) (bool, error) {
-	unaccepted, err := a.unaccepted(ctx, asOf)
-	if err != nil {
-		return false, err
+// Current returns zero if all templates are accepted that select a namespace in one of several states: as they were at
+// a resourceVersion, or as they are now if the resourceVersion is empty. Otherwise, or if that is unknown until the next
+// list, it returns after which time to ask again.
+func (a *Acceptance) Current(ctx context.Context, asOf string, states ...*corev1.Namespace) (time.Duration, error) {
+	unaccepted, wait, err := a.unaccepted(ctx, asOf)
+	if err != nil || wait > 0 {
+		return wait, err
 	}
 	for name, stored := range unaccepted {
 		template, err := a.read(ctx, name, stored)
 		if err != nil {
-			return false, err
+			return 0, err
 		}
 		if template != nil && slices.ContainsFunc(states, func(ns *corev1.Namespace) bool {
 			return a.Index.Explain(template, ns).Matches
 		}) {
-			return false, nil
+			return requeueSoon, nil
 		}
 	}
-	return true, nil
+	return 0, nil
 }
 
 // read returns a template in a generation or a later one, or nil if it does not exist any more.
@@ -156,29 +155,23 @@ func (g generation) isReachedBy(template *v1alpha1.NamespaceTemplate) bool {
 // unaccepted returns the generations, by name, of the templates that are not accepted as they were at a
 // resourceVersion, or as they are now if the resourceVersion is empty. It lists the templates only if no earlier list
 // is as new, and from time to time while some are not accepted: they may have been deleted, and are then never
-// accepted. Of the namespaces that need a list at the same time or soon after another list, such as those of a policy
-// space that moves, one lists them for all. It returns an error when ctx is done.
-func (a *Acceptance) unaccepted(ctx context.Context, asOf string) (map[string]generation, error) {
+// accepted. Of the namespaces that need a list at the same time, such as those of a policy space that moves, one lists
+// them for all. During the pause after a list that is too old, unaccepted returns how long the pause still lasts.
+func (a *Acceptance) unaccepted(ctx context.Context, asOf string) (map[string]generation, time.Duration, error) {
 	called := time.Now()
 	if known, isKnown, err := a.latestUnaccepted(asOf, called); isKnown {
-		return known, err
+		return known, 0, err
 	}
-	select {
-	case a.listing <- struct{}{}:
-		defer func() { <-a.listing }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for a list of the templates: %w", ctx.Err())
-	}
+	a.listing.Lock()
+	defer a.listing.Unlock()
 	if known, isKnown, err := a.latestUnaccepted(asOf, called); isKnown {
-		return known, err
+		return known, 0, err
 	}
-	select {
-	case <-time.After(a.pause()):
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait to list the templates again: %w", ctx.Err())
+	if pause := a.pause(); pause > 0 {
+		return nil, pause, nil
 	}
 	latest := a.list(ctx)
-	return a.withoutAcceptance(latest.unaccepted), latest.err
+	return a.withoutAcceptance(latest.unaccepted), 0, latest.err
 }
 
 // pause returns how long the next list has to wait.

@@ -72,29 +72,33 @@ func selectedBy(template string) *corev1.Namespace {
 // A namespace that moves waits for the templates that select it before or after, and for no other.
 func TestOnlyTemplatesThatSelectANamespaceDelayItsMove(t *testing.T) {
 	t.Parallel()
-	accepted := match.NewIndex()
-	r := NewAcceptance(&storedTemplates{names: []string{"a", "b"}}, accepted, match.NewIndex())
-	current := func(states ...string) bool {
-		var namespaces []*corev1.Namespace
-		for _, state := range states {
-			namespaces = append(namespaces, selectedBy(state))
+	synctest.Test(t, func(t *testing.T) { // so that a list takes no time, and no pause follows it
+		accepted := match.NewIndex()
+		r := &Acceptance{
+			Live: &storedTemplates{names: []string{"a", "b"}}, Index: accepted, Stored: match.NewIndex(),
 		}
-		is, err := r.Current(t.Context(), "", namespaces...)
-		require.NoError(t, err)
-		return is
-	}
-	require.True(t, current("other", "another"))
-	require.False(t, current("a", "another"))
-	require.False(t, current("another", "b"))
-	// The cache has a later version, which selects nothing.
-	r.Stored.Set(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u", Generation: 3},
-		Spec: v1alpha1.NamespaceTemplateSpec{Namespaces: v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{
-			MatchLabels: map[string]string{"none": "none"},
-		}}}})
-	require.True(t, current("a"))
-	require.False(t, current("b"))
-	accepted.Set(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "u", Generation: 2}})
-	require.True(t, current("b"))
+		current := func(states ...string) bool {
+			var namespaces []*corev1.Namespace
+			for _, state := range states {
+				namespaces = append(namespaces, selectedBy(state))
+			}
+			wait, err := r.Current(t.Context(), "", namespaces...)
+			require.NoError(t, err)
+			return wait == 0
+		}
+		require.True(t, current("other", "another"))
+		require.False(t, current("a", "another"))
+		require.False(t, current("another", "b"))
+		// The cache has a later version, which selects nothing.
+		r.Stored.Set(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "u", Generation: 3},
+			Spec: v1alpha1.NamespaceTemplateSpec{Namespaces: v1alpha1.NamespaceSelector{LabelSelector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{"none": "none"},
+			}}}})
+		require.True(t, current("a"))
+		require.False(t, current("b"))
+		accepted.Set(&v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "u", Generation: 2}})
+		require.True(t, current("b"))
+	})
 }
 
 // A template that is deleted before it was accepted is never accepted. Nothing waits for it any more.
@@ -102,25 +106,26 @@ func TestDeletedTemplatesDelayNoMove(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := &storedTemplates{names: []string{"a"}}
-		r := NewAcceptance(api, match.NewIndex(), match.NewIndex())
-		current := func() bool {
-			is, err := r.Current(t.Context(), "9", selectedBy("a"))
+		r := &Acceptance{Live: api, Index: match.NewIndex(), Stored: match.NewIndex()}
+		wait := func() time.Duration {
+			wait, err := r.Current(t.Context(), "9", selectedBy("a"))
 			require.NoError(t, err)
-			return is
+			return wait
 		}
-		require.False(t, current())
-		require.False(t, current())
+		require.Equal(t, requeueSoon, wait())
+		require.Equal(t, requeueSoon, wait())
 		require.Equal(t, 1, api.lists, "many namespaces that wait cause one list")
 		api.names = nil
 		time.Sleep(requeueSoon)
-		require.True(t, current())
+		require.Zero(t, wait())
 		time.Sleep(time.Hour)
-		require.True(t, current())
+		require.Zero(t, wait())
 		require.Equal(t, 2, api.lists, "nothing is listed while all are accepted")
 	})
 }
 
-// The namespaces of a policy space that moves need a list at the same time. One lists for all, and all fail with it.
+// The namespaces of a policy space that moves need a list at the same time. One lists for all, and all fail with it,
+// but for those that need a later list.
 func TestNamespacesThatMoveTogetherShareAList(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]error{"which succeeds": nil, "which fails": errors.New("no answer")} {
@@ -131,7 +136,7 @@ func TestNamespacesThatMoveTogetherShareAList(t *testing.T) {
 				var called sync.WaitGroup
 				called.Add(moved)
 				api := &storedTemplates{names: []string{"a"}}
-				r := NewAcceptance(api, match.NewIndex(), match.NewIndex())
+				r := &Acceptance{Live: api, Index: match.NewIndex(), Stored: match.NewIndex()}
 				api.during = func() error {
 					if api.lists == 1 {
 						called.Wait() // so that the others need a list that begins later, unless they have a version
@@ -142,9 +147,9 @@ func TestNamespacesThatMoveTogetherShareAList(t *testing.T) {
 				for range moved {
 					done.Go(func() {
 						called.Done()
-						is, err := r.Current(t.Context(), asOf, selectedBy("a"))
-						if !errors.Is(err, failure) || is {
-							t.Errorf("%v, %v", is, err)
+						wait, err := r.Current(t.Context(), asOf, selectedBy("a"))
+						if wait == 0 && (err == nil || !errors.Is(err, failure)) {
+							t.Errorf("%v, %v", wait, err)
 						}
 					})
 				}
@@ -161,84 +166,50 @@ func TestManyTemplatesAreListedInPages(t *testing.T) {
 	for i := range 501 {
 		api.names = append(api.names, fmt.Sprint(i))
 	}
-	r := NewAcceptance(api, match.NewIndex(), match.NewIndex())
-	for name, want := range map[string]bool{"0": false, "500": false, "501": true} {
-		current, err := r.Current(t.Context(), "9", selectedBy(name))
+	r := &Acceptance{Live: api, Index: match.NewIndex(), Stored: match.NewIndex()}
+	for name, want := range map[string]time.Duration{"0": requeueSoon, "500": requeueSoon, "501": 0} {
+		wait, err := r.Current(t.Context(), "9", selectedBy(name))
 		require.NoError(t, err)
-		require.Equal(t, want, current, name)
+		require.Equal(t, want, wait, name)
 	}
 	require.Equal(t, 2, api.lists)
 }
 
-// A list of many templates takes long. Objects that appear one after the other must not keep an API server busy.
+// A list of many templates takes long. Objects that appear one after the other must not keep an API server busy, and
+// what waits for the next list must not keep a worker busy.
 func TestListsOfTemplatesAreFollowedByAPause(t *testing.T) {
 	t.Parallel()
-	for takes, every := range map[time.Duration]time.Duration{
-		10 * time.Millisecond: 210 * time.Millisecond, 3 * time.Second: 4 * time.Second,
+	for takes, pause := range map[time.Duration]time.Duration{
+		10 * time.Millisecond: 40 * time.Millisecond, 3 * time.Second: time.Second,
 	} {
 		for _, failure := range []error{nil, errors.New("no answer")} {
 			synctest.Test(t, func(t *testing.T) {
-				var begun []time.Duration
-				start := time.Now()
-				api := &storedTemplates{during: func() error {
-					begun = append(begun, time.Since(start))
+				api := &storedTemplates{names: []string{"a"}, during: func() error {
 					time.Sleep(takes)
 					return failure
 				}}
-				r := NewAcceptance(api, match.NewIndex(), match.NewIndex())
-				for range 3 {
+				r := &Acceptance{Live: api, Index: match.NewIndex(), Stored: match.NewIndex()}
+				for lists := range 3 {
 					_, err := r.Current(t.Context(), "")
 					require.ErrorIs(t, err, failure)
+					ended := time.Now()
+					for range 100 {
+						wait, err := r.Current(t.Context(), "")
+						require.NoError(t, err)
+						require.Equal(t, pause, wait)
+					}
+					require.Zero(t, time.Since(ended))
+					require.Equal(t, lists+1, api.lists)
+					if failure == nil {
+						wait, err := r.Current(t.Context(), "9", selectedBy("b"))
+						require.NoError(t, err)
+						require.Zero(t, wait, "the latest list is as new")
+					}
+					time.Sleep(pause)
 				}
-				time.Sleep(every)
-				_, err := r.Current(t.Context(), "")
-				require.ErrorIs(t, err, failure)
-				last := 2*every + takes + every
-				require.Equal(t, []time.Duration{0, every, 2 * every, last}, begun, "none waits after a longer pause")
 			})
 		}
 	}
-}
-
-func TestNamespacesThatComeInThePauseShareTheNextList(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		api := &storedTemplates{names: []string{"a"}, during: func() error {
-			time.Sleep(10 * time.Millisecond)
-			return nil
-		}}
-		r := NewAcceptance(api, match.NewIndex(), match.NewIndex())
-		current := func(asOf string) {
-			if is, err := r.Current(t.Context(), asOf, selectedBy("a")); err != nil || is {
-				t.Errorf("%v, %v", is, err)
-			}
-		}
-		current("")
-		var done sync.WaitGroup
-		for i := range 16 {
-			done.Go(func() {
-				time.Sleep(time.Duration(i) * time.Millisecond)
-				current("")
-			})
-		}
-		done.Wait()
-		require.Equal(t, 2, api.lists)
-		start := time.Now()
-		current("9")
-		require.Zero(t, time.Since(start), "the latest list is as new")
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		for range 2 {
-			done.Go(func() {
-				if _, err := r.Current(ctx, ""); !errors.Is(err, context.DeadlineExceeded) {
-					t.Error(err)
-				}
-			})
-		}
-		done.Wait()
-		require.Equal(t, 50*time.Millisecond, time.Since(start), "a wait ends with its context")
-		require.Equal(t, 2, api.lists)
-	})
 }
 
 // While some templates are not accepted, a list that takes longer than requeueSoon is not repeated for each namespace.
@@ -249,12 +220,12 @@ func TestNamespacesThatMoveDoNotWaitInThePause(t *testing.T) {
 			time.Sleep(2 * requeueSoon)
 			return nil
 		}}
-		r := NewAcceptance(api, match.NewIndex(), match.NewIndex())
+		r := &Acceptance{Live: api, Index: match.NewIndex(), Stored: match.NewIndex()}
 		start := time.Now()
 		for range 100 {
-			is, err := r.Current(t.Context(), "9", selectedBy("b"))
+			wait, err := r.Current(t.Context(), "9", selectedBy("b"))
 			require.NoError(t, err)
-			require.True(t, is)
+			require.Zero(t, wait)
 		}
 		require.Equal(t, 1, api.lists)
 		require.Equal(t, 2*requeueSoon, time.Since(start))

@@ -38,14 +38,14 @@ func (r *Namespaces) done(ctx context.Context, plan populate.Plan, report Report
 	if !initialize.Initializing(ns) || !slices.Contains(initialize.Pending(ns), v1alpha1.TemplateInitializer) {
 		return true, nil
 	}
-	behind, err := r.Templates.Behind(ctx, ns, plan.Templates)
+	wait, err := r.Templates.Behind(ctx, ns, plan.Templates)
 	if err != nil {
 		return false, err
 	}
-	if behind {
-		r.Queue.Enqueue(queue.Opening, requeueSoon, ns.Name)
+	if wait > 0 {
+		r.Queue.Enqueue(queue.Opening, wait, ns.Name)
 	}
-	return !behind, nil
+	return wait == 0, nil
 }
 
 // pending returns the initializers that an initializing namespace waits for. It records an Event for each one that

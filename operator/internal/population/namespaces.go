@@ -355,12 +355,12 @@ func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 func (r *Namespaces) withoutDoubtfulDeletions(ctx context.Context, plan populate.Plan) (populate.Plan, error) {
 	doubtful := func(c populate.Change) bool { return c.Undeclared && c.Deletes() }
 	if slices.ContainsFunc(plan.Changes, doubtful) {
-		current, err := r.Templates.Current(ctx, "", plan.Namespace)
+		wait, err := r.Templates.Current(ctx, "", plan.Namespace)
 		if err != nil {
 			return plan, err
 		}
-		if !current {
-			r.Queue.Enqueue(queue.Opening, requeueSoon, plan.Namespace.Name)
+		if wait > 0 {
+			r.Queue.Enqueue(queue.Changed, wait, plan.Namespace.Name)
 			plan.Changes = slices.DeleteFunc(plan.Changes, doubtful)
 		}
 	}

@@ -23,12 +23,12 @@ func (r *Namespaces) updatePlacement(
 	// A namespace that moves gets the objects of new templates in the same plan that deletes those of old ones, so all
 	// templates that were written before the move must be known, as far as they select it.
 	if placed != ns && len(hierarchy.OwnDepthLabels(ns)) > 0 {
-		current, err := r.Templates.Current(ctx, r.Contributors.Placement.AsOf(ns), ns, placed)
+		wait, err := r.Templates.Current(ctx, r.Contributors.Placement.AsOf(ns), ns, placed)
 		if err != nil {
 			return nil, nil, err
 		}
-		if !current {
-			r.Queue.Enqueue(queue.Opening, requeueSoon, ns.Name)
+		if wait > 0 {
+			r.Queue.Enqueue(queue.Opening, wait, ns.Name)
 			return nil, nil, nil
 		}
 		if shared, err := r.Contributors.Placement.Share(ctx, ns, placed); err != nil {

@@ -62,8 +62,7 @@ func (r *Namespaces) report(
 		r.Metrics.population.Observe(time.Since(created).Seconds())
 	}
 	result, err := retry(ctx, pass.result)
-	selects := func(f populate.Finding) bool { return f.Reason == populate.FindingSelects }
-	if result.RequeueAfter == 0 && slices.ContainsFunc(pass.findings, selects) {
+	if result.RequeueAfter == 0 && pass.plan.LacksSelectedLabel() {
 		result.RequeueAfter = selectsRetry
 	}
 	return result, err
@@ -180,7 +179,7 @@ func (r *Namespaces) contributed(ctx context.Context, ns *corev1.Namespace) map[
 // current returns the namespace of the cache if the report about ns may be written to it: a report with the older
 // resourceVersion would be refused. An initializing namespace may differ only in the annotations that another feature
 // writes at any time, and often while a new namespace is populated. Users may have changed an open one: the next pass
-// reports on that, but no user hides a failure by changing the namespace all the time.
+// reports on that, but a user who changes the namespace all the time does not hide a failure.
 func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.Namespace {
 	now, err := r.written.Read(ns.Name, func() (*corev1.Namespace, error) {
 		cached := &corev1.Namespace{}

@@ -82,7 +82,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		Client: o.Leader.Client, Namespaces: cached, Cache: render.NewCache(),
 		Values: &Values{Rules: o.Contributors.Rules}, Results: results, Requests: requests, Queue: o.Namespaces,
 		Metrics: populationMetrics, Caches: o.Leader.Caches,
-		Acceptance: NewAcceptance(mgr.GetAPIReader(), index, o.Stored),
+		Acceptance: &Acceptance{Live: mgr.GetAPIReader(), Index: index, Stored: o.Stored},
 	}
 	templates.Objects = objects.New(ctx, objects.Options{
 		Client: o.Metadata, Mapper: mgr.GetRESTMapper(), Rediscover: rediscover,

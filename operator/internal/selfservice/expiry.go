@@ -268,9 +268,13 @@ func (r *Expiry) delete(
 }
 
 // refused returns why a namespace stays that the API server did not delete: the operator lacks the right, or an
-// admission policy or a webhook denied the deletion. It returns the error if the API server did not answer.
+// admission policy or a webhook denied the deletion. It returns the error if the API server did not answer, or asks to
+// wait.
 func (r *Expiry) refused(ctx context.Context, ns *corev1.Namespace, refusal error) (string, error) {
-	if answer := apierrors.APIStatus(nil); !errors.As(refusal, &answer) {
+	answer := apierrors.APIStatus(nil)
+	asksToWait := apierrors.IsTooManyRequests(refusal) || apierrors.IsServiceUnavailable(refusal) ||
+		apierrors.IsTimeout(refusal) || apierrors.IsServerTimeout(refusal)
+	if asksToWait || !errors.As(refusal, &answer) {
 		return "", fmt.Errorf("delete the expired namespace %s: %w", ns.Name, refusal)
 	}
 	if apierrors.IsForbidden(refusal) {

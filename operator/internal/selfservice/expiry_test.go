@@ -173,6 +173,9 @@ func TestExpiredNamespacesThatTheAPIServerDoesNotDelete(t *testing.T) {
 			refusal: apierrors.NewConflict(corev1.Resource("namespaces"), "sandbox", errors.New("it has changed")),
 			err:     "delete namespace sandbox, which changed: ",
 		},
+		"an API server that asks to wait": {
+			refusal: apierrors.NewTooManyRequests("too many requests", 1), err: "too many requests",
+		},
 		"no answer": {
 			refusal: errors.New("connection refused"), err: "delete the expired namespace sandbox: connection refused",
 		},
