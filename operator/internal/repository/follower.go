@@ -59,9 +59,15 @@ type answer struct {
 	problem *problem
 	// source is the part of the spec that the answer is about.
 	source string
-	// refused is the newest revision if its content cannot be followed, and refusal says why. It is not read again.
-	refused revision
-	refusal error
+	// newest is why the newest revision cannot be followed, and applied why the commit in force cannot be repaired. What
+	// is refused is not read again before a user asks for it.
+	newest, applied refused
+}
+
+// refused is why the content of a revision cannot be followed. err is nil if it can, or if that is unknown.
+type refused struct {
+	of  revision
+	err error
 }
 
 // isAbout reports whether an answer is about the source that a PolicyRepository has now.
@@ -126,7 +132,11 @@ func (f *follower) follow(
 	if !f.busy {
 		f.busy, f.asked, f.isStale = true, source, false
 		ctx, f.cancel = context.WithCancel(ctx)
-		go f.update(ctx, repository.DeepCopy(), f.answer)
+		before := f.answer
+		if requested != f.pace.requested {
+			before.newest, before.applied = refused{}, refused{}
+		}
+		go f.update(ctx, repository.DeepCopy(), before)
 	}
 	return f.answer, f.pace.requested, interval
 }
@@ -217,37 +227,44 @@ func sourceOf(repository *v1alpha1.PolicyRepository) string {
 // so that a restart does not stop its repair.
 func (f *follower) ask(ctx context.Context, repository *v1alpha1.PolicyRepository, before answer) answer {
 	after := answer{fetched: before.fetched, tree: before.tree}
+	if before.isAbout(repository) {
+		after.newest, after.applied = before.newest, before.applied
+	}
 	from, err := f.sources.open(ctx, repository)
 	if err != nil {
 		after.problem = problemOf(err)
 		return after
 	}
 	defer from.close()
+	return f.askSource(ctx, from, repository, before, after)
+}
+
+// askSource asks an open source. after is what is known without it.
+func (f *follower) askSource(
+	ctx context.Context, from treeSource, repository *v1alpha1.PolicyRepository, before, after answer,
+) answer {
 	newest, err := from.newest(ctx)
 	if err != nil {
 		after.problem = problemOf(err)
-		return f.withApplied(ctx, from, repository, after)
+		return f.withApplied(ctx, from, repository, after, revision{})
 	}
 	if before.isAbout(repository) && before.tree.isOf(newest, repository.Spec.Path) {
 		after.fetched = newest.commit
 		return after
 	}
-	tree, err := f.fetchNewest(ctx, from, newest, repository, before)
+	tree, err := f.fetch(ctx, from, newest, repository, &after.newest)
 	if err != nil {
 		after.problem = problemOf(err)
-		if isRefusal(err) {
-			after.refused, after.refusal = newest, err
-		}
 		if after.problem.violationCount > 0 {
 			after.fetched = newest.commit
 		}
-		return f.withApplied(ctx, from, repository, after)
+		return f.withApplied(ctx, from, repository, after, newest)
 	}
 	rollback, err := f.rollback(ctx, repository, tree)
 	if err != nil || rollback != nil {
 		after.problem = cmp.Or(rollback, problemOf(err))
 		after.fetched = newest.commit
-		return f.withApplied(ctx, from, repository, after)
+		return f.withApplied(ctx, from, repository, after, revision{})
 	}
 	if err := from.keep(newest.commit); err != nil {
 		after.problem = problemOf(err)
@@ -256,19 +273,24 @@ func (f *follower) ask(ctx context.Context, repository *v1alpha1.PolicyRepositor
 	return after
 }
 
-// fetchNewest returns the tree of a revision, or the error with which it was refused before.
-func (f *follower) fetchNewest(
-	ctx context.Context, from treeSource, newest revision, repository *v1alpha1.PolicyRepository, before answer,
+// fetch returns the tree of a revision. It does not read the known refused one again, and remembers a newly refused one.
+func (f *follower) fetch(
+	ctx context.Context, from treeSource, wanted revision, repository *v1alpha1.PolicyRepository, known *refused,
 ) (*vetted, error) {
-	if before.isAbout(repository) && before.refusal != nil && before.refused == newest {
-		return nil, before.refusal
+	if known.err != nil && known.of == wanted {
+		return nil, known.err
 	}
-	return fetch(ctx, from, newest.commit, repository.Spec.Path, f.measure)
+	tree, err := fetch(ctx, from, wanted.commit, repository.Spec.Path, f.measure)
+	if isRefusal(err) {
+		*known = refused{wanted, err}
+	}
+	return tree, err
 }
 
-// withApplied adds the tree that is in force to an answer that has none.
+// withApplied adds the tree that is in force to an answer that has none. failed is the revision that could not be
+// fetched just now, as the problem of the answer says, or empty.
 func (f *follower) withApplied(
-	ctx context.Context, from treeSource, repository *v1alpha1.PolicyRepository, after answer,
+	ctx context.Context, from treeSource, repository *v1alpha1.PolicyRepository, after answer, failed revision,
 ) answer {
 	if after.tree != nil {
 		return after
@@ -280,7 +302,15 @@ func (f *follower) withApplied(
 	if err != nil || inForce == "" {
 		return after
 	}
-	tree, err := fetch(ctx, from, inForce, repository.Spec.Path, f.measure)
+	if inForce == failed.commit {
+		after.problem.message += "; its objects are not repaired"
+		return after
+	}
+	known := &after.applied
+	if inForce == after.newest.of.commit {
+		known = &after.newest
+	}
+	tree, err := f.fetch(ctx, from, from.revision(inForce), repository, known)
 	if err != nil {
 		after.problem.message = fmt.Sprintf("%s; and %s, which is in force, cannot be fetched, so it is not "+
 			"repaired: %v", after.problem.message, named(inForce), err)

@@ -10,32 +10,40 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/inventory"
 	"nstpl.dev/nstpl/operator/internal/repository/files"
+	"nstpl.dev/nstpl/operator/internal/repository/git"
 )
 
 // given is a source with the given files.
 type given struct {
-	slot
 	files fs.FS
 	err   error
-	reads int
+	// tip is the newest revision, and unreachable why it is unknown.
+	tip         string
+	unreachable error
+	reads       []string
 }
 
-func (*given) newest(context.Context) (revision, error) { return revision{}, nil }
+func (g *given) newest(context.Context) (revision, error) { return g.revision(g.tip), g.unreachable }
 
-func (g *given) read(ctx context.Context, commit, _ string) (*content, error) {
-	if g.reads++; g.err != nil {
+func (*given) revision(commit string) revision { return revision{commit, commit} }
+
+func (g *given) read(ctx context.Context, commit, _ string, wait wait) (*content, error) {
+	if g.reads = append(g.reads, commit); g.err != nil {
 		return nil, g.err
 	}
-	if err := g.acquire(ctx); err != nil {
+	if err := wait(ctx); err != nil {
 		return nil, err
 	}
 	return &content{revision: revision{commit, commit}, files: g.files, close: func() {}}, nil
@@ -44,6 +52,13 @@ func (g *given) read(ctx context.Context, commit, _ string) (*content, error) {
 func (*given) keep(string) error { return nil }
 
 func (*given) close() {}
+
+// absent is an API server without objects.
+type absent struct{ client.Client }
+
+func (absent) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return apierrors.NewNotFound(schema.GroupResource{}, "")
+}
 
 func unmeasured(string) func() { return func() {} }
 
@@ -58,32 +73,83 @@ func TestARefusedCommitIsNotReadAgain(t *testing.T) {
 	newest := revision{"c", "c"}
 	f := &follower{measure: unmeasured}
 	broken := &given{files: fstest.MapFS{"a.yaml": {Data: []byte(brokenBinding + strings.Repeat("- {}\n", 1100))}}}
-	_, err := f.fetchNewest(t.Context(), broken, newest, repository, answer{})
+	var known refused
+	_, err := f.fetch(t.Context(), broken, newest, repository, &known)
 	require.True(t, isRefusal(err))
-	require.Equal(t, 1, broken.reads)
+	require.Equal(t, refused{newest, err}, known)
 	p := problemOf(err)
 	require.Equal(t, 1100, p.violationCount)
 	require.Len(t, p.violations, maxViolations)
 	require.Contains(t, p.message, "(and 1099 more)")
 
-	before := answer{source: sourceOf(repository), refused: newest, refusal: err}
-	_, again := f.fetchNewest(t.Context(), broken, newest, repository, before)
+	_, again := f.fetch(t.Context(), broken, newest, repository, &known)
 	require.Same(t, err, again)
-	require.Equal(t, 1, broken.reads)
-	// Another commit, other trusted keys, and another path are something else.
-	_, err = f.fetchNewest(t.Context(), broken, revision{"d", "d"}, repository, before)
+	require.Len(t, broken.reads, 1)
+	// Another commit and other trusted keys are something else.
+	_, err = f.fetch(t.Context(), broken, revision{"d", "d"}, repository, &known)
 	require.Error(t, err)
-	_, err = f.fetchNewest(t.Context(), broken, revision{"c", "other keys"}, repository, before)
+	_, err = f.fetch(t.Context(), broken, revision{"d", "other keys"}, repository, &known)
 	require.Error(t, err)
-	repository.Spec.Path = "bar"
-	_, err = f.fetchNewest(t.Context(), broken, newest, repository, before)
-	require.Error(t, err)
-	require.Equal(t, 4, broken.reads)
+	require.Len(t, broken.reads, 3)
 	for err, want := range map[error]bool{
 		files.Failf(files.LimitExceeded, "large"): true, files.Failf(files.Unreachable, "gone"): false,
 		files.Failf(files.NotVerified, "unsigned"): false, errors.New("other"): false,
+		files.Failf(files.LimitExceeded, "many references").Because(git.ErrBesides): false,
+		files.Failf(files.LimitExceeded, "slow").Because(errSlow):                   false,
 	} {
 		require.Equal(t, want, isRefusal(err), err)
+	}
+}
+
+// A new version may refuse what is in force.
+func TestARefusedCommitInForceIsNotReadAgain(t *testing.T) {
+	t.Parallel()
+	repository := repositoryOf("a")
+	repository.Spec.Path, repository.Status.Commits.Applied = "foo", "applied"
+	source := &given{files: fstest.MapFS{"a.yaml": {Data: []byte(brokenBinding + "- {}\n")}}, tip: "applied"}
+	f := &follower{measure: unmeasured, sources: &sources{secrets: absent{}}}
+	ask := func(before answer) answer {
+		before = f.askSource(t.Context(), source, repository, before, before)
+		before.source = sourceOf(repository)
+		return before
+	}
+	known := ask(answer{})
+	known = ask(known)
+	source.unreachable = files.Failf(files.Unreachable, "gone")
+	ask(known)
+	source.unreachable = nil
+	require.Equal(t, []string{"applied"}, source.reads)
+	require.Equal(t, 1, strings.Count(known.problem.message, "breaks a rule"), known.problem.message)
+	require.True(t, strings.HasSuffix(known.problem.message, "; its objects are not repaired"), known.problem.message)
+
+	source.tip = "newer"
+	known = ask(ask(known))
+	require.Equal(t, []string{"applied", "newer", "applied"}, source.reads)
+	require.Contains(t, known.problem.message, "; and commit applied, which is in force, cannot be fetched, so it is not "+
+		"repaired: ")
+	source.unreachable = files.Failf(files.Unreachable, "gone")
+	known = ask(known)
+	source.unreachable = nil
+	ask(known)
+	require.Len(t, source.reads, 3, "also not after a time without the server")
+}
+
+// What refused a commit may not be the commit, and a user knows.
+func TestARequestedSyncReadsARefusedCommitAgain(t *testing.T) {
+	t.Parallel()
+	repository := repositoryOf("a")
+	broken := refused{revision{"c", "c"}, errors.New("refused")}
+	for requested, want := range map[string]refused{"": broken, "now": {}} {
+		repository.Annotations = map[string]string{v1alpha1.SyncRequestedAnnotation: requested}
+		answered := make(chan struct{})
+		f := &follower{
+			answer: answer{source: sourceOf(repository), newest: broken, applied: broken}, sources: &sources{},
+			isStale: true, notify: func() { close(answered) },
+		}
+		f.follow(t.Context(), repository, nil)
+		<-answered // that the PolicyRepository has no source
+		require.Equal(t, want, f.answer.newest)
+		require.Equal(t, want, f.answer.applied)
 	}
 }
 
@@ -107,8 +173,44 @@ func TestSourcesAreReadOneAfterTheOther(t *testing.T) {
 	source.err, source.files = nil, fstest.MapFS{}
 	_, err = fetch(t.Context(), source, "c", "foo", unmeasured)
 	require.NoError(t, err)
-	require.False(t, source.isHeld, "the slot is released")
-	require.Empty(t, slots)
+	require.Empty(t, slots, "the slot is released")
+}
+
+// slow is a source whose commit is never read to its end.
+type slow struct{ *given }
+
+func (slow) read(ctx context.Context, _, _ string, wait wait) (*content, error) {
+	if err := wait(ctx); err != nil {
+		return nil, err
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// Others wait while a commit is read, so that has an end.
+func TestReadingHasADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, err := fetch(t.Context(), slow{}, "c", "foo", unmeasured)
+		require.EqualError(t, err,
+			"commit c was not read within 5m0s: divide the tree, or give nstpl-sync more CPU")
+		require.Empty(t, slots)
+	})
+}
+
+// The time in which others are read is part of no phase.
+func TestPhasesDoNotMeasureTheWait(t *testing.T) {
+	var events []string
+	measure := func(phase string) func() {
+		events = append(events, phase+" begins")
+		return func() { events = append(events, phase+" ends") }
+	}
+	wait := func(context.Context) error {
+		events = append(events, "waits")
+		return nil
+	}
+	_, err := vet(t.Context(), &given{files: fstest.MapFS{}}, "c", "foo", measure, wait)
+	require.NoError(t, err)
+	require.Equal(t, []string{"fetch begins", "fetch ends", "waits", "vet begins", "vet ends"}, events)
 }
 
 func TestLoadingEndsWithItsContext(t *testing.T) {

@@ -2,9 +2,9 @@ package repository
 
 import "context"
 
-// slots has room for the source whose commit is being read. To read the objects of a commit or artifact, to load its
+// slots has room for one source whose commit is being read. To read the objects of a commit or artifact, to load its
 // tree and to compile it may need half of the memory of the process, so sources do that one after the other. They
-// download commits beside each other, so that no source waits for the slow server of another one.
+// download beside each other, so that no source waits for the slow server of another one.
 var slots = make(chan struct{}, 1)
 
 // slot is that of one source. It is used by one goroutine at a time.

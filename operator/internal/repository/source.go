@@ -28,15 +28,18 @@ import (
 type treeSource interface {
 	// newest returns the revision to follow.
 	newest(ctx context.Context) (revision, error)
+	// revision returns the revision of a commit or artifact that newest has returned now or earlier.
+	revision(commit string) revision
 	// read returns the files in a directory of a commit or artifact, which newest has returned now or earlier. The
-	// error is files.RefusedFiles if some of them cannot be used. It acquires the slot.
-	read(ctx context.Context, commit, directory string) (*content, error)
-	// release releases the slot that read has acquired.
-	release()
+	// error is files.RefusedFiles if some of them cannot be used. It calls wait after the download.
+	read(ctx context.Context, commit, directory string, wait wait) (*content, error)
 	// keep keeps a commit, so that it can be read again, and forgets all others.
 	keep(commit string) error
 	close()
 }
+
+// wait waits until a commit or artifact that was downloaded may be read, which needs memory.
+type wait func(context.Context) error
 
 // revision is what a source contains at a time.
 type revision struct {
@@ -109,7 +112,8 @@ func (s *sources) openGit(
 ) (_ treeSource, err error) {
 	opened := &gitSource{}
 	options := git.Options{
-		URL: spec.URL, Reference: git.Reference{Branch: "main"}, Dir: dir, Kept: inForce, Wait: opened.acquire,
+		URL: spec.URL, Reference: git.Reference{Branch: "main"}, Dir: dir, Kept: inForce,
+		Wait: func(ctx context.Context) error { return opened.wait(ctx) },
 	}
 	if spec.Ref != nil {
 		options.Reference = git.Reference{Branch: spec.Ref.Branch, Tag: spec.Ref.Tag, Commit: spec.Ref.Commit}
@@ -150,8 +154,9 @@ func (s *sources) secret(ctx context.Context, name string) (map[string][]byte, e
 
 // gitSource is a Git repository.
 type gitSource struct {
-	slot
 	remote *git.Remote
+	// wait is that of the commit that is being read.
+	wait wait
 	// keys must have signed commits, unless they are nil.
 	keys map[string][]byte
 }
@@ -169,7 +174,8 @@ func (s *gitSource) revision(commit string) revision {
 	return revision{commit: commit, content: fmt.Sprintf("%s %x", commit, content.Sum(nil))}
 }
 
-func (s *gitSource) read(ctx context.Context, hash, directory string) (*content, error) {
+func (s *gitSource) read(ctx context.Context, hash, directory string, wait wait) (*content, error) {
+	s.wait = wait
 	commit, err := s.remote.Fetch(ctx, hash)
 	if err != nil {
 		return nil, err
@@ -205,7 +211,6 @@ func (s *gitSource) close() { s.remote.Close() }
 
 // fluxSource is an object of Flux.
 type fluxSource struct {
-	slot
 	objects dynamic.Interface
 	client  *artifact.Client
 	ref     v1alpha1.ArtifactSource
@@ -222,30 +227,30 @@ func (s *fluxSource) newest(ctx context.Context) (revision, error) {
 		return revision{},
 			files.Failf(files.SourceNotReady, "%s is not ready: %s", s.offered.Source, s.offered.NotReady)
 	}
-	return s.revision(), nil
+	return s.revision(s.offered.Name()), nil
 }
 
-func (s *fluxSource) revision() revision {
-	return revision{commit: s.offered.Name(), content: s.offered.Digest}
+// revision returns a revision without a digest if the object does not have the artifact now.
+func (s *fluxSource) revision(name string) revision {
+	if s.offered == nil || s.offered.Name() != name {
+		return revision{commit: name}
+	}
+	return revision{commit: name, content: s.offered.Digest}
 }
 
 // read downloads the artifact that the object has now. Objects have no older ones.
-func (s *fluxSource) read(ctx context.Context, name, directory string) (*content, error) {
+func (s *fluxSource) read(ctx context.Context, name, directory string, wait wait) (*content, error) {
 	if s.offered == nil || s.offered.Name() != name {
 		return nil, files.Failf(files.NotFound, "%s %s/%s does not have the %s any more", s.ref.Kind, s.ref.Namespace,
 			s.ref.Name, named(name))
 	}
-	// An artifact is downloaded into memory.
-	if err := s.acquire(ctx); err != nil {
-		return nil, err
-	}
-	downloaded, err := s.client.Download(ctx, s.offered, directory)
+	downloaded, err := s.client.Download(ctx, s.offered, directory, wait)
 	if err != nil {
 		return nil, err
 	}
 	const maxSubject = 72
 	return &content{
-		revision: s.revision(), subject: files.Printable(s.offered.Revision, maxSubject), files: downloaded,
+		revision: s.revision(name), subject: files.Printable(s.offered.Revision, maxSubject), files: downloaded,
 		close: func() {},
 	}, nil
 }

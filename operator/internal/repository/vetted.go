@@ -17,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/inventory"
 	"nstpl.dev/nstpl/operator/internal/repository/files"
+	"nstpl.dev/nstpl/operator/internal/repository/git"
 )
 
 // vetted is the tree of a commit or artifact that breaks no rule.
@@ -95,11 +96,12 @@ func refusal(commit, root string, refused files.RefusedFiles) error {
 }
 
 // isRefusal reports whether an error says that the content of a commit cannot be followed, so that it need not be read
-// again.
+// again. A limit for what does not depend on the commit alone says nothing about the next time.
 func isRefusal(err error) bool {
 	_, isBroken := errors.AsType[*violationsError](err)
 	failed, isKnown := errors.AsType[*files.Error](err)
-	return isBroken || isKnown && failed.Reason == files.LimitExceeded
+	return isBroken || isKnown && failed.Reason == files.LimitExceeded && !errors.Is(err, git.ErrBesides) &&
+		!errors.Is(err, errSlow)
 }
 
 // interruptible is a file system in which no file can be opened any more when its context is done.
@@ -157,13 +159,48 @@ func named(commit string) string {
 	return "commit " + short(commit)
 }
 
+// readTimeout is how long a source may read, load and compile a downloaded commit while others wait for it.
+const readTimeout = 5 * time.Minute
+
+// errSlow is the cause of the end of a context after readTimeout.
+var errSlow = errors.New("the commit takes too long to read")
+
 // fetch returns the tree of a commit of a source. The error is a *violationsError if the tree breaks a rule.
 func fetch(
 	ctx context.Context, from treeSource, commit, directory string, measure measure,
 ) (*vetted, error) {
-	fetched := measure(phaseFetch)
-	defer from.release()
-	c, err := from.read(ctx, commit, directory)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var held slot
+	defer held.release()
+	tree, err := vet(ctx, from, commit, directory, measure, func(ctx context.Context) error {
+		if err := held.acquire(ctx); err != nil {
+			return err
+		}
+		// After that, no object of Git is read and no file opened. A tree that was loaded is compiled nevertheless.
+		time.AfterFunc(readTimeout, func() { cancel(errSlow) })
+		return nil
+	})
+	if err != nil && errors.Is(context.Cause(ctx), errSlow) {
+		return nil, files.Failf(files.LimitExceeded, "%s was not read within %s: divide the tree, or give nstpl-sync more "+
+			"CPU", named(commit), readTimeout).Because(errSlow)
+	}
+	return tree, err
+}
+
+// vet downloads a commit, reads its tree when it may, and compiles it.
+func vet(
+	ctx context.Context, from treeSource, commit, directory string, measure measure, wait wait,
+) (*vetted, error) {
+	downloaded, read := measure(phaseFetch), func() {}
+	c, err := from.read(ctx, commit, directory, func(ctx context.Context) error {
+		downloaded()
+		if err := wait(ctx); err != nil {
+			return err
+		}
+		read = measure(phaseVet)
+		return nil
+	})
 	root := path.Base(directory)
 	if refused, ok := errors.AsType[files.RefusedFiles](err); ok {
 		return nil, refusal(commit, root, refused)
@@ -172,8 +209,7 @@ func fetch(
 		return nil, err
 	}
 	defer c.close()
-	fetched()
-	defer measure(phaseVet)()
+	defer read()
 	compiled, err := load(ctx, c.files, commit, root)
 	if err != nil {
 		return nil, err

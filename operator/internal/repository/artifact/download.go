@@ -55,11 +55,14 @@ func NewClient() *Client {
 var errRedirect = errors.New("redirects are not followed")
 
 // Download returns the directory at a path of the artifact, such as foo-corp, or its root for "" and ".". Symbolic
-// links have fs.ModeSymlink, and are not followed. Directories whose names begin with a dot are left out.
+// links have fs.ModeSymlink, and are not followed. Directories whose names begin with a dot are left out. Download calls
+// wait before it unpacks the artifact.
 //
 // The error is files.RefusedFiles if the tree has hard links, devices, sparse files, pointers of Git LFS or files of
 // more than 8 MiB, or a *files.Error.
-func (c *Client) Download(ctx context.Context, a *Artifact, directory string) (fs.FS, error) {
+func (c *Client) Download(
+	ctx context.Context, a *Artifact, directory string, wait func(context.Context) error,
+) (fs.FS, error) {
 	at, err := files.CleanPath(directory)
 	if err != nil {
 		return nil, err
@@ -69,6 +72,9 @@ func (c *Client) Download(ctx context.Context, a *Artifact, directory string) (f
 		return nil, err
 	}
 	if err := verify(a, content); err != nil {
+		return nil, err
+	}
+	if err := wait(ctx); err != nil {
 		return nil, err
 	}
 	return unpack(ctx, content, a.String(), at, c.limits)

@@ -29,6 +29,8 @@ func digestOf(content []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
+func noWait(context.Context) error { return nil }
+
 // serve returns an artifact on a server.
 func serve(t *testing.T, digest string, handler http.HandlerFunc) *Artifact {
 	t.Helper()
@@ -50,7 +52,7 @@ func TestDownload(t *testing.T) {
 	for _, digest := range []string{
 		digestOf(archive), "sha384:" + hex.EncodeToString(sum384[:]), "sha512:" + hex.EncodeToString(sum512[:]),
 	} {
-		from, err := NewClient().Download(t.Context(), serve(t, digest, sends(archive)), "foo-corp")
+		from, err := NewClient().Download(t.Context(), serve(t, digest, sends(archive)), "foo-corp", noWait)
 		require.NoError(t, err)
 		require.Equal(t, map[string]string{"a.yaml": "a"}, contents(t, from))
 	}
@@ -64,7 +66,7 @@ func TestAnotherDigest(t *testing.T) {
 		nil, []byte("a secret"), archive[:len(archive)-1], append(slices.Clip(archive), 0),
 	} {
 		a := serve(t, digestOf(archive), sends(content))
-		_, err := NewClient().Download(t.Context(), a, "foo-corp")
+		_, err := NewClient().Download(t.Context(), a, "foo-corp", noWait)
 		require.EqualError(t, err, fmt.Sprintf("the file at %s does not have the digest %s of the artifact v1 of "+
 			"Bucket flux-system/policies: nothing of it is used", a.URL, a.Digest))
 	}
@@ -150,7 +152,7 @@ func TestServersThatFail(t *testing.T) {
 			if strings.HasPrefix(name, "hangs") { // a busy machine may be slow to answer where a server answers
 				c.limits.time = 300 * time.Millisecond
 			}
-			_, err := c.Download(t.Context(), serve(t, someDigest, test.handler), "foo-corp")
+			_, err := c.Download(t.Context(), serve(t, someDigest, test.handler), "foo-corp", noWait)
 			require.ErrorContains(t, err, test.err)
 			failed, ok := errors.AsType[*files.Error](err)
 			require.True(t, ok, "%T", err)
@@ -166,7 +168,7 @@ func TestUntrustedServer(t *testing.T) {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	_, err := NewClient().Download(t.Context(), &Artifact{URL: server.URL, Digest: someDigest}, ".")
+	_, err := NewClient().Download(t.Context(), &Artifact{URL: server.URL, Digest: someDigest}, ".", noWait)
 	failed, ok := errors.AsType[*files.Error](err)
 	require.True(t, ok, "%v", err)
 	require.Equal(t, files.UntrustedServer, failed.Reason)
@@ -179,12 +181,28 @@ func TestDownloadStops(t *testing.T) {
 		cancel()
 		<-r.Context().Done()
 	})
-	_, err := NewClient().Download(ctx, a, ".")
+	_, err := NewClient().Download(ctx, a, ".", noWait)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// To unpack an artifact needs memory, so that waits, unlike the download.
+func TestUnpackingWaits(t *testing.T) {
+	t.Parallel()
+	content := []byte("unpacked")
+	over := errors.New("the process ends")
+	for _, digest := range []string{digestOf(content), someDigest} {
+		waits := 0
+		_, err := NewClient().Download(t.Context(), serve(t, digest, sends(content)), ".", func(context.Context) error {
+			waits++
+			return over
+		})
+		require.Equal(t, digest != someDigest, errors.Is(err, over), "%v", err)
+		require.Equal(t, digest != someDigest, waits == 1)
+	}
 }
 
 func TestPathOutsideOfTheArtifact(t *testing.T) {
 	t.Parallel()
-	_, err := NewClient().Download(t.Context(), &Artifact{}, "../foo-corp")
+	_, err := NewClient().Download(t.Context(), &Artifact{}, "../foo-corp", noWait)
 	require.ErrorContains(t, err, `the path "../foo-corp" contains .. or a control character`)
 }

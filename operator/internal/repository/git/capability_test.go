@@ -44,6 +44,19 @@ func capabilities(requested *atomic.Value, removed ...string) func(http.Handler)
 	}
 }
 
+// A server without shallow clones sends the history with each commit, which says nothing about the commit.
+func TestHistoryThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	var requested atomic.Value
+	s := serve(t, gittest.HTTPS{Wrap: capabilities(&requested, "shallow")})
+	s.Commit(t, gittest.Commit{Files: map[string]string{"a": random(2 << 20)}})
+	hash := s.Commit(t, gittest.Commit{Files: map[string]string{"a": "1"}})
+	s.options.MaxBytes = 1 << 20
+	_, err := s.remote(t).Fetch(t.Context(), hash)
+	requireError(t, err, git.LimitExceeded, "has more than 1 MiB in compressed form: keep policies in a repository")
+	require.ErrorIs(t, err, git.ErrBesides)
+}
+
 func TestCapabilities(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

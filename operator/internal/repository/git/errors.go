@@ -1,6 +1,7 @@
 package git
 
 import (
+	"errors"
 	"strings"
 
 	"nstpl.dev/nstpl/operator/internal/repository/files"
@@ -27,6 +28,9 @@ const (
 	NotVerified          = files.NotVerified
 	StorageFailed        = files.StorageFailed
 )
+
+// ErrBesides is the cause of LimitExceeded if the server lists or sends too much besides the commit.
+var ErrBesides = errors.New("the server lists or sends more than the commit")
 
 func failf(reason Reason, format string, args ...any) *Error {
 	return files.Failf(reason, format, args...)

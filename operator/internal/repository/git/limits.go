@@ -11,7 +11,7 @@ const DefaultMaxBytes = 256 << 20
 
 const (
 	resolveTimeout = 30 * time.Second
-	fetchTimeout   = 5 * time.Minute
+	fetchTimeout   = 5 * time.Minute // a download, without the time to read it
 )
 
 // limits bounds what a server, or the author of a commit, can make a fetch use. All sizes are in bytes.

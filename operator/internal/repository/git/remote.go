@@ -115,7 +115,8 @@ func (r *Remote) open(ctx context.Context, commit plumbing.Hash) (link, *adverti
 	if r.reference.Commit == "" {
 		name = r.reference.name()
 	}
-	tooLong := failf(LimitExceeded, "%s lists its references in more than %s", r.address, size(r.limits.advertisement))
+	tooLong := failf(LimitExceeded, "%s lists its references in more than %s", r.address, size(r.limits.advertisement)).
+		Because(ErrBesides)
 	offer, err := readAdvertisement(files.Bounded(ctx, l.references(), r.limits.advertisement, tooLong), name, commit)
 	if err != nil {
 		err = r.explain(ctx, l, err)
@@ -178,12 +179,12 @@ func (r *Remote) Fetch(ctx context.Context, commit string) (*Commit, error) {
 	}
 	file, err := r.download(network, l, q, hash)
 	if err != nil {
-		return nil, r.explain(network, l, err)
+		return nil, q.besides(r.explain(network, l, err))
 	}
 	fetched, err := r.receive(ctx, file, q, hash)
 	if err != nil {
 		discard(file)
-		return nil, r.explain(ctx, l, err)
+		return nil, q.besides(r.explain(ctx, l, err))
 	}
 	return fetched, nil
 }

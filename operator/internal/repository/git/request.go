@@ -3,6 +3,7 @@ package git
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -36,6 +37,17 @@ func (r *request) filters() bool { return r.maxBlob > 0 && r.offer.supports("fil
 
 // shallow reports whether the server sends the last commits only.
 func (r *request) shallow() bool { return r.depth > 0 && r.offer.supports("shallow") }
+
+// isAlone reports whether the server sends a commit without its history.
+func (r *request) isAlone() bool { return r.depth == 1 && r.shallow() }
+
+// besides adds ErrBesides to an error if history may have exceeded a limit.
+func (r *request) besides(err error) error {
+	if failed, ok := errors.AsType[*Error](err); ok && failed.Reason == LimitExceeded && !r.isAlone() {
+		return failed.Because(ErrBesides)
+	}
+	return err
+}
 
 func (r *request) sideband() string { return r.firstOf("side-band-64k", "side-band") }
 

@@ -227,6 +227,7 @@ func TestPackLimit(t *testing.T) {
 	require.NoError(t, err)
 	_, err = remote.Fetch(t.Context(), hash)
 	requireError(t, err, git.LimitExceeded, "has more than 1 MiB in compressed form: keep policies in a repository")
+	require.NotErrorIs(t, err, git.ErrBesides)
 	requireEmpty(t, s.options.Dir)
 
 	s.Commit(t, gittest.Commit{Files: map[string]string{"a": strings.Repeat("a", 17<<20)}})
