@@ -291,7 +291,7 @@ func (r *Expiry) refused(ctx context.Context, ns *corev1.Namespace, refusal erro
 			return ", and stays because the operator may not delete namespaces: apply manifests/components/expiry", nil
 		}
 	}
-	return fmt.Sprintf(", and stays because the API server refuses its deletion: %v", refusal), nil
+	return fmt.Sprintf(", and stays because its deletion is denied: %v", refusal), nil
 }
 
 // announce writes the condition of a namespace, and records an Event when it changes. A namespace that lives lacks the

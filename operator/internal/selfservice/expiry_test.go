@@ -142,7 +142,7 @@ func TestExpiredNamespacesThatAreDeleted(t *testing.T) {
 func TestExpiredNamespacesThatTheAPIServerDoesNotDelete(t *testing.T) {
 	t.Parallel()
 	forbidden := apierrors.NewForbidden(corev1.Resource("namespaces"), "sandbox", errors.New("it is kept"))
-	const refuses = ", and stays because the API server refuses its deletion: "
+	const refuses = ", and stays because its deletion is denied: "
 	for name, test := range map[string]struct {
 		refusal   error
 		isAllowed bool
