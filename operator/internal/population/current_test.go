@@ -125,7 +125,7 @@ func TestDeletedTemplatesDelayNoMove(t *testing.T) {
 }
 
 // The namespaces of a policy space that moves need a list at the same time. One lists for all, and all fail with it,
-// but for those that need a later list.
+// except for those that need a later list.
 func TestNamespacesThatMoveTogetherShareAList(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]error{"which succeeds": nil, "which fails": errors.New("no answer")} {
