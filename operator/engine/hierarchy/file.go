@@ -126,8 +126,12 @@ var namespaceKind = regexp.MustCompile(`\bkind["']?\s*:\s*["']?Namespace(["'\s,}
 // document returns the objects of a document, which is an object or a list of objects. If a document that cannot be
 // parsed seems to be a Namespace, it returns a Namespace, so that the directory is not checked as a policyspace.
 func (l *loader) document(shown string, d manifest.Document) []Object {
-	parsed, err := d.Parse()
-	if syntax, ok := errors.AsType[*manifest.SyntaxError](err); ok {
+	parsed, err := d.ParseWithin(maxDocumentValues)
+	syntax, isBroken := errors.AsType[*manifest.SyntaxError](err)
+	switch {
+	case isBroken && syntax.IsTooLarge:
+		l.violate("parse", shown, syntax.Line, syntax.Reason, "divide it")
+	case isBroken:
 		l.violate("parse", shown, syntax.Line, "it cannot be parsed: "+syntax.Reason, "correct the YAML or JSON")
 	}
 	for _, twice := range parsed.Duplicates {

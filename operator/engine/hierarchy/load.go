@@ -32,7 +32,7 @@ func LoadWithin(files fs.FS, name string, maxValues int) (*Result, error) {
 	l.collect(tree)
 	return &Result{
 		Tree: tree, Violations: l.violations.listed, ViolationCount: l.violations.count,
-		Warnings: l.warnings.listed, WarningCount: l.warnings.count,
+		Warnings: l.warnings.listed, WarningCount: l.warnings.count, Values: int(l.size.values.Load()),
 	}, nil
 }
 

@@ -8,6 +8,8 @@ type Result struct {
 	Warnings   []Warning
 	// ViolationCount and WarningCount count all.
 	ViolationCount, WarningCount int
+	// Values is how many values its manifests have, of which a field has two.
+	Values int
 }
 
 // Violation is the violation of a rule.

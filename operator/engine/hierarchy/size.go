@@ -8,12 +8,18 @@ import (
 
 // The size of manifests at most.
 const (
-	// MaxTreeValues is how many values all manifests of a tree have, and maxTreeSize how many bytes as JSON.
-	MaxTreeValues = 2_000_000
-	maxTreeSize   = 16 << 20
+	// MaxTreeValues is how many values all manifests of a tree have, and maxDocumentValues how many one document has.
+	MaxTreeValues     = 2_000_000
+	maxDocumentValues = 200_000
+	// maxTreeSize is how many bytes all manifests have as JSON.
+	maxTreeSize = 16 << 20
 	// maxShared is the size in bytes of the largest file that is parsed beside others.
 	maxShared = 16 << 10
 )
+
+// BytesPerValue is how many bytes of memory a process that follows a tree needs for each of its values: half of them to
+// load and compile it, and half for the tree that is in force, the caches and the program.
+const BytesPerValue = 600
 
 // TooLargeError reports that the manifests of a tree are too large together.
 type TooLargeError struct {
@@ -22,8 +28,8 @@ type TooLargeError struct {
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("the manifests of the tree have more than %d MiB, or more than %d fields and list items, "+
-		"together: divide the tree", maxTreeSize>>20, e.Values)
+	return fmt.Sprintf("the manifests of the tree have more than %d MiB, or more than %d values, of which a "+
+		"field has two, together: divide the tree", maxTreeSize>>20, e.Values)
 }
 
 // treeSize adds up the manifests of a tree. It is safe for concurrent use.

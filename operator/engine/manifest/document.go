@@ -61,10 +61,6 @@ func split(content []byte) []Document {
 	return documents
 }
 
-// MaxValues is how many values a document has: scalars, lists and mappings, with its aliases expanded. A parser needs
-// some 250 bytes for each.
-const MaxValues = 350_000
-
 // maxNodes returns a number that is at least that of the values in a document without its aliases. All but the first
 // follow one of these characters, and some are missing, such as the key and the value in [:].
 func (d Document) maxNodes() int {

@@ -20,6 +20,8 @@ var (
 type SyntaxError struct {
 	Line   int
 	Reason string
+	// IsTooLarge is true if the document has more values than allowed. It may be valid.
+	IsTooLarge bool
 }
 
 func (e *SyntaxError) Error() string { return e.Reason }
@@ -48,7 +50,13 @@ func (d Document) syntaxError(err error) *SyntaxError {
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:"} {
 		text = strings.TrimPrefix(text, prefix)
 	}
-	return &SyntaxError{line, strings.Join(strings.Fields(text), " ")}
+	return &SyntaxError{Line: line, Reason: strings.Join(strings.Fields(text), " ")}
+}
+
+// tooLarge returns the error of a document with more values than allowed.
+func (d Document) tooLarge(format string, values, allowed int) *SyntaxError {
+	return &SyntaxError{d.offset + 1, fmt.Sprintf(format+", of which a field has two, and %d are allowed", values,
+		allowed), true}
 }
 
 // guessLine returns the line of an error without a line number: that of the unknown anchor, or of the first character

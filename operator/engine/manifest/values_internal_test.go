@@ -47,3 +47,31 @@ func TestDocumentsHaveNoMoreNodesThanCounted(t *testing.T) {
 	}
 	require.Greater(t, parsed, 10_000)
 }
+
+// Definitions of custom resources have long descriptions, and lists of them are large. Only trees have a limit.
+func TestDocumentsOfManyWords(t *testing.T) {
+	t.Parallel()
+	text := "a: |\n  " + strings.Repeat("words, words: words - ", 400_000) + "\n"
+	parsed, err := Document{Content: []byte(text)}.Parse()
+	require.NoError(t, err)
+	require.Equal(t, 3, parsed.Values)
+}
+
+func TestValuesAreCounted(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		`{"a":[1,{"b":null}],"c":"[,]"}`: 9, "a: [1, {b: null}]\nc: '[,]'": 9,
+		`{"a":"\/","b":[]}`:   5, // which is not valid YAML
+		"a: &x [1, 2]\nb: *x": 9,
+	} {
+		for _, document := range Split([]byte(text)) {
+			parsed, err := document.Parse()
+			require.NoError(t, err)
+			require.Equal(t, want, parsed.Values, text)
+			_, err = document.ParseWithin(want - 1)
+			require.Error(t, err)
+			syntax, ok := err.(*SyntaxError)
+			require.True(t, ok && syntax.IsTooLarge)
+		}
+	}
+}

@@ -2,9 +2,11 @@ package manifest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
 	"sigs.k8s.io/yaml"
@@ -15,7 +17,8 @@ type Manifest struct {
 	Lines
 	// JSON is the document as JSON if it is a mapping, and nil otherwise.
 	JSON []byte
-	// Values is how many scalars, lists and mappings the document has, with its aliases expanded.
+	// Values is how many scalars, lists and mappings the document has, with its aliases expanded. The name of a field is
+	// a scalar.
 	Values int
 	// Duplicates are keys that a mapping has more than once. JSON has the last value of each.
 	Duplicates []Duplicate
@@ -32,23 +35,30 @@ func (d Duplicate) String() string {
 }
 
 // Parse parses a document. The error is a SyntaxError.
-func (d Document) Parse() (Manifest, error) {
+func (d Document) Parse() (Manifest, error) { return d.ParseWithin(math.MaxInt / 2) }
+
+// ParseWithin is Parse for a document with at most so many Values. A parser needs some 250 bytes for each, so a document
+// is not parsed if it has punctuation for more than twice as many. Lists and mappings have punctuation for at most about
+// twice their values, and prose has little of it.
+func (d Document) ParseWithin(allowed int) (Manifest, error) {
 	if d.FirstLine() == nil {
 		return Manifest{Lines: d.Start()}, nil
 	}
-	if nodes := d.maxNodes(); nodes > MaxValues {
-		return Manifest{}, &SyntaxError{d.offset + 1, fmt.Sprintf("it has about %d fields and list items, more than "+
-			"the allowed %d", nodes, MaxValues)}
+	if nodes := d.maxNodes(); nodes > 2*allowed {
+		return Manifest{}, d.tooLarge("its commas, colons and hyphens are those of up to %d values", nodes, allowed)
 	}
 	node, values, err := parseNode(d.Content)
 	isObject := d.JSON && d.Content[0] == '{'
 	switch {
 	case isObject && (err != nil || node == nil): // some JSON is not valid YAML
-		node, values = &kyaml.Node{Kind: kyaml.MappingNode, Line: 1}, d.maxNodes()
+		node, values = &kyaml.Node{Kind: kyaml.MappingNode, Line: 1}, countJSON(d.Content)
 	case err != nil:
 		return Manifest{}, d.syntaxError(err)
 	case node == nil:
 		return Manifest{Lines: d.Start()}, nil
+	}
+	if values > allowed {
+		return Manifest{}, d.tooLarge("it has %d values", values, allowed)
 	}
 	parsed := Manifest{Lines: Lines{node, d.offset}, Values: values}
 	switch {
@@ -104,10 +114,24 @@ func parseNode(content []byte) (node *kyaml.Node, values int, err error) {
 	}
 	limit := max(maxExpanded, 2*len(content))
 	size := expand(first.Content[0], limit, map[*kyaml.Node]expansion{})
-	if size.bytes >= limit || size.values > MaxValues {
+	if size.bytes >= limit {
 		return nil, 0, errors.New("it is too large when its aliases are expanded")
 	}
 	return first.Content[0], size.values, nil
+}
+
+// countJSON returns how many values a JSON document has.
+func countJSON(content []byte) (values int) {
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	for {
+		token, err := decoder.Token()
+		switch {
+		case err != nil:
+			return values
+		case token != json.Delim('}') && token != json.Delim(']'):
+			values++
+		}
+	}
 }
 
 // duplicates appends each key that a mapping has more than once, in the order of the document. A key that overrides a
@@ -154,6 +178,7 @@ func expand(node *kyaml.Node, limit int, known map[*kyaml.Node]expansion) expans
 		size.bytes, size.values = size.bytes+one.bytes, size.values+one.values
 	}
 	if node.Alias != nil {
+		size.values = 0
 		add(node.Alias)
 	}
 	for _, inside := range node.Content {

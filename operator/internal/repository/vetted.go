@@ -117,13 +117,9 @@ func (i interruptible) Open(name string) (fs.File, error) {
 	return i.FS.Open(name)
 }
 
-// bytesPerValue is how many bytes of memory there must be for each field and list item of a tree: half of them to load
-// and compile it, and half for the tree that is in force, the caches and the program.
-const bytesPerValue = 600
-
-// maxValues returns how many fields and list items a tree may have, so that it fits into the memory of the process.
+// maxValues returns how many values a tree may have, so that it fits into the memory of the process.
 func maxValues() int {
-	return int(min(debug.SetMemoryLimit(-1)/bytesPerValue, hierarchy.MaxTreeValues))
+	return int(min(debug.SetMemoryLimit(-1)/hierarchy.BytesPerValue, hierarchy.MaxTreeValues))
 }
 
 // load loads the tree of a commit, and compiles it. The error is a *violationsError if the tree breaks a rule.

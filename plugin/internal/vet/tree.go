@@ -1,9 +1,11 @@
 package vet
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
@@ -24,9 +26,23 @@ func (r *result) checkTree(dir string) (root string, err error) {
 		r.Warnings = append(r.Warnings, finding{Path: warning.Path, Line: warning.Line, Message: warning.Message})
 	}
 	root = loaded.Tree.Root.Name
+	r.checkSize(root, loaded.Values)
 	r.omit(root, loaded.ViolationCount-len(loaded.Violations), "violation")
 	r.omit(root, loaded.WarningCount-len(loaded.Warnings), "warning")
 	return root, nil
+}
+
+// defaultMemory is the default of the memory limit of nstpl-sync in MiB, of which its trees get nine tenths.
+const defaultMemory = 384
+
+// checkSize warns about a tree that nstpl-sync does not follow with its default memory limit.
+func (r *result) checkSize(root string, values int) {
+	needed := (values*hierarchy.BytesPerValue*10/9 + 1<<20 - 1) >> 20
+	if needed > defaultMemory {
+		r.Warnings = append(r.Warnings, finding{Path: root, Message: fmt.Sprintf("its manifests have %d values, of which a "+
+			"field has two: nstpl-sync follows it only with a memory limit of at least %dMi, and its default is %dMi", values,
+			needed, defaultMemory)})
+	}
 }
 
 // omit warns about violations or warnings that are not listed.

@@ -1,12 +1,15 @@
 package vet
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
 // A tree can have more violations than anyone reads. Those that are not listed are counted.
@@ -26,4 +29,32 @@ func TestViolationsThatAreNotListedAreCounted(t *testing.T) {
 	require.Equal(t, []finding{{
 		Path: "corp", Message: "2 more violations: correct those that are listed, and run vet again",
 	}}, r.Warnings)
+}
+
+// A tree that vet accepts without a word would stop nstpl-sync.
+func TestTreesThatNeedMuchMemory(t *testing.T) {
+	t.Parallel()
+	manifest, err := os.ReadFile("../../../manifests/components/sync/deployment.yaml")
+	require.NoError(t, err)
+	require.Contains(t, string(manifest), fmt.Sprintf("memory: %dMi", defaultMemory))
+	var r result
+	r.checkSize("corp", 384<<20/10*9/hierarchy.BytesPerValue)
+	require.Empty(t, r.Warnings)
+	r.checkSize("corp", 384<<20/10*9/hierarchy.BytesPerValue+10)
+	require.Len(t, r.Warnings, 1)
+
+	dir := t.TempDir()
+	for i := range 4 {
+		file := filepath.Join(dir, fmt.Sprintf("%d.yaml", i))
+		role := "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: a}\nrules:\n" +
+			"- {apiGroups: [''], verbs: [get], resources: [" + strings.Repeat("a,", 160_000) + "]}\n"
+		require.NoError(t, os.WriteFile(file, []byte(role), 0o600))
+	}
+	r = result{}
+	root, err := r.checkTree(dir)
+	require.NoError(t, err)
+	require.Contains(t, r.Warnings, finding{
+		Path: root, Message: "its manifests have 640080 values, of which a field has two: nstpl-sync follows it only with " +
+			"a memory limit of at least 407Mi, and its default is 384Mi",
+	})
 }
