@@ -69,9 +69,9 @@ func TestValuesAreCounted(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, want, parsed.Values, text)
 			_, err = document.ParseWithin(want - 1)
-			require.Error(t, err)
-			syntax, ok := err.(*SyntaxError)
-			require.True(t, ok && syntax.IsTooLarge)
+			var syntax *SyntaxError
+			require.ErrorAs(t, err, &syntax)
+			require.True(t, syntax.IsTooLarge)
 		}
 	}
 }

@@ -17,8 +17,8 @@ type Manifest struct {
 	Lines
 	// JSON is the document as JSON if it is a mapping, and nil otherwise.
 	JSON []byte
-	// Values is how many scalars, lists and mappings the document has, with its aliases expanded. The name of a field is
-	// a scalar.
+	// Values is how many scalars, lists and mappings the document has, with its aliases expanded. The name of a field
+	// is a scalar.
 	Values int
 	// Duplicates are keys that a mapping has more than once. JSON has the last value of each.
 	Duplicates []Duplicate
@@ -37,9 +37,9 @@ func (d Duplicate) String() string {
 // Parse parses a document. The error is a SyntaxError.
 func (d Document) Parse() (Manifest, error) { return d.ParseWithin(math.MaxInt / 2) }
 
-// ParseWithin is Parse for a document with at most so many Values. A parser needs some 250 bytes for each, so a document
-// is not parsed if it has punctuation for more than twice as many. Lists and mappings have punctuation for at most about
-// twice their values, and prose has little of it.
+// ParseWithin is Parse for a document with at most so many Values. A parser needs some 250 bytes for each, so a
+// document is not parsed if it has punctuation for more than twice as many. Lists and mappings have punctuation for at
+// most about twice their values, and prose has little of it.
 func (d Document) ParseWithin(allowed int) (Manifest, error) {
 	if d.FirstLine() == nil {
 		return Manifest{Lines: d.Start()}, nil

@@ -59,8 +59,8 @@ type answer struct {
 	problem *problem
 	// source is the part of the spec that the answer is about.
 	source string
-	// newest is why the newest revision cannot be followed, and applied why the commit in force cannot be repaired. What
-	// is refused is not read again before a user asks for it.
+	// newest is why the newest revision cannot be followed, and applied why the commit in force cannot be repaired.
+	// What is refused is not read again before a user asks for it.
 	newest, applied refused
 }
 
@@ -273,7 +273,8 @@ func (f *follower) askSource(
 	return after
 }
 
-// fetch returns the tree of a revision. It does not read the known refused one again, and remembers a newly refused one.
+// fetch returns the tree of a revision. It does not read the known refused one again, and remembers another one that is
+// refused.
 func (f *follower) fetch(
 	ctx context.Context, from treeSource, wanted revision, repository *v1alpha1.PolicyRepository, known *refused,
 ) (*vetted, error) {

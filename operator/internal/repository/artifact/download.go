@@ -55,8 +55,8 @@ func NewClient() *Client {
 var errRedirect = errors.New("redirects are not followed")
 
 // Download returns the directory at a path of the artifact, such as foo-corp, or its root for "" and ".". Symbolic
-// links have fs.ModeSymlink, and are not followed. Directories whose names begin with a dot are left out. Download calls
-// wait before it unpacks the artifact.
+// links have fs.ModeSymlink, and are not followed. Directories whose names begin with a dot are left out. Download
+// calls wait before it unpacks the artifact.
 //
 // The error is files.RefusedFiles if the tree has hard links, devices, sparse files, pointers of Git LFS or files of
 // more than 8 MiB, or a *files.Error.
