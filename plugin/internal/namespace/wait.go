@@ -113,7 +113,12 @@ func (w *waiter) prepare(ctx context.Context, ns *corev1.Namespace) (needed bool
 // Before Kubernetes 1.36, that is a webhook of the operator, without which the API server creates the namespace as it
 // is: then it is unknown whether templates select it.
 func (w *waiter) isHeld(ctx context.Context, ns *corev1.Namespace) (bool, error) {
-	if initialize.Initializing(ns) {
+	isInitializing := initialize.Initializing(ns)
+	if reason := survey.UnpopulatedReason(ns); reason != "" {
+		w.Note("namespace/%s is not populated: %s", ns.Name, reason)
+		return isInitializing, nil
+	}
+	if isInitializing {
 		return true, nil
 	}
 	if ns.Annotations[v1alpha1.CreatorAnnotation] == "" {
