@@ -24,7 +24,7 @@ type ListFlags struct {
 	Format string
 
 	isWide, hasNames bool
-	more             []string
+	more, optional   []string
 	noHeaders        bool
 	sortBy           string
 	isWatch          *bool
@@ -40,13 +40,16 @@ type ListOptions struct {
 	Wide, Names bool
 	// Formats are further formats, which the command itself prints.
 	Formats []string
+	// Optional are the fields that all items may lack, such as percent. Sorting by them then keeps the order.
+	Optional []string
 	// Watch is the value of the flag --watch, or nil if the command does not have it.
 	Watch *bool
 }
 
 // AddTo adds the flags and their check to a command.
 func (f *ListFlags) AddTo(cmd *cobra.Command, options ListOptions) {
-	f.isWide, f.hasNames, f.isWatch, f.more = options.Wide, options.Names, options.Watch, options.Formats
+	f.isWide, f.hasNames, f.isWatch = options.Wide, options.Names, options.Watch
+	f.more, f.optional = options.Formats, options.Optional
 	allowed := f.allowed()
 	flags := cmd.Flags()
 	flags.StringVarP(&f.Format, "output", "o", "", fmt.Sprintf("Output format. One of: (%s).", strings.Join(allowed, ", ")))
@@ -151,13 +154,18 @@ func PrintList[T any](s Session, f *ListFlags, list Printed[T]) error {
 	return f.stream.Print(table)
 }
 
-// Sorted returns items in the order of the flag --sort-by, or in their own order without the flag.
+// Sorted returns items in the order of the flag --sort-by, or in their own order without the flag or if they all lack
+// an optional field.
 func Sorted[T any](f *ListFlags, items []T) ([]T, error) {
 	sorted := slices.Clone(items)
 	if f.sortBy == "" {
 		return sorted, nil
 	}
-	return sorted, sortItems(sorted, f.sortBy)
+	err := sortItems(sorted, f.sortBy)
+	if slices.Contains(f.optional, strings.Trim(f.sortBy, "{.}")) {
+		err = nil // no item has the field
+	}
+	return sorted, err
 }
 
 // PrintTable prints a table with the flags --output=wide and --no-headers.

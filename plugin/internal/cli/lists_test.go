@@ -13,7 +13,7 @@ import (
 
 type fruit struct {
 	Name  string `json:"name"`
-	Count int    `json:"count"`
+	Count int    `json:"count,omitempty"`
 }
 
 // printFruits prints two lists with the flags, as a watch does, and returns the streams.
@@ -25,7 +25,7 @@ func printFruits(t *testing.T, flags []string, lists ...[]fruit) (out, errOut st
 	cmd := &cobra.Command{Use: "show"}
 	cmd.SetFlagErrorFunc(cli.UsageError)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "")
-	list.AddTo(cmd, cli.ListOptions{Wide: true, Names: true, Watch: &watch})
+	list.AddTo(cmd, cli.ListOptions{Wide: true, Names: true, Watch: &watch, Optional: []string{"count"}})
 	require.NoError(t, cmd.ParseFlags(flags))
 	if err := cmd.PreRunE(cmd, nil); err != nil {
 		return "", "", err
@@ -125,6 +125,18 @@ func TestInvalidFlagsOfLists(t *testing.T) {
 	}
 	_, _, err := printFruits(t, []string{"--sort-by", "taste"}, []fruit{{"pear", 2}, {"fig", 3}})
 	require.ErrorContains(t, err, "--sort-by: ")
+}
+
+// Nothing may have counted the usage of any policyspace yet.
+func TestSortingByAFieldThatNoItemHas(t *testing.T) {
+	for _, field := range []string{".count", "count", "{.count}"} {
+		out, _, err := printFruits(t, []string{"--sort-by", field}, []fruit{{"pear", 0}, {"fig", 0}})
+		require.NoError(t, err)
+		require.Equal(t, "NAME\npear\nfig\n", out)
+		out, _, err = printFruits(t, []string{"--sort-by", field}, []fruit{{"pear", 2}, {"fig", 0}, {"apple", 1}})
+		require.NoError(t, err)
+		require.Equal(t, "NAME\nfig\napple\npear\n", out, "unknown is first, as in kubectl")
+	}
 }
 
 // A policyspace with two limits is two items.

@@ -78,7 +78,7 @@ func newSpace(s cli.Session) *cobra.Command {
 	cmd.Flags().StringVar(&o.resource, "resource", "",
 		"Show only the limits of a resource, such as pods or requests.cpu.")
 	s.AddChunkSizeFlag(cmd)
-	o.flags.AddTo(cmd, cli.ListOptions{Wide: true, Names: true})
+	o.flags.AddTo(cmd, cli.ListOptions{Wide: true, Names: true, Optional: []string{"used", "percent"}})
 	return cmd
 }
 
