@@ -83,15 +83,12 @@ func newConfirm(s cli.Session) *cobra.Command {
 		Args: nameAndCommit,
 		// COMMIT is not completed, so that users confirm only a commit that they have read about.
 		ValidArgsFunction: s.CompleteObject(v1alpha1.PolicyRepositories),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := cli.PolicyRepositoryResource().Name(args[0])
-			if err != nil {
-				return cli.UsageError(cmd, err)
-			}
-			o.commit = strings.ToLower(args[1])
+		RunE: oneRepository(func(cmd *cobra.Command, name string) error {
+			commit := cmd.Flags().Arg(1)
+			o.commit = strings.ToLower(commit)
 			if !abbreviation.MatchString(o.commit) {
 				return cli.UsageError(cmd, fmt.Errorf("%q is not a commit: "+
-					"write its hash, or at least the first %d characters of it", args[1], output.ShortHash))
+					"write its hash, or at least the first %d characters of it", commit, output.ShortHash))
 			}
 			if err := o.contexts.CheckOutput(cmd, &o.written); err != nil {
 				return err
@@ -100,7 +97,7 @@ func newConfirm(s cli.Session) *cobra.Command {
 				return err
 			}
 			return o.run(cmd.Context(), name)
-		},
+		}),
 	}
 	o.written.AddFlags(cmd)
 	o.contexts.AddTo(cmd, s)
