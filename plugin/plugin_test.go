@@ -69,8 +69,9 @@ func selectServer(t *testing.T, server *httptest.Server) {
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, `{"apiVersion": "v1", "kind": "Config",
-		"clusters": [{"name": "a", "cluster": {"server": %q}}], "current-context": "a",
-		"contexts": [{"name": "a", "context": {"cluster": "a"}}]}`, server.URL), 0o600))
+		"clusters": [{"name": "a", "cluster": {"server": %q}}, {"name": "b", "cluster": {"server": "%[1]s/b"}}],
+		"contexts": [{"name": "a", "context": {"cluster": "a"}}, {"name": "b", "context": {"cluster": "b"}}],
+		"current-context": "a"}`, server.URL), 0o600))
 	t.Setenv("KUBECONFIG", kubeconfig)
 	t.Setenv("KUBECACHEDIR", t.TempDir())
 }
@@ -79,14 +80,15 @@ func selectServer(t *testing.T, server *httptest.Server) {
 const forbidden = `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
 	"message": "you may not"}`
 
-// serve selects an API server with some answers, by their paths. It has no other objects.
+// serve selects an API server with some answers, by their paths. It has no other objects. The paths that begin with /b
+// are those of the cluster of the context b.
 func serve(t *testing.T, answers map[string]string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		answer, exists := answers[r.URL.Path]
 		switch {
-		case r.URL.Path == "/version":
+		case strings.HasSuffix(r.URL.Path, "/version"):
 			answer = `{"gitVersion": "v1.37.2"}`
 		case !exists:
 			w.WriteHeader(http.StatusNotFound)
@@ -187,18 +189,46 @@ func TestADiffOfNoNamespaceFails(t *testing.T) {
 		"/apis/policy.nstpl.dev/v1alpha1/namespacetemplates": `{"kind": "NamespaceTemplateList",
 			"apiVersion": "policy.nstpl.dev/v1alpha1", "items": []}`,
 		"/api/v1/namespaces": `{"kind": "NamespaceList", "apiVersion": "v1", "items": []}`,
+		"/b/apis/policy.nstpl.dev/v1alpha1/namespacetemplates": `{"kind": "NamespaceTemplateList",
+			"apiVersion": "policy.nstpl.dev/v1alpha1", "items": []}`,
+		"/b/api/v1/namespaces": `{"kind": "NamespaceList", "apiVersion": "v1", "items": [{"metadata": {"name": "team-b"}}]}`,
 	})
 	code, printed := run(t, "diff", "-l", "tier=prd")
 	require.Equal(t, "error: no namespace matches --selector \"tier=prd\": run 'kubectl get namespaces --show-labels' to "+
 		"list their labels\n", printed)
 	require.Equal(t, 2, code)
+
+	const none = `context "a": no namespace matches --selector "tier=prd"`
+	code, printed = run(t, "diff", "-l", "tier=prd", "--contexts=a")
+	require.Contains(t, printed, none)
+	require.Equal(t, 2, code)
+	code, printed = run(t, "diff", "-l", "tier=prd", "--contexts=a,b")
+	require.Contains(t, printed, none)
+	require.Contains(t, printed, "no differences in 1 namespace\n")
+	require.Zero(t, code, "a namespace of the other cluster matches")
+}
+
+func TestUsagesThatNothingHasCountedCanBeSorted(t *testing.T) {
+	serve(t, map[string]string{
+		"/apis/policy.nstpl.dev/v1alpha1/policyspaces": `{"kind": "PolicySpaceList",
+			"apiVersion": "policy.nstpl.dev/v1alpha1",
+			"items": [{"metadata": {"name": "payments"}, "spec": {"quota": {"hard": {"pods": "10"}}}}]}`,
+		"/api/v1/namespaces":     `{"kind": "NamespaceList", "apiVersion": "v1", "items": []}`,
+		"/api/v1/resourcequotas": `{"kind": "ResourceQuotaList", "apiVersion": "v1", "items": []}`,
+	})
+	for _, field := range []string{".percent", ".used"} {
+		code, printed := run(t, "top", "space", "--sort-by", field)
+		require.Contains(t, printed, "policyspace/payments")
+		require.Zero(t, code)
+	}
 }
 
 // Before Kubernetes 1.36, the API server creates namespaces without the operator's webhook if no operator runs.
 func TestANamespaceWithoutInitializersMayBePopulatedLater(t *testing.T) {
 	for annotations, want := range map[string]string{
 		`{}`: "error: namespace/team-a was created, but it is unknown whether it is populated: no operator has held lease",
-		`{"authorization.k8s.io/creator": "jane"}`: "namespace/team-a has no pending initializers: there is nothing to wait for\n",
+		`{"authorization.k8s.io/creator": "jane"}`:      "namespace/team-a has no pending initializers: there is nothing to wait for\n",
+		`{"policy/namespace-template-opt-out": "true"}`: "namespace/team-a is not populated: the namespace is opted out",
 	} {
 		serve(t, map[string]string{
 			"/apis/policy.nstpl.dev/v1alpha1": `{"kind": "APIResourceList"}`,
@@ -228,13 +258,14 @@ func TestProposedCommandsSelectTheClusterOfTheFlags(t *testing.T) {
 		"is suspended: run 'kubectl nstpl sync resume foo-corp":           {"sync", "now", "foo-corp"},
 		"the rollout is paused: run 'kubectl nstpl rollout resume budget": {"rollout", "status", "budget", "-w=false"},
 		"Use a PriorityClass that 'kubectl get priorityclasses":           {"why", "no PriorityClass with name a was found"},
-		`"text": "Use a PriorityClass that 'kubectl get priorityclasses`:  {"why", "-o=json", "no PriorityClass with name a was found"},
 	} {
 		t.Run(want, func(t *testing.T) {
 			_, printed := run(t, append(args, "--context", "a")...)
 			require.Contains(t, printed, want+" --context a")
 		})
 	}
+	_, printed := run(t, "why", "-o=json", "no PriorityClass with name a was found", "--context", "a")
+	require.Contains(t, printed, "that 'kubectl get priorityclasses' lists", "programs get no flags")
 }
 
 func TestInterruptedCommandsEndAndShowWhatIsUnknown(t *testing.T) {
@@ -347,6 +378,24 @@ func TestEveryCommandHasHelpWithExample(t *testing.T) {
 		cmd.SetOut(&help)
 		require.NoError(t, cmd.Help())
 		require.Contains(t, help.String(), "Usage:\n  kubectl nstpl "+cmd.Name())
+	}
+}
+
+// Proposed commands select the server by -s: --server is another flag of vet and preview.
+func TestEveryCommandSelectsTheServer(t *testing.T) {
+	streams, _, _, _ := genericiooptions.NewTestIOStreams()
+	var check func(*cobra.Command)
+	check = func(cmd *cobra.Command) {
+		cmd.InheritedFlags() // adds them to those of the command
+		flag := cmd.Flags().ShorthandLookup("s")
+		require.NotNil(t, flag, cmd.CommandPath())
+		require.Contains(t, flag.Usage, "The address and port of the Kubernetes API server", cmd.CommandPath())
+		for _, subcommand := range cmd.Commands() {
+			check(subcommand)
+		}
+	}
+	for _, cmd := range plugin.NewCommand(streams).Commands() {
+		check(cmd)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"slices"
 
@@ -144,8 +143,7 @@ func (o *check) check(ctx context.Context, in cli.Source) (Report, error) {
 		versions.Operator, versions.OperatorImage = facts.operatorVersion(), facts.image()
 		versions.Definitions = definitionsVersion(report.Results, facts.plugin)
 	}
-	report.selectCluster(in)
-	report.Versions, report.Time = versions, metav1.NewTime(server.Now.UTC())
+	report.Context, report.Versions, report.Time = in.Context, versions, metav1.NewTime(server.Now.UTC())
 	return report, ctx.Err()
 }
 
@@ -198,7 +196,7 @@ func (o *check) print(reports []Report) error {
 		width = max(width, len(reports[i].Context))
 	}
 	for i := range reports {
-		reports[i].printText(o.Out, width)
+		reports[i].printText(o.ForContext(reports[i].Context), width)
 	}
 	for i := range reports {
 		r := &reports[i]
@@ -209,17 +207,17 @@ func (o *check) print(reports []Report) error {
 
 // printText writes a line for each result, and one for each remedy. With --contexts, each line of a result begins with
 // the context, in a column of the given width.
-func (r *Report) printText(w io.Writer, width int) {
-	words, column := wordsFor(w), ""
+func (r *Report) printText(s cli.Session, width int) {
+	words, column := wordsFor(s.Out), ""
 	if width > 0 {
 		column = fmt.Sprintf("%-*s  ", width, r.Context)
 	}
 	for i := range r.Results {
 		result := &r.Results[i]
 		mark := words[result.Status]
-		output.Line(w, "%s%s  %s", column, mark, result.Message)
+		output.Line(s.Out, "%s%s  %s", column, mark, s.Commands(result.Message))
 		if result.Remedy != "" && isLastOf(r.Results, i) {
-			output.Line(w, "%*s  %s", len([]rune(column+mark)), "", result.Remedy)
+			output.Line(s.Out, "%*s  %s", len([]rune(column+mark)), "", s.Commands(result.Remedy))
 		}
 	}
 }

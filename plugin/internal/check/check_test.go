@@ -63,15 +63,20 @@ func TestCommandsOfSeveralClustersSelectTheContext(t *testing.T) {
 		Remedy: "'kubectl nstpl diff team-a' shows the changes, and who made them",
 	}
 	report := newReport([]Result{drifted})
-	streams, _, _, _ := genericiooptions.NewTestIOStreams()
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
 	session := cli.NewSession(streams)
-	report.selectCluster(cli.Source{Session: session})
-	require.Equal(t, []Result{drifted}, report.Results)
-	report.selectCluster(cli.Source{Session: session.ForContext("production"), Context: "production"})
-	require.Equal(t, "production", report.Context)
-	require.Equal(t, "'kubectl nstpl diff team-a --context production' shows the changes, and who made them",
-		report.Results[0].Remedy)
-	require.Contains(t, report.Results[0].Message, "'kubectl create role a --context production'")
+	o := &check{Session: session}
+	text := func(report Report) string {
+		out.Reset()
+		require.NoError(t, o.print([]Report{report}))
+		return out.String()
+	}
+	require.Contains(t, text(report), "'kubectl nstpl diff team-a' shows the changes")
+	o.contexts, report.Context = cli.Contexts{"production"}, "production"
+	require.Contains(t, text(report), "'kubectl nstpl diff team-a --context production' shows the changes")
+	require.Contains(t, text(report), "'kubectl create role a --context production'")
+	o.output.Format = cli.FormatJSON
+	require.Contains(t, text(report), "'kubectl create role a'", "programs read the context in a field of its own")
 }
 
 // Each line of several clusters names its cluster, also in JSON.

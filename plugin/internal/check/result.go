@@ -10,7 +10,6 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -119,15 +118,6 @@ func newReport(results []Result) Report {
 		}
 	}
 	return report
-}
-
-// selectCluster sets the context of a report, and makes the commands in its results select the cluster.
-func (r *Report) selectCluster(in cli.Source) {
-	r.Context = in.Context
-	for i := range r.Results {
-		result := &r.Results[i]
-		result.Message, result.Remedy = in.Commands(result.Message), in.Commands(result.Remedy)
-	}
 }
 
 // String returns the counts that are not zero.

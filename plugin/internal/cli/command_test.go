@@ -38,6 +38,13 @@ func TestCommandsInTextsSelectTheCluster(t *testing.T) {
 			"'kubectl nstpl check --context arn:aws:eks:eu-west-1:1234:cluster/a'",
 		},
 		"a name of two words": {"my cluster", "'kubectl nstpl check'", `'kubectl nstpl check --context "my cluster"'`},
+		"a name that a shell would expand": {
+			"a$(b)`c`\"\\", "'kubectl nstpl check'", `'kubectl nstpl check --context "a\$(b)` + "\\`c\\`" + `\"\\"'`,
+		},
+		"a name with an apostrophe": {
+			"it's", "'kubectl get a' and 'kubectl get b'",
+			`'kubectl get a --context "it's"' and 'kubectl get b --context "it's"'`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			streams, _, _, _ := genericiooptions.NewTestIOStreams()
@@ -54,6 +61,18 @@ func TestCommandsKeepAllFlagsThatSelectACluster(t *testing.T) {
 	streams, _, _, _ := genericiooptions.NewTestIOStreams()
 	session := cli.NewSession(streams)
 	*session.Config.KubeConfig, *session.Config.APIServer = "prod.yaml", "https://prod:6443"
-	require.Equal(t, "'kubectl nstpl check --kubeconfig prod.yaml --context a --server https://prod:6443'",
+	require.Equal(t, "'kubectl nstpl check --kubeconfig prod.yaml --context a -s https://prod:6443'",
 		session.ForContext("a").Commands("'kubectl nstpl check'"))
+	require.Equal(t, "'kubectl nstpl check --context a -s https://prod:6443'",
+		session.ForContext("a").CommandsElsewhere("'kubectl nstpl check'"), "the file is on this machine only")
+}
+
+// The error of a command may be one that a note has as well.
+func TestCommandsGetFlagsOnce(t *testing.T) {
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	session := cli.NewSession(streams)
+	*session.Config.KubeConfig, *session.Config.Context = "it's.yaml", "prod"
+	session.Note("%s", session.Commands("run 'kubectl nstpl check', and then 'kubectl nstpl status'"))
+	require.Equal(t, `run 'kubectl nstpl check --kubeconfig "it's.yaml" --context prod', and then `+
+		`'kubectl nstpl status --kubeconfig "it's.yaml" --context prod'`+"\n", errOut.String())
 }

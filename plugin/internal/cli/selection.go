@@ -64,16 +64,25 @@ func (x *Selection) Read(
 	return namespaces, nil, err
 }
 
-// ReadSome reads the selected namespaces, as Read does. A selector that matches no namespace is an error.
+// ReadSome reads the selected namespaces, as Read does. If a selector matches no namespace, the error is an
+// UnmatchedError.
 func (x *Selection) ReadSome(
 	ctx context.Context, c *cluster.Cluster,
 ) (namespaces []*corev1.Namespace, forbidden []error, err error) {
 	namespaces, forbidden, err = x.Read(ctx, c)
 	if err == nil && x.selector != "" && len(namespaces) == 0 {
-		err = fmt.Errorf("no namespace matches --selector %q: run 'kubectl get namespaces --show-labels' to list their labels",
-			x.selector)
+		err = UnmatchedError(x.selector)
 	}
 	return namespaces, forbidden, err
+}
+
+// UnmatchedError is the error about a selector that matches no namespace in a cluster.
+type UnmatchedError string
+
+// Error names the selector.
+func (e UnmatchedError) Error() string {
+	return fmt.Sprintf("no namespace matches --selector %q: "+
+		"run 'kubectl get namespaces --show-labels' to list their labels", string(e))
 }
 
 // SelectExplicit selects the namespace of the flag --namespace, unless the command line selects others.

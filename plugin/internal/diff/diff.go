@@ -132,8 +132,10 @@ func New(s cli.Session) *cobra.Command {
 			 1
 			Differences were found.
 			 2
-			The command failed, or it found no differences but could not compare everything, such as a namespace
-			that you named and that is not populated. With --contexts, also if a cluster could not be read.`),
+			The command failed, for example because no namespace matches -l, or it found no differences but could not
+			compare everything, such as a namespace that you named and that is not populated. With --contexts, also if
+			a cluster could not be read. A cluster in which no namespace matches -l is a note, as long as one matches
+			in another cluster.`),
 		Example: templates.Examples(`
 			# Show the differences in the current namespace
 			kubectl nstpl diff
@@ -235,11 +237,13 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 		}
 		return one.report(ctx, in.Cluster)
 	})
+	noteUnmatched(replies)
 	read, failed := cli.Split(d.Session, replies)
 	all := merge(replies)
 	if all == nil {
 		return false, failed
 	}
+	noteUnknown(replies)
 	if err := d.write(ctx, replies[0].Cluster, all); err != nil {
 		failed = errors.Join(failed, err)
 	}
@@ -410,7 +414,6 @@ func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) er
 		return err
 	}
 	groups := report.groups(d.full)
-	report.noteUnknown(d.Session)
 	d.noteOthers(report)
 	defer report.noteSummary(d.Session)
 	if d.output.Format == cli.FormatName {
@@ -423,7 +426,8 @@ func (d *diff) write(ctx context.Context, c *cluster.Cluster, report *report) er
 	noteEstimates(d.Session, groups)
 	// There is no unified diff of what the operator recorded, since the declarations are unknown.
 	if d.output.Format == cli.FormatTable || report.isRecorded {
-		table := report.table(d.full, !report.isRecorded && d.removes() && (d.full || d.namespaces.HasNames()))
+		table := report.table(d.Session, d.full,
+			!report.isRecorded && d.removes() && (d.full || d.namespaces.HasNames()))
 		if len(table.Rows) == 0 {
 			return nil
 		}

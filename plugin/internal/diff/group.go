@@ -2,6 +2,7 @@ package diff
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -132,25 +133,44 @@ func noteEstimates(s cli.Session, groups []*group) {
 		switch first := g.example(); {
 		case first.Estimate == "":
 		case first.DryRunNamespace == "":
-			s.Note("%s%s: %s is not shown: %s", cli.Prefix(first.Context), g.namespaces(), first.Object, first.Estimate)
+			s.ForContext(first.Context).Note("%s: %s is not shown: %s", g.namespaces(), first.Object, first.Estimate)
 		default:
-			s.Note("%s%s: %s is an estimate, because %s", cli.Prefix(first.Context), g.namespaces(), first.Object,
+			s.ForContext(first.Context).Note("%s: %s is an estimate, because %s", g.namespaces(), first.Object,
 				first.Estimate)
 		}
 	}
 }
 
-// noteUnknown prints notes about what could not be compared.
-func (r *report) noteUnknown(s cli.Session) {
-	for _, unknown := range r.Unknown {
-		s.Note("not compared: %s", unknown)
+// noteUnknown prints notes about what could not be compared in clusters.
+func noteUnknown(replies []cli.Reply[*report]) {
+	for _, r := range replies {
+		if r.Value == nil {
+			continue
+		}
+		for _, unknown := range r.Value.Unknown {
+			r.Note("not compared: %s", unknown)
+		}
+	}
+}
+
+// noteUnmatched turns the errors about clusters in which no namespace matches the selector into notes, if a namespace
+// matches in another cluster. Otherwise, the selector may be misspelled, and the errors remain.
+func noteUnmatched(replies []cli.Reply[*report]) {
+	if !slices.ContainsFunc(replies, func(r cli.Reply[*report]) bool { return r.Value != nil }) {
+		return
+	}
+	for i := range replies {
+		if _, isUnmatched := errors.AsType[cli.UnmatchedError](replies[i].Err); isUnmatched {
+			replies[i].Note("%v", replies[i].Err)
+			replies[i].Err = nil
+		}
 	}
 }
 
 // noteNotPopulated prints which namespaces are not populated, and so not compared, and why.
 func (r *report) noteNotPopulated(s cli.Session) {
 	for _, skipped := range r.NotPopulated {
-		s.Note("%snot populated: %s: %s", cli.Prefix(skipped.Context), output.FirstFew(skipped.Namespaces),
+		s.ForContext(skipped.Context).Note("not populated: %s: %s", output.FirstFew(skipped.Namespaces),
 			skipped.Message)
 	}
 }
@@ -170,7 +190,7 @@ func (r *report) noteLeftAlone(s cli.Session, removes bool) {
 		for _, i := range g.items {
 			objects = append(objects, i.Object)
 		}
-		s.Note("%s%s: %s in %s: %s", cli.Prefix(g.items[0].Context), what, output.FirstFew(objects), g.namespaces(),
+		s.ForContext(g.items[0].Context).Note("%s: %s in %s: %s", what, output.FirstFew(objects), g.namespaces(),
 			g.items[0].Reason)
 	}
 }

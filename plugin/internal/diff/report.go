@@ -167,13 +167,11 @@ func merge(replies []cli.Reply[*report]) *report {
 		case r.Value == nil:
 			continue
 		case r.Context == "":
-			r.Value.selectCluster(r.Session)
 			return r.Value
 		case all == nil:
 			all = newReport(slices.Values([]survey.Namespace(nil)), nil)
 			all.hasContexts, all.isRecorded = true, true
 		}
-		r.Value.selectCluster(r.Session)
 		all.isRecorded = all.isRecorded && r.Value.isRecorded
 		all.lacksNamespace = all.lacksNamespace || r.Value.lacksNamespace
 		all.Summary.Namespaces += r.Value.Summary.Namespaces
@@ -194,19 +192,6 @@ func merge(replies []cli.Reply[*report]) *report {
 		all.summarize()
 	}
 	return all
-}
-
-// selectCluster makes the commands in a report select the cluster of a session.
-func (r *report) selectCluster(s cli.Session) {
-	for _, i := range r.Items {
-		i.Reason, i.Fails, i.Estimate = s.Commands(i.Reason), s.Commands(i.Fails), s.Commands(i.Estimate)
-	}
-	for i := range r.NotPopulated {
-		r.NotPopulated[i].Message = s.Commands(r.NotPopulated[i].Message)
-	}
-	for i := range r.Unknown {
-		r.Unknown[i] = s.Commands(r.Unknown[i])
-	}
 }
 
 // nameOrphaned says of the objects that templates leave behind that this is their deletionPolicy. Gone are deleted
@@ -293,7 +278,7 @@ func (r *report) names(out io.Writer) {
 // table returns a table with a row for each field that differs, for each other difference, and for each object that
 // could not be compared. A change that several namespaces have in common is in the table once, unless full is true.
 // With leftAlone, it also has rows for the objects that are left alone.
-func (r *report) table(full, leftAlone bool) output.Table {
+func (r *report) table(s cli.Session, full, leftAlone bool) output.Table {
 	table := output.Table{Columns: []string{"Namespace", "Object", "Template", "Action", "Change", "Reason"}}
 	if r.hasContexts {
 		table.Columns = append([]string{"Context"}, table.Columns...)
@@ -312,6 +297,7 @@ func (r *report) table(full, leftAlone bool) output.Table {
 		if i.Fails != "" {
 			reason = "would fail: " + i.Fails
 		}
+		reason = s.ForContext(i.Context).Commands(reason)
 		object := i.Object
 		if len(g.items) > 1 {
 			object = i.sharedObject()

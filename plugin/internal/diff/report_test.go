@@ -47,6 +47,7 @@ func notes(write func(cli.Session)) string {
 }
 
 func TestReport(t *testing.T) {
+	anySession := cli.NewSession(genericiooptions.NewTestIOStreamsDiscard())
 	drifted := func(change populate.Change) populate.Change {
 		change.Drifted = true
 		return change
@@ -57,8 +58,8 @@ func TestReport(t *testing.T) {
 	require.Zero(t, same.Summary.DifferentObjects)
 	require.Empty(t, same.Unknown)
 	require.Equal(t, 1, same.Summary.UnchangedObjects)
-	require.Empty(t, same.table(true, false).Rows)
-	require.Len(t, same.table(true, true).Rows, 1)
+	require.Empty(t, same.table(anySession, true, false).Rows)
+	require.Len(t, same.table(anySession, true, true).Rows, 1)
 	require.Equal(t, "no differences in 1 namespace\n", notes(same.noteSummary))
 
 	different := newReport(slices.Values([]survey.Namespace{
@@ -73,7 +74,7 @@ func TestReport(t *testing.T) {
 	different.Items[0].Fails = "configmaps is forbidden: exceeded quota"
 	different.summarize()
 	var rows []string
-	for _, row := range different.table(true, false).Rows {
+	for _, row := range different.table(anySession, true, false).Rows {
 		rows = append(rows, row[0]+" "+row[1]+" "+row[3]+" "+row[4]+": "+row[5])
 	}
 	require.Equal(t, []string{
@@ -260,17 +261,66 @@ func TestReportsOnSeveralClusters(t *testing.T) {
 	production.Items[0].Reason = "see 'kubectl b'"
 	production.NotPopulated = []notPopulated{{Message: "see 'kubectl c'"}}
 	all := merge([]cli.Reply[*report]{in("test", of()), in("closed", nil), in("production", production)})
-	require.Equal(t, []string{`context "production": b is forbidden: run 'kubectl a --context production'`}, all.Unknown)
-	require.Equal(t, "see 'kubectl b --context production'", all.Items[1].Reason)
-	require.Equal(t, "see 'kubectl c --context production'", all.NotPopulated[0].Message)
+	require.Equal(t, []string{`context "production": b is forbidden: run 'kubectl a'`}, all.Unknown)
 	require.Equal(t, summary{
 		Namespaces: 2, DifferentNamespaces: 2, DifferentObjects: 2, Actions: map[action]int{actionCreate: 2},
 	}, all.Summary)
-	table := all.table(false, false)
+	table := all.table(session, false, false)
 	require.Equal(t, "Context", table.Columns[0])
 	require.Len(t, table.Rows, 2)
 	require.Equal(t, []string{"production", "a", "configmap/one"}, table.Rows[1][:3])
-	require.Equal(t, "Namespace", alone.table(false, false).Columns[0])
+	require.Equal(t, "Namespace", alone.table(session, false, false).Columns[0])
+}
+
+// What is printed about a cluster must not run in another one. Programs read the context in a field of its own.
+func TestCommandsAboutSeveralClustersSelectTheContext(t *testing.T) {
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	session := cli.NewSession(streams)
+	r := newReport(slices.Values([]survey.Namespace{
+		namespaceWith("a", changeOf(populate.Create, "one"), changeOf(populate.LeaveAlone, "two")),
+	}), []error{errors.New("b is forbidden: run 'kubectl a'")})
+	r.Items[0].Reason, r.Items[0].Estimate, r.Items[1].Reason = "see 'kubectl b'", "of 'kubectl c'", "see 'kubectl d'"
+	r.NotPopulated = []notPopulated{{Message: "see 'kubectl e'", Namespaces: []string{"c"}}}
+	reply := cli.Reply[*report]{Source: cli.Source{Session: session.ForContext("test"), Context: "test"}, Value: r}
+	all := merge([]cli.Reply[*report]{reply})
+	require.Equal(t, "see 'kubectl b --context test'", all.table(session, false, false).Rows[0][6])
+	require.Equal(t, "see 'kubectl b'", all.Items[0].Reason)
+	noteUnknown([]cli.Reply[*report]{{}, reply})
+	noteEstimates(session, all.groups(false))
+	all.noteNotPopulated(session)
+	all.noteLeftAlone(session, false)
+	require.Equal(t, `context "test": not compared: b is forbidden: run 'kubectl a --context test'
+context "test": a: configmap/one is not shown: of 'kubectl c --context test'
+context "test": not populated: c: see 'kubectl e --context test'
+context "test": left alone: configmap/two in a: see 'kubectl d --context test'
+`, errOut.String())
+}
+
+// A selector that matches namespaces in one of several clusters is not misspelled.
+func TestSelectorThatMatchesInOneOfSeveralClusters(t *testing.T) {
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	session := cli.NewSession(streams)
+	of := func(context string, value *report, err error) cli.Reply[*report] {
+		return cli.Reply[*report]{
+			Source: cli.Source{Session: session.ForContext(context), Context: context}, Value: value, Err: err,
+		}
+	}
+	unmatched, closed := cli.UnmatchedError("a=b"), errors.New("closed")
+	alone := []cli.Reply[*report]{of("", nil, unmatched)}
+	noteUnmatched(alone)
+	require.Equal(t, unmatched, alone[0].Err)
+	none := []cli.Reply[*report]{of("one", nil, unmatched), of("two", nil, unmatched)}
+	noteUnmatched(none)
+	require.Equal(t, unmatched, none[0].Err)
+	require.Equal(t, unmatched, none[1].Err)
+	require.Empty(t, errOut.String())
+
+	some := []cli.Reply[*report]{of("one", nil, unmatched), of("two", &report{}, nil), of("three", nil, closed)}
+	noteUnmatched(some)
+	require.NoError(t, some[0].Err)
+	require.Equal(t, closed, some[2].Err)
+	require.Equal(t, `context "one": no namespace matches --selector "a=b": `+
+		"run 'kubectl get namespaces --show-labels --context one' to list their labels\n", errOut.String())
 }
 
 // A template without a finalizer does not exist any more once it is deleted, so what deletes objects of templates that

@@ -31,22 +31,22 @@ func findingsOf(namespace string, condition *corev1.NamespaceCondition) []Findin
 	return findings
 }
 
-// selectCluster makes the commands in a report select its cluster with the flags of a session, and with the context in
-// any case, since readers of a report may have another current context.
+// selectCluster makes the commands in a report for people select its cluster, with the context in any case, since its
+// readers may have another current context. They may also use another machine, on which a file is another one.
 func (r *Report) selectCluster(s cli.Session) {
 	s = s.ForContext(r.Cluster)
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		f.Message, f.Remedy = s.Commands(f.Message), s.Commands(f.Remedy)
+		f.Message, f.Remedy = s.CommandsElsewhere(f.Message), s.CommandsElsewhere(f.Remedy)
 	}
 	for i := range r.Namespaces {
-		r.Namespaces[i].Message = s.Commands(r.Namespaces[i].Message)
+		r.Namespaces[i].Message = s.CommandsElsewhere(r.Namespaces[i].Message)
 	}
 	for i := range r.Notes {
-		r.Notes[i] = s.Commands(r.Notes[i])
+		r.Notes[i] = s.CommandsElsewhere(r.Notes[i])
 	}
 	for i := range r.PendingDeletions {
-		r.PendingDeletions[i].Why = s.Commands(r.PendingDeletions[i].Why)
+		r.PendingDeletions[i].Why = s.CommandsElsewhere(r.PendingDeletions[i].Why)
 	}
 }
 

@@ -50,8 +50,17 @@ func TestReportsProposeCommandsForTheirCluster(t *testing.T) {
 	r.Namespaces[0].Message = "grant that with 'kubectl create role x -n vault'"
 	*session.Config.KubeConfig = "test.kubeconfig"
 	r.selectCluster(session)
-	require.Equal(t, "grant that with 'kubectl create role x -n vault --kubeconfig test.kubeconfig --context test'",
-		r.Namespaces[0].Message)
+	require.Equal(t, "grant that with 'kubectl create role x -n vault --context test'", r.Namespaces[0].Message,
+		"readers do not have the file")
+
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	o := command{Session: cli.NewSession(streams), format: cli.FormatFlag{Format: cli.FormatJSON}}
+	require.NoError(t, o.write([]Report{compute(x)}))
+	require.Contains(t, out.String(), "'kubectl nstpl diff shop-0000' shows", "programs get no flags")
+	out.Reset()
+	o.format.Format = formatCSV
+	require.NoError(t, o.write([]Report{compute(x)}))
+	require.Contains(t, out.String(), "'kubectl nstpl diff shop-0000 --context test' shows")
 }
 
 func TestWhatTheDeletionOfATemplateWaitsFor(t *testing.T) {

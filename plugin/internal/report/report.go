@@ -111,9 +111,7 @@ func (o *command) run(ctx context.Context) error {
 			if err != nil {
 				return result{}, err
 			}
-			computed := compute(contents)
-			computed.selectCluster(in.Session)
-			return result{computed, forbidden}, nil
+			return result{compute(contents), forbidden}, nil
 		}))
 	var reports []Report
 	var forbidden []error
@@ -142,12 +140,16 @@ func (o *command) run(ctx context.Context) error {
 // write writes reports in the format of the flag.
 func (o *command) write(reports []Report) error {
 	hasContexts := len(o.contexts) > 0
-	switch o.format.Format {
-	case cli.FormatJSON:
+	if o.format.Format == cli.FormatJSON {
 		if hasContexts {
 			return output.JSON(o.Out, output.NewList(Kind+"List", reports))
 		}
 		return output.JSON(o.Out, reports[0])
+	}
+	for i := range reports {
+		reports[i].selectCluster(o.Session)
+	}
+	switch o.format.Format {
 	case formatCSV:
 		return writeCSV(o.Out, reports, hasContexts)
 	case formatJUnit:

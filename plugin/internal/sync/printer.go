@@ -21,9 +21,6 @@ type printer struct {
 
 // print prints views. In a table, notes about a repository are printed when they differ from those printed before.
 func (p *printer) print(views []view, now time.Time) error {
-	for i := range views {
-		views[i].Message = p.ForContext(views[i].Context).Commands(views[i].Message)
-	}
 	err := cli.PrintList(p.Session, &p.output, cli.Printed[view]{
 		Kind: "RepositoryStatusList", Items: views, Empty: "No resources found",
 		Name:  func(v view) string { return "policyrepository." + v1alpha1.GroupVersion.Group + "/" + v.Name },
@@ -42,7 +39,7 @@ func (p *printer) print(views []view, now time.Time) error {
 		}
 		p.noted[v.title()] = notes
 		for _, line := range notes {
-			p.Note("%s", p.ForContext(v.Context).Commands(line))
+			output.Note(p.ErrOut, "%s", p.ForContext(v.Context).Commands(line))
 		}
 	}
 	return nil
@@ -54,6 +51,7 @@ func (p *printer) table(views []view, now time.Time) output.Table {
 		table.Columns = slices.Concat([]string{"Context"}, columns)
 	}
 	for _, v := range views {
+		v.Message = p.ForContext(v.Context).Commands(v.Message)
 		row := v.row(now)
 		if p.hasContexts {
 			row = slices.Concat([]string{v.Context}, row)

@@ -100,6 +100,13 @@ func TestNotesProposeCommandsInTheirContext(t *testing.T) {
 	*p.Config.Context = "production"
 	require.NoError(t, p.print([]view{newView("", broken)}, testTime))
 	require.Contains(t, errOut.String(), "role/a: run 'kubectl get role a --context production'")
+
+	wide, out, _ := newPrinter(cli.FormatWide)
+	require.NoError(t, wide.print([]view{newView("test", &v1alpha1.PolicyRepository{})}, testTime))
+	require.Contains(t, out.String(), "run 'kubectl get pods -n nstpl-system --context test' to check")
+	structured, out, _ := newPrinter(cli.FormatJSON)
+	require.NoError(t, structured.print([]view{newView("test", &v1alpha1.PolicyRepository{})}, testTime))
+	require.Contains(t, out.String(), "run 'kubectl get pods -n nstpl-system' to check", "programs get no flags")
 }
 
 // A missing nstpl-sync is an error. That the lease cannot be read is none.

@@ -1,11 +1,11 @@
 package why
 
 import (
-	"io"
 	"slices"
 	"strings"
 
 	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -113,8 +113,8 @@ func (a *answer) sort() {
 }
 
 // print prints the answer as text: the summary, and an indented line for each fact. A label is printed once.
-func (a *answer) print(w io.Writer) {
-	output.Line(w, "%s", a.Summary)
+func (a *answer) print(s cli.Session) {
+	output.Line(s.Out, "%s", a.Summary)
 	width := 0
 	for _, f := range a.Facts {
 		width = max(width, len(f.Label))
@@ -126,8 +126,8 @@ func (a *answer) print(w io.Writer) {
 			label = ""
 		}
 		previous = f.Label
-		for line := range strings.SplitSeq(f.Text, "\n") {
-			output.Line(w, "  %-*s  %s", width+1, label, line)
+		for line := range strings.SplitSeq(s.Commands(f.Text), "\n") {
+			output.Line(s.Out, "  %-*s  %s", width+1, label, line)
 			label = ""
 		}
 	}

@@ -132,10 +132,6 @@ func (o *why) write(err error, answers ...answer) error {
 	}
 	for i := range answers {
 		answers[i].sort()
-		for j := range answers[i].Facts {
-			f := &answers[i].Facts[j]
-			f.Text = o.Commands(f.Text)
-		}
 	}
 	list := output.NewList("ExplanationList", answers)
 	switch o.output.Format {
@@ -148,7 +144,7 @@ func (o *why) write(err error, answers ...answer) error {
 		if i > 0 {
 			output.Line(o.Out, "")
 		}
-		answers[i].print(o.Out)
+		answers[i].print(o.Session)
 	}
 	return nil
 }
