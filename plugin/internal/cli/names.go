@@ -58,7 +58,8 @@ func PolicyRepositoryResource() Resource {
 func ConstraintsResource() Resource {
 	return Resource{
 		aliases: []string{"scc", "securitycontextconstraints"},
-		group:   v1alpha1.GroupVersion.Group, version: v1alpha1.GroupVersion.Version, kind: "SecurityContextConstraints",
+		group:   v1alpha1.GroupVersion.Group, version: v1alpha1.GroupVersion.Version,
+		kind: "SecurityContextConstraints",
 	}
 }
 
