@@ -78,9 +78,9 @@ func isInitializing(ns *metav1.PartialObjectMetadata) bool {
 }
 
 // samePlanOf reports whether the labels and annotations of a namespace are planned alike in two states of it. Of an
-// open namespace only those matter that the patch writes, and the record of its objects: its users may change others all
-// the time, which the next pass is about. Before a namespace opens, others may decide what it has then, but not the operator's own annotations for
-// SecurityContextConstraints and labels of policy spaces.
+// open namespace only those matter that the patch writes, and the record of its objects: its users may change others
+// all the time, which the next pass is about. Before a namespace opens, others may decide what it has then, but not the
+// operator's own annotations for SecurityContextConstraints and labels of policy spaces.
 func samePlanOf(patch map[string]map[string]any, a, b *metav1.PartialObjectMetadata) bool {
 	relevant := func(field string, values map[string]string) map[string]string {
 		values = maps.Clone(values)

@@ -41,14 +41,13 @@ func VetVariants(
 		if object == nil || object.Object == nil {
 			continue
 		}
-		for _, problem := range objectProblems(object, schemas) { //nolint:contextcheck // it is done in microseconds
+		for _, problem := range objectProblems(object, schemas) {
 			declared[problem] = true
 			problems = append(problems, problem.in(Part{Objects, i}))
 		}
 	}
 	problems = append(problems, creatorInLabels(template)...)
-	problems = append(problems, sourceProblems(template)...) //nolint:contextcheck // as above
-	//nolint:contextcheck // each object is checked in microseconds
+	problems = append(problems, sourceProblems(template)...)
 	problems = append(problems, overlayProblems(template, variants, schemas, declared)...)
 	if len(problems) > 0 {
 		return nil, inOrder(problems)

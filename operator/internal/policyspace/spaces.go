@@ -119,7 +119,8 @@ func (r *Spaces) enqueueOnWebhooks() func(context.Context) []reconcile.Request {
 		var requests []reconcile.Request
 		for i := range list.Items {
 			if hasLimits(&list.Items[i]) {
-				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+				key := client.ObjectKeyFromObject(&list.Items[i])
+				requests = append(requests, reconcile.Request{NamespacedName: key})
 			}
 		}
 		return requests

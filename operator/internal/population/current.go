@@ -75,8 +75,8 @@ type listed struct {
 }
 
 // Behind returns after which time to try again if a template selects a namespace that was not populated with its
-// current generation, or zero: the template was accepted since, or is not accepted yet. For a namespace that no template
-// seems to select, the API server is asked for templates that are not in the cache.
+// current generation, or zero: the template was accepted since, or is not accepted yet. For a namespace that no
+// template seems to select, the API server is asked for templates that are not in the cache.
 func (a *Acceptance) Behind(
 	ctx context.Context, ns *corev1.Namespace, populated []*v1alpha1.NamespaceTemplate,
 ) (time.Duration, error) {
@@ -104,8 +104,8 @@ func sameGeneration(a, b *v1alpha1.NamespaceTemplate) bool {
 }
 
 // Current returns zero if all templates are accepted that select a namespace in one of several states: as they were at
-// a resourceVersion, or as they are now if the resourceVersion is empty. Otherwise, or if that is unknown until the next
-// list, it returns after which time to ask again.
+// a resourceVersion, or as they are now if the resourceVersion is empty. Otherwise, or if that is unknown until the
+// next list, it returns after which time to ask again.
 func (a *Acceptance) Current(ctx context.Context, asOf string, states ...*corev1.Namespace) (time.Duration, error) {
 	unaccepted, wait, err := a.unaccepted(ctx, asOf)
 	if err != nil || wait > 0 {

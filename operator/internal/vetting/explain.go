@@ -22,7 +22,7 @@ func (v *review) explain(ctx context.Context, t trial, rejected *answer) []objec
 	if len(rejected.problems) == 0 {
 		return nil
 	}
-	problems := v.catalog(ctx, t).Check(t.sample.Object) //nolint:contextcheck // this takes microseconds
+	problems := v.catalog(ctx, t).Check(t.sample.Object)
 	for i := range problems {
 		found := &problems[i]
 		found.Message, found.Remedy = render.Unrender(found.Message), render.Unrender(found.Remedy)

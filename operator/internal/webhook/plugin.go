@@ -90,8 +90,8 @@ func (p *Plugin) webhookName(index int) string {
 	return FullName(name)
 }
 
-// FullName returns the name of a webhook with the API group, such as quota.policy.nstpl.dev for the first webhook of the
-// plugin quota.
+// FullName returns the name of a webhook with the API group, such as quota.policy.nstpl.dev for the first webhook of
+// the plugin quota.
 func FullName(short string) string { return short + "." + v1alpha1.GroupVersion.Group }
 
 // AllObjects returns a rule that matches all resources for which the API server calls webhooks, and their subresources.

@@ -61,7 +61,9 @@ func (s *Stored) Get(
 // State is whether the API server sends requests to a plugin, by the webhook configurations that are stored.
 type State int
 
+// The states.
 const (
+	// Configured means that the API server sends requests to the plugin.
 	Configured State = iota
 	// Missing means that a configuration lacks the webhook of the plugin. The leader adds it.
 	Missing

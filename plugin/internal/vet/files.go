@@ -86,7 +86,7 @@ func (c *checker) check(ctx context.Context, object source.Object) error {
 			"correct the kind")
 		return nil
 	case c.schemas.Knows(kind):
-		c.checkSchema(object) //nolint:contextcheck // an object is checked in microseconds
+		c.checkSchema(object)
 		c.checkMetadata(object)
 	case c.cluster == nil:
 		c.skip(object, "", noSchema(kind))
