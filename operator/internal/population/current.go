@@ -53,10 +53,11 @@ type Acceptance struct {
 	unlisted map[string]struct{}
 }
 
-// Each new namespace that no template selects needs a list of all templates, as does each pass that deletes undeclared
-// objects. So that lists do not keep an API server busy, each one is followed by a pause that is listPauseFactor times
-// as long, but at most longestListPause, because new namespaces wait. Those that come meanwhile are queued for its end,
-// so that the workers are free for others.
+// Each new namespace that no template selects needs a list of all templates. So that lists do not keep an API server
+// busy, each one is followed by a pause that is listPauseFactor times as long, but at most longestListPause, because
+// these namespaces wait. Those that come meanwhile are queued for its end, so that the workers are free for others.
+// They all share the next list, which is newer than they are. Deletions of undeclared objects, which need a list that
+// begins after they are planned, do not wait for the end of the pause: each list would serve only a few of many.
 const (
 	listPauseFactor  = 4
 	longestListPause = time.Second
@@ -156,7 +157,8 @@ func (g generation) isReachedBy(template *v1alpha1.NamespaceTemplate) bool {
 // resourceVersion, or as they are now if the resourceVersion is empty. It lists the templates only if no earlier list
 // is as new, and from time to time while some are not accepted: they may have been deleted, and are then never
 // accepted. Of the namespaces that need a list at the same time, such as those of a policy space that moves, one lists
-// them for all. During the pause after a list that is too old, unaccepted returns how long the pause still lasts.
+// them for all. During the pause after a list that is older than the resourceVersion, unaccepted returns how long the
+// pause still lasts.
 func (a *Acceptance) unaccepted(ctx context.Context, asOf string) (map[string]generation, time.Duration, error) {
 	called := time.Now()
 	if known, isKnown, err := a.latestUnaccepted(asOf, called); isKnown {
@@ -167,7 +169,7 @@ func (a *Acceptance) unaccepted(ctx context.Context, asOf string) (map[string]ge
 	if known, isKnown, err := a.latestUnaccepted(asOf, called); isKnown {
 		return known, 0, err
 	}
-	if pause := a.pause(); pause > 0 {
+	if pause := a.pause(); pause > 0 && asOf != "" {
 		return nil, pause, nil
 	}
 	latest := a.list(ctx)

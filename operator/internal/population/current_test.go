@@ -175,8 +175,8 @@ func TestManyTemplatesAreListedInPages(t *testing.T) {
 	require.Equal(t, 2, api.lists)
 }
 
-// A list of many templates takes long. Objects that appear one after the other must not keep an API server busy, and
-// what waits for the next list must not keep a worker busy.
+// A list of many templates takes long. Namespaces that appear one after the other must not keep an API server busy, and
+// what waits for the next list must not keep a worker busy. Deletions do not wait.
 func TestListsOfTemplatesAreFollowedByAPause(t *testing.T) {
 	t.Parallel()
 	for takes, pause := range map[time.Duration]time.Duration{
@@ -190,11 +190,11 @@ func TestListsOfTemplatesAreFollowedByAPause(t *testing.T) {
 				}}
 				r := &Acceptance{Live: api, Index: match.NewIndex(), Stored: match.NewIndex()}
 				for lists := range 3 {
-					_, err := r.Current(t.Context(), "")
+					_, err := r.Current(t.Context(), "11")
 					require.ErrorIs(t, err, failure)
 					ended := time.Now()
 					for range 100 {
-						wait, err := r.Current(t.Context(), "")
+						wait, err := r.Current(t.Context(), "11")
 						require.NoError(t, err)
 						require.Equal(t, pause, wait)
 					}
@@ -206,6 +206,12 @@ func TestListsOfTemplatesAreFollowedByAPause(t *testing.T) {
 						require.Zero(t, wait, "the latest list is as new")
 					}
 					time.Sleep(pause)
+				}
+				for range 3 {
+					began := time.Now()
+					_, err := r.Current(t.Context(), "")
+					require.ErrorIs(t, err, failure)
+					require.Equal(t, takes, time.Since(began))
 				}
 			})
 		}

@@ -360,7 +360,7 @@ func (r *Namespaces) withoutDoubtfulDeletions(ctx context.Context, plan populate
 			return plan, err
 		}
 		if wait > 0 {
-			r.Queue.Enqueue(queue.Changed, wait, plan.Namespace.Name)
+			r.Queue.Enqueue(queue.Opening, wait, plan.Namespace.Name)
 			plan.Changes = slices.DeleteFunc(plan.Changes, doubtful)
 		}
 	}
