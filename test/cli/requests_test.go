@@ -124,7 +124,7 @@ func TestRequests(t *testing.T) {
 	commands := map[string]int{
 		"status -A":    4, // templates, namespaces, exemptions, the operator's Lease
 		"status -l a=": 3,
-		"tree":         5, // policy spaces, templates, namespaces, quotas, policy repositories
+		"tree":         6, // policy spaces, templates, namespaces, quotas, policy repositories, the Lease
 		// Templates, namespaces, exemptions and the Lease; config maps and roles, with and without the label; a dry run for each object.
 		"diff -A":                     4 + 4 + 6,
 		"diff -A -o json":             4 + 4 + 6,
