@@ -391,13 +391,16 @@ func (o *outcome) needs(change inventory.Apply, object *unstructured.Unstructure
 }
 
 // deleteAll deletes the objects of a plan that the tree no longer declares, phase by phase. A namespace that cannot be
-// deleted stays in its policyspaces, and loses the grants that the commit revokes, as all others do.
+// deleted keeps its policyspaces and their templates, on which its safety may depend. What others have is deleted.
 func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 	if len(o.Releases)+len(o.Deletes) > 0 {
 		defer measure(phasePrune)()
 	}
-	stays := map[inventory.ID]bool{}
-	isStaying := func(object *unstructured.Unstructured) bool { return stays[inventory.IDOf(object)] }
+	stays, needed := map[inventory.ID]bool{}, map[string]bool{}
+	isStaying := func(object *unstructured.Unstructured) bool {
+		id := inventory.IDOf(object)
+		return stays[id] || inventory.PhaseOf(id.GroupKind) == inventory.Templates && needed[id.Name]
+	}
 	remove := func(
 		objects []*unstructured.Unstructured, do func(context.Context, *unstructured.Unstructured) error,
 	) {
@@ -406,6 +409,9 @@ func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 		})
 		for _, object := range slices.Concat(failed, waiting) {
 			stays[inventory.IDOf(object)] = true
+			for _, name := range o.LiveLineage(object) {
+				needed[name] = true
+			}
 		}
 		o.deleted += len(objects) - len(failed) - len(waiting)
 	}

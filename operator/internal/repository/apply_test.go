@@ -581,8 +581,8 @@ func TestWhatStaysBecauseAnObjectFails(t *testing.T) {
 	}
 }
 
-// A namespace whose deletion is refused keeps only its policyspaces. What the commit revokes ends everywhere.
-func TestANamespaceThatCannotBeDeletedKeepsNoGrant(t *testing.T) {
+// A namespace whose deletion is refused keeps what it has. What the commit revokes elsewhere ends.
+func TestANamespaceThatCannotBeDeletedKeepsNothingElse(t *testing.T) {
 	t.Parallel()
 	cluster, admin := newCluster(t)
 	const root = "refused"
@@ -615,8 +615,8 @@ func TestANamespaceThatCannotBeDeletedKeepsNoGrant(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, o.failures, 1)
 	require.Equal(t, []string{
-		"Namespace " + root + "-goes", "Namespace " + root + "-stays", "NamespaceTemplate " + root, "PolicySpace " + root,
-		"PolicySpace " + root + "-team",
+		"Namespace " + root + "-goes", "Namespace " + root + "-stays", "NamespaceTemplate " + root,
+		"NamespaceTemplate " + root + "-team", "PolicySpace " + root, "PolicySpace " + root + "-team",
 	}, liveOf(t, refused, root))
 }
 
