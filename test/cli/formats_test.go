@@ -135,7 +135,7 @@ func TestFormats(t *testing.T) {
 var refused = regexp.MustCompile(`(?m)^(Error from server|error: no differences found, but not everything|` +
 	`error: .*(you may|ask for|is paused and cannot be restarted|ask a cluster administrator|not found|is not paused|has no earlier revision|` +
 	`no SecurityContextConstraints found|has no violation|does not wait|not waiting|cannot be confirmed|nothing to confirm|` +
-	`is not suspended|is already|was already restarted|no namespaces wait|nstpl-sync has not seen))`)
+	`is not suspended|is already|was already restarted|no namespaces wait|no namespace matches|nstpl-sync has not seen))`)
 
 // formatsCommand returns a command of the plugin.
 func formatsCommand(t *testing.T, cluster *controlplane.Cluster, dir string, args []string) *exec.Cmd {
