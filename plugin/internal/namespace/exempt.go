@@ -63,9 +63,8 @@ func NewExempt(s cli.Session) *cobra.Command {
 
 			The exemption ends at the time of --expires, or after the duration of --for. Without these flags, it ends
 			when you delete it. If you use the command again for the same objects, it changes the reason and the
-			end. An object that the template does not declare for the namespace is refused, unless you use --force. If
-			it is unknown what the template declares, as for users who may not read templates, so is an object that the
-			template has not populated.
+			end. The command rejects an object that the template does not declare for the namespace, unless you use
+			--force. If you may not read templates, it also rejects an object that the template has not populated.
 
 			With --list, the command lists the exemptions of the namespace that you name, also by -n, or of all
 			namespaces.`),
