@@ -530,6 +530,9 @@ func TestAnnotationsOfNamespacesHaveRoomForRecords(t *testing.T) {
 	declared := mergePatch(fmt.Sprintf(`{"metadata": {"annotations": {"declared": %q}}}`, strings.Repeat("x", 4<<10)))
 	require.NoError(t, sync.Patch(t.Context(), ns.DeepCopy(), declared))
 	require.ErrorContains(t, sync.Patch(t.Context(), ns.DeepCopy(), fill(222<<10)), message)
+	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), mergePatch(fmt.Sprintf(
+		`{"metadata": {"annotations": {"declared": null, "other": %q}}}`, strings.Repeat("x", 4<<10)))), message,
+		"whoever could replace what is restored would add as much each time")
 
 	label := s.name("enforce")
 	template := s.createTemplate("t", "", labelsNamespaces(label, "restricted"), deletesObjects)
@@ -603,6 +606,14 @@ func TestNamespacesHaveRoomForRecords(t *testing.T) {
 	require.ErrorContains(t, sync.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{
 		"labels": full(600).Labels,
 	})), message)
+
+	// Whoever could replace what was restored would add one more each time, up to the limit of the program.
+	replace := patch(map[string]any{"labels": map[string]any{s.name("declared"): nil, "one-more": "x"}})
+	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), replace), message)
+	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{
+		"labels": map[string]any{s.name("declared"): nil, "rest-0": nil},
+	})))
+	require.NoError(t, sync.Patch(t.Context(), ns.DeepCopy(), declared))
 }
 
 // Kubernetes deletes a namespace none of whose owners exists. A user who may only patch namespaces cannot have it do so.
