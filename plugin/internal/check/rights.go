@@ -84,7 +84,7 @@ func checkDryRuns(b *before) []Result {
 		switch {
 		case isAdmissionDenial(err):
 			denied = append(denied, object)
-		case cluster.MayNotCreate(err), isEscalation(err): // admission has not answered
+		case cluster.MayNotWrite(err), isEscalation(err): // admission has not answered
 			untried, untriedErr = append(untried, resourceOf(object.kind).Resource), err
 		}
 	}

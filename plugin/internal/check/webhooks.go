@@ -178,7 +178,7 @@ func checkCalls(a *after) []Result {
 	case strings.Contains(err.Error(), "failed calling webhook"):
 		r.Status, r.Message = Failure, "the API server cannot call the webhooks of the operator: "+causeOf(err)
 		r.Remedy = callRemedy(err.Error())
-	case cluster.MayNotCreate(err):
+	case cluster.MayNotWrite(err):
 		return []Result{unread(r.Check, "create namespacetemplates", err)}
 	default:
 		r.Status, r.Message = Unknown, "the dry run of a NamespaceTemplate failed before the webhook was called: "+err.Error()
@@ -225,7 +225,7 @@ func checkNamespaceAdmission(a *after) Result {
 		if a.mutatesByWebhook() {
 			r.Remedy += "; before Kubernetes 1.36 the operator does this, and must be running"
 		}
-	case cluster.MayNotCreate(err):
+	case cluster.MayNotWrite(err):
 		return unread(r.Check, "create namespaces", err)
 	case strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'nstpl-"),
 		strings.Contains(err.Error(), "."+v1alpha1.GroupVersion.Group+`" denied the request`):

@@ -34,8 +34,8 @@ type prediction struct {
 	unreadable []survey.Unreadable
 	// forbiddenTemplates are the names of the matching templates that the caller may not use.
 	forbiddenTemplates []string
-	// creation is the error of a dry run that creates the namespace, or nil.
-	creation error
+	// denial is the error of a dry run that creates or changes the namespace, or nil.
+	denial error
 	// cluster reads the cluster. It is nil for a preview without a cluster.
 	cluster *cluster.Cluster
 }
@@ -148,9 +148,12 @@ func (p *preview) complete(
 		ns = live.DeepCopy()
 		ns.Labels = labels.Merge(live.Labels, requested.Labels)
 		ns.Annotations = labels.Merge(live.Annotations, requested.Annotations)
-	}
-	if err := p.noteRoom(ctx, predicted, caller, ns); err != nil {
-		return nil, err
+		if p.creator == "" && !(maps.Equal(ns.Labels, live.Labels) && maps.Equal(ns.Annotations, live.Annotations)) {
+			updated := ns.DeepCopy()
+			updated.ResourceVersion = "" // a change meanwhile is no denial
+			_, predicted.denial = caller.Namespaces.Update(ctx, updated,
+				metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+		}
 	}
 	return withSpaceLabels(ctx, p.Session, predicted.cluster, ns)
 }
@@ -177,7 +180,7 @@ func (p *preview) asAdmitted(
 	delete(requested.Annotations, v1alpha1.CreatorAnnotation)
 	created, err := caller.Namespaces.Create(ctx, requested, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
-		predicted.creation = err
+		predicted.denial = err
 		return ns
 	}
 	admitted := ns.DeepCopy()

@@ -135,7 +135,7 @@ func (p *preview) run(ctx context.Context, name string) error {
 
 // explain prints which templates match and why, and what the operator would do with each object.
 func (p *preview) explain(predicted prediction) {
-	if note := creationNote(predicted.creation, len(predicted.forbiddenTemplates) > 0); note != "" {
+	if note := creationNote(predicted.denial, len(predicted.forbiddenTemplates) > 0); note != "" {
 		p.Note("%s", note)
 	}
 	if predicted.Skipped != "" {
