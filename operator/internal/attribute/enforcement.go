@@ -50,9 +50,9 @@ const gatherInterval = 200 * time.Millisecond
 // statusWriters is the number of statuses that are written at the same time.
 const statusWriters = 8
 
-// probeTolerance is how long probes may fail before the conditions report it. A replica that has just started serves
-// its certificate within that time.
-const probeTolerance = time.Second
+// probeTolerance is how long probes may fail before the conditions of all rules report it. A new leader that follows a
+// dead one is reached within that time, and meanwhile the API server lets no request pass.
+const probeTolerance = 10 * time.Second
 
 // Enforcement writes the Enforced condition of all rules: whether the API server sends the requests that change the
 // attributes. It is a controller of the leader.
