@@ -532,7 +532,7 @@ func TestAnnotationsOfNamespacesHaveRoomForRecords(t *testing.T) {
 	require.ErrorContains(t, sync.Patch(t.Context(), ns.DeepCopy(), fill(222<<10)), message)
 	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), mergePatch(fmt.Sprintf(
 		`{"metadata": {"annotations": {"declared": null, "other": %q}}}`, strings.Repeat("x", 4<<10)))), message,
-		"whoever could replace what is restored would add as much each time")
+		"a user who replaces what is restored adds nothing")
 
 	label := s.name("enforce")
 	template := s.createTemplate("t", "", labelsNamespaces(label, "restricted"), deletesObjects)
@@ -607,7 +607,7 @@ func TestNamespacesHaveRoomForRecords(t *testing.T) {
 		"labels": full(600).Labels,
 	})), message)
 
-	// Whoever could replace what was restored would add one more each time, up to the limit of the program.
+	// A user who replaces what was restored adds none, as otherwise one more each time, up to the limit of the program.
 	replace := patch(map[string]any{"labels": map[string]any{s.name("declared"): nil, "one-more": "x"}})
 	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), replace), message)
 	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{
