@@ -2,7 +2,11 @@ package cluster
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,6 +39,20 @@ func (c *Cluster) Try(
 	}
 	stored := &unstructured.Unstructured{}
 	return stored, stored.UnmarshalJSON(data)
+}
+
+// IsDenial reports whether the error of a dry run says that the API server would deny the request. After other errors,
+// that is unknown: the API server did not decide, or not about the request of the caller. A webhook that did not answer
+// is an error of the API server.
+func IsDenial(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && !apierrors.IsUnauthorized(err) &&
+		!apierrors.IsTooManyRequests(err) && !strings.Contains(err.Error(), " cannot impersonate resource ") &&
+		!strings.Contains(err.Error(), "does not support dry run")
 }
 
 // exists reports whether an object exists and the caller may read it.
