@@ -16,7 +16,10 @@ var coreCounts = []string{
 	"configmaps", "persistentvolumeclaims", "pods", "replicationcontrollers", "resourcequotas", "secrets", "services",
 }
 
-const countPrefix = "count/"
+const (
+	countPrefix       = "count/"
+	storageClassInfix = ".storageclass.storage.k8s.io/"
+)
 
 // Requested returns the resource whose objects use something that a quota limits: pods use cpu, and
 // persistentvolumeclaims use storage.
@@ -29,7 +32,7 @@ func Requested(name corev1.ResourceName) schema.GroupResource {
 		return schema.GroupResource{Resource: text}
 	case strings.HasPrefix(text, "services."):
 		return schema.GroupResource{Resource: "services"}
-	case name == corev1.ResourceRequestsStorage, strings.Contains(text, ".storageclass.storage.k8s.io/"):
+	case name == corev1.ResourceRequestsStorage, strings.Contains(text, storageClassInfix):
 		return schema.GroupResource{Resource: "persistentvolumeclaims"}
 	case strings.Contains(text, ".deviceclass.resource.k8s.io/"):
 		return schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}

@@ -3,12 +3,14 @@ package policyspace
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,7 +27,8 @@ const maxSimultaneous = 600
 // Sequencer admits the requests of a namespace one after the other where the quota of a policy space has little room
 // left. The API server adds up the usage of requests that arrive at the same time: QuotaAdmission could only allow or
 // deny them together, and would allow fewer than there is room for. Sequencer also denies requests for which there is
-// no room, dry runs included, before the API server charges any ResourceQuota. QuotaAdmission decides on all others.
+// no room before the API server charges any ResourceQuota. QuotaAdmission decides on all others, except for dry runs:
+// the API server charges nothing for them, so Sequencer decides on them alone.
 type Sequencer struct {
 	quota *QuotaAdmission
 }
@@ -85,15 +88,18 @@ func (s *Sequencer) Validate(ctx context.Context, request *webhook.Request) erro
 	if len(spaces) == 0 {
 		return nil
 	}
-	isSpacious, err := s.checkSpaces(ctx, spaces, created, isDryRun(request))
+	if isDryRun(request) {
+		return s.deny(ctx, request, s.checkDryRun(ctx, spaces, created, request.Object))
+	}
+	isSpacious, err := s.checkSpaces(ctx, spaces, created)
 	if err != nil {
 		return s.deny(ctx, request, err)
 	}
-	if isSpacious || isDryRun(request) || !s.quota.sequence.acquire(ctx, request.Namespace) {
+	if isSpacious || !s.quota.sequence.acquire(ctx, request.Namespace) {
 		return nil
 	}
 	// The requests before this one may have used the remaining room.
-	if _, err := s.checkSpaces(ctx, spaces, created, false); err != nil {
+	if _, err := s.checkSpaces(ctx, spaces, created); err != nil {
 		s.quota.sequence.release(request.Namespace)
 		return s.deny(ctx, request, err)
 	}
@@ -121,10 +127,40 @@ func (s *Sequencer) deny(ctx context.Context, request *webhook.Request, err erro
 	return s.quota.deny(request, s.quota.passing(ctx, request.Namespace, err), false)
 }
 
+// checkDryRun returns a quota.ExceededError if a policy space has no room for an object. It ends no reservations.
+func (s *Sequencer) checkDryRun(
+	ctx context.Context, spaces []string, created schema.GroupResource, object *unstructured.Unstructured,
+) error {
+	used, err := quota.UsageOf(created, object)
+	if err != nil {
+		return fmt.Errorf("read the usage of the object: %w", err)
+	}
+	for _, name := range spaces {
+		var exceeded error
+		for _, reader := range []client.Reader{s.quota.cached, s.quota.live} { // the cache may be out of date
+			space, err := getSpace(ctx, reader, name)
+			if err != nil {
+				return err
+			}
+			exceeded = nil
+			if space != nil {
+				exceeded = quota.Check(space, quota.Change{New: used})
+			}
+			if exceeded == nil {
+				break
+			}
+		}
+		if exceeded != nil {
+			return exceeded
+		}
+	}
+	return nil
+}
+
 // checkSpaces reports whether policy spaces have room for all objects of a resource that may be created at the same
-// time. The error is a quota.ExceededError if one has no room for one more object. A dry run ends no reservations.
+// time. The error is a quota.ExceededError if one has no room for one more object.
 func (s *Sequencer) checkSpaces(
-	ctx context.Context, spaces []string, created schema.GroupResource, dryRun bool,
+	ctx context.Context, spaces []string, created schema.GroupResource,
 ) (isSpacious bool, err error) {
 	isSpacious = true
 	countsOnly := true
@@ -140,32 +176,20 @@ func (s *Sequencer) checkSpaces(
 		// decides: its error contains all limits that the request exceeds.
 		countsOnly = countsOnly && quota.LimitsCountOnly(space, created)
 		if countsOnly && quota.Check(space, quota.OneMore(created)) != nil {
-			if space, err = s.checkLive(ctx, name, created, dryRun); err != nil {
+			// The cache may be out of date.
+			if space, err = getSpace(ctx, s.quota.live, name); err != nil {
 				return false, err
 			}
 			if space == nil {
 				continue
 			}
+			if _, err := s.quota.reclaimRoom(ctx, space, quota.OneMore(created)); err != nil {
+				return false, err
+			}
 		}
 		isSpacious = isSpacious && quota.HasRoom(space, created, maxSimultaneous)
 	}
 	return isSpacious, nil
-}
-
-// checkLive reads a policy space from the API server, because the cache may be out of date, and checks that it has room
-// for one more object. It returns nil if the policy space does not exist.
-func (s *Sequencer) checkLive(
-	ctx context.Context, name string, created schema.GroupResource, dryRun bool,
-) (*v1alpha1.PolicySpace, error) {
-	space, err := getSpace(ctx, s.quota.live, name)
-	if err != nil || space == nil {
-		return nil, err
-	}
-	if dryRun {
-		return space, quota.Check(space, quota.OneMore(created))
-	}
-	_, err = s.quota.reclaimRoom(ctx, space, quota.OneMore(created))
-	return space, err
 }
 
 // Plugin returns the row of the admission chain.
