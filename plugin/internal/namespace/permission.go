@@ -2,13 +2,10 @@ package namespace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
@@ -21,14 +18,12 @@ import (
 // does not judge the request of a caller who may not create namespaces, and other notes name the templates that the
 // caller may not use if namesForbidden is true.
 func creationNote(err error, namesForbidden bool) string {
-	var status apierrors.APIStatus
 	switch {
-	case err == nil, cluster.MayNotCreate(err),
+	case err == nil, cluster.MayNotWrite(err),
 		namesForbidden && slices.Contains(codes.Find(err.Error()), codes.TemplateUse):
 		return ""
-	case !errors.As(err, &status), status.Status().Code < 400, status.Status().Code >= 500,
-		apierrors.IsTooManyRequests(err), strings.Contains(err.Error(), "does not support dry run"):
-		return fmt.Sprintf("it is unknown whether the API server would create this namespace: %v", err)
+	case !cluster.IsDenial(err):
+		return fmt.Sprintf("it is unknown whether the API server would accept this namespace: %v", err)
 	}
 	return fmt.Sprintf("the API server would deny this namespace: %v", err)
 }

@@ -24,7 +24,7 @@ func TestCreationNote(t *testing.T) {
 	forbidden := func(message string) error { return apierrors.NewForbidden(namespaces, "n", errors.New(message)) }
 	const (
 		denied  = "the API server would deny this namespace: "
-		unknown = "it is unknown whether the API server would create this namespace: "
+		unknown = "it is unknown whether the API server would accept this namespace: "
 	)
 	use := forbidden(codes.TemplateUse.AddTo("ValidatingAdmissionPolicy 'nstpl-template-use' denied request: no"))
 	rbac := forbidden(`User "joe" cannot create resource "namespaces" in API group ""`)
