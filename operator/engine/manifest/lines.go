@@ -17,84 +17,98 @@ type Lines struct {
 }
 
 // Of returns the line of a field, or of its nearest parent that exists. In path, the items of lists are numbers, and a
-// key that contains dots may be one step or several. A field inside of a text that is YAML itself, such as a patch, has
-// its own line if the text is a literal block.
+// key that contains dots may be one step or several.
 func (l Lines) Of(path ...string) int {
-	line, _ := l.find(path)
+	_, line, _ := l.find(path)
 	return line
 }
 
 // Has reports whether an object has a field.
 func (l Lines) Has(path ...string) bool {
-	_, complete := l.find(path)
+	_, _, complete := l.find(path)
 	return complete
 }
 
-// find returns the line of a field, or of its nearest parent that exists. complete reports whether the field exists.
-func (l Lines) find(path []string) (line int, complete bool) {
+// find returns a field with its line, or its nearest parent that exists. complete reports whether the field exists.
+func (l Lines) find(path []string) (at Lines, line int, complete bool) {
 	if l.node == nil {
-		return l.offset, false
+		return l, l.offset, false
 	}
 	line = l.node.Line + l.offset
 	for len(path) > 0 {
-		if inside, isText := l.text(); isText {
-			l = inside
-		}
 		next, found, steps := child(l.node, path)
 		if next == nil {
-			return line, false
+			return l, line, false
 		}
 		l.node, line, path = next, found+l.offset, path[steps:]
 	}
-	return line, true
+	return l, line, true
 }
 
-// text returns the Lines of the YAML in a literal block.
-func (l Lines) text() (inside Lines, ok bool) {
-	if l.node.Kind != kyaml.ScalarNode || l.node.Style&kyaml.LiteralStyle == 0 {
-		return l, false
+// Text returns the Lines of a field whose text is YAML itself, such as a patch. All of its fields are in the line of
+// the field itself, unless the text is a literal block. Each call parses the text.
+func (l Lines) Text(path ...string) Lines {
+	at, line, complete := l.find(path)
+	if complete && at.node.Kind == kyaml.ScalarNode && at.node.Style&kyaml.LiteralStyle != 0 {
+		if node, _, err := parseNode([]byte(at.node.Value)); err == nil && node != nil {
+			return Lines{node, at.offset + at.node.Line}
+		}
 	}
-	node, _, err := parseNode([]byte(l.node.Value))
-	if err != nil || node == nil {
-		return l, false
-	}
-	return Lines{node, l.offset + l.node.Line}, true
+	return Lines{nil, line}
 }
 
 // child returns what a node has at the beginning of a path, its line, and the number of steps to it. It returns nil if
 // the node has nothing there.
 func child(node *kyaml.Node, path []string) (next *kyaml.Node, line, steps int) {
-	switch number, err := strconv.Atoi(path[0]); {
-	case node.Kind == kyaml.AliasNode:
+	switch node.Kind {
+	case kyaml.AliasNode:
 		return child(node.Alias, path)
-	case node.Kind == kyaml.MappingNode:
-		for steps := 1; steps <= len(path); steps++ {
-			if next, line := value(node, strings.Join(path[:steps], ".")); next != nil {
-				return next, line, steps
-			}
+	case kyaml.MappingNode:
+		return value(node, path)
+	case kyaml.SequenceNode:
+		if i, err := strconv.Atoi(path[0]); err == nil && i >= 0 && i < len(node.Content) {
+			return node.Content[i], node.Content[i].Line, 1
 		}
-	case node.Kind == kyaml.SequenceNode && err == nil && number >= 0 && number < len(node.Content):
-		return node.Content[number], node.Content[number].Line, 1
 	}
 	return nil, 0, 0
 }
 
-// value returns the value of a mapping's key and the line of the key, or nil if the mapping does not have it. If the
-// mapping has the key twice, it returns the last one, as decoders do.
-func value(node *kyaml.Node, key string) (next *kyaml.Node, line int) {
+// value returns the value of the shortest key of a mapping at the beginning of a path, the line of the key, and the
+// number of its steps. It returns nil if the mapping has no such key. If the mapping has the key twice, it returns the
+// last one, as decoders do.
+func value(node *kyaml.Node, path []string) (next *kyaml.Node, line, steps int) {
 	var merged *kyaml.Node
 	for i := 0; i+1 < len(node.Content); i += 2 {
-		switch {
-		case node.Content[i].Value == key:
-			next, line = node.Content[i+1], node.Content[i].Line
-		case isMerge(node.Content[i]) && node.Content[i+1].Kind == kyaml.AliasNode:
-			merged = node.Content[i+1].Alias
+		key, of := node.Content[i], node.Content[i+1]
+		switch n := stepsOf(key.Value, path); {
+		case n > 0 && (n <= steps || next == nil):
+			next, line, steps = of, key.Line, n
+		case isMerge(key) && of.Kind == kyaml.AliasNode:
+			merged = of.Alias
 		}
 	}
-	if next == nil && merged != nil && merged.Kind == kyaml.MappingNode {
-		return value(merged, key)
+	if steps != 1 && merged != nil && merged.Kind == kyaml.MappingNode {
+		if inherited, at, n := value(merged, path); inherited != nil && (n < steps || next == nil) {
+			return inherited, at, n
+		}
 	}
-	return next, line
+	return next, line, steps
+}
+
+// stepsOf returns how many steps at the beginning of a path a key is, or 0. It takes no more time than the key is long,
+// although the path can be as long as a file.
+func stepsOf(key string, path []string) int {
+	for i, step := range path {
+		rest, begins := strings.CutPrefix(key, step)
+		switch {
+		case begins && rest == "":
+			return i + 1
+		case !begins || rest[0] != '.':
+			return 0
+		}
+		key = rest[1:]
+	}
+	return 0
 }
 
 // isMerge reports whether a key merges another mapping. Only the key << can, and the tag of a node takes time to find.

@@ -68,11 +68,7 @@ broken: |
 		"merged.own":                          16,
 		"alias.deep":                          12,
 		"patch":                               18,
-		"patch.spec.hard.pods":                22,
-		"patch.spec.absent":                   20,
-		"list[0].path":                        25,
-		"quoted.spec.hard":                    26,
-		"broken.a":                            27,
+		"patch.spec.hard.pods":                18,
 		"items[1].b.hard.requests.cpu.more.of.it": 10,
 		"items[-1]": 6,
 		"metadata.labels[example.com/tier].absent": 5,
@@ -81,8 +77,64 @@ broken: |
 	for field, want := range tests {
 		require.Equal(t, want, lines.Of(manifest.SplitField(field)...), field)
 	}
+	texts := map[string]struct {
+		inside string
+		want   int
+	}{
+		"patch":    {"spec.hard.pods", 22},
+		"list":     {"0.path", 25},
+		"quoted":   {"spec.hard", 26},
+		"broken":   {"a", 27},
+		"metadata": {"labels", 3},
+		"absent":   {"a", 2},
+	}
+	for field, test := range texts {
+		require.Equal(t, test.want, lines.Text(field).Of(manifest.SplitField(test.inside)...), field)
+	}
+	require.Equal(t, 20, lines.Text("patch").Of("spec", "absent"))
+	require.True(t, lines.Text("patch").Has("spec", "hard"))
+	require.False(t, lines.Text("quoted").Has("spec", "hard"))
 	later := parse(t, "a: b\n---\n"+text)[1].Lines
-	require.Equal(t, 24, later.Of(manifest.SplitField("patch.spec.hard.pods")...))
+	require.Equal(t, 24, later.Text("patch").Of("spec", "hard", "pods"))
+}
+
+// A key can be as long as a file, and a text too. To search the line of a field must not take longer than to read the
+// file: there can be a thousand such fields.
+func TestLinesAreFoundWithoutMemory(t *testing.T) {
+	lines := parse(t, "a: |\n"+strings.Repeat("  - b\n", 1000)+"c: d\n")[0].Lines
+	for _, field := range []string{"a[0].b", "absent" + strings.Repeat(".a", 1000)} {
+		path := manifest.SplitField(field)
+		require.Zero(t, testing.AllocsPerRun(10, func() { lines.Of(path...) }), field[:6])
+	}
+}
+
+// Keys are found as whole steps, the shortest one first.
+func TestKeysWithDots(t *testing.T) {
+	t.Parallel()
+	lines := parse(t, `
+base: &base
+  x.y: 1
+  x: {y: 2}
+own:
+  <<: *base
+  x.y.z: 3
+twice:
+  a.b: 1
+  a.b: 2
+  a.b.c: 3
+  a.: 4
+`)[0].Lines
+	for want, path := range map[int][]string{
+		3:  {"base", "x.y"},
+		4:  {"own", "x", "y"},
+		7:  {"own", "x.y.z"},
+		10: {"twice", "a", "b", "c"},
+		11: {"twice", "a.b.c"},
+		12: {"twice", "a", ""},
+		8:  {"twice", "a.b.cd"},
+	} {
+		require.Equal(t, want, lines.Of(path...), path)
+	}
 }
 
 func TestSplitFindsEveryDocument(t *testing.T) {
@@ -178,9 +230,11 @@ func FuzzLines(f *testing.F) {
 				require.LessOrEqual(t, syntax.Line, last)
 				continue
 			}
-			at := parsed.Of(manifest.SplitField(field)...)
-			require.Positive(t, at)
-			require.LessOrEqual(t, at, last)
+			path := manifest.SplitField(field)
+			for _, at := range []int{parsed.Of(path...), parsed.Text(path...).Of("c")} {
+				require.Positive(t, at)
+				require.LessOrEqual(t, at, last)
+			}
 		}
 	})
 }

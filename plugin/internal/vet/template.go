@@ -176,21 +176,20 @@ func lineInPatch(object source.Object, template *v1alpha1.NamespaceTemplate, pro
 	overlay := problem.Part.Index
 	steps := manifest.SplitField(problem.OverlayField)
 	for i, patch := range template.Spec.Overlays[overlay].Patches {
-		at := manifest.SplitField(fmt.Sprintf("spec.overlays[%d].patches[%d].patch", overlay, i))
+		inside := object.Lines.Text(manifest.SplitField(
+			fmt.Sprintf("spec.overlays[%d].patches[%d].patch", overlay, i))...)
 		var operations []struct{ Path string }
 		if yaml.Unmarshal([]byte(patch.Patch), &operations) == nil {
 			for number, operation := range operations {
 				if isAtOrAbove(operation.Path, steps) {
-					return object.Lines.Of(append(at, fmt.Sprint(number))...)
+					return inside.Of(fmt.Sprint(number))
 				}
 			}
 			continue
 		}
 		var head metav1.PartialObjectMetadata
-		if yaml.Unmarshal([]byte(patch.Patch), &head) == nil && nameIn(head) == problem.Object {
-			if field := slices.Concat(at, steps); object.Lines.Has(field...) {
-				return object.Lines.Of(field...)
-			}
+		if yaml.Unmarshal([]byte(patch.Patch), &head) == nil && nameIn(head) == problem.Object && inside.Has(steps...) {
+			return inside.Of(steps...)
 		}
 	}
 	return 0
