@@ -180,7 +180,7 @@ func (s *gitSource) read(ctx context.Context, hash, directory string, wait wait)
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.readCommit(commit, directory)
+	c, err := s.readCommit(ctx, commit, directory)
 	if err != nil {
 		commit.Close()
 		return nil, err
@@ -189,13 +189,13 @@ func (s *gitSource) read(ctx context.Context, hash, directory string, wait wait)
 }
 
 // readCommit returns the files of a fetched commit, whose signature it verifies before.
-func (s *gitSource) readCommit(commit *git.Commit, directory string) (*content, error) {
+func (s *gitSource) readCommit(ctx context.Context, commit *git.Commit, directory string) (*content, error) {
 	if s.keys != nil {
 		if _, err := git.Verify(commit, s.keys); err != nil {
 			return nil, err
 		}
 	}
-	files, err := commit.Files(directory)
+	files, err := commit.Files(ctx, directory)
 	if err != nil {
 		return nil, err
 	}

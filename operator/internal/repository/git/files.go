@@ -1,6 +1,7 @@
 package git
 
 import (
+	"context"
 	"io/fs"
 
 	"nstpl.dev/nstpl/operator/internal/repository/files"
@@ -11,15 +12,15 @@ import (
 // followed. Directories whose names begin with a dot are left out.
 //
 // Files returns RefusedFiles if the tree has submodules, pointers of Git LFS or files of more than 8 MiB, and an Error
-// if the path is not a directory or the tree is too large.
+// if the path is not a directory or the tree is too large. It stops when ctx is done.
 //
 // The result is safe for concurrent use.
-func (c *Commit) Files(at string) (fs.FS, error) {
+func (c *Commit) Files(ctx context.Context, at string) (fs.FS, error) {
 	clean, err := files.CleanPath(at)
 	if err != nil {
 		return nil, err
 	}
-	root, err := c.readTree(clean)
+	root, err := c.readTree(ctx, clean)
 	if err != nil {
 		return nil, err
 	}

@@ -120,7 +120,7 @@ func fetchHash(t *testing.T, remote *git.Remote, hash string) *git.Commit {
 // contents returns all files of a directory of a commit.
 func contents(t *testing.T, commit *git.Commit, directory string) map[string]string {
 	t.Helper()
-	files, err := commit.Files(directory)
+	files, err := commit.Files(t.Context(), directory)
 	require.NoError(t, err)
 	found := map[string]string{}
 	require.NoError(t, fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
@@ -207,7 +207,7 @@ func TestFetch(t *testing.T) {
 			require.Equal(t, "Add [31mfoo-corp", commit.Subject)
 			require.Equal(t, fooCorp(), contents(t, commit, ""))
 			require.Equal(t, below(fooCorp(), "foo-corp"), contents(t, commit, "foo-corp/"))
-			files, err := commit.Files("foo-corp")
+			files, err := commit.Files(t.Context(), "foo-corp")
 			require.NoError(t, err)
 			require.NoError(t, fstest.TestFS(files, slices.Collect(maps.Keys(below(fooCorp(), "foo-corp")))...))
 		})
@@ -456,7 +456,7 @@ func TestStoredCommits(t *testing.T) {
 	_, err := restarted.Fetch(t.Context(), first)
 	requireError(t, err, git.NotFound, "is empty")
 
-	// A file that is damaged, or has another commit than its name says, is thrown away.
+	// A file that is damaged, or has another commit than its name says, is thrown away, and fetched the next time.
 	names, err := filepath.Glob(filepath.Join(s.options.Dir, "*"+second+"*"))
 	require.NoError(t, err)
 	require.Empty(t, names, "nothing was kept after the restart")
@@ -473,10 +473,14 @@ func TestStoredCommits(t *testing.T) {
 		func() []byte { return nil },
 	} {
 		require.NoError(t, os.WriteFile(names[0], damage(), 0o600))
+		_, err := s.remote(t).Fetch(t.Context(), fourth)
+		requireError(t, err, git.StorageFailed, "cannot be read and was removed: the commit is fetched again")
 		require.Equal(t, map[string]string{"a": "4"}, contents(t, fetchHash(t, s.remote(t), fourth), "."))
 	}
 	require.NoError(t, os.Rename(names[0], strings.Replace(names[0], fourth, first, 1)))
 	s.options.Reference = git.Reference{Commit: first}
+	_, err = s.remote(t).Fetch(t.Context(), first)
+	requireError(t, err, git.StorageFailed, "cannot be read and was removed: the commit is fetched again")
 	require.Equal(t, map[string]string{"a": "1"}, contents(t, fetchHash(t, s.remote(t), first), "."))
 
 	// Another repository in the same directory does not get commits of this one.

@@ -101,8 +101,8 @@ func (s *store) keepOnly(commits ...string) error {
 	})
 }
 
-// load returns a commit that was fetched before, also by another process, or nil if there is none. It removes files
-// that cannot be read.
+// load returns a commit that was fetched before, also by another process, or nil if there is none. It removes a file
+// that cannot be read, and fails then: the caller may read now, and others must not wait for a download meanwhile.
 func (s *store) load(ctx context.Context, commit string) (*Commit, error) {
 	path := filepath.Join(s.dir, s.name(commit))
 	file, err := os.Open(path)
@@ -127,5 +127,6 @@ func (s *store) load(ctx context.Context, commit string) (*Commit, error) {
 	if err := os.Remove(path); err != nil {
 		return nil, storageFailed(err)
 	}
-	return nil, nil
+	return nil, failf(StorageFailed, "the stored copy of the commit %s cannot be read and was removed: "+
+		"the commit is fetched again", commit).Because(err)
 }

@@ -2,6 +2,7 @@ package git
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io/fs"
 	"path"
@@ -53,13 +54,14 @@ func parseTree(content []byte) ([]treeEntry, error) {
 
 // walker reads the directories of a tree.
 type walker struct {
+	ctx    context.Context
 	commit *Commit
 	*files.Checker
 }
 
 // readTree returns the directory at a path of the commit, with everything below it.
-func (c *Commit) readTree(at string) (*files.Node, error) {
-	w := &walker{c, files.NewChecker("the commit "+c.Hash, c.limits.tree)}
+func (c *Commit) readTree(ctx context.Context, at string) (*files.Node, error) {
+	w := &walker{ctx, c, files.NewChecker("the commit "+c.Hash, c.limits.tree)}
 	hash, err := w.find(at)
 	if err != nil {
 		return nil, err
@@ -107,6 +109,9 @@ func (w *walker) find(at string) (plumbing.Hash, error) {
 
 // list reads a tree object. at is the path of the directory.
 func (w *walker) list(hash plumbing.Hash, at string) ([]treeEntry, error) {
+	if err := w.ctx.Err(); err != nil {
+		return nil, err
+	}
 	shown := printable(at, maxRemoteText)
 	content, err := w.commit.objects.read(hash, plumbing.TreeObject, w.commit.limits.directory)
 	if err != nil {
@@ -130,13 +135,16 @@ func (w *walker) fill(directory *files.Node, hash plumbing.Hash, at string, dept
 	if err != nil {
 		return err
 	}
+	// All are counted, also those that are left out, before the first directory is read: they stay in memory meanwhile.
+	for range entries {
+		if err := w.Count(); err != nil {
+			return err
+		}
+	}
 	for _, e := range entries {
 		isDirectory := e.mode == modeDirectory || e.mode == modeSubmodule
 		if isDirectory && files.IsIgnored(e.name) {
 			continue
-		}
-		if err := w.Count(); err != nil {
-			return err
 		}
 		child, err := w.add(e, path.Join(at, e.name), depth)
 		if err != nil {

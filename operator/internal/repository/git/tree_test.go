@@ -134,7 +134,7 @@ func TestTrees(t *testing.T) {
 				require.Equal(t, test.want, contents(t, commit, test.path))
 				return
 			}
-			_, err := commit.Files(test.path)
+			_, err := commit.Files(t.Context(), test.path)
 			if test.reason != "" {
 				requireError(t, err, test.reason, test.text)
 				return
@@ -155,10 +155,10 @@ func TestFilter(t *testing.T) {
 	s.options.MaxBytes = 9 << 20
 	commit := fetch(t, s.remote(t))
 	require.Len(t, contents(t, commit, "t"), 1)
-	_, err := commit.Files("")
+	_, err := commit.Files(t.Context(), "")
 	require.EqualError(t, err, "big: it is larger than 8 MiB, or the server did not send it: move it out of the tree")
 	commit = fetchHash(t, s.remote(t), commit.Hash) // from the directory
-	_, err = commit.Files("")
+	_, err = commit.Files(t.Context(), "")
 	require.ErrorContains(t, err, "big: it is larger than 8 MiB")
 }
 
@@ -169,7 +169,7 @@ func TestSymlinks(t *testing.T) {
 	s.Commit(t, gittest.Commit{Files: files, Symlinks: map[string]string{
 		"foo-corp/out": "/etc/passwd", "foo-corp/lfs": pointer, "foo-corp/loop": "loop",
 	}})
-	tree, err := fetch(t, s.remote(t)).Files("foo-corp")
+	tree, err := fetch(t, s.remote(t)).Files(t.Context(), "foo-corp")
 	require.NoError(t, err)
 	entries, err := fs.ReadDir(tree, ".")
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestFileSystem(t *testing.T) {
 		},
 		Executables: map[string]string{"run": "#!/bin/sh"},
 	})
-	files, err := fetch(t, s.remote(t)).Files("")
+	files, err := fetch(t, s.remote(t)).Files(t.Context(), "")
 	require.NoError(t, err)
 	require.NoError(t, fstest.TestFS(files, "empty", "a/b/c", "a/b.c", "a/b-c", "ä.yaml", "large", "run"))
 	_, err = fs.Stat(files, "a/missing")
@@ -270,8 +270,47 @@ func TestTreeBomb(t *testing.T) {
 		tree = s.GitWithInput(t, lines.String(), "mktree")
 	}
 	s.Git(t, "update-ref", "refs/heads/main", s.Git(t, "commit-tree", "-m", "bomb", tree))
-	_, err := fetch(t, s.remote(t)).Files("")
+	_, err := fetch(t, s.remote(t)).Files(t.Context(), "")
 	requireError(t, err, git.LimitExceeded, "has more than 20000 files and directories")
+}
+
+// Entries need memory even if they are left out, as long as the directories beside them are read. So they are counted
+// before: here, reading the directory would be another error.
+func TestEntriesOfEachKindAreCounted(t *testing.T) {
+	t.Parallel()
+	for entry, submodule := range map[string]string{"file": "", "directory of a tool": strings.Repeat("12", 20)} {
+		t.Run(entry, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, gittest.HTTPS{})
+			file := "100644 blob " + s.GitWithInput(t, "", "hash-object", "-w", "--stdin") + "\t"
+			invalid := s.GitWithInput(t, file+strings.Repeat("n", 300)+"\n", "mktree")
+			line := file + "z%05d\n"
+			if submodule != "" {
+				line = "160000 commit " + submodule + "\t.z%05d\n"
+			}
+			var lines strings.Builder
+			fmt.Fprintf(&lines, "040000 tree %s\t-\n", invalid)
+			for i := range 20_000 {
+				fmt.Fprintf(&lines, line, i)
+			}
+			tree := s.GitWithInput(t, lines.String(), "mktree")
+			s.Git(t, "update-ref", "refs/heads/main", s.Git(t, "commit-tree", "-m", "bomb", tree))
+			_, err := fetch(t, s.remote(t)).Files(t.Context(), "")
+			requireError(t, err, git.LimitExceeded, "has more than 20000 files and directories")
+		})
+	}
+}
+
+// Others wait while directories are read, so that has an end, too.
+func TestReadingDirectoriesEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	s := serve(t, gittest.HTTPS{})
+	s.Commit(t, gittest.Commit{Files: fooCorp()})
+	canceled, cancel := context.WithCancel(t.Context())
+	commit := fetch(t, s.remote(t))
+	cancel()
+	_, err := commit.Files(canceled, "foo-corp")
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 // Names that git itself would not write must not confuse those who read the tree.
@@ -281,7 +320,7 @@ func TestMaliciousNames(t *testing.T) {
 		s := serve(t, gittest.HTTPS{})
 		blob := s.GitWithInput(t, "x", "hash-object", "-w", "--stdin")
 		s.push(t, "100644", name, blob)
-		_, err := fetch(t, s.remote(t)).Files("")
+		_, err := fetch(t, s.remote(t)).Files(t.Context(), "")
 		requireError(t, err, git.InvalidContent, `the directory "." of the commit `)
 	}
 }
