@@ -158,7 +158,7 @@ func (r *Repositories) apply(
 	o.limit(f.unmade)
 	rec.forgetGone(live)
 	rec.deletions = o.Deletions
-	rec.inForce = committed{tree.commit, cmp.Or(tree.committed, rec.inForce.at)}
+	rec.inForce = committed{tree.commit, cmp.Or(tree.committed, rec.inForce.at), tree.path}
 	for _, change := range o.Applies {
 		if id := declared(change); change.Live == nil {
 			rec.pending[id] = true

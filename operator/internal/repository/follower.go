@@ -60,14 +60,39 @@ type answer struct {
 	// source is the part of the spec that the answer is about.
 	source string
 	// newest is why the newest revision cannot be followed, and applied why the commit in force cannot be repaired.
-	// What is refused is not read again before a user asks for it.
 	newest, applied refused
 }
 
-// refused is why the content of a revision cannot be followed. err is nil if it can, or if that is unknown.
+// refused is why the content of a revision cannot be followed. err is nil if it can, or if that is unknown. What is
+// refused is not read again before a user asks for it.
 type refused struct {
 	of  revision
 	err error
+	// pause is zero, or how long a commit that took too long to read is not read again from the time of since on.
+	// Another node, or the same one with less to do, may be fast enough.
+	pause time.Duration
+	since time.Time
+}
+
+// maxPause is the longest pause after a commit took too long to read.
+const maxPause = 2 * time.Hour
+
+// holds reports whether a revision is known to be refused.
+func (r refused) holds(of revision, now time.Time) bool {
+	return r.err != nil && r.of == of && (r.pause == 0 || now.Sub(r.since) < r.pause)
+}
+
+// after returns what is known after a revision was read, which may have failed.
+func (r refused) after(of revision, err error, now time.Time) refused {
+	switch {
+	case isRefusal(err):
+		return refused{of: of, err: err}
+	case !errors.Is(err, errSlow):
+		return r
+	case r.of != of:
+		r.pause = 0
+	}
+	return refused{of, err, max(readTimeout, min(2*r.pause, maxPause)), now}
 }
 
 // isAbout reports whether an answer is about the source that a PolicyRepository has now.
@@ -252,7 +277,7 @@ func (f *follower) askSource(
 		after.fetched = newest.commit
 		return after
 	}
-	tree, err := f.fetch(ctx, from, newest, repository, &after.newest)
+	tree, err := f.fetch(ctx, from, newest, repository.Spec.Path, &after.newest)
 	if err != nil {
 		after.problem = problemOf(err)
 		if after.problem.violationCount > 0 {
@@ -273,23 +298,22 @@ func (f *follower) askSource(
 	return after
 }
 
-// fetch returns the tree of a revision. It does not read the known refused one again, and remembers another one that is
-// refused.
+// fetch returns the tree of a revision. It does not read the known refused one again while it is refused, and remembers
+// another one that is refused.
 func (f *follower) fetch(
-	ctx context.Context, from treeSource, wanted revision, repository *v1alpha1.PolicyRepository, known *refused,
+	ctx context.Context, from treeSource, wanted revision, directory string, known *refused,
 ) (*vetted, error) {
-	if known.err != nil && known.of == wanted {
+	if known.holds(wanted, time.Now()) {
 		return nil, known.err
 	}
-	tree, err := fetch(ctx, from, wanted.commit, repository.Spec.Path, f.measure)
-	if isRefusal(err) {
-		*known = refused{wanted, err}
-	}
+	tree, err := fetch(ctx, from, wanted.commit, directory, f.measure)
+	*known = known.after(wanted, err, time.Now())
 	return tree, err
 }
 
-// withApplied adds the tree that is in force to an answer that has none. failed is the revision that could not be
-// fetched just now, as the problem of the answer says, or empty.
+// withApplied adds the tree that is in force to an answer that has none. failed is the revision whose directory at
+// spec.path could not be fetched just now, as the problem of the answer says, or empty. If the path was changed since
+// the tree was brought into force, the tree is still that of the path before.
 func (f *follower) withApplied(
 	ctx context.Context, from treeSource, repository *v1alpha1.PolicyRepository, after answer, failed revision,
 ) answer {
@@ -300,21 +324,23 @@ func (f *follower) withApplied(
 	if err != nil {
 		after.problem = problemOf(err)
 	}
-	if err != nil || inForce == "" {
-		return after
-	}
-	if inForce == failed.commit {
-		after.problem.message += "; its objects are not repaired"
+	if err != nil || inForce.commit == "" {
 		return after
 	}
 	known := &after.applied
-	if inForce == after.newest.of.commit {
-		known = &after.newest
+	if inForce.path == repository.Spec.Path {
+		if inForce.commit == failed.commit {
+			after.problem.message += "; its objects are not repaired"
+			return after
+		}
+		if inForce.commit == after.newest.of.commit {
+			known = &after.newest
+		}
 	}
-	tree, err := f.fetch(ctx, from, from.revision(inForce), repository, known)
+	tree, err := f.fetch(ctx, from, from.revision(inForce.commit), inForce.path, known)
 	if err != nil {
 		after.problem.message = fmt.Sprintf("%s; and %s, which is in force, cannot be fetched, so it is not "+
-			"repaired: %v", after.problem.message, named(inForce), err)
+			"repaired: %v", after.problem.message, named(inForce.commit), err)
 		return after
 	}
 	// That an older commit is kept in force does not make it the one with which newer ones are compared.

@@ -2,19 +2,23 @@ package repository
 
 import (
 	"context"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/repository/files"
 )
 
 // existing lists PolicyRepositories.
@@ -97,5 +101,58 @@ func TestAChangedSourceIsNotFollowed(t *testing.T) {
 		require.Same(t, want, f.answer.tree)
 		known, _, _ = f.follow(t.Context(), after, inForce)
 		require.Same(t, want, known.tree)
+	}
+}
+
+// recorded is an API server that has only the record of a PolicyRepository.
+type recorded struct {
+	client.Client
+	of      *v1alpha1.PolicyRepository
+	inForce string
+}
+
+func (r recorded) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	record := into.(*corev1.ConfigMap)
+	record.OwnerReferences = []metav1.OwnerReference{{UID: r.of.UID, Controller: new(true)}}
+	record.Data = map[string]string{inForceKey: r.inForce}
+	return nil
+}
+
+// After a restart, the objects in force are those of the directory that was followed before. The directory of spec.path
+// may have been empty in that commit: to bring it into force would delete everything.
+func TestTheTreeInForceIsThatOfThePathBefore(t *testing.T) {
+	t.Parallel()
+	const line = "m 2026-01-02T03:04:05Z foo\n"
+	broken := fstest.MapFS{"a.yaml": {Data: []byte(brokenBinding + "- {}\n")}}
+	for name, test := range map[string]struct {
+		inForce, tip string
+		unreachable  error
+		want         []string
+	}{
+		"the server is down":                   {line, "", files.Failf(files.Unreachable, "gone"), []string{"foo"}},
+		"a newer commit breaks a rule":         {line, "n", nil, []string{"bar", "foo"}},
+		"the same commit breaks a rule":        {line, "m", nil, []string{"bar", "foo"}},
+		"an earlier version recorded no path":  {"m 2026-01-02T03:04:05Z\n", "m", nil, []string{"bar"}},
+		"the path was not changed: its commit": {"m 2026-01-02T03:04:05Z bar\n", "m", nil, []string{"bar"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			repository := repositoryOf("a")
+			repository.Spec.Path = "bar"
+			source := &given{
+				files: fstest.MapFS{}, at: map[string]fs.FS{"bar": broken}, tip: test.tip, unreachable: test.unreachable,
+			}
+			f := &follower{
+				measure: unmeasured, sources: &sources{secrets: recorded{of: repository, inForce: test.inForce}},
+			}
+			known := f.askSource(t.Context(), source, repository, answer{}, answer{})
+			require.NotNil(t, known.problem)
+			require.Equal(t, test.want, source.directories)
+			if test.want[len(test.want)-1] == "bar" {
+				require.Nil(t, known.tree)
+				return
+			}
+			require.Equal(t, []string{"m", "foo", "foo"}, []string{known.tree.commit, known.tree.path, known.tree.root})
+		})
 	}
 }

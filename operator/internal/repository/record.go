@@ -38,10 +38,12 @@ type record struct {
 	inForce committed
 }
 
-// committed is a commit, with the time that its committer says.
+// committed is a commit, with the time that its committer says, and a directory of it. The directory is empty if it is
+// unknown: earlier versions did not record it.
 type committed struct {
 	commit string
 	at     time.Time
+	path   string
 }
 
 // String returns a line of the record.
@@ -49,18 +51,23 @@ func (c committed) String() string {
 	if c.commit == "" {
 		return ""
 	}
-	return c.commit + " " + c.at.UTC().Format(time.RFC3339) + "\n"
+	line := c.commit + " " + c.at.UTC().Format(time.RFC3339)
+	if c.path != "" {
+		line += " " + c.path
+	}
+	return line + "\n"
 }
 
 // parseCommitted parses a line of the record. It returns an empty commit if there is none. A time that is not valid is
 // unknown.
 func parseCommitted(line string) committed {
-	commit, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+	commit, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+	text, path, _ := strings.Cut(rest, " ")
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
 		at = time.Time{}
 	}
-	return committed{commit, at}
+	return committed{commit, at, path}
 }
 
 // Keys of the ConfigMap. The values have one UID, object, name or commit in each line. The UID of a created object is

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,25 +29,33 @@ import (
 // given is a source with the given files.
 type given struct {
 	files fs.FS
-	err   error
+	// at has the files of directories that have others.
+	at  map[string]fs.FS
+	err error
 	// tip is the newest revision, and unreachable why it is unknown.
 	tip         string
 	unreachable error
 	reads       []string
+	directories []string
 }
 
 func (g *given) newest(context.Context) (revision, error) { return g.revision(g.tip), g.unreachable }
 
 func (*given) revision(commit string) revision { return revision{commit, commit} }
 
-func (g *given) read(ctx context.Context, commit, _ string, wait wait) (*content, error) {
+func (g *given) read(ctx context.Context, commit, directory string, wait wait) (*content, error) {
+	g.directories = append(g.directories, directory)
 	if g.reads = append(g.reads, commit); g.err != nil {
 		return nil, g.err
 	}
 	if err := wait(ctx); err != nil {
 		return nil, err
 	}
-	return &content{revision: revision{commit, commit}, files: g.files, close: func() {}}, nil
+	tree := g.files
+	if other := g.at[directory]; other != nil {
+		tree = other
+	}
+	return &content{revision: revision{commit, commit}, files: tree, close: func() {}}, nil
 }
 
 func (*given) keep(string) error { return nil }
@@ -68,27 +77,25 @@ const brokenBinding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBindi
 // To read the same files again at each interval would take as much memory and time again, with the same result.
 func TestARefusedCommitIsNotReadAgain(t *testing.T) {
 	t.Parallel()
-	repository := repositoryOf("a")
-	repository.Spec.Path = "foo"
 	newest := revision{"c", "c"}
 	f := &follower{measure: unmeasured}
 	broken := &given{files: fstest.MapFS{"a.yaml": {Data: []byte(brokenBinding + strings.Repeat("- {}\n", 1100))}}}
 	var known refused
-	_, err := f.fetch(t.Context(), broken, newest, repository, &known)
+	_, err := f.fetch(t.Context(), broken, newest, "foo", &known)
 	require.True(t, isRefusal(err))
-	require.Equal(t, refused{newest, err}, known)
+	require.Equal(t, refused{of: newest, err: err}, known)
 	p := problemOf(err)
 	require.Equal(t, 1100, p.violationCount)
 	require.Len(t, p.violations, maxViolations)
 	require.Contains(t, p.message, "(and 1099 more)")
 
-	_, again := f.fetch(t.Context(), broken, newest, repository, &known)
+	_, again := f.fetch(t.Context(), broken, newest, "foo", &known)
 	require.Same(t, err, again)
 	require.Len(t, broken.reads, 1)
 	// Another commit and other trusted keys are something else.
-	_, err = f.fetch(t.Context(), broken, revision{"d", "d"}, repository, &known)
+	_, err = f.fetch(t.Context(), broken, revision{"d", "d"}, "foo", &known)
 	require.Error(t, err)
-	_, err = f.fetch(t.Context(), broken, revision{"d", "other keys"}, repository, &known)
+	_, err = f.fetch(t.Context(), broken, revision{"d", "other keys"}, "foo", &known)
 	require.Error(t, err)
 	require.Len(t, broken.reads, 3)
 	for err, want := range map[error]bool{
@@ -138,7 +145,7 @@ func TestARefusedCommitInForceIsNotReadAgain(t *testing.T) {
 func TestARequestedSyncReadsARefusedCommitAgain(t *testing.T) {
 	t.Parallel()
 	repository := repositoryOf("a")
-	broken := refused{revision{"c", "c"}, errors.New("refused")}
+	broken := refused{of: revision{"c", "c"}, err: errors.New("refused")}
 	for requested, want := range map[string]refused{"": broken, "now": {}} {
 		repository.Annotations = map[string]string{v1alpha1.SyncRequestedAnnotation: requested}
 		answered := make(chan struct{})
@@ -176,24 +183,68 @@ func TestSourcesAreReadOneAfterTheOther(t *testing.T) {
 	require.Empty(t, slots, "the slot is released")
 }
 
-// slow is a source whose commit is never read to its end.
+// slow is a source whose commit is not read before it must not be read any longer. err is what is known then, if it is
+// not nil.
 type slow struct{ *given }
 
-func (slow) read(ctx context.Context, _, _ string, wait wait) (*content, error) {
+func (s slow) read(ctx context.Context, commit, _ string, wait wait) (*content, error) {
+	s.reads = append(s.reads, commit)
 	if err := wait(ctx); err != nil {
 		return nil, err
 	}
 	<-ctx.Done()
-	return nil, ctx.Err()
+	return nil, cmp.Or(s.err, ctx.Err())
 }
 
 // Others wait while a commit is read, so that has an end.
 func TestReadingHasADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, err := fetch(t.Context(), slow{}, "c", "foo", unmeasured)
+		_, err := fetch(t.Context(), slow{&given{}}, "c", "foo", unmeasured)
 		require.EqualError(t, err,
 			"commit c was not read within 5m0s: divide the tree, or give nstpl-sync more CPU")
 		require.Empty(t, slots)
+	})
+}
+
+// The last file may be the one that took long. What is wrong with the commit is known then.
+func TestWhatIsKnownAtTheDeadlineIsSaid(t *testing.T) {
+	for _, err := range []error{
+		files.RefusedFiles{{Path: "a", Message: "large"}}, files.Failf(files.LimitExceeded, "many files"),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			_, failed := fetch(t.Context(), slow{&given{err: err}}, "c", "foo", unmeasured)
+			require.True(t, isRefusal(failed), failed)
+			require.NotErrorIs(t, failed, errSlow)
+		})
+	}
+}
+
+// A commit that takes all the time there is must not have it at each interval.
+func TestACommitThatIsReadTooSlowlyIsReadLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := slow{&given{}}
+		f := &follower{measure: unmeasured}
+		var known refused
+		start := time.Now()
+		var begun []time.Duration
+		for time.Since(start) < 10*time.Hour {
+			reads, at := len(source.reads), time.Since(start)
+			_, err := f.fetch(t.Context(), source, revision{"c", "c"}, "foo", &known)
+			require.ErrorIs(t, err, errSlow)
+			if len(source.reads) > reads {
+				begun = append(begun, at.Round(time.Minute))
+			}
+			time.Sleep(time.Minute)
+		}
+		require.Equal(t, []time.Duration{
+			0, 10 * time.Minute, 25 * time.Minute, 50 * time.Minute, 95 * time.Minute, 180 * time.Minute,
+			305 * time.Minute, 430 * time.Minute, 555 * time.Minute,
+		}, begun)
+		reads := len(source.reads)
+		_, err := f.fetch(t.Context(), source, revision{"d", "d"}, "foo", &known)
+		require.ErrorIs(t, err, errSlow)
+		require.Len(t, source.reads, reads+1, "another commit does not wait")
+		require.Equal(t, readTimeout, known.pause)
 	})
 }
 

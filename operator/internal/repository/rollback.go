@@ -37,7 +37,7 @@ func (f *follower) rollback(
 	if err != nil {
 		return nil, err
 	}
-	return rollbackOf(rec.inForce, committed{tree.commit, tree.committed}, repository.Name), nil
+	return rollbackOf(rec.inForce, committed{tree.commit, tree.committed, tree.path}, repository.Name), nil
 }
 
 // rollbackOf returns the problem that a commit is older than the one in force, or nil. No commit is older than one

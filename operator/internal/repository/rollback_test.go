@@ -13,7 +13,9 @@ import (
 func TestRollbackOf(t *testing.T) {
 	t.Parallel()
 	a, b := strings.Repeat("a", 40), strings.Repeat("b", 40)
-	at := func(commit string, second int64) committed { return committed{commit, time.Unix(second, 0).UTC()} }
+	at := func(commit string, second int64) committed {
+		return committed{commit, time.Unix(second, 0).UTC(), "foo corp/a "}
+	}
 	for name, test := range map[string]struct {
 		inForce, newest committed
 		waits           bool
@@ -35,7 +37,10 @@ func TestRollbackOf(t *testing.T) {
 		"it may be an undone change: confirm it with kubectl nstpl sync confirm foo "+b,
 		rollbackOf(at(a, 2), at(b, 1), "foo").message)
 	// Milliseconds instead of seconds are in the year 55840, which RFC 3339 does not have.
-	require.Equal(t, committed{commit: a}, parseCommitted(at(a, 1_700_000_000_000).String()))
+	require.Equal(t, committed{commit: a, path: "foo corp/a "}, parseCommitted(at(a, 1_700_000_000_000).String()))
+	// Earlier versions recorded no path, and before that no time.
+	withoutPath := committed{commit: a, at: time.Unix(1, 0).UTC()}
+	require.Equal(t, withoutPath, parseCommitted(withoutPath.String()))
 	require.Equal(t, committed{commit: a}, parseCommitted(a))
 }
 

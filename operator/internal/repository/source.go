@@ -83,7 +83,7 @@ func (s *sources) open(ctx context.Context, repository *v1alpha1.PolicyRepositor
 	if err != nil {
 		return nil, err
 	}
-	return s.openGit(ctx, *repository.Spec.Git, inForce, s.dirOf(repository.UID))
+	return s.openGit(ctx, *repository.Spec.Git, inForce.commit, s.dirOf(repository.UID))
 }
 
 func (s *sources) dirOf(repository types.UID) string { return filepath.Join(s.dir, string(repository)) }
@@ -96,14 +96,17 @@ func (s *sources) remove(repository types.UID) {
 	}
 }
 
-// inForce returns the commit or artifact that is in force, or "". The status names only one that was applied
-// completely: one before that would bring back what the newer one took away.
-func (s *sources) inForce(ctx context.Context, repository *v1alpha1.PolicyRepository) (string, error) {
+// inForce returns the commit or artifact that is in force, if any, with the directory of it that was followed. The
+// status names only one that was applied completely: one before that would bring back what the newer one took away.
+func (s *sources) inForce(ctx context.Context, repository *v1alpha1.PolicyRepository) (committed, error) {
 	rec, err := readRecord(ctx, s.secrets, repository)
 	if err != nil {
-		return "", err
+		return committed{}, err
 	}
-	return cmp.Or(rec.inForce.commit, repository.Status.Commits.Applied), nil
+	return committed{
+		commit: cmp.Or(rec.inForce.commit, repository.Status.Commits.Applied),
+		path:   cmp.Or(rec.inForce.path, repository.Spec.Path),
+	}, nil
 }
 
 // openGit opens a Git repository, of which a commit is in force.

@@ -173,11 +173,12 @@ func fetch(
 		if err := held.acquire(ctx); err != nil {
 			return err
 		}
-		// After that, no object of Git is read and no file opened. A tree that was loaded is compiled nevertheless.
+		// After that, no directory is read and no file opened. A tree that was loaded is compiled nevertheless.
 		time.AfterFunc(readTimeout, func() { cancel(errSlow) })
 		return nil
 	})
-	if err != nil && errors.Is(context.Cause(ctx), errSlow) {
+	// What a commit was refused for holds, however long that took.
+	if err != nil && !isRefusal(err) && errors.Is(context.Cause(ctx), errSlow) {
 		return nil, files.Failf(files.LimitExceeded, "%s was not read within %s: divide the tree, or give nstpl-sync more "+
 			"CPU", named(commit), readTimeout).Because(errSlow)
 	}
