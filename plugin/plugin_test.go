@@ -226,7 +226,7 @@ func TestUsagesThatNothingHasCountedCanBeSorted(t *testing.T) {
 // Before Kubernetes 1.36, the API server creates namespaces without the operator's webhook if no operator runs.
 func TestANamespaceWithoutInitializersMayBePopulatedLater(t *testing.T) {
 	for annotations, want := range map[string]string{
-		`{}`: "error: namespace/team-a was created, but it is unknown whether it is populated: no operator has held lease",
+		`{}`: "error: namespace/team-a was created, but it is unknown whether it is populated: no operator holds lease",
 		`{"authorization.k8s.io/creator": "jane"}`:      "namespace/team-a has no pending initializers: there is nothing to wait for\n",
 		`{"policy/namespace-template-opt-out": "true"}`: "namespace/team-a is not populated: the namespace is opted out",
 	} {

@@ -25,15 +25,22 @@ func MissingOperator(ctx context.Context, c *cluster.Cluster, consequence string
 // "states may be old". It returns an empty string if an operator leads, or if that is unknown: the user may not read
 // the lease of the operator.
 func NoOperator(operator cluster.Leader, err error, consequence string) string {
-	switch {
-	case apierrors.IsNotFound(err):
-		return fmt.Sprintf("no operator has held lease %s in namespace %s, so unless one runs with --leader-elect=false, "+
-			"%s: run 'kubectl nstpl check'", v1alpha1.OperatorLease, v1alpha1.OperatorNamespace, consequence)
-	case err == nil && !operator.Running:
-		return fmt.Sprintf("the operator is not running (nothing holds lease %s in namespace %s), so %s: "+
-			"run 'kubectl nstpl check'", v1alpha1.OperatorLease, v1alpha1.OperatorNamespace, consequence)
+	return noLeader("operator", v1alpha1.OperatorLease, operator, err, consequence)
+}
+
+// NoSync returns the sentence that says that no nstpl-sync leads, as NoOperator does for the operator.
+func NoSync(leader cluster.Leader, err error) string {
+	return noLeader("nstpl-sync", cluster.SyncLease, leader, err, "nothing is fetched, repaired or deleted")
+}
+
+// noLeader does not say that the program is not running: one that runs without leader election leaves the lease as it
+// is, and the lease of an earlier one stays.
+func noLeader(program, lease string, leader cluster.Leader, err error, consequence string) string {
+	if leader.Running || err != nil && !apierrors.IsNotFound(err) {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("no %s holds lease %s in namespace %s, so unless one runs with --leader-elect=false, %s: "+
+		"run 'kubectl nstpl check'", program, lease, v1alpha1.OperatorNamespace, consequence)
 }
 
 // NoteMissingOperator prints the sentence of MissingOperator as a note. It reports whether it printed one.

@@ -83,7 +83,7 @@ func (v *versions) read(ctx context.Context, s cli.Session) error {
 		v.Operator = cmp.Or(operator.Version, "unknown")
 	}
 	if err == nil && !operator.Running {
-		v.Operator += " (not running)"
+		v.Operator += " (nothing holds its lease)"
 	}
 	return nil
 }

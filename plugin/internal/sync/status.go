@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -32,7 +31,7 @@ func newStatus(s cli.Session) *cobra.Command {
 			Show which commit of each repository is in force. If a newer commit is not, notes below the table say
 			why: the rules that it breaks with path and line, the namespaces whose deletion needs a confirmation, or
 			the objects that could not be applied. The column SYNCED shows how long ago the whole tree was found to
-			be in force. If nstpl-sync is not running, the command shows its last report, and fails.
+			be in force. If no nstpl-sync holds its lease, the command shows the last report, and fails.
 
 			With --contexts, the command reads several clusters at once. A cluster that does not answer within ten
 			seconds, or within --request-timeout, is a note.
@@ -44,7 +43,7 @@ func newStatus(s cli.Session) *cobra.Command {
 			 0
 			All repositories are ready.
 			 1
-			A repository is not ready, nstpl-sync is not running, a cluster could not be read, or the command failed.`),
+			A repository is not ready, no nstpl-sync holds its lease, a cluster could not be read, or the command failed.`),
 		Example: templates.Examples(`
 			# Show the repositories of the cluster
 			kubectl nstpl sync status
@@ -95,20 +94,17 @@ func (o *status) run(ctx context.Context) error {
 	return readiness(views)
 }
 
-// errNotRunning returns the error that nstpl-sync is not running, or nil if it holds its lease. isUnknown says that the
-// lease cannot be read, so that nstpl-sync may run.
+// errNotRunning returns the error that no nstpl-sync holds its lease, or nil. isUnknown says that the lease cannot be
+// read.
 func errNotRunning(leader cluster.Leader, unread error) (isUnknown bool, err error) {
-	lease := "lease " + cluster.SyncLease + " in namespace " + v1alpha1.OperatorNamespace
-	missing := "nstpl-sync is not running (nothing holds " + lease + "), so nothing is "
-	switch {
-	case apierrors.IsNotFound(unread):
-		missing = "no nstpl-sync has held " + lease + ", so unless one runs with --leader-elect=false, nothing is "
-	case unread != nil:
-		return true, fmt.Errorf("%s cannot be read, so it is unknown whether nstpl-sync is running: %w", lease, unread)
-	case leader.Running:
-		return false, nil
+	if missing := cli.NoSync(leader, unread); missing != "" {
+		return false, errors.New(missing)
 	}
-	return false, fmt.Errorf("%sfetched, repaired or deleted: run 'kubectl nstpl check'", missing)
+	if unread != nil {
+		return true, fmt.Errorf("lease %s in namespace %s cannot be read, so it is unknown whether nstpl-sync is "+
+			"running: %w", cluster.SyncLease, v1alpha1.OperatorNamespace, unread)
+	}
+	return false, nil
 }
 
 // read returns the named repositories of a cluster, or all. It returns those that it can read in spite of an error.

@@ -113,19 +113,17 @@ func TestNotesProposeCommandsInTheirContext(t *testing.T) {
 func TestNotRunning(t *testing.T) {
 	t.Parallel()
 	leases := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+	const none = "no nstpl-sync holds lease nstpl-sync in namespace nstpl-system, so unless one runs with " +
+		"--leader-elect=false, nothing is"
 	for name, test := range map[string]struct {
 		leader    cluster.Leader
 		unread    error
 		want      string
 		isUnknown bool
 	}{
-		"running": {leader: cluster.Leader{Running: true}},
-		"ended":   {want: "nstpl-sync is not running (nothing holds lease nstpl-sync in namespace nstpl-system), so nothing is"},
-		"never started": {
-			unread: apierrors.NewNotFound(leases, "nstpl-sync"),
-			want: "no nstpl-sync has held lease nstpl-sync in namespace nstpl-system, so unless one runs with " +
-				"--leader-elect=false, nothing is",
-		},
+		"running":       {leader: cluster.Leader{Running: true}},
+		"ended":         {want: none},
+		"never started": {unread: apierrors.NewNotFound(leases, "nstpl-sync"), want: none},
 		"not readable": {
 			unread: apierrors.NewForbidden(leases, "nstpl-sync", errors.New("no")), isUnknown: true,
 			want: "lease nstpl-sync in namespace nstpl-system cannot be read, so it is unknown whether nstpl-sync is running: ",
