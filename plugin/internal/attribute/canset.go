@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -270,6 +271,11 @@ func quoted(values []string) string {
 	return strings.Join(texts, ", ")
 }
 
+// protectedDenial matches what a rule on attributes denies, among the other reasons of a denial. Each reason ends in
+// its code, at the end of a line. Several webhooks judge attributes.
+var protectedDenial = regexp.MustCompile(`(?s)denied the request: (?:.*\(nstpl:[a-z-]+\)\n)?(.*)` +
+	regexp.QuoteMeta(codes.AttributeProtected.AddTo("")))
+
 // dryRun checks whether the API server would create a ConfigMap with the attribute.
 func (o *canSet) dryRun(ctx context.Context, caller *cluster.Cluster, namespace string) (answer, error) {
 	probe := &unstructured.Unstructured{Object: map[string]any{}}
@@ -289,9 +295,8 @@ func (o *canSet) dryRun(ctx context.Context, caller *cluster.Cluster, namespace 
 			reason:  "the API server would allow it on objects without it (you cannot read the rules and bindings)",
 		}, nil
 	}
-	if _, reason, denied := strings.Cut(err.Error(),
-		"\"attributes."+v1alpha1.GroupVersion.Group+"\" denied the request: "); denied {
-		return answer{reason: codes.Trim(reason)}, nil
+	if denial := protectedDenial.FindStringSubmatch(err.Error()); denial != nil {
+		return answer{reason: denial[1]}, nil
 	}
 	return answer{},
 		errors.Join(errors.New("cannot read the rules and bindings, and cannot try to create a ConfigMap"), err)

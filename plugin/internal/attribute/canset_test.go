@@ -1,12 +1,18 @@
 package attribute
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
@@ -101,6 +107,34 @@ func TestJudge(t *testing.T) {
 			require.Equal(t, test.want, got.allowed)
 			require.Contains(t, got.reason, test.reason)
 			require.Equal(t, strings.Contains(test.reason, "without it"), strings.Contains(got.reason, "without it"))
+		})
+	}
+}
+
+// Several webhooks judge attributes, and some of them judge more.
+func TestDryRunFindsTheDenialOfARule(t *testing.T) {
+	const denial = "user \"jane\" may not set label env: ask for a binding (ClusterProtectedAttribute env)\n" +
+		"user \"jane\" may not set annotation env: ask for a binding (ClusterProtectedAttribute note)"
+	for name, test := range map[string]struct{ webhook, message, want string }{
+		"alone":                   {"attributes", denial + " (nstpl:attribute-protected)", denial},
+		"of one of many webhooks": {"attributes-2", denial + " (nstpl:attribute-protected)", denial},
+		"after another denial": {
+			"quota-sequencer", "no room (nstpl:quota-exceeded)\n" + denial + " (nstpl:attribute-protected)", denial,
+		},
+		"before another denial": {
+			"attributes", denial + " (nstpl:attribute-protected)\nno room (nstpl:quota-exceeded)", denial,
+		},
+		"another denial": {"quota-sequencer", "no room (nstpl:quota-exceeded)", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			objects := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
+			objects.PrependReactor("create", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(corev1.Resource("configmaps"), "x",
+					fmt.Errorf("admission webhook \"%s.policy.nstpl.dev\" denied the request: %s", test.webhook, test.message))
+			})
+			got, err := (&canSet{key: "env"}).dryRun(t.Context(), &cluster.Cluster{Dynamic: objects}, "team-a")
+			require.Equal(t, test.want == "", err != nil)
+			require.Equal(t, answer{reason: test.want}, got)
 		})
 	}
 }
