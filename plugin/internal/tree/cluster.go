@@ -220,8 +220,12 @@ func isBinding(kind schema.GroupKind) bool {
 	return kind == schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
 }
 
-// addPolicies adds the Roles and RoleBindings that templates declare for a namespace. Their origin is the template.
+// addPolicies adds the Roles and RoleBindings that templates declare for a namespace, and why some of them are unknown.
+// Their origin is the template.
 func (n *node) addPolicies(declared survey.Namespace) {
+	for _, broken := range declared.BrokenTemplates() {
+		n.Problem = strings.TrimPrefix(n.Problem+"; "+broken.Message, "; ")
+	}
 	for _, object := range declared.Objects {
 		switch kind := object.ID().GroupKind; {
 		case isBinding(kind):
@@ -233,7 +237,7 @@ func (n *node) addPolicies(declared survey.Namespace) {
 }
 
 // addQuotas adds the quotas in a namespace, except for those with scopes, which limit only some of its objects. If
-// several quotas limit a resource, it adds the smallest limit.
+// several quotas limit a resource, it adds the smallest limit. It adds no usage that Kubernetes has not counted.
 func (n *node) addQuotas(quotas []*corev1.ResourceQuota) {
 	smallest := corev1.ResourceList{}
 	for i := range quotas {
@@ -241,10 +245,14 @@ func (n *node) addQuotas(quotas []*corev1.ResourceQuota) {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(quotas[i].Spec.Hard)) {
-			hard, used := quotas[i].Spec.Hard[name], quotas[i].Status.Used[name]
-			if known, limited := smallest[name]; !limited || hard.Cmp(known) < 0 {
-				smallest[name] = hard
-				n.Quota[string(name)], n.Used[string(name)] = hard.String(), used.String()
+			hard := quotas[i].Spec.Hard[name]
+			if known, limited := smallest[name]; limited && hard.Cmp(known) >= 0 {
+				continue
+			}
+			smallest[name], n.Quota[string(name)] = hard, hard.String()
+			delete(n.Used, string(name)) // of the greater limit
+			if used, isCounted := quotas[i].Status.Used[name]; isCounted {
+				n.Used[string(name)] = used.String()
 			}
 		}
 	}

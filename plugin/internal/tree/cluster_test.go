@@ -7,8 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 func TestAddQuotasKeepsTheSmallestLimit(t *testing.T) {
@@ -33,6 +37,29 @@ func TestAddQuotasKeepsTheSmallestLimit(t *testing.T) {
 	})["shop"])
 	require.Equal(t, map[string]string{"pods": "9"}, n.Quota)
 	require.Equal(t, map[string]string{"pods": "2"}, n.Used)
+}
+
+// What Kubernetes has not counted is unknown, and not 0. Nor is the usage of a greater limit that of the smallest.
+func TestAddQuotasKnowsNoUsageThatIsNotCounted(t *testing.T) {
+	counted := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("3")}
+	greater, smallest := &corev1.ResourceQuota{}, &corev1.ResourceQuota{}
+	greater.Spec.Hard, greater.Status.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}, counted
+	smallest.Spec.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("9")}
+	n := &node{Name: "shop", Quota: map[string]string{}, Used: map[string]string{}}
+	n.addQuotas([]*corev1.ResourceQuota{greater, smallest})
+	require.Equal(t, "pods=9", n.quota())
+}
+
+// A template that cannot be rendered may declare RoleBindings.
+func TestATemplateThatCannotBeRenderedIsAProblemOfItsNamespaces(t *testing.T) {
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "viewers"}}
+	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+	template.Spec.Templates = []runtime.RawExtension{{Raw: []byte(`{"kind": "RoleBinding"}`)}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	n := &node{Name: "shop", Kind: namespaceKind, Problem: "policyspace \"web\" not found"}
+	n.addPolicies(survey.Declare(render.NewCache(), nil, match.NewIndex(template), ns))
+	require.Contains(t, n.title(), `shop  (policyspace "web" not found; `)
+	require.Contains(t, n.title(), "template viewers")
 }
 
 func TestCommitOfATree(t *testing.T) {

@@ -27,14 +27,16 @@ type node struct {
 	// Commit is the hash of the commit in Git that is in force, or empty. Only a root has a commit, if the cluster
 	// follows its tree in a PolicyRepository.
 	Commit string `json:"commit,omitempty"`
-	// Quota holds the limits by resource. Used holds the usage, and only in a tree of the cluster.
+	// Quota holds the limits by resource. Used holds the usage as far as it is counted, and only in a tree of the
+	// cluster.
 	Quota map[string]string `json:"quota,omitempty"`
 	Used  map[string]string `json:"used,omitempty"`
 	// Roles are the Roles of a namespace. RoleBindings are the RoleBindings that a policyspace declares, or that a
 	// namespace has or inherits.
 	Roles        []string  `json:"roles,omitempty"`
 	RoleBindings []binding `json:"roleBindings,omitempty"`
-	// Problem is the reason why the node is not in the tree where it should be, or empty.
+	// Problem is the reason why the node is not in the tree where it should be, or why policies of a namespace are
+	// unknown, or empty.
 	Problem  string  `json:"problem,omitempty"`
 	Children []*node `json:"-"`
 }
