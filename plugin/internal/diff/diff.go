@@ -28,6 +28,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -40,7 +41,7 @@ import (
 const exitDifferent = 1
 
 // notCorrected is what a missing operator means for differences.
-const notCorrected = "no difference is corrected meanwhile"
+const notCorrected = "no difference is recorded or corrected meanwhile"
 
 var errIncomplete = errors.New("no differences found, but not everything could be compared: see the notes above")
 
@@ -250,11 +251,13 @@ func (d *diff) run(ctx context.Context) (different bool, err error) {
 	if failed != nil {
 		return false, failed
 	}
+	isOld := false
 	for _, r := range read {
-		r.NoteMissingOperator(ctx, r.Cluster, notCorrected)
+		isMissing := r.NoteMissingOperator(ctx, r.Cluster, notCorrected)
+		isOld = isOld || isMissing && r.Value != nil && r.Value.isRecorded
 	}
 	different = all.Summary.DifferentObjects > 0
-	if !different && (!all.isComplete() || d.namespaces.HasNames() && len(all.NotPopulated) > 0) {
+	if !different && (isOld || !all.isComplete() || d.namespaces.HasNames() && len(all.NotPopulated) > 0) {
 		return false, errIncomplete
 	}
 	return different, nil
@@ -314,6 +317,9 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey,
 	for _, unreadable := range compared.Unreadable {
 		readErrs = append(readErrs, unreadable)
 	}
+	if !d.removes() { // then only the changes that the operator would make count, and they are known
+		readErrs = append(readErrs, misplaced(namespaces)...)
+	}
 	planned, verifier := compared.Namespaces(ctx), survey.Verifier{Cluster: c}
 	switch {
 	case d.removes():
@@ -344,6 +350,18 @@ func (d *diff) read(
 		ofTemplates = forbiddenTemplates{ofTemplates}
 	}
 	return templates, namespaces, forbidden, cmp.Or(ofTemplates, ofNamespaces)
+}
+
+// misplaced returns an error for each namespace without the labels of its policy space. The templates of the policy
+// space do not select it, and what they would change or delete in it is unknown.
+func misplaced(namespaces []*corev1.Namespace) (errs []error) {
+	for _, ns := range namespaces {
+		if reported := populate.PopulatedCondition(ns); reported != nil && populate.IsMisplacement(reported.Reason) {
+			errs = append(errs,
+				fmt.Errorf("namespace/%s with the templates of its policy space: %s", ns.Name, reported.Message))
+		}
+	}
+	return errs
 }
 
 // noteRollouts prints how many namespaces are compared with an earlier revision of a template.

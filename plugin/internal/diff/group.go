@@ -215,7 +215,7 @@ func (r *report) noteSummary(s cli.Session) {
 	}
 	if r.Summary.DifferentObjects == 0 {
 		known := ""
-		if r.isRecorded {
+		if r.isRecorded || len(r.Unknown) > 0 {
 			known = "known "
 		}
 		s.Note("no %sdifferences in %s%s", known, all, others)

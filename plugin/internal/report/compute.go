@@ -30,7 +30,7 @@ func compute(x contents) Report {
 	spaces, found := policySpaces(x.spaces)
 	r.PolicySpaces, r.Findings = spaces, append(r.Findings, found...)
 	for i := range x.repositories {
-		r.Findings = append(r.Findings, repositoryFindings(&x.repositories[i])...)
+		r.Findings = append(r.Findings, repositoryFindings(&x.repositories[i], x.time)...)
 	}
 	slices.SortStableFunc(r.Findings, bySeverity)
 	slices.SortFunc(r.Templates, func(a, b Template) int { return strings.Compare(a.Name, b.Name) })

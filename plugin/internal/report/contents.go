@@ -110,6 +110,25 @@ func firstOf(errs []error) error {
 	return errors.Join(errs...)
 }
 
+// readSync reads whether nstpl-sync runs, if PolicyRepositories need it.
+func (x *contents) readSync(ctx context.Context, c *cluster.Cluster) error {
+	if len(x.repositories) == 0 {
+		return nil
+	}
+	leader, err := c.Leader(ctx, cluster.SyncLease)
+	missing := cli.NoSync(leader, err)
+	switch {
+	case apierrors.IsForbidden(err):
+		missing = fmt.Sprintf("%s may not get the lease of nstpl-sync: whether it is running is unknown", x.user)
+	case err != nil && missing == "":
+		return err
+	}
+	if missing != "" {
+		x.notes = append(x.notes, missing)
+	}
+	return nil
+}
+
 // readOperator reads the version of the operator.
 func (x *contents) readOperator(ctx context.Context, c *cluster.Cluster) error {
 	operator, err := c.Operator(ctx)

@@ -58,9 +58,12 @@ func contentsOf(namespaces int) contents {
 	}}}
 	x.repositories = []v1alpha1.PolicyRepository{{
 		ObjectMeta: metav1.ObjectMeta{Name: "corp"},
-		Status: v1alpha1.PolicyRepositoryStatus{PendingDeletions: &v1alpha1.PendingDeletions{
-			Commit: "0a1b2c3", Namespaces: []string{"old-shop", "old-web"}, Total: 2,
-		}},
+		Status: v1alpha1.PolicyRepositoryStatus{
+			PendingDeletions: &v1alpha1.PendingDeletions{
+				Commit: "0a1b2c3", Namespaces: []string{"old-shop", "old-web"}, Total: 2,
+			},
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}},
+		},
 	}}
 	return x
 }

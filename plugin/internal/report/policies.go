@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -136,15 +137,27 @@ func policySpace(space *v1alpha1.PolicySpace, depth int) (PolicySpace, []Finding
 	return row, findings
 }
 
-// repositoryFindings returns what keeps a PolicyRepository from being followed.
-func repositoryFindings(repository *v1alpha1.PolicyRepository) []Finding {
-	stalled := apimeta.FindStatusCondition(repository.Status.Conditions, v1alpha1.ConditionStalled)
-	if stalled == nil {
+// repositoryFindings returns what keeps a PolicyRepository from being followed. What may pass by itself is a warning,
+// once it has lasted for a while.
+func repositoryFindings(repository *v1alpha1.PolicyRepository, now time.Time) []Finding {
+	conditions := repository.Status.Conditions
+	severity, condition := Failure, apimeta.FindStatusCondition(conditions, v1alpha1.ConditionStalled)
+	if condition == nil {
+		severity, condition = Warning, apimeta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
+	}
+	if condition == nil {
+		condition = &metav1.Condition{
+			Reason: "NotReported", Message: "nstpl-sync has not reported on it",
+			LastTransitionTime: repository.CreationTimestamp,
+		}
+	}
+	if severity == Warning && (condition.Status == metav1.ConditionTrue ||
+		now.Sub(condition.LastTransitionTime.Time) < survey.Patience) {
 		return nil
 	}
 	return []Finding{{
-		Severity: Failure, Object: "policyrepository/" + repository.Name, Reason: stalled.Reason,
-		Message: stalled.Message, Since: output.UTC(stalled.LastTransitionTime),
+		Severity: severity, Object: "policyrepository/" + repository.Name, Reason: condition.Reason,
+		Message: condition.Message, Since: output.UTC(condition.LastTransitionTime),
 		Remedy: fmt.Sprintf("Run 'kubectl nstpl sync status %s'.", repository.Name),
 	}}
 }

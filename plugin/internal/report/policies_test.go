@@ -2,6 +2,7 @@ package report
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,6 +97,46 @@ func TestWhatTheDeletionOfATemplateWaitsFor(t *testing.T) {
 			got := pendingDeletions(contents{templates: []*v1alpha1.NamespaceTemplate{template}})
 			require.Len(t, got, 1)
 			require.Equal(t, test.want, got[0].Why)
+		})
+	}
+}
+
+// What may pass by itself is a finding, too, if it has not passed: the tree may not be followed for a week.
+func TestRepositoriesThatAreNotFollowed(t *testing.T) {
+	ago := func(age time.Duration) metav1.Time { return metav1.NewTime(now.Add(-age)) }
+	ready := func(status metav1.ConditionStatus, since metav1.Time) metav1.Condition {
+		return metav1.Condition{
+			Type: v1alpha1.ConditionReady, Status: status, Reason: "SourceUnavailable", LastTransitionTime: since,
+		}
+	}
+	stalled := metav1.Condition{
+		Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: "Invalid", LastTransitionTime: ago(0),
+	}
+	for name, test := range map[string]struct {
+		conditions []metav1.Condition
+		created    metav1.Time
+		want       string
+	}{
+		"in force":     {[]metav1.Condition{ready(metav1.ConditionTrue, ago(time.Hour))}, ago(time.Hour), ""},
+		"source fails": {[]metav1.Condition{ready(metav1.ConditionFalse, ago(0))}, ago(time.Hour), ""},
+		"source fails for long": {
+			[]metav1.Condition{ready(metav1.ConditionFalse, ago(time.Hour))}, ago(time.Hour), "Warning SourceUnavailable",
+		},
+		"stalled": {
+			[]metav1.Condition{ready(metav1.ConditionFalse, ago(0)), stalled}, ago(time.Hour), "Failure Invalid",
+		},
+		"new":                    {nil, ago(0), ""},
+		"not reported on so far": {nil, ago(time.Hour), "Warning NotReported"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			repository := v1alpha1.PolicyRepository{}
+			repository.CreationTimestamp = test.created
+			repository.Status.Conditions = test.conditions
+			got := ""
+			for _, f := range compute(contents{time: now, repositories: []v1alpha1.PolicyRepository{repository}}).Findings {
+				got += string(f.Severity) + " " + f.Reason
+			}
+			require.Equal(t, test.want, got)
 		})
 	}
 }

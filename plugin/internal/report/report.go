@@ -195,5 +195,5 @@ func (o *command) read(ctx context.Context, c *cluster.Cluster) (x contents, for
 		return x, nil, err
 	}
 	x.readRevisions(ctx, c)
-	return x, forbidden, x.readOperator(ctx, c)
+	return x, forbidden, cmp.Or(x.readOperator(ctx, c), x.readSync(ctx, c))
 }

@@ -21,8 +21,9 @@ func Remedy(namespace, reason string) string {
 		return "Create the policy space, or correct the label " + v1alpha1.PolicySpaceLabel + " of the namespace or the " +
 			"parent of the policy space."
 	case populate.ConditionNotAdopted:
-		return fmt.Sprintf("Look at 'kubectl nstpl diff %s', then annotate the namespace with %s=true, or take it out of the "+
-			"policy space.", namespace, v1alpha1.AdoptAnnotation)
+		return fmt.Sprintf("See what would be deleted with 'kubectl nstpl diff --tree DIR', then run 'kubectl annotate "+
+			"namespace %s %s=true', or take the namespace out of the policy space.",
+			namespace, v1alpha1.AdoptAnnotation)
 	}
 	return ""
 }

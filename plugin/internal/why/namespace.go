@@ -132,7 +132,8 @@ func addState(a *answer, ns *corev1.Namespace, selecting int, now time.Time) {
 		a.Summary = a.Subject + " is populated"
 	case condition != nil:
 		a.Summary = a.Subject + " does not have all objects that templates declare"
-		a.add(labelRemedy, fmt.Sprintf("Resolve what the state names. 'kubectl nstpl diff %s' shows the differences.", ns.Name))
+		a.add(labelRemedy, cmp.Or(survey.Remedy(ns.Name, condition.Reason),
+			fmt.Sprintf("Resolve what the state names. 'kubectl nstpl diff %s' shows the differences.", ns.Name)))
 	case selecting == 0 && len(a.awaited) > 0:
 		a.Summary = a.Subject + " is not populated yet: it waits for the rollout of " + output.FirstFew(a.awaited)
 		a.add(labelRemedy, fmt.Sprintf("'kubectl nstpl rollout status %s' shows the rollout.", a.awaited[0]))

@@ -115,8 +115,8 @@ func TestRemediesOfFailures(t *testing.T) {
 			"attributes' lists the roles." + opens,
 		populate.ConditionPolicySpaceNotFound: "Create the policy space, or correct the label " +
 			"policy.nstpl.dev/policyspace of the namespace or the parent of the policy space." + opens,
-		populate.ConditionNotAdopted: "Look at 'kubectl nstpl diff n', then annotate the namespace with " +
-			"policy.nstpl.dev/adopt=true, or take it out of the policy space." + opens,
+		populate.ConditionNotAdopted: "See what would be deleted with 'kubectl nstpl diff --tree DIR', then run 'kubectl " +
+			"annotate namespace n policy.nstpl.dev/adopt=true', or take the namespace out of the policy space." + opens,
 	} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,87 @@
+package plugin_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// misplaced is a namespace that existed before the tree of its policy space.
+const misplaced = `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}, "status": {"conditions": [
+	{"type": "policy.nstpl.dev/Populated", "status": "False", "reason": "NotAdopted", "message": "it is left alone"}]}}`
+
+// No template of the policy space selects the namespace. That it has no differences from the others is no claim about
+// what is deleted once it is adopted.
+func TestTheTemplatesOfAMisplacedNamespaceAreUnknown(t *testing.T) {
+	serve(t, map[string]string{
+		"/apis/policy.nstpl.dev/v1alpha1/namespacetemplates": `{"kind": "NamespaceTemplateList",
+			"apiVersion": "policy.nstpl.dev/v1alpha1", "items": []}`,
+		"/api/v1/namespaces/team-a": misplaced,
+	})
+	code, printed := run(t, "diff", "team-a")
+	require.Contains(t, printed,
+		"not compared: namespace/team-a with the templates of its policy space: it is left alone\n")
+	require.Contains(t, printed, "no known differences in 1 namespace\n")
+	require.Equal(t, 2, code)
+	_, printed = run(t, "why", "namespace/team-a")
+	require.Contains(t, printed, "See what would be deleted with 'kubectl nstpl diff --tree DIR'")
+}
+
+// The record of an owner's namespace is as old as the last operator.
+func TestARecordIsNotCompleteWithoutAnOperator(t *testing.T) {
+	answers := map[string]string{
+		"/api":                            `{"kind": "APIVersions"}`,
+		"/apis":                           `{"kind": "APIGroupList", "apiVersion": "v1"}`,
+		"/apis/policy.nstpl.dev/v1alpha1": `{"kind": "APIResourceList"}`,
+		"/apis/policy.nstpl.dev/v1alpha1/namespacetemplates": forbidden,
+		"/api/v1/namespaces/team-a": `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"},
+			"status": {"conditions": [{"type": "policy.nstpl.dev/Populated", "status": "True", "message": "1 object of t"}]}}`,
+	}
+	const lease = "/apis/coordination.k8s.io/v1/namespaces/nstpl-system/leases/nstpl-operator"
+	for name, held := range map[string]string{
+		"held": `{"holderIdentity": "one_1", "leaseDurationSeconds": 2000000000,
+			"renewTime": "2026-01-02T03:04:05.000000Z"}`,
+		"released": `{"holderIdentity": ""}`,
+	} {
+		answers[lease] = `{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": ` + held + `}`
+		serve(t, answers)
+		code, printed := run(t, "diff", "team-a")
+		require.Contains(t, printed, "no known differences in 1 namespace\n")
+		if name == "held" {
+			require.Zero(t, code, printed)
+			continue
+		}
+		require.Equal(t, 2, code)
+		require.Contains(t, printed, "no difference is recorded or corrected meanwhile")
+	}
+}
+
+// Nothing follows the trees of an audited cluster if nstpl-sync ended.
+func TestAReportNotesThatNothingIsSynced(t *testing.T) {
+	const nstpl, rbac = "/apis/policy.nstpl.dev/v1alpha1", "/apis/rbac.authorization.k8s.io/v1"
+	answers := map[string]string{
+		nstpl: `{"kind": "APIResourceList"}`,
+		"/apis/authentication.k8s.io/v1/selfsubjectreviews": `{"apiVersion": "authentication.k8s.io/v1",
+			"kind": "SelfSubjectReview", "status": {"userInfo": {"username": "jane"}}}`,
+		"/api/v1/namespaces/a": `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}`,
+	}
+	for _, path := range []string{
+		nstpl + "/namespacetemplates", nstpl + "/policyspaces", nstpl + "/clusterprotectedattributes",
+		nstpl + "/namespaces/a/protectedattributes", nstpl + "/securitycontextconstraints",
+		rbac + "/clusterrolebindings", rbac + "/namespaces/a/rolebindings", rbac + "/clusterroles", rbac + "/namespaces/a/roles",
+	} {
+		answers[path] = forbidden
+	}
+	for items, want := range map[string]bool{`{"metadata": {"name": "corp"}}`: true, "": false} {
+		answers[nstpl+"/policyrepositories"] = `{"apiVersion": "policy.nstpl.dev/v1alpha1",
+			"kind": "PolicyRepositoryList", "items": [` + items + `]}`
+		serve(t, answers)
+		_, printed := run(t, "report", "a", "-o", "json")
+		const note = "no nstpl-sync holds lease nstpl-sync in namespace nstpl-system"
+		if want {
+			require.Contains(t, printed, note)
+		} else {
+			require.NotContains(t, printed, note)
+		}
+	}
+}
