@@ -100,7 +100,7 @@ broken: |
 
 // A key can be as long as a file, and a text too. To search the line of a field must not take longer than to read the
 // file: there can be a thousand such fields.
-func TestLinesAreFoundWithoutMemory(t *testing.T) {
+func TestTheSearchOfALineAllocatesNothing(t *testing.T) {
 	lines := parse(t, "a: |\n"+strings.Repeat("  - b\n", 1000)+"c: d\n")[0].Lines
 	for _, field := range []string{"a[0].b", "absent" + strings.Repeat(".a", 1000)} {
 		path := manifest.SplitField(field)

@@ -207,7 +207,7 @@ func TestReadingHasADeadline(t *testing.T) {
 }
 
 // The last file may be the one that took long. What is wrong with the commit is known then.
-func TestWhatIsKnownAtTheDeadlineIsSaid(t *testing.T) {
+func TestTheDeadlineReplacesNoRefusal(t *testing.T) {
 	for _, err := range []error{
 		files.RefusedFiles{{Path: "a", Message: "large"}}, files.Failf(files.LimitExceeded, "many files"),
 	} {
