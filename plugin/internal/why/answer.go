@@ -15,7 +15,8 @@ type answer struct {
 	Subject string `json:"subject"`
 	// Namespace is that of the object, or empty.
 	Namespace string `json:"namespace,omitempty"`
-	// Allowed reports whether a request for the object would be allowed. It is nil if no request was tried.
+	// Allowed reports whether a request for the object would be allowed. It is nil if no request was tried, or if a dry
+	// run did not show it.
 	Allowed *bool `json:"allowed,omitempty"`
 	// PodsAllowed reports whether the pods of a workload would be allowed. It is nil if that is unknown, or if the
 	// object has no pods.
@@ -92,13 +93,6 @@ func (a *answer) include(other answer) {
 		if f.Label != labelRemedy && f.Label != labelAdministrator {
 			a.add(f.Label, f.Text)
 		}
-	}
-}
-
-// includeDenial adds the facts of the denial of a pod that a controller creates.
-func (a *answer) includeDenial(denial answer) {
-	for _, f := range denial.Facts {
-		a.add(f.Label, f.Text)
 	}
 }
 

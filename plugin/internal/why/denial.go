@@ -21,6 +21,68 @@ import (
 var errUnexplained = errors.New("the message has no code of nstpl, and is none of the messages of Kubernetes that this " +
 	"command knows: search for its words in the documentation of the component that it names")
 
+// startOfError matches the beginning of lines with which kubectl begins an error.
+var startOfError = regexp.MustCompile(`^(?:Error from server|[Ee]rror: |The \S+ "[^"]*" is invalid)`)
+
+// denialsIn returns the parts of a text that each have one denial at most. The API server and kubectl write several,
+// each in lines of its own. One of nstpl ends in its code at the end of a line.
+func denialsIn(text string) []string {
+	var found []string
+	start, end := 0, 0
+	cut := func() {
+		if part := strings.TrimSpace(text[start:end]); part != "" && !slices.Contains(found, part) {
+			found = append(found, part)
+		}
+		start = end
+	}
+	for line := range strings.Lines(text) {
+		if startOfError.MatchString(line) || isOfKubernetes(line) {
+			cut()
+		}
+		if end += len(line); codes.Trim(line) != line {
+			cut()
+		}
+	}
+	cut()
+	return found
+}
+
+// messages explains each denial in a text. It notes errors that are not explained, unless it explains none: then it
+// returns an error.
+func (e *explainer) messages(
+	ctx context.Context, text string, explain func(context.Context, string) (answer, error),
+) ([]answer, error) {
+	var answers []answer
+	var errs []error
+	failure := errUnexplained
+	for _, denial := range denialsIn(text) {
+		explained, err := explain(ctx, denial)
+		switch {
+		case err == nil:
+			answers = append(answers, explained)
+		case !errors.Is(err, errUnexplained):
+			failure = err
+			errs = append(errs, err)
+		case startOfError.MatchString(denial): // and not a line such as "namespace/a created"
+			errs = append(errs, fmt.Errorf("not explained: %s", denial))
+		}
+	}
+	if len(answers) == 0 {
+		return nil, failure
+	}
+	for _, err := range errs {
+		e.noteOnce("%v", err)
+	}
+	return answers, nil
+}
+
+// located explains the message of a request in a namespace that the message may name.
+func (e *explainer) located(ctx context.Context, text string) (answer, error) {
+	defer func(given string) { e.namespace = given }(e.namespace)
+	e.locate(text)
+	return e.message(ctx, text)
+}
+
 // message explains an error message: by its codes, or by its words if it has none.
 func (e *explainer) message(ctx context.Context, text string) (answer, error) {
 	found := codes.Find(text)

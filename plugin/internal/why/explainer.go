@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/plugin/internal/cli"
@@ -32,26 +33,40 @@ type explainer struct {
 	// matter then.
 	isOfController bool
 	noted          map[string]bool
-	// missing says that no operator leads, once it was read. It is empty if one leads, or if that is unknown.
+	// missing is what missingOperator returns, once it was read.
 	missing *string
 }
 
 // addOperator adds that no operator leads, if so: then nothing that an answer says will happen does.
 func (e *explainer) addOperator(ctx context.Context, a *answer) {
-	if e.cluster == nil {
+	missing := e.missingOperator(ctx)
+	if missing == "" {
 		return
 	}
-	if e.missing == nil {
-		e.missing = new(cli.MissingOperator(ctx, e.cluster, "it populates, corrects and opens nothing"))
-	}
-	if *e.missing == "" {
-		return
-	}
-	a.add(labelOperator, *e.missing)
+	a.add(labelOperator, missing)
 	for i := range a.Facts {
 		if f := &a.Facts[i]; f.Label == labelRemedy && strings.HasPrefix(f.Text, "Wait") {
 			f.Text = "Start the operator, or ask an administrator to. 'kubectl nstpl check' says why it does not run."
 		}
+	}
+}
+
+// missingOperator says that no operator leads. It is empty if one leads, or if that is unknown.
+func (e *explainer) missingOperator(ctx context.Context) string {
+	if e.missing == nil && e.cluster != nil {
+		e.missing = new(cli.MissingOperator(ctx, e.cluster, "nothing is populated, corrected or opened"))
+	}
+	return ptr.Deref(e.missing, "")
+}
+
+// addSync adds that no nstpl-sync leads to the answer about a PolicyRepository, if so: then its status is old.
+func (e *explainer) addSync(ctx context.Context, a *answer, live *unstructured.Unstructured) {
+	if live.GetKind() != "PolicyRepository" {
+		return
+	}
+	leader, err := e.cluster.Leader(ctx, cluster.SyncLease)
+	if !e.isUnread(err, "lease "+cluster.SyncLease+", so it is unknown whether nstpl-sync is running", "") {
+		a.add(labelState, cli.NoSync(leader, err))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
@@ -81,38 +82,52 @@ func (e *explainer) try(ctx context.Context, object *unstructured.Unstructured) 
 	}
 	object.SetManagedFields(nil) // an apply rejects them
 	stored, err := e.cluster.Try(ctx, mapping, object, cli.FieldManager)
-	if err == nil {
+	switch {
+	case err == nil:
+		addAdmitted(&a, stored)
+		if unknown := e.unknownRoom(ctx, mapping, stored); unknown != "" {
+			a.Summary = "it is unknown whether " + a.where() + " would be allowed"
+			a.add(labelState, unknown)
+			return a, nil
+		}
 		a.Allowed = new(true)
 		a.Summary = a.where() + " would be allowed"
-		addAdmitted(&a, stored)
 		return a, e.tryPods(ctx, &a, object)
-	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return a, err
+	case !isDecided(err):
+		return a, fmt.Errorf("it is unknown whether it would be allowed: %w", err)
 	}
 	a.Allowed = new(false)
 	a.Summary = a.where() + " would be denied"
 	if apierrors.IsTooManyRequests(err) {
 		a.Summary = a.where() + " would have to wait"
 	}
-	denial := e.denial(ctx, &a, err.Error())
-	for _, f := range denial.Facts {
-		a.add(f.Label, f.Text)
-	}
+	e.addDenial(ctx, &a, err.Error())
 	return a, nil
 }
 
-// denial returns the explanation of a message that denies what an answer is about, and adds the message, its codes and
-// its summary to the answer.
-func (e *explainer) denial(ctx context.Context, a *answer, message string) answer {
-	denial, unexplained := e.message(ctx, message)
-	if unexplained == nil {
-		a.Summary += ": " + denial.Summary
+// isDecided reports whether the error of a dry run says what the API server would answer to the request: also that the
+// request would have to wait, or that a webhook would not answer.
+func isDecided(err error) bool {
+	return cluster.IsDenial(err) || apierrors.IsTooManyRequests(err) || len(codes.Find(err.Error())) > 0 ||
+		failedWebhook.MatchString(err.Error())
+}
+
+// addDenial adds a message that denies what an answer is about, its codes, and the explanation of each denial in it.
+func (e *explainer) addDenial(ctx context.Context, a *answer, message string) {
+	a.Codes = codes.Find(message)
+	denials, err := e.messages(ctx, message, e.message)
+	if err != nil {
+		a.add(labelMessage, reasonIn(message))
+		return
 	}
-	a.Codes = denial.Codes
-	a.add(labelMessage, reasonIn(message))
-	return denial
+	summaries := make([]string, 0, len(denials))
+	for _, denial := range denials {
+		summaries = append(summaries, denial.Summary)
+		for _, f := range denial.Facts {
+			a.add(f.Label, f.Text)
+		}
+	}
+	a.Summary += ": " + strings.Join(summaries, "; ")
 }
 
 // reasonIn returns a message without its code. A message of nstpl also loses the name of the webhook or policy: the API

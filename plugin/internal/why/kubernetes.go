@@ -22,6 +22,9 @@ import (
 var namedQuota = regexp.MustCompile(
 	`exceeded quota: ([a-z0-9][a-z0-9.-]*), requested: (.+?), used: (.+?), limited: ([^\s,]+(?:,[^\s,]+)*)`)
 
+// failedWebhook matches the message about a webhook that does not answer.
+var failedWebhook = regexp.MustCompile(`failed calling webhook "([^"]+)"`)
+
 // denials are the messages of Kubernetes that users take for those of nstpl, since a template may declare what decides.
 var denials = []struct {
 	pattern *regexp.Regexp
@@ -34,7 +37,7 @@ var denials = []struct {
 	{regexp.MustCompile(`violates PodSecurity "([a-z]+):([^"]+)": ([^\n]+)`), (*explainer).podSecurity},
 	{regexp.MustCompile(`User "([^"]+)" cannot (\S+) resource "([^"]+)" in API group "([^"]*)"` +
 		`(?: in the namespace "([^"]+)"| at the cluster scope)?`), (*explainer).noPermission},
-	{regexp.MustCompile(`failed calling webhook "([^"]+)"`), (*explainer).noWebhook},
+	{failedWebhook, (*explainer).noWebhook},
 	{regexp.MustCompile(`admission webhook "([^"]+)" denied the request`), (*explainer).otherWebhook},
 	{regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' with binding '([^']+)' denied request`),
 		(*explainer).otherPolicy},
@@ -56,6 +59,17 @@ func (e *explainer) kubernetes(ctx context.Context, text string) (answer, error)
 		return a, nil
 	}
 	return answer{}, errUnexplained
+}
+
+// isOfKubernetes reports whether kubernetes would explain a message.
+func isOfKubernetes(text string) bool {
+	for _, denial := range denials {
+		if denial.pattern.MatchString(text) {
+			return true
+		}
+	}
+	_, isKnown := knownDenial(text)
+	return isKnown
 }
 
 func (e *explainer) exceededQuota(ctx context.Context, a *answer, match []string) {
@@ -271,12 +285,14 @@ func deniedWithout(webhook string) string {
 	case feature == "quota":
 		return "creations and updates that the quota of a policy space limits are denied, and deletions are allowed"
 	case feature == "namespace":
-		return "no namespace is put into a policy space with a limit of namespaces"
+		return "no namespace is put into a policy space that limits namespaces, into one below it or, if there are more than " +
+			"500 of them, into any policy space"
 	case feature == "template" || feature == "initializers" || feature == "hierarchy" || name == "attribute-rules" ||
 		name == "self-service-parents":
 		return "new and changed policies of this kind are denied"
 	case feature == "self":
-		return "namespaces in policy spaces with self-service are denied"
+		return "namespaces in policy spaces, or all namespaces with --self-service-only, cannot be created or relabeled, " +
+			"except by users who may patch all policy spaces"
 	}
 	return "the requests that this webhook checks are denied"
 }

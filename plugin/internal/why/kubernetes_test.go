@@ -39,3 +39,40 @@ func TestWhoChangesThePodSecurityStandard(t *testing.T) {
 		})
 	}
 }
+
+// An administrator who decides by the answer whether to wait must know all that is denied, and who may go on.
+func TestDeniedWithoutTheOperator(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "namespaces in policy spaces, or all namespaces with --self-service-only, cannot be created or "+
+		"relabeled, except by users who may patch all policy spaces", deniedWithout("self-service.policy.nstpl.dev"))
+	require.Contains(t, deniedWithout("namespace-quota.policy.nstpl.dev"), "into one below it or, if there are more than 500")
+}
+
+func TestDenialsIn(t *testing.T) {
+	t.Parallel()
+	const (
+		quota = `Error from server (Forbidden): error when creating "a.yaml": pods "a" is forbidden: exceeded quota: b, ` +
+			"requested: pods=1, used: pods=1, limited: pods=1"
+		rbac      = `secrets is forbidden: User "joe" cannot list resource "secrets" in API group "" in the namespace "a"`
+		attribute = `admission webhook "attributes.policy.nstpl.dev" denied the request: one` + "\ntwo (nstpl:attribute-protected)"
+		service   = "namespace x (nstpl:opt-out): not allowed (nstpl:self-service)"
+		invalid   = `The Pod "a" is invalid: ` + "\n* spec.containers: Required value"
+	)
+	for name, test := range map[string]struct {
+		text string
+		want []string
+	}{
+		"none":     {" \n", nil},
+		"joined":   {attribute + "\n" + service + "\n", []string{attribute, service}},
+		"repeated": {service + "\n" + service, []string{service}},
+		"of objects": {
+			quota + "\nsecret/b created\n" + rbac + "\n" + attribute + "\n" + invalid,
+			[]string{quota + "\nsecret/b created", rbac, attribute, invalid},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, test.want, denialsIn(test.text))
+		})
+	}
+}

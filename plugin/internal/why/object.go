@@ -58,6 +58,7 @@ func (e *explainer) object(
 			}, index)
 		}
 	case explainOwn(&a, live, time.Now()):
+		e.addSync(ctx, &a, live)
 	default:
 		explainByMetadata(&a, live)
 	}

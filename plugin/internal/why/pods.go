@@ -1,9 +1,9 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -38,8 +38,8 @@ func (e *explainer) tryPods(ctx context.Context, a *answer, object *unstructured
 	}
 	pod, err := podOf(object, template, e.namespace)
 	if err != nil {
-		a.add(labelState, fmt.Sprintf("its pods could not be tried, so it is unknown whether they are allowed: %v", err))
-		return nil // the answer says it
+		a.addUnknownPods(fmt.Sprintf("its pods could not be tried: %v", err))
+		return nil
 	}
 	by, err := e.creatorOfPods(ctx, object)
 	if err != nil {
@@ -51,26 +51,37 @@ func (e *explainer) tryPods(ctx context.Context, a *answer, object *unstructured
 		return err
 	}
 	if !by.cluster.MayCreatePods(ctx, e.namespace) {
-		a.Summary += ", but it is unknown whether its pods would be"
-		a.add(labelState, "its pods could not be tried: you may neither impersonate the controller that creates them nor "+
+		a.addUnknownPods("its pods could not be tried: you may neither impersonate the controller that creates them nor " +
 			"create pods")
 		return nil
 	}
 	stored, err := by.cluster.Try(ctx, mapping, pod, cli.FieldManager)
-	var status apierrors.APIStatus
 	switch {
 	case err == nil:
+		addAdmitted(a, stored)
+		a.add(labelState, "one of its pods was tried, as "+by.name)
+		if unknown := cmp.Or(e.unknownRoom(ctx, mapping, stored), unknownPermission(by, stored)); unknown != "" {
+			a.addUnknownPods(unknown)
+			return nil
+		}
 		a.PodsAllowed = new(true)
 		a.Summary += ", and so would its pods"
-		addAdmitted(a, stored)
-		addTried(a, object, by, stored)
-		return nil
-	case !errors.As(err, &status):
-		return err
+		if mayHaveSeveralPods(object) {
+			a.add(labelState, "it is unknown whether quotas have room for more than one of them")
+		}
+	case !isDecided(err):
+		a.addUnknownPods(fmt.Sprintf("its pods could not be tried: %v", err))
+	default:
+		a.PodsAllowed = new(false)
+		e.explainDeniedPods(ctx, a, err)
 	}
-	a.PodsAllowed = new(false)
-	e.explainDeniedPods(ctx, a, err)
 	return nil
+}
+
+// addUnknownPods adds why it is unknown whether the pods of a workload would be allowed.
+func (a *answer) addUnknownPods(reason string) {
+	a.Summary += ", but it is unknown whether its pods would be"
+	a.add(labelState, reason)
 }
 
 // ofController returns an explainer of requests that a controller sent.
@@ -87,7 +98,7 @@ func (e *explainer) explainDeniedPods(ctx context.Context, a *answer, err error)
 		verb = "delayed"
 	}
 	a.Summary += ", but its pods would be " + verb
-	a.includeDenial(e.ofController().denial(ctx, a, err.Error()))
+	e.ofController().addDenial(ctx, a, err.Error())
 }
 
 // addDeniedPods explains why the API server denies the pods of a Deployment or a ReplicaSet: the controller copies the
@@ -102,25 +113,32 @@ func (e *explainer) addDeniedPods(ctx context.Context, a *answer, live *unstruct
 		}
 		a.Summary += ". Its pods are denied"
 		a.replace(labelRemedy, "")
-		a.includeDenial(e.ofController().denial(ctx, a, message))
+		e.ofController().addDenial(ctx, a, message)
 	}
 }
 
-// addTried adds as whom a pod was tried, and what that does not show.
-func addTried(a *answer, object *unstructured.Unstructured, by creatorOfPods, stored *unstructured.Unstructured) {
-	a.add(labelState, "one of its pods was tried, as "+by.name)
-	if replicas, isSet, _ := unstructured.NestedInt64(object.Object, "spec", "replicas"); isSet && replicas > 1 {
-		a.add(labelState, fmt.Sprintf("it is unknown whether quotas have room for all %d of them", replicas))
+// mayHaveSeveralPods reports whether a workload may have more than one pod at the same time.
+func mayHaveSeveralPods(object *unstructured.Unstructured) bool {
+	field := "replicas"
+	switch object.GetKind() {
+	case "DaemonSet", "CronJob":
+		return true
+	case "Job":
+		field = "parallelism"
 	}
+	pods, _, _ := unstructured.NestedInt64(object.Object, "spec", field)
+	return pods > 1
+}
+
+// unknownPermission says why the API server may not admit pods of the controller as it admitted one of the caller, or
+// returns "".
+func unknownPermission(by creatorOfPods, stored *unstructured.Unstructured) string {
 	constraint := stored.GetAnnotations()[v1alpha1.SCCAnnotation]
-	if !by.isController && constraint != "" &&
-		stored.GetAnnotations()[v1alpha1.SCCSubjectAnnotation] == scc.UserSubject {
-		a.PodsAllowed = nil
-		a.Summary = strings.TrimSuffix(a.Summary, ", and so would its pods") +
-			", but it is unknown whether its pods would be"
-		a.add(labelState, fmt.Sprintf("your own permission to use %s decided. A controller creates the pods: they are "+
-			"allowed in the same way only if their service account may use it", constraint))
+	if by.isController || constraint == "" || stored.GetAnnotations()[v1alpha1.SCCSubjectAnnotation] != scc.UserSubject {
+		return ""
 	}
+	return fmt.Sprintf("your own permission to use %s decided. A controller creates the pods: they are allowed in the "+
+		"same way only if their service account may use it", constraint)
 }
 
 // creatorOfPods returns the controller of a workload, if the user of the kubeconfig may impersonate it, or else the

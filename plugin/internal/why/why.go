@@ -113,9 +113,8 @@ func readMessage(in io.Reader) (string, error) {
 func (o *why) explain(ctx context.Context, asked subject) error {
 	e, err := o.explainer()
 	if asked.message != "" {
-		e.locate(asked.message)
-		explained, err := e.message(ctx, asked.message)
-		return o.write(err, explained)
+		answers, err := e.messages(ctx, asked.message, e.located)
+		return o.write(err, answers...)
 	}
 	if err != nil {
 		return err

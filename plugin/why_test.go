@@ -1,0 +1,175 @@
+package plugin_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Each part of nstpl, and of Kubernetes, that denies a request has a remedy of its own.
+func TestEveryDenialInAMessageIsExplained(t *testing.T) {
+	serve(t, nil)
+	_, printed := run(t, "why", "-n", "a", `Error from server (Forbidden): admission webhook "attributes.policy.nstpl.dev" `+
+		"denied the request: user \"joe\" may not set label env of Namespace prod (nstpl:attribute-protected)\n"+
+		"namespace \"prod\": the name must match dev-* (nstpl:self-service)\n"+
+		"deployment.apps/web created\n"+
+		`Error from server (Forbidden): error when creating "b.yaml": pods "b" is forbidden: User "joe" cannot create `+
+		"resource \"pods\" in API group \"\" in the namespace \"a\"\n"+
+		"Error from server: something else\n")
+	for _, want := range []string{
+		"attribute-protected: A ProtectedAttribute", "self-service: The rules of a policy space",
+		"user joe has no permission to create pods in namespace a", "not explained: Error from server: something else",
+	} {
+		require.Contains(t, printed, want)
+	}
+	require.NotContains(t, printed, "the message quotes")
+	_, printed = run(t, "why", "namespace a: no room (nstpl:quota-exceeded): not populated (nstpl:population-failed)")
+	require.Contains(t, printed, "the message quotes quota-exceeded")
+}
+
+// serveTrials selects an API server that stores nothing, in which the operator leads if isLed is true, and a policy
+// space limits much in namespace a. It answers dry runs with what the client sends, or with a status code.
+func serveTrials(t *testing.T, isLed bool, code int) {
+	t.Helper()
+	lease := ""
+	if isLed {
+		lease = `"holderIdentity": "one_1", "leaseDurationSeconds": 2000000000, "renewTime": "2026-01-02T03:04:05.000000Z"`
+	}
+	const kinds = `{"kind": "APIResourceList", "groupVersion": %q, "resources": [%s]}`
+	kind := func(name, kind string) string {
+		return fmt.Sprintf(`{"name": %q, "kind": %q, "namespaced": true, "verbs": ["create"]}`, name, kind)
+	}
+	group := func(group, version string) string {
+		return fmt.Sprintf(`{"name": %q, "versions": [{"groupVersion": "%[1]s/%[2]s", "version": %[2]q}]}`, group, version)
+	}
+	answers := map[string]string{
+		"/api":  `{"kind": "APIVersions", "versions": ["v1"]}`,
+		"/apis": `{"kind": "APIGroupList", "groups": [` + group("batch", "v1") + `, ` + group("resource.k8s.io", "v1") + `]}`,
+		"/api/v1": fmt.Sprintf(kinds, "v1", strings.Join([]string{
+			kind("pods", "Pod"), kind("persistentvolumeclaims", "PersistentVolumeClaim"), kind("configmaps", "ConfigMap"),
+		}, ", ")),
+		"/apis/batch/v1":           fmt.Sprintf(kinds, "batch/v1", kind("jobs", "Job")),
+		"/apis/resource.k8s.io/v1": fmt.Sprintf(kinds, "resource.k8s.io/v1", kind("resourceclaims", "ResourceClaim")),
+		"/api/v1/namespaces/a/resourcequotas/nstpl-policyspace": `{"apiVersion": "v1", "kind": "ResourceQuota",
+			"metadata": {"name": "nstpl-policyspace"}, "spec": {"hard": {"pods": "1E", "requests.cpu": "1E",
+			"requests.storage": "1E", "gpu.deviceclass.resource.k8s.io/devices": "1E"}}}`,
+		"/apis/coordination.k8s.io/v1/namespaces/nstpl-system/leases/nstpl-operator": `{"kind": "Lease",
+			"apiVersion": "coordination.k8s.io/v1", "spec": {` + lease + `}}`,
+		"/api/v1/namespaces/a/persistentvolumeclaims/old": `{"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+			"metadata": {"name": "old", "resourceVersion": "7"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}`,
+		"/version": `{"gitVersion": "v1.37.2"}`,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		answer, exists := answers[r.URL.Path]
+		switch {
+		case r.URL.Query().Has("dryRun") && code != http.StatusOK:
+			w.WriteHeader(code)
+			fmt.Fprintf(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": %d, "message": "no time"}`, code)
+		case r.URL.Query().Has("dryRun"):
+			_, _ = io.Copy(w, r.Body)
+		case exists:
+			fmt.Fprint(w, answer)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	selectServer(t, server)
+}
+
+// tried returns what why says of a dry run of an object.
+func tried(t *testing.T, object string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "object.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(object, "\t", "")), 0o600))
+	_, printed := run(t, "why", "-f", file, "-n", "a")
+	return printed
+}
+
+const (
+	triedPod = `{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [
+		{name: c, resources: {requests: {cpu: "2"}}}]}}`
+	triedJob = `{apiVersion: batch/v1, kind: Job, metadata: {name: web}, spec: {parallelism: 10, template: {spec: {
+		containers: [{name: c}]}}}}`
+	triedClaim = `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: old, resourceVersion: "7"},
+		spec: {resources: {requests: {storage: %s}}}}`
+	triedDevices = `{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: gpu}}`
+	triedOther   = `{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}`
+)
+
+// The API server charges nothing for a dry run, and the operator checks what it can.
+func TestTheRoomThatADryRunDoesNotShowIsUnknown(t *testing.T) {
+	const unknown = "the dry run did not show whether the quotas of policy spaces have room for its "
+	larger, same := fmt.Sprintf(triedClaim, "2Gi"), fmt.Sprintf(triedClaim, "1Gi")
+	serveTrials(t, true, http.StatusOK)
+	for _, object := range []string{triedPod, triedOther, same} {
+		require.Contains(t, tried(t, object), " would be allowed\n")
+	}
+	for object, limits := range map[string]string{
+		larger: "requests.storage", triedDevices: "gpu.deviceclass.resource.k8s.io/devices",
+	} {
+		printed := tried(t, object)
+		require.Contains(t, printed, "it is unknown whether ")
+		require.Contains(t, printed, unknown+limits+"\n")
+	}
+	require.Contains(t, tried(t, triedJob), "and so would its pods")
+
+	serveTrials(t, false, http.StatusOK)
+	for _, object := range []string{triedOther, same} {
+		require.Contains(t, tried(t, object), " would be allowed\n")
+	}
+	printed := tried(t, triedPod)
+	require.Contains(t, printed, "it is unknown whether pod/web in namespace a would be allowed\n")
+	require.Contains(t, printed, unknown+"pods, requests.cpu\n")
+	require.Contains(t, tried(t, triedJob), "would be allowed, but it is unknown whether its pods would be\n")
+}
+
+func TestTheOtherPodsOfAJobAreNotTried(t *testing.T) {
+	serveTrials(t, true, http.StatusOK)
+	const others = "it is unknown whether quotas have room for more than one of them"
+	require.Contains(t, tried(t, triedJob), others)
+	require.NotContains(t, tried(t, strings.Replace(triedJob, "10", "1", 1)), others)
+}
+
+// What the API server did not decide, it did not deny.
+func TestAnErrorOfTheAPIServerIsNoDenial(t *testing.T) {
+	for code, isDenied := range map[int]bool{
+		http.StatusUnauthorized: false, http.StatusServiceUnavailable: false, http.StatusGatewayTimeout: false,
+		http.StatusForbidden: true,
+	} {
+		serveTrials(t, true, code)
+		printed := tried(t, triedPod)
+		if isDenied {
+			require.Contains(t, printed, "pod/web in namespace a would be denied")
+			continue
+		}
+		require.NotContains(t, printed, "would be denied")
+		require.Contains(t, printed, "Pod web: it is unknown whether it would be allowed: ")
+	}
+}
+
+// The last commit that was applied says nothing about the cluster of today.
+func TestAPolicyRepositoryThatNothingSyncs(t *testing.T) {
+	serve(t, map[string]string{
+		"/api": `{"kind": "APIVersions", "versions": ["v1"]}`,
+		"/apis": `{"kind": "APIGroupList", "groups": [{"name": "policy.nstpl.dev", "versions": [
+			{"groupVersion": "policy.nstpl.dev/v1alpha1", "version": "v1alpha1"}]}]}`,
+		"/apis/policy.nstpl.dev/v1alpha1": `{"kind": "APIResourceList", "groupVersion": "policy.nstpl.dev/v1alpha1",
+			"resources": [{"name": "policyrepositories", "kind": "PolicyRepository", "verbs": ["get"]}]}`,
+		"/apis/policy.nstpl.dev/v1alpha1/policyrepositories/corp": `{"apiVersion": "policy.nstpl.dev/v1alpha1",
+			"kind": "PolicyRepository", "metadata": {"name": "corp"}, "status": {"commits": {"applied": "1", "fetched": "1"}}}`,
+		"/apis/coordination.k8s.io/v1/namespaces/nstpl-system/leases/nstpl-sync": `{"kind": "Lease",
+			"apiVersion": "coordination.k8s.io/v1", "spec": {"holderIdentity": ""}}`,
+	})
+	_, printed := run(t, "why", "policyrepository/corp")
+	require.Contains(t, printed, "no nstpl-sync holds lease nstpl-sync in namespace nstpl-system")
+}
