@@ -116,9 +116,13 @@ func expectErrorNamesNearestSpace(t *testing.T, s *testScope, a1, a2, b string) 
 	require.NoError(t, createInOrder(s, newPod(a1, "p1", requestsCPU("1"))))
 	s.expectQuotaExceeded(createInOrder(s, newPod(a2, "p2", requestsCPU("2500m"))), "a", "requests.cpu=3500m",
 		"requests.cpu=3")
+	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(a2, "p2", requestsCPU("2500m")), client.DryRunAll), "a",
+		"requests.cpu=3500m", "requests.cpu=3")
 	require.NoError(t, createInOrder(s, newPod(a2, "p2", requestsCPU("500m"))))
 	s.expectQuotaExceeded(createInOrder(s, newPod(a1, "p3", requestsCPU("2"))), "a", "pods=3,requests.cpu=3500m",
 		"pods=2,requests.cpu=3")
+	s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(a1, "p3", requestsCPU("2")), client.DryRunAll), "a",
+		"pods=3,requests.cpu=3500m", "pods=2,requests.cpu=3")
 	require.NoError(t, createInOrder(s, newPod(b, "p1")), "no quota limits cpu here")
 	require.NoError(t, createInOrder(s, newPod(b, "p2")))
 	s.expectQuotaExceeded(createInOrder(s, newPod(b, "p3")), "root", "pods=5", "pods=4")
@@ -141,7 +145,9 @@ func expectRoomAfterDeletion(t *testing.T, s *testScope, a1, a2, b string) {
 
 func expectPodDryRunReservesNothing(t *testing.T, s *testScope, a1, a2 string) {
 	t.Helper()
-	require.NoError(t, s.client.Create(t.Context(), newConfigMap(a1, "dry"), client.DryRunAll))
+	dry := newConfigMap(a1, "dry")
+	require.NoError(t, s.client.Create(t.Context(), dry, client.DryRunAll))
+	require.Empty(t, dry.ResourceVersion, "kubectl nstpl why distinguishes creations from updates by it")
 	for i := range 4 {
 		require.NoError(t, createInOrder(s, newConfigMap(a1, fmt.Sprint("c", i))))
 	}
