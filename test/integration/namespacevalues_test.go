@@ -431,3 +431,24 @@ func TestValuesDuringARollout(t *testing.T) {
 	holder.setValue(first, "labels", tier, new("silver"))
 	waitData(s, first, "tier", "silver")
 }
+
+// Whether a new namespace has the values of a template is up to its creator, so it stops no rollout.
+func TestANewNamespaceWithoutAValueStopsNoRollout(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	_, holder := protectValue(s, v1alpha1.LabelAttribute, "tier")
+	tier := s.name("tier")
+	template := s.createTemplate("values", withValue("tier", "old"))
+	old := createNamespaceWithValue(s, holder, "old", tier, "gold")
+	s.waitPopulated(old)
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		withObjects(t, withValue("tier", "$(LABEL:"+tier+")"))(template)
+		template.Spec.Rollout = &v1alpha1.Rollout{Paused: true}
+	})
+	paused := s.waitRollout(template, v1alpha1.RolloutPaused)
+	added := createNamespaceAfter(s, paused.StartTime)
+	s.waitNotPopulated(added, "has no value of the label "+tier)
+	s.updateTemplate(template, withRollout(nil))
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	waitData(s, old, "tier", "gold")
+}

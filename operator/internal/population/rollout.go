@@ -341,7 +341,8 @@ func (r *Rollouts) members(
 			Wave: newest.WaveOf(ns), Position: newest.PositionOf(ns.UID), Reached: newest.Reached(ns),
 		}
 		result, isKnown := results[ns.Name]
-		member.Failed = isKnown && result.State == Failed && !result.Passes && !result.IsLocal
+		member.Failed = isKnown && result.State == Failed && !result.Passes && !result.IsLocal &&
+			!isUnrendered(result, newest, ns)
 		if !isKnown {
 			member.Pending = selects(newest, ns)
 		} else {
@@ -352,4 +353,11 @@ func (r *Rollouts) members(
 		members = append(members, member)
 	}
 	return members, nil
+}
+
+// isUnrendered reports whether a template has no objects for a namespace that was created during its rollout. The
+// namespace's creator chooses the name, the labels and so the values that are missing.
+func isUnrendered(result TemplateResult, newest *rollout.Layer, ns *corev1.Namespace) bool {
+	return newest.StartTime.Before(&ns.CreationTimestamp) &&
+		!slices.ContainsFunc(result.Failures, func(f failure) bool { return f.object != "" })
 }
