@@ -88,27 +88,13 @@ func matches(exception v1alpha1.CreatorException, creator Creator, groups []stri
 // CreatorLimit returns how many namespaces a creator may have, and whether the number is limited. A ServiceAccount has
 // none without an exception: a user who may create ServiceAccounts would have no limit otherwise.
 func CreatorLimit(limit *v1alpha1.NamespacesPerCreator, creator Creator) (allowed int, limited bool) {
-	groups := creator.withAccountGroups()
-	return largest(limit, creator.Name, func(e v1alpha1.CreatorException) bool { return matches(e, creator, groups) })
-}
-
-// largestLimit returns how many namespaces a creator may have at most, whatever the creator's groups are, and whether
-// the number is limited.
-func largestLimit(limit *v1alpha1.NamespacesPerCreator, creator string) (allowed int, limited bool) {
-	return largest(limit, creator, func(e v1alpha1.CreatorException) bool {
-		return e.Kind == kindGroup || matches(e, Creator{Name: creator}, nil)
-	})
-}
-
-func largest(
-	limit *v1alpha1.NamespacesPerCreator, creator string, applies func(v1alpha1.CreatorException) bool,
-) (allowed int, limited bool) {
 	if limit == nil {
 		return 0, false
 	}
+	groups := creator.withAccountGroups()
 	own, isException := int32(0), false
 	for _, exception := range limit.Exceptions {
-		if !applies(exception) {
+		if !matches(exception, creator, groups) {
 			continue
 		}
 		if exception.Hard == nil {
@@ -119,7 +105,7 @@ func largest(
 	if isException {
 		return int(own), true
 	}
-	if strings.HasPrefix(creator, accountPrefix) {
+	if strings.HasPrefix(creator.Name, accountPrefix) {
 		return 0, true
 	}
 	return int(limit.Hard), true
@@ -229,30 +215,4 @@ func WithNamespaces(
 	status.Used[Namespaces] = number(used)
 	status.Quota = summary(status.Used, Hard(space))
 	return status
-}
-
-// maxCreators is how many creators an excess names.
-const maxCreators = 3
-
-// CreatorsExcess returns which creators have more namespaces than a policy space allows them, such as namespaces of
-// alice: 6 of 5, or "" if there are none. The groups of creators are unknown: exceptions for groups are taken to apply
-// to all.
-func CreatorsExcess(space *v1alpha1.PolicySpace, byCreator map[string]int) string {
-	var parts []string
-	more := 0
-	for _, creator := range slices.Sorted(maps.Keys(byCreator)) {
-		allowed, limited := largestLimit(PerCreator(space), creator)
-		if creator == "" || !limited || byCreator[creator] <= allowed {
-			continue
-		}
-		if len(parts) == maxCreators {
-			more++
-			continue
-		}
-		parts = append(parts, fmt.Sprintf("namespaces of %s: %d of %d", creator, byCreator[creator], allowed))
-	}
-	if more > 0 {
-		parts = append(parts, fmt.Sprintf("and of %d more creators", more))
-	}
-	return strings.Join(parts, ", ")
 }

@@ -121,21 +121,6 @@ func TestCreatorLimit(t *testing.T) {
 	}
 }
 
-func TestCreatorsExcessNamesCreatorsThatCertainlyExceed(t *testing.T) {
-	t.Parallel()
-	limited := limitingSpace("", &v1alpha1.NamespacesPerCreator{Hard: 1, Exceptions: []v1alpha1.CreatorException{
-		{Kind: "User", Name: "b", Hard: new(int32(3))},
-	}})
-	require.Empty(t, quota.CreatorsExcess(limited, map[string]int{"a": 1, "b": 3, "": 9}))
-	require.Empty(t, quota.CreatorsExcess(space(nil, nil), map[string]int{"a": 9}))
-	require.Equal(t, "namespaces of a: 2 of 1, namespaces of b: 4 of 3, namespaces of c: 2 of 1, and of 2 more creators",
-		quota.CreatorsExcess(limited, map[string]int{"a": 2, "b": 4, "c": 2, "d": 2, "e": 2}))
-	limited.Spec.Quota.NamespacesPerCreator.Exceptions = append(limited.Spec.Quota.NamespacesPerCreator.Exceptions,
-		v1alpha1.CreatorException{Kind: "Group", Name: "g", Hard: new(int32(3))})
-	require.Equal(t, "namespaces of b: 4 of 3", quota.CreatorsExcess(limited, map[string]int{"a": 2, "b": 4}),
-		"any creator may be in a group")
-}
-
 func TestWithReservationReplacesThoseOfEarlierStates(t *testing.T) {
 	t.Parallel()
 	before := []v1alpha1.NamespaceReservation{{Name: "a", UID: "1", Since: "5"}, {Name: "b", UID: "2"}}

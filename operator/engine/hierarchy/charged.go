@@ -11,8 +11,12 @@ import (
 
 // CountedIn returns the names of the policyspaces in which a namespace counts as a namespace, besides those above them:
 // the one of its label, and the nearest of its depth labels if that is another one. It has not left that one while the
-// one of the label does not exist, or is of a tree that does not adopt the namespace.
+// one of the label does not exist, or is of a tree that does not adopt the namespace. System namespaces belong to no
+// policyspace.
 func CountedIn(ns *corev1.Namespace) []string {
+	if match.IsSystemNamespace(ns.Name) {
+		return nil
+	}
 	spaces := []string{ns.Labels[v1alpha1.PolicySpaceLabel]}
 	if of := SpacesOf(ns); len(of) > 0 && of[0] != spaces[0] {
 		spaces = append(spaces, of[0])

@@ -56,8 +56,10 @@ type census struct {
 
 // placedNamespace is a namespace with a policyspace label.
 type placedNamespace struct {
-	name, space, creator, version string
-	uid                           types.UID
+	name, creator, version string
+	uid                    types.UID
+	// space is the policy space of the label. It is empty for a system namespace, which belongs to none.
+	space string
 	// kept is the nearest policy space of the depth labels if the namespace has not left it, although its label names
 	// another one: that one does not exist, or is of a tree that does not adopt the namespace. Otherwise, it is empty.
 	// The namespace counts in both, like its usage: see hierarchy.Charged.
@@ -66,18 +68,15 @@ type placedNamespace struct {
 
 // spaces returns the policy spaces in which a namespace is.
 func (n placedNamespace) spaces() []string {
-	if n.kept == "" {
-		return []string{n.space}
-	}
-	return []string{n.space, n.kept}
+	return slices.DeleteFunc([]string{n.space, n.kept}, func(space string) bool { return space == "" })
 }
 
 // isIn reports whether a namespace is in one of some policy spaces.
 func (n placedNamespace) isIn(spaces map[string]bool) bool { return spaces[n.space] || spaces[n.kept] }
 
-// countsLike reports whether a namespace is counted in the same policy spaces, and for the same creator, as before.
+// countsLike reports whether a namespace is counted in the same policy spaces as before.
 func (n placedNamespace) countsLike(before placedNamespace) bool {
-	return n.space == before.space && n.kept == before.kept && n.creator == before.creator && n.uid == before.uid
+	return n.space == before.space && n.kept == before.kept && n.uid == before.uid
 }
 
 // departure is when a namespace left, as a resourceVersion and as the time of this process.
@@ -182,10 +181,8 @@ func placedOf(object any) placedNamespace {
 	placed := placedNamespace{
 		name: ns.Name, uid: ns.UID, creator: ns.Annotations[v1alpha1.CreatorAnnotation], version: ns.ResourceVersion,
 	}
-	spaces := hierarchy.CountedIn(&corev1.Namespace{ObjectMeta: ns.ObjectMeta})
-	if placed.space = spaces[0]; len(spaces) > 1 {
-		placed.kept = spaces[1]
-	}
+	spaces := append(hierarchy.CountedIn(&corev1.Namespace{ObjectMeta: ns.ObjectMeta}), "", "")
+	placed.space, placed.kept = spaces[0], spaces[1]
 	return placed
 }
 
@@ -371,17 +368,6 @@ func (c *census) count(
 		}
 	}
 	return use
-}
-
-// byCreator returns how many namespaces in some policy spaces each user has created.
-func (c *census) byCreator(in map[string]bool) map[string]int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	creators := map[string]int{}
-	for ns := range c.in(in) {
-		creators[ns.creator]++
-	}
-	return creators
 }
 
 // in yields each of the namespaces in some policy spaces once. The caller holds mu.

@@ -121,29 +121,26 @@ func (c *namespaceTotals) use(
 }
 
 // settle returns the status of a policy space with the number of its namespaces and without the reservations that have
-// ended, which creators exceed their limit, and when the next reservation may expire: 0 if there is none.
+// ended, and when the next reservation may expire: 0 if there is none.
 func (c *namespaceTotals) settle(
 	ctx context.Context, space *v1alpha1.PolicySpace,
-) (status v1alpha1.PolicySpaceStatus, excess string, wait time.Duration, err error) {
+) (status v1alpha1.PolicySpaceStatus, wait time.Duration, err error) {
 	status = *space.Status.DeepCopy()
 	if !quota.LimitsNamespaces(space) {
 		status.NamespaceReservations, status.NamespacesAsOf = nil, ""
-		return status, "", 0, nil
+		return status, 0, nil
 	}
 	remaining, asOf := c.census.remaining(status.NamespaceReservations)
 	if remaining, wait, err = c.unexpired(ctx, space.Name, remaining); err != nil {
-		return status, "", 0, err
+		return status, 0, err
 	}
 	status.NamespaceReservations, status.NamespacesAsOf = remaining, freshness.Newest(status.NamespacesAsOf, asOf)
 	below, err := c.below(ctx, space.Name)
 	if err != nil {
-		return status, "", 0, err
+		return status, 0, err
 	}
 	use := c.census.count(below, remaining, v1alpha1.NamespaceReservation{})
-	if quota.PerCreator(space) != nil {
-		excess = quota.CreatorsExcess(space, c.census.byCreator(below))
-	}
-	return quota.WithNamespaces(space, status, use.Existing+use.Reserved), excess, wait, nil
+	return quota.WithNamespaces(space, status, use.Existing+use.Reserved), wait, nil
 }
 
 // unexpired returns the reservations of a policy space whose namespaces may still be stored, and when the next of them

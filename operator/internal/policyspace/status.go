@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -79,8 +78,6 @@ type namespaceCount struct {
 	webhooks webhook.State
 	// isEnforced reports whether the limits on it are enforced, if there are any.
 	isEnforced bool
-	// excess names the creators that have more namespaces than they may have, or is empty.
-	excess string
 	// nextCheck is when to count again: 0 if only events require it.
 	nextCheck time.Duration
 }
@@ -103,7 +100,7 @@ func (r *Spaces) countNamespaces(
 	if isLimited && !r.totals.census.wait(ctx, space.Status.NamespacesAsOf, 0) {
 		return counted, false, nil
 	}
-	space.Status, counted.excess, counted.nextCheck, err = r.totals.settle(ctx, space)
+	space.Status, counted.nextCheck, err = r.totals.settle(ctx, space)
 	if err != nil || !isLimited || counted.webhooks != webhook.Configured {
 		return counted, true, err
 	}
@@ -146,7 +143,7 @@ func nextStatus(
 	if space.Spec.Quota == nil {
 		apimeta.RemoveStatusCondition(&status.Conditions, v1alpha1.PolicySpaceExceeded)
 	} else {
-		apimeta.SetStatusCondition(&status.Conditions, exceededCondition(space, status, counted))
+		apimeta.SetStatusCondition(&status.Conditions, exceededCondition(space, status))
 	}
 	return status, pending
 }
@@ -221,18 +218,13 @@ func nameFirst(names []string) string {
 }
 
 // exceededCondition returns whether usage in a policy space exceeds a limit.
-func exceededCondition(
-	space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus, counted namespaceCount,
-) metav1.Condition {
+func exceededCondition(space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus) metav1.Condition {
 	exceeded := metav1.Condition{
 		Type: v1alpha1.PolicySpaceExceeded, ObservedGeneration: space.Generation, Status: metav1.ConditionFalse,
 		Reason: "WithinQuota", Message: "usage is within all limits",
 	}
-	over := slices.DeleteFunc([]string{quota.Excess(space, status), counted.excess},
-		func(excess string) bool { return excess == "" })
-	if len(over) > 0 {
-		exceeded.Status, exceeded.Reason = metav1.ConditionTrue, "Exceeded"
-		exceeded.Message = reporting.Shorten(strings.Join(over, ", "))
+	if over := quota.Excess(space, status); over != "" {
+		exceeded.Status, exceeded.Reason, exceeded.Message = metav1.ConditionTrue, "Exceeded", reporting.Shorten(over)
 	}
 	return exceeded
 }
