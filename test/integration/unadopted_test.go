@@ -1,12 +1,14 @@
 package integration_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -42,6 +44,36 @@ func TestLaterQuotasCountNamespacesThatAreNotAdopted(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, s.client.Create(t.Context(), newPod(ns.Name, "a"), client.DryRunAll))
 	})
+}
+
+// A tree replaces a hierarchy, as in a migration. A namespace that it does not adopt stays where it was, with the limits
+// there: nothing waits for a move that does not happen.
+func TestNamespacesThatAreNotAdoptedUseTheirQuotas(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]string{"same limits": "1", "other limits": "5"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScope(t, sharedCluster)
+			s.createSpace("old-root", "", "pods", "1")
+			team := s.createSpace("team", "old-root")
+			namespace := s.createNamespaceInSpace("legacy", "team")
+			s.waitCounted(namespace)
+
+			tree := s.name("corp")
+			corp := s.newSpace("corp", "")
+			corp.Labels = map[string]string{v1alpha1.TreeLabel: tree}
+			corp.Spec.Quota = &v1alpha1.PolicySpaceQuota{Hard: resourceList("pods", limit)}
+			require.NoError(t, s.client.Create(t.Context(), corp))
+			require.NoError(t, s.client.Patch(t.Context(), team, mergePatch(fmt.Sprintf(
+				`{"metadata": {"labels": {%q: %q}}, "spec": {"parent": %q}}`, v1alpha1.TreeLabel, tree, corp.Name))))
+			waitNotAdopted(s, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, tree)
+
+			require.NoError(t, createInOrder(s, newPod(namespace, "a")))
+			s.waitUsage("old-root", "pods: 1/1")
+			s.waitUsage("corp", "pods: 1/"+limit)
+			s.expectQuotaExceeded(s.client.Create(t.Context(), newPod(namespace, "b")), "old-root", "pods=2", "pods=1")
+		})
+	}
 }
 
 // A namespace whose label names a policy space of a tree that does not adopt it keeps all that it has in the policy space

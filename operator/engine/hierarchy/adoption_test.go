@@ -99,6 +99,15 @@ func TestPlacedInATree(t *testing.T) {
 			require.Equal(t, test.inTree, hierarchy.InTree(placed))
 			again, _ := forest.Placed(placed)
 			require.Same(t, placed, again)
+			destination, errRead := hierarchy.DestinationOf(ns, func(name string) (*v1alpha1.PolicySpace, error) {
+				return forest.Get(name), nil
+			})
+			require.NoError(t, errRead)
+			if err != nil {
+				require.Empty(t, destination)
+			} else {
+				require.Equal(t, hierarchy.SpacesOf(placed), append([]string{}, destination...))
+			}
 		})
 	}
 }

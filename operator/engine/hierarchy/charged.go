@@ -76,6 +76,19 @@ func LineageOf(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpac
 	return line, nil
 }
 
+// DestinationOf returns the names of the policyspaces in which the operator puts a namespace, or keeps it, the nearest
+// first: those of LineageOf, and none if one of them is of a tree that does not adopt the namespace. A namespace whose
+// policyspace label is set, and that has no destination, keeps the depth labels that it has.
+func DestinationOf(ns *corev1.Namespace, get func(name string) (*v1alpha1.PolicySpace, error)) ([]string, error) {
+	return LineageOf(ns, func(name string) (*v1alpha1.PolicySpace, error) {
+		space, err := get(name)
+		if space != nil && space.Labels[v1alpha1.TreeLabel] != "" && !MayBeInTree(ns) {
+			return nil, err
+		}
+		return space, err
+	})
+}
+
 // Replacement is a policyspace that a namespace leaves, and the corresponding one that it enters.
 type Replacement struct{ Old, New string }
 

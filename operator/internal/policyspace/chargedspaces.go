@@ -86,11 +86,11 @@ func (q *QuotaAdmission) hasDeletedSpace(ctx context.Context, ns *corev1.Namespa
 // checkMoves returns a webhook.Deferred if a namespace is moving to a policy space that does not count usage of the one
 // that it replaces yet.
 func (q *QuotaAdmission) checkMoves(ctx context.Context, ns *corev1.Namespace) error {
-	entering, err := hierarchy.LineageOf(ns, gettingSpaces(ctx, q.cached))
+	destination, err := hierarchy.DestinationOf(ns, gettingSpaces(ctx, q.cached))
 	if err != nil {
 		return err
 	}
-	for _, replacement := range hierarchy.Replacements(hierarchy.SpacesOf(ns), entering) {
+	for _, replacement := range hierarchy.Replacements(hierarchy.SpacesOf(ns), destination) {
 		space, err := getSpace(ctx, q.cached, replacement.New)
 		if err != nil {
 			return err
@@ -124,9 +124,9 @@ func (q *QuotaAdmission) passing(ctx context.Context, namespace string, err erro
 	if errRead != nil {
 		return errRead
 	}
-	entering, errRead := hierarchy.LineageOf(ns, gettingSpaces(ctx, q.cached))
-	isPlacedNowhere := len(entering) == 0 && ns.Labels[v1alpha1.PolicySpaceLabel] != "" // it keeps what it has
-	if errRead != nil || isPlacedNowhere || slices.Contains(entering, exceeded.Space) {
+	destination, errRead := hierarchy.DestinationOf(ns, gettingSpaces(ctx, q.cached))
+	stays := len(destination) == 0 && ns.Labels[v1alpha1.PolicySpaceLabel] != ""
+	if errRead != nil || stays || slices.Contains(destination, exceeded.Space) {
 		return errors.Join(errRead, err)
 	}
 	return webhook.Defer(codes.QuotaExceeded, fmt.Sprintf("%s: namespace %s is leaving policyspace %q: try again in a moment",

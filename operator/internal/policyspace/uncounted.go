@@ -148,18 +148,11 @@ func uncountedLimit(
 }
 
 // lineage returns the policy spaces that contain a namespace or will contain it, and whether the namespace has its
-// depth labels already. Without them, a namespace will be in no policy space if one of the ancestors does not exist or
-// is its own ancestor, or if a tree does not adopt the namespace.
+// depth labels already.
 func (s *Sequencer) lineage(ctx context.Context, ns *corev1.Namespace) (names []string, isPlaced bool, err error) {
 	if spaces := hierarchy.SpacesOf(ns); len(spaces) > 0 || match.IsSystemNamespace(ns.Name) {
 		return spaces, true, nil
 	}
-	names, err = hierarchy.LineageOf(ns, func(name string) (*v1alpha1.PolicySpace, error) {
-		space, err := getSpace(ctx, s.quota.cached, name)
-		if space != nil && space.Labels[v1alpha1.TreeLabel] != "" && !hierarchy.MayBeInTree(ns) {
-			return nil, err
-		}
-		return space, err
-	})
+	names, err = hierarchy.DestinationOf(ns, gettingSpaces(ctx, s.quota.cached))
 	return names, false, err
 }
