@@ -40,18 +40,17 @@ func TestPolicySpaceInUseCannotBeDeleted(t *testing.T) {
 	for _, short := range []string{"d", "c", "b", "a"} {
 		namespaces[short] = s.createNamespace(short, s.inSpace("team"))
 	}
-	inTree := s.createNamespace("e", s.inSpace("of-tree"))
+	s.createNamespace("e", s.inSpace("of-tree"))
 	program := s.newProgram()
-	named := fmt.Sprintf(" (%s, %s, %s and 1 more)", s.name("a"), s.name("b"), s.name("c"))
 
-	t.Run("by an administrator, who sees what uses it", func(t *testing.T) {
+	t.Run("by an administrator", func(t *testing.T) {
 		err := s.client.Delete(t.Context(), team)
 		require.True(t, apierrors.IsForbidden(err), "%v", err)
-		require.ErrorContains(t, err, fmt.Sprintf("policyspace %q is in use: 4 namespaces are in it%s: first delete "+
-			"them, or move them to another policyspace", team.Name, named))
-		require.ErrorContains(t, s.client.Delete(t.Context(), root), fmt.Sprintf(
-			"policyspace %q is in use: 4 namespaces are in it or in policyspaces below it (%s)%s", root.Name, team.Name,
-			named))
+		for _, space := range []*v1alpha1.PolicySpace{team, root} {
+			require.ErrorContains(t, s.client.Delete(t.Context(), space), fmt.Sprintf(
+				"policyspace %q is in use (namespaces in and below it: 4): first delete them, or move them to another "+
+					"policyspace by the label policy.nstpl.dev/policyspace", space.Name))
+		}
 		require.ErrorContains(t, s.client.Delete(t.Context(), team, client.DryRunAll), "is in use")
 	})
 
@@ -63,22 +62,8 @@ func TestPolicySpaceInUseCannotBeDeleted(t *testing.T) {
 
 	t.Run("by a ServiceAccount, unless it belongs to a tree", func(t *testing.T) {
 		require.ErrorContains(t, program.Delete(t.Context(), team), "is in use")
-		require.ErrorContains(t, s.client.Delete(t.Context(), tree), "1 namespace is in it ("+inTree.Name+")")
+		require.ErrorContains(t, s.client.Delete(t.Context(), tree), "is in use")
 		require.NoError(t, program.Delete(t.Context(), tree))
-	})
-
-	t.Run("by a user who may not list namespaces, and does not learn their names", func(t *testing.T) {
-		s := s.withT(t)
-		s.grant(s.name("deleters"), userSubject(s.name("dora")),
-			policyRule("delete", v1alpha1.GroupVersion.Group, "policyspaces"))
-		config, err := s.controlPlane.UserConfig(s.name("dora"))
-		require.NoError(t, err)
-		dora, err := client.New(config, client.Options{Scheme: s.client.Scheme(), Mapper: s.client.RESTMapper()})
-		require.NoError(t, err)
-		s.eventually(func(c *assert.CollectT) {
-			err := dora.Delete(t.Context(), root)
-			assert.ErrorContains(c, err, "4 namespaces are in it or in policyspaces below it: first")
-		})
 	})
 
 	t.Run("but it can once its namespaces have moved away or are deleted", func(t *testing.T) {
@@ -86,7 +71,7 @@ func TestPolicySpaceInUseCannotBeDeleted(t *testing.T) {
 		s.moveNamespace(namespaces["a"].Name, "empty")
 		s.patchNamespace(namespaces["b"], `{"metadata": {"labels": {"`+v1alpha1.PolicySpaceLabel+`": null}}}`)
 		s.delete(namespaces["c"]) // without a controller manager, it is Terminating from now on
-		require.ErrorContains(t, s.client.Delete(t.Context(), team), "1 namespace is in it ("+namespaces["d"].Name+")")
+		require.ErrorContains(t, s.client.Delete(t.Context(), team), "namespaces in and below it: 1")
 		s.delete(namespaces["d"])
 		s.delete(team)
 		require.ErrorContains(t, s.client.Delete(t.Context(), empty), "is in use")
