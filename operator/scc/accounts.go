@@ -51,8 +51,7 @@ type AccountAllocation struct {
 	Repairs string
 }
 
-// ReasonBlockExhausted is the reason of the condition Ready of the constraints that take IDs from service accounts,
-// while a namespace has more of these than IDs.
+// ReasonBlockExhausted is the reason of the Event about a namespace with more ServiceAccounts than user IDs.
 const ReasonBlockExhausted = "AccountIDsExhausted"
 
 // ErrBlockExhausted reports that every user ID of a namespace belongs to a ServiceAccount.

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -142,24 +141,7 @@ func TestSCCGivesEachServiceAccountAnID(t *testing.T) {
 		})
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: few.Name, Name: "more"}}
 		require.NoError(t, s.client.Create(t.Context(), account))
-		waitReady := func(status metav1.ConditionStatus, reason, message string) {
-			t.Helper()
-			s.eventually(func(c *assert.CollectT) {
-				constraint := &v1alpha1.SecurityContextConstraints{}
-				if !assert.NoError(c, s.client.Get(t.Context(), client.ObjectKey{Name: "own-id"}, constraint)) {
-					return
-				}
-				ready := meta.FindStatusCondition(constraint.Status.Conditions, v1alpha1.ConditionReady)
-				if assert.NotNil(c, ready) {
-					assert.Equal(c, status, ready.Status)
-					assert.Equal(c, reason, ready.Reason)
-					assert.Contains(c, ready.Message, message)
-				}
-			})
-		}
-		waitReady(metav1.ConditionFalse, scc.ReasonBlockExhausted, "denied in "+few.Name)
-		require.NoError(t, s.client.Delete(t.Context(), account))
-		waitReady(metav1.ConditionTrue, "InForce", "")
+		s.waitEvent(few, corev1.EventTypeWarning, scc.ReasonBlockExhausted, scc.ErrBlockExhausted.Error())
 	})
 
 	t.Run("a pod has no other ID", func(t *testing.T) {

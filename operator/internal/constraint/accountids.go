@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -28,7 +27,6 @@ import (
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/watch"
-	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 )
 
@@ -55,40 +53,6 @@ type AccountIDs struct {
 	// or ended.
 	mu       sync.RWMutex
 	isNeeded bool
-
-	exhausted exhausted
-}
-
-// exhausted are the namespaces with more ServiceAccounts than user IDs.
-type exhausted struct {
-	// changes notifies when the namespaces change.
-	changes webhook.Changes
-
-	mu         sync.Mutex
-	namespaces map[string]bool
-}
-
-// set records whether a namespace has too few user IDs.
-func (e *exhausted) set(namespace string, is bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.namespaces[namespace] == is {
-		return
-	}
-	if delete(e.namespaces, namespace); is {
-		if e.namespaces == nil {
-			e.namespaces = map[string]bool{}
-		}
-		e.namespaces[namespace] = true
-	}
-	e.changes.Notify()
-}
-
-// names returns the namespaces in ascending order.
-func (e *exhausted) names() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Sorted(maps.Keys(e.namespaces))
 }
 
 // SetupWithManager adds a controller that reconciles a namespace when one of its ServiceAccounts is created or loses
@@ -130,23 +94,17 @@ func (r *AccountIDs) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if ns.UID == "" || ns.DeletionTimestamp != nil || slices.Contains(r.Exempt, ns.Name) ||
 		ns.Name == v1alpha1.TrialNamespace {
-		r.exhausted.set(request.Name, false)
 		return reconcile.Result{}, nil // in the namespace of trials, nothing is changed
 	}
 	lacking, err := r.isLacking(ctx, ns)
-	if err != nil {
+	if err != nil || !lacking {
 		return reconcile.Result{}, err
-	}
-	if !lacking {
-		r.exhausted.set(ns.Name, false)
-		return reconcile.Result{}, nil
 	}
 	err = r.allocate(ctx, ns)
 	switch {
 	case patch.IsStale(err):
 		return reconcile.Result{RequeueAfter: retryStale}, nil
 	case errors.Is(err, scc.ErrBlockExhausted):
-		r.exhausted.set(ns.Name, true)
 		r.Recorder.Eventf(reporting.InNamespace(ns), nil, corev1.EventTypeWarning, scc.ReasonBlockExhausted, "Allocate",
 			"%s", reporting.Shorten(err.Error()))
 	}
@@ -164,11 +122,6 @@ func (r *AccountIDs) watchIfNeeded(ctx context.Context) error {
 	r.isNeeded = slices.ContainsFunc(constraints, func(c *v1alpha1.SecurityContextConstraints) bool {
 		return c.RunAsUser.Type == v1alpha1.MustRunAsServiceAccount
 	})
-	if !r.isNeeded {
-		for _, name := range r.exhausted.names() {
-			r.exhausted.set(name, false) // it may be gone when the watch begins again
-		}
-	}
 	return r.Accounts.need(ctx, r.handler, r.isNeeded)
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -41,8 +40,6 @@ type Statuses struct {
 	Stored *webhook.Stored
 	// Blocks knows whether namespaces are given no user IDs.
 	Blocks *Blocks
-	// AccountIDs knows which namespaces have more service accounts than user IDs.
-	AccountIDs *AccountIDs
 
 	written freshness.Store[string, *v1alpha1.SecurityContextConstraints]
 }
@@ -57,13 +54,11 @@ func (r *Statuses) SetupWithManager(mgr ctrl.Manager) error {
 			func(ctx context.Context, _ client.Object) []reconcile.Request { return r.all(ctx) })).
 		WatchesRawSource(r.Stored.Source(v1alpha1.ConstraintWebhookName, r.all)).
 		WatchesRawSource(source.Func(func(ctx context.Context, queue backoff.Queue) error {
-			queueAll := func() {
+			r.Blocks.exhaustion.Listen(func() {
 				for _, request := range r.all(ctx) {
 					queue.Add(request)
 				}
-			}
-			r.Blocks.exhaustion.Listen(queueAll)
-			r.AccountIDs.exhausted.changes.Listen(queueAll)
+			})
 			return nil
 		})).
 		WithOptions(controller.Options{NewQueue: r.Queues.New}).
@@ -97,7 +92,7 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 	}
 	changed := constraint.DeepCopy()
 	changed.Status.ObservedGeneration = constraint.Generation
-	is, reason, message := readiness(constraint, state, r.Blocks.isExhausted(), r.AccountIDs.exhausted.names())
+	is, reason, message := readiness(constraint, state, r.Blocks.isExhausted())
 	reporting.SetKstatus(&changed.Status.Conditions, constraint.Generation, is, reason, message)
 	if equality.Semantic.DeepEqual(&constraint.Status, &changed.Status) {
 		return reconcile.Result{}, nil
@@ -133,9 +128,9 @@ func (r *Statuses) configured(ctx context.Context) (webhook.State, error) {
 }
 
 // readiness returns whether the operator admits pods by a constraint. isExhausted says that namespaces are given no
-// user IDs, and withoutAccountIDs are the namespaces with more service accounts than user IDs.
+// user IDs.
 func readiness(
-	constraint *v1alpha1.SecurityContextConstraints, state webhook.State, isExhausted bool, withoutAccountIDs []string,
+	constraint *v1alpha1.SecurityContextConstraints, state webhook.State, isExhausted bool,
 ) (is reporting.Kstatus, reason, message string) {
 	if err := scc.Check(scc.Defaulted(constraint)); err != nil {
 		return reporting.Failed, "Invalid", "no pod is admitted by the constraint: " + err.Error()
@@ -152,15 +147,6 @@ func readiness(
 	if isExhausted && scc.NeedsAllocation(scc.Defaulted(constraint)) {
 		return reporting.Failed, scc.ReasonPoolExhausted, "pods in namespaces without user IDs are denied: " +
 			scc.ErrPoolExhausted.Error()
-	}
-	if len(withoutAccountIDs) > 0 && constraint.RunAsUser.Type == v1alpha1.MustRunAsServiceAccount {
-		const most = 3
-		names := strings.Join(withoutAccountIDs[:min(len(withoutAccountIDs), most)], ", ")
-		if more := len(withoutAccountIDs) - most; more > 0 {
-			names += fmt.Sprintf(" and %d more", more)
-		}
-		return reporting.Failed, scc.ReasonBlockExhausted, "pods of service accounts without user IDs are denied in " +
-			names + ": " + scc.ErrBlockExhausted.Error()
 	}
 	return reporting.Current, "InForce", "the operator admits pods by the constraint"
 }

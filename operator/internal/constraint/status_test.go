@@ -20,61 +20,42 @@ func TestReadiness(t *testing.T) {
 	invalid.RunAsUser.Type = v1alpha1.MustRunAs
 	takesFromNamespace := valid.DeepCopy()
 	takesFromNamespace.RunAsUser.Type = v1alpha1.MustRunAsRange
-	perAccount := valid.DeepCopy()
-	perAccount.RunAsUser.Type = v1alpha1.MustRunAsServiceAccount
 	for name, test := range map[string]struct {
 		constraint *v1alpha1.SecurityContextConstraints
 		state      webhook.State
 		exhausted  bool
-		namespaces []string
 		is         reporting.Kstatus
 		reason     string
 		message    string
 	}{
 		"in force": {
-			valid, webhook.Configured, false, nil, reporting.Current, "InForce", "the operator admits pods by the constraint",
+			valid, webhook.Configured, false, reporting.Current, "InForce", "the operator admits pods by the constraint",
 		},
 		"every block of user IDs is in use": {
-			takesFromNamespace, webhook.Configured, true, nil, reporting.Failed, "UserIDsExhausted",
+			takesFromNamespace, webhook.Configured, true, reporting.Failed, "UserIDsExhausted",
 			"pods in namespaces without user IDs are denied: every block of user IDs is in use: start the operator with a " +
 				"larger --scc-uid-range",
 		},
-		"a constraint that gives service accounts IDs": {
-			perAccount, webhook.Configured, false, []string{"a"}, reporting.Failed, "AccountIDsExhausted",
-			"pods of service accounts without user IDs are denied in a: every user ID of the namespace belongs to a service " +
-				"account: delete service accounts that are not needed, or start the operator with larger blocks in " +
-				"--scc-uid-range",
-		},
-		"many namespaces with too few IDs": {
-			perAccount, webhook.Configured, false, []string{"a", "b", "c", "d", "e"}, reporting.Failed, "AccountIDsExhausted",
-			"pods of service accounts without user IDs are denied in a, b, c and 2 more: every user ID of the namespace " +
-				"belongs to a service account: delete service accounts that are not needed, or start the operator with larger " +
-				"blocks in --scc-uid-range",
-		},
-		"a constraint that gives namespaces IDs": {
-			takesFromNamespace, webhook.Configured, false, []string{"a"}, reporting.Current, "InForce",
-			"the operator admits pods by the constraint",
-		},
 		"a constraint that needs no block": {
-			valid, webhook.Configured, true, nil, reporting.Current, "InForce", "the operator admits pods by the constraint",
+			valid, webhook.Configured, true, reporting.Current, "InForce", "the operator admits pods by the constraint",
 		},
 		"the webhooks are not configured yet": {
-			valid, webhook.Missing, false, nil, reporting.InProgress, "NotReached",
+			valid, webhook.Missing, false, reporting.InProgress, "NotReached",
 			"the API server does not send pods to the operator yet",
 		},
 		"a deleted webhook configuration": {
-			valid, webhook.Deleted, false, nil, reporting.Failed, "NotReached",
+			valid, webhook.Deleted, false, reporting.Failed, "NotReached",
 			"MutatingWebhookConfiguration nstpl-operator or ValidatingWebhookConfiguration nstpl-operator-constraints does " +
 				"not exist, so the API server admits pods without the operator: apply the manifests again",
 		},
 		"a constraint that cannot be evaluated": {
-			invalid, webhook.Configured, false, nil, reporting.Failed, "Invalid",
+			invalid, webhook.Configured, false, reporting.Failed, "Invalid",
 			"no pod is admitted by the constraint: runAsUser.uid is missing: MustRunAs needs it",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			is, reason, message := readiness(test.constraint, test.state, test.exhausted, test.namespaces)
+			is, reason, message := readiness(test.constraint, test.state, test.exhausted)
 			require.Equal(t, test.is, is)
 			require.Equal(t, test.reason, reason)
 			require.Equal(t, test.message, message)
