@@ -355,7 +355,7 @@ func expectNamespacesBeyondALimitStay(t *testing.T, s *testScope, alice, bob cli
 		exceeded := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceExceeded)
 		if assert.NotNil(c, exceeded) {
 			assert.Equal(c, metav1.ConditionTrue, exceeded.Status)
-			assert.Equal(c, "count/namespaces: 3 of 2, namespaces of alice: 3 of 1", exceeded.Message)
+			assert.Equal(c, "count/namespaces: 3 of 2", exceeded.Message)
 		}
 		assert.Equal(c, "count/namespaces: 3/2", status.Quota)
 	})
