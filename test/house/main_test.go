@@ -12,7 +12,7 @@ import (
 
 // floors are the packages from the ground up. A package may import those of its own floor and of the floors below.
 var floors = [][]string{
-	{"docs", "operator/api", "operator/codes", "operator/freshness", "operator/version"},
+	{"docs", "operator/api", "operator/codes", "operator/freshness", "operator/internal/patch", "operator/version"},
 	{"operator/attributes", "operator/quota", "operator/scc", "operator/selfservice"},
 	{"operator/engine"},
 	{"operator/internal", "manifests"},

@@ -548,6 +548,27 @@ func TestConstantlyChangedObjectsAreAppliedAndPruned(t *testing.T) {
 	s.waitAbsent(ns, documents(configMap("extra", "v1"), binding))
 }
 
+// patchAllTheTime patches a namespace, with another number each time, from now until the end of the test.
+func patchAllTheTime(s *testScope, ns *corev1.Namespace, format string) {
+	s.t.Helper()
+	var writers sync.WaitGroup
+	ctx, stop := context.WithCancel(s.t.Context())
+	s.t.Cleanup(func() { stop(); writers.Wait() })
+	var written atomic.Int64
+	for range 8 {
+		object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
+		writers.Go(func() {
+			for ctx.Err() == nil {
+				patch := fmt.Appendf(nil, format, written.Add(1))
+				if err := s.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch)); err != nil && ctx.Err() == nil {
+					s.t.Error(err)
+				}
+			}
+		})
+	}
+	s.eventually(func(c *assert.CollectT) { assert.Greater(c, written.Load(), int64(100)) })
+}
+
 // Users who constantly change their namespace neither keep a grant nor labels that its templates take away or change,
 // nor hide what is not as declared.
 func TestAConstantlyChangedNamespaceKeepsNothing(t *testing.T) {
@@ -562,22 +583,7 @@ func TestAConstantlyChangedNamespaceKeepsNothing(t *testing.T) {
 	}
 	template := s.createTemplate("defaults", documents(configMap("a", "v"), binding), reportsDrift, tier("one"))
 	ns := s.createPopulatedNamespace("a")
-	var writers sync.WaitGroup
-	ctx, stop := context.WithCancel(t.Context())
-	t.Cleanup(func() { stop(); writers.Wait() })
-	var written atomic.Int64
-	for range 8 {
-		object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
-		writers.Go(func() {
-			for ctx.Err() == nil {
-				patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"counter": "%d"}}}`, written.Add(1))
-				if err := s.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch)); err != nil && ctx.Err() == nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	s.eventually(func(c *assert.CollectT) { assert.Greater(c, written.Load(), int64(100)) })
+	patchAllTheTime(s, ns, `{"metadata": {"annotations": {"counter": "%d"}}}`)
 	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
 		withObjects(t, configMap("a", "v"))(template)
 		tier("two")(template)
@@ -590,4 +596,17 @@ func TestAConstantlyChangedNamespaceKeepsNothing(t *testing.T) {
 	found := &corev1.Namespace{}
 	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
 	require.Equal(t, "two", found.Labels[key])
+}
+
+// Users who constantly change one label that a template declares do not keep the others.
+func TestAConstantlyChangedLabelKeepsNoOther(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	fought, revoked, removed := s.id+"/fought", s.id+"/revoked", s.id+"/removed"
+	template := s.createTemplate("defaults", "", labelsNamespaces(fought, "x", revoked, "true", removed, "x"))
+	ns := s.createPopulatedNamespace("a")
+	waitLabels(s, ns, fought, "x", revoked, "true", removed, "x")
+	patchAllTheTime(s, ns, `{"metadata": {"labels": {"`+fought+`": "%d"}}}`)
+	s.updateTemplate(template, labelsNamespaces(fought, "x", revoked, "false"))
+	waitLabels(s, ns, revoked, "false", removed, "")
 }

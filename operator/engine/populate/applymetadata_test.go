@@ -1,93 +1,137 @@
 package populate
 
 import (
-	"encoding/json"
+	"fmt"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	metadatafake "k8s.io/client-go/metadata/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// A namespace that another client changed meanwhile is written all the same if it is open and the plan does not depend
-// on the change. One that is initializing is written only as it was read, since what it has decides when it opens.
+// beforePatches calls a function with the number of each patch before it is sent.
+type beforePatches struct {
+	http.RoundTripper
+	patches int
+	call    func(number int)
+}
+
+func (b *beforePatches) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Method == http.MethodPatch {
+		b.call(b.patches)
+		b.patches++
+	}
+	return b.RoundTripper.RoundTrip(request)
+}
+
+// Users who change an open namespace all the time do not keep its metadata from being written, but nothing that another
+// leader recorded meanwhile is undone. A namespace that is initializing is written only as it was read, since what it
+// has decides when it opens.
 func TestMetadataOfAChangedNamespace(t *testing.T) {
 	t.Parallel()
-	scheme := metadatafake.NewTestScheme()
-	require.NoError(t, metav1.AddMetaToScheme(scheme))
-	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t", UID: "t"}}
-	namespace := func(labels, annotations map[string]string, version string) *metav1.PartialObjectMetadata {
-		return &metav1.PartialObjectMetadata{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
-			ObjectMeta: metav1.ObjectMeta{
-				Name: "n", UID: "n", ResourceVersion: version, Labels: labels, Annotations: annotations,
-			},
-		}
-	}
-	initializing := map[string]string{v1alpha1.InitializingLabel: ""}
-	of := func(pairs ...string) map[string]string {
-		values := map[string]string{}
-		for i := 0; i < len(pairs); i += 2 {
-			values[pairs[i]] = pairs[i+1]
-		}
-		return values
-	}
-	for name, test := range map[string]struct {
-		before              map[string]string
-		labels, annotations map[string]string
-		// version is the resourceVersion of the second write, or "none" if there is no second write.
-		version string
+	cluster := controlplane.New(t)
+	api, err := kubernetes.NewForConfig(cluster.RESTConfig())
+	require.NoError(t, err)
+	template := setsTier("t", "gold")
+	template.Spec.NamespaceMetadata.Labels["new"] = "x"
+	record := MetadataRecord{tierKey: recorded("t", "silver"), {Field: render.Labels, Key: "old"}: recorded("t", "x")}
+	label := func(key, value string) string { return fmt.Sprintf(`{"metadata": {"labels": {%q: %s}}}`, key, value) }
+	annotation := func(key string) string { return fmt.Sprintf(`{"metadata": {"annotations": {%q: "x"}}}`, key) }
+	const (
+		removed = `{"metadata": {"labels": {"tier": null, "old": null}, "annotations": {"` +
+			v1alpha1.NamespaceMetadataAnnotation + `": null}}}`
+		reported = `{"status": {"conditions": [{"type": "` + string(v1alpha1.NamespacePopulated) +
+			`", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`
+	)
+	for i, test := range []struct {
+		name           string
+		isInitializing bool
+		// first is what another client does before the first write, second what it does before the second one.
+		first, second string
+		// writes is how many writes there are. If want is empty, the last one fails.
+		writes int
+		want   map[string]string
 	}{
-		"open, another label":       {of(), of("other", "x"), of(), ""},
-		"open, another annotation":  {of(), of(), of("other", "x"), ""},
-		"open, the same label":      {of(), of("tier", "x"), of(), "none"},
-		"open, the record":          {of(), of(), of(v1alpha1.ExistingAnnotation, "x"), "none"},
-		"open, the record of these": {of(), of(), of(v1alpha1.NamespaceMetadataAnnotation, "x"), "none"},
-		"initializing, another label": {
-			initializing, of(v1alpha1.InitializingLabel, "", "other", "x"), of(), "none",
-		},
-		"initializing, user IDs": {initializing, initializing, of(v1alpha1.UIDRangeAnnotation, "x"), "2"},
+		{"nothing", false, "", "", 1, map[string]string{"tier": "gold", "new": "x"}},
+		{"another label", false, label("own", `"1"`), label("own", `"2"`), 2, map[string]string{
+			"tier": "gold", "new": "x", "own": "2",
+		}},
+		{"a label that is set", false, label("tier", `"1"`), label("tier", `"2"`), 2, map[string]string{
+			"tier": "gold", "new": "x",
+		}},
+		{"a label that is set, which is missing", false, label("tier", "null"), label("tier", `"2"`), 2, map[string]string{
+			"tier": "gold", "new": "x",
+		}},
+		{"a label that is added", false, label("new", `"1"`), label("new", `"2"`), 2, map[string]string{
+			"tier": "gold", "new": "x",
+		}},
+		{"a label that is removed", false, label("old", `"1"`), label("old", `"2"`), 2, map[string]string{
+			"tier": "gold", "new": "x", "old": "2",
+		}},
+		{"a label that did not exist", false, annotation("own"), label("new", `"1"`), 2, nil},
+		{"a label that is to be removed", false, annotation("own"), label("old", `"1"`), 2, nil},
+		{"another leader's record", false, removed, "", 1, nil},
+		{"another leader's record, later", false, annotation("own"), removed, 2, nil},
+		{"another leader's objects", false, annotation(v1alpha1.ExistingAnnotation), "", 1, nil},
+		{"another leader's objects, later", false, annotation("own"), annotation(v1alpha1.ExistingAnnotation), 2, nil},
+		{"another leader's report, later", false, annotation("own"), reported, 2, nil},
+		{"initializing, another label", true, label("own", `"1"`), "", 1, nil},
+		{"initializing, user IDs", true, annotation(v1alpha1.UIDRangeAnnotation), "", 2, map[string]string{
+			"tier": "gold", "new": "x", v1alpha1.InitializingLabel: "",
+		}},
+		{"initializing, later", true, annotation(v1alpha1.UIDRangeAnnotation), label("own", `"2"`), 2, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			client := metadatafake.NewSimpleMetadataClient(scheme)
-			client.PrependReactor("list", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
-				list := &metav1.List{Items: []runtime.RawExtension{{Object: namespace(test.labels, test.annotations, "2")}}}
-				return true, list, nil
-			})
-			var versions []string
-			client.PrependReactor("patch", "namespaces", func(a clienttesting.Action) (bool, runtime.Object, error) {
-				var body metav1.PartialObjectMetadata
-				require.NoError(t, json.Unmarshal(a.(clienttesting.PatchAction).GetPatch(), &body))
-				versions = append(versions, body.ResourceVersion)
-				if len(versions) == 1 {
-					return true, nil, apierrors.NewConflict(corev1.Resource("namespaces"), "n", nil)
-				}
-				return true, namespace(test.labels, test.annotations, "3"), nil
-			})
-			ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n", Labels: test.before}}
-			value := &DeclaredValue{render.MetadataKey{Field: render.Labels, Key: "tier"}, "gold", template}
-			change := Change{
-				Name: "n", Observed: namespace(test.before, nil, "1"),
-				Metadata: &MetadataChange{namespace: ns, Values: []ValueChange{{
-					MetadataKey: value.MetadataKey, Template: "t", Declared: value, Action: Create,
-				}}},
+		t.Run(test.name, func(t *testing.T) {
+			ns := namespaceWith("silver", RecordedValue{})
+			ns.Name, ns.UID, ns.Labels["old"] = fmt.Sprint("n-", i), "", "x"
+			if test.isInitializing {
+				ns.Labels[v1alpha1.InitializingLabel] = ""
 			}
-			_, err := (&Applier{client: client}).applyMetadata(t.Context(), change)
-			if test.version == "none" {
-				require.True(t, apierrors.IsConflict(err), "%v", err)
-				require.Equal(t, []string{"1"}, versions)
+			ns.Annotations[v1alpha1.NamespaceMetadataAnnotation] = record.String()
+			ns, err := api.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
+			require.NoError(t, err)
+			before := &beforePatches{call: func(number int) {
+				if body := []string{test.first, test.second}[number]; body != "" {
+					_, err := api.CoreV1().Namespaces().Patch(t.Context(), ns.Name, types.MergePatchType, []byte(body),
+						metav1.PatchOptions{}, map[bool][]string{true: {"status"}}[body == reported]...)
+					require.NoError(t, err)
+				}
+			}}
+			config := rest.CopyConfig(cluster.RESTConfig())
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				before.RoundTripper = next
+				return before
+			})
+			client, err := metadata.NewForConfig(config)
+			require.NoError(t, err)
+			plan := NewPlan(Declare(render.NewCache(), ns, []*v1alpha1.NamespaceTemplate{template}, Inputs{}),
+				match.NewIndex(template), Observed{})
+			outcome := NewApplier(client, nil, nil, 1, nil).ApplyMetadata(t.Context(), plan)
+			require.Equal(t, test.writes, before.patches)
+			stored, err := api.CoreV1().Namespaces().Get(t.Context(), ns.Name, metav1.GetOptions{})
+			require.NoError(t, err)
+			if test.want == nil {
+				require.NotNil(t, outcome.Failure, stored.Labels)
+				require.Equal(t, metav1.StatusReasonConflict, outcome.Failure.Reason, "%v", outcome.Failure)
+				require.NotEqual(t, "gold", stored.Labels["tier"])
 				return
 			}
-			require.NoError(t, err)
-			require.Equal(t, []string{"1", test.version}, versions)
+			require.Nil(t, outcome.Failure, "%v", outcome.Failure)
+			test.want[corev1.LabelMetadataName] = ns.Name
+			require.Equal(t, test.want, stored.Labels)
+			require.Equal(t, stored.ResourceVersion, outcome.Written.ResourceVersion)
+			kept := RecordedMetadata(stored.Annotations)
+			require.True(t, kept[tierKey].IsIn("gold"))
 		})
 	}
 }

@@ -1,9 +1,13 @@
 package populate
 
 import (
+	"fmt"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	patches "nstpl.dev/nstpl/operator/internal/patch"
 )
 
 // Reasons of the Populated condition. All but the first are reasons of Populated=False.
@@ -30,13 +34,50 @@ const (
 
 // PopulatedCondition returns the condition in which the operator reports how it populated a namespace, or nil.
 func PopulatedCondition(ns *corev1.Namespace) *corev1.NamespaceCondition {
-	for i := range ns.Status.Conditions {
-		if ns.Status.Conditions[i].Type == v1alpha1.NamespacePopulated {
-			return &ns.Status.Conditions[i]
-		}
+	if i := populatedIndex(ns); i >= 0 {
+		return &ns.Status.Conditions[i]
 	}
 	return nil
 }
+
+func populatedIndex(ns *corev1.Namespace) int {
+	return slices.IndexFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool {
+		return c.Type == v1alpha1.NamespacePopulated
+	})
+}
+
+const conditionsPath = "/status/conditions"
+
+// UnlessReported returns a patch that the API server rejects if a leader has recorded something in the namespace since
+// it was read, or has reported on it. Users cannot write what it tests, so those who change the namespace all the time
+// do not keep the operator from a write.
+func UnlessReported(ns *corev1.Namespace) patches.Tested {
+	tested := patches.Tested{}.Test("/metadata/uid", ns.UID).TestIn("/metadata/annotations", ns.Annotations,
+		v1alpha1.ExistingAnnotation, v1alpha1.NamespaceMetadataAnnotation)
+	if i := populatedIndex(ns); i >= 0 {
+		return tested.Test(elementPath(i), ns.Status.Conditions[i])
+	}
+	return tested.Test(conditionsPath, ns.Status.Conditions)
+}
+
+// WithPopulated adds to a patch of UnlessReported that it replaces the Populated condition, or removes it if the new
+// condition is nil.
+func WithPopulated(tested patches.Tested, ns *corev1.Namespace, condition *corev1.NamespaceCondition) patches.Tested {
+	i := populatedIndex(ns)
+	if i >= 0 {
+		tested = tested.Remove(elementPath(i))
+	}
+	switch {
+	case condition == nil:
+		return tested
+	case i >= 0:
+		return tested.Set(elementPath(i), condition)
+	}
+	return tested.Set(conditionsPath, append(slices.Clone(ns.Status.Conditions), *condition))
+}
+
+// elementPath returns the JSON pointer of a condition.
+func elementPath(i int) string { return fmt.Sprintf("%s/%d", conditionsPath, i) }
 
 // IsMisplacement reports whether the reason of a Populated condition is that the namespace's place in the hierarchy of
 // policy spaces is unknown: see Plan.WithoutDeletions.

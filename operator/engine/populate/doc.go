@@ -64,6 +64,10 @@
 //     resourceVersion if the client changed nothing that affects the decision. A new leader may apply another
 //     declaration between the check and that write. The UID still protects other objects, and the new leader observes
 //     the other hash and applies its declaration again.
+//   - So does a user who changes an open namespace all the time. After a conflict, its labels and annotations are
+//     compared again, and written if the records of the namespace and its Populated condition have not changed. Reports
+//     on an open namespace are written by the same rule. If such a write of a former leader arrives late, and the new
+//     leader has recorded and reported nothing, or the same again, a label of a template that is gone may remain.
 //   - API servers receive Roles and RoleBindings from separate watches. A RoleBinding waits roleDelay after a change of
 //     its Role, but an API server whose watch lags for longer evaluates the RoleBinding with the former rules for a
 //     moment. Kubernetes has the same delay for every change of a Role.

@@ -15,6 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
+	patches "nstpl.dev/nstpl/operator/internal/patch"
 )
 
 // DeclaredValue is the value of a label or an annotation of the namespace, as a template declares it.
@@ -120,6 +121,17 @@ func planMetadata(declared Declared, index *match.Index) (Change, bool) {
 func planValue(
 	declared *DeclaredValue, ns *corev1.Namespace, record MetadataRecord, index *match.Index,
 ) ValueChange {
+	change := compareValue(declared, ns, record)
+	if selecting := index.SelectedBy(change.Key); selecting != "" && change.Field == render.Labels {
+		change.Action, change.Selects, change.Drifted, change.Overwrites = LeaveAlone, true, false, false
+		change.Reason = fmt.Sprintf("is not managed, because template %s selects by it: "+
+			"remove it from namespaceMetadata, or select by another label", selecting)
+	}
+	return change
+}
+
+// compareValue plans a value by what the namespace has and by the record.
+func compareValue(declared *DeclaredValue, ns *corev1.Namespace, record MetadataRecord) ValueChange {
 	change := ValueChange{
 		MetadataKey: declared.MetadataKey, Template: declared.Template.Name, Declared: declared, Action: Configure,
 	}
@@ -127,12 +139,6 @@ func planValue(
 	recorded, isRecorded := record[change.MetadataKey]
 	isDeclared, isOurs := exists && value == declared.Value, exists && isRecorded && recorded.IsIn(value)
 	change.hasDeclaredValue = isDeclared
-	if selecting := index.SelectedBy(change.Key); selecting != "" && change.Field == render.Labels {
-		change.Action, change.Selects = LeaveAlone, true
-		change.Reason = fmt.Sprintf("is not managed, because template %s selects by it: "+
-			"remove it from namespaceMetadata, or select by another label", selecting)
-		return change
-	}
 	switch {
 	case isDeclared && isOurs && recorded.isOf(declared.Template):
 		change.Action, change.Reason = Unchanged, "is as declared"
@@ -336,6 +342,58 @@ func (m *MetadataChange) patch() map[string]map[string]any {
 		patch[recordKey.Field][recordKey.Key] = after.String()
 	}
 	return patch
+}
+
+// mergePatch returns a merge patch of the namespace with a resourceVersion.
+func (m *MetadataChange) mergePatch(version string) map[string]any {
+	metadata := map[string]any{"uid": m.namespace.UID, "resourceVersion": version}
+	for field, values := range m.patch() {
+		metadata[field] = values
+	}
+	return map[string]any{"metadata": metadata}
+}
+
+// in returns the change for a later state of the namespace, in which users have changed values, but not the record.
+func (m *MetadataChange) in(current *metav1.PartialObjectMetadata) *MetadataChange {
+	ns, record := *m.namespace, RecordedMetadata(current.Annotations)
+	ns.ObjectMeta = current.ObjectMeta
+	changed := &MetadataChange{Values: slices.Clone(m.Values), namespace: &ns}
+	for i := range changed.Values {
+		value := &changed.Values[i]
+		switch stored, _ := valueIn(&ns, value.MetadataKey); {
+		case value.Action == Prune && !record[value.MetadataKey].IsIn(stored):
+			value.Action = LeaveAlone
+		case value.Declared != nil && !value.Selects && !value.Postponed:
+			*value = compareValue(value.Declared, &ns, record)
+		}
+	}
+	return changed
+}
+
+// testedPatch returns a patch that the API server applies whatever users do to the values meanwhile. Only what it
+// removes must still have the recorded value, and what it adds must not exist yet, since that is recorded.
+func (m *MetadataChange) testedPatch() patches.Tested {
+	tested, record := UnlessReported(m.namespace), RecordedMetadata(m.namespace.Annotations)
+	before := map[string]map[string]string{
+		render.Labels: m.namespace.Labels, render.Annotations: m.namespace.Annotations,
+	}
+	for field, values := range m.patch() {
+		path, after := "/metadata/"+field, map[string]string{}
+		maps.Copy(after, before[field])
+		for key, value := range values {
+			_, exists := before[field][key]
+			_, isRecorded := record[render.MetadataKey{Field: field, Key: key}]
+			text, isSet := value.(string)
+			if after[key] = text; !isSet {
+				delete(after, key)
+			}
+			if !isSet || !exists && !isRecorded {
+				tested = tested.TestIn(path, before[field], key)
+			}
+		}
+		tested = tested.Change(path, before[field], after)
+	}
+	return tested
 }
 
 func newNamespace(name string) *unstructured.Unstructured {

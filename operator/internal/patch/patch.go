@@ -62,31 +62,57 @@ func (p Tested) Set(path string, value any) Tested {
 	return append(p, operation{"add", path, value})
 }
 
-// SetIn sets keys of a map of strings, such as annotations. It tests that these keys, and others, still have the
-// values that they have in before.
-func (p Tested) SetIn(path string, before, changes map[string]string, others ...string) Tested {
-	if len(before) == 0 {
-		return p.Test(path, nil).Set(path, changes)
-	}
-	tested := slices.AppendSeq(slices.Clone(others), maps.Keys(changes))
-	slices.Sort(tested)
-	for _, key := range slices.Compact(tested) {
+// Remove removes a field without a test.
+func (p Tested) Remove(path string) Tested {
+	return append(p, operation{"remove", path, nil})
+}
+
+// TestIn requires that keys of a map of strings, such as annotations, have the values that they have in a map, or that
+// they do not exist.
+func (p Tested) TestIn(path string, values map[string]string, keys ...string) Tested {
+	for _, key := range keys {
+		if len(values) == 0 {
+			return p.Test(path, nil)
+		}
 		var current any
-		if value, exists := before[key]; exists {
+		if value, exists := values[key]; exists {
 			current = value
 		}
 		p = p.Test(path+pointer(key), current)
 	}
-	for _, key := range slices.Sorted(maps.Keys(changes)) {
-		p = p.Set(path+pointer(key), changes[key])
+	return p
+}
+
+// Change sets and removes the keys of a map of strings that differ in before and after. It does not test their values.
+// If before has no keys, it tests that the map still does not exist.
+func (p Tested) Change(path string, before, after map[string]string) Tested {
+	if len(before) == 0 && len(after) > 0 {
+		return p.Test(path, nil).Set(path, after)
+	}
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		if _, exists := after[key]; !exists {
+			p = p.Remove(path + pointer(key))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(after)) {
+		if value, exists := before[key]; !exists || value != after[key] {
+			p = p.Set(path+pointer(key), after[key])
+		}
 	}
 	return p
 }
 
-// RemoveIn removes a key of a map of strings. It tests that the key still has the value that it has in before.
-func (p Tested) RemoveIn(path string, before map[string]string, key string) Tested {
-	path += pointer(key)
-	return append(p.Test(path, before[key]), operation{"remove", path, nil})
+// SetIn sets keys of a map of strings. It tests that these keys, and others, still have the values that they have in
+// before.
+func (p Tested) SetIn(path string, before, changes map[string]string, others ...string) Tested {
+	if len(before) == 0 {
+		return p.Change(path, nil, changes)
+	}
+	after := maps.Clone(before)
+	maps.Copy(after, changes)
+	tested := slices.AppendSeq(slices.Clone(others), maps.Keys(changes))
+	slices.Sort(tested)
+	return p.TestIn(path, before, slices.Compact(tested)...).Change(path, before, after)
 }
 
 // Type implements client.Patch.

@@ -44,9 +44,40 @@ func TestTestedPatch(t *testing.T) {
 			require.Equal(t, types.JSONPatchType, patch.Type())
 		})
 	}
-	data, err := Tested{}.RemoveIn("/metadata/annotations", map[string]string{"example.com/a": "old"}, "example.com/a").Data(nil)
-	require.NoError(t, err)
-	require.JSONEq(t, `[
-		{"op": "test", "path": "/metadata/annotations/example.com~1a", "value": "old"},
-		{"op": "remove", "path": "/metadata/annotations/example.com~1a", "value": null}]`, string(data))
+}
+
+// Change touches no key that is the same before and after, and creates a map only where there still is none.
+func TestChangeOfAMap(t *testing.T) {
+	const path = "/metadata/annotations"
+	for name, test := range map[string]struct {
+		patch Tested
+		want  string
+	}{
+		"changed": {
+			Tested{}.TestIn(path, map[string]string{"a/b": "old"}, "a/b", "d").
+				Change(path, map[string]string{"a/b": "old", "c": "x", "e": "x"}, map[string]string{"c": "x", "e": "", "f": "y"}),
+			`[{"op": "test", "path": "/metadata/annotations/a~1b", "value": "old"},
+			{"op": "test", "path": "/metadata/annotations/d", "value": null},
+			{"op": "remove", "path": "/metadata/annotations/a~1b", "value": null},
+			{"op": "add", "path": "/metadata/annotations/e", "value": ""},
+			{"op": "add", "path": "/metadata/annotations/f", "value": "y"}]`,
+		},
+		"created": {
+			Tested{}.TestIn(path, nil, "a", "b").Change(path, nil, map[string]string{"a": "x"}),
+			`[{"op": "test", "path": "/metadata/annotations", "value": null},
+			{"op": "test", "path": "/metadata/annotations", "value": null},
+			{"op": "add", "path": "/metadata/annotations", "value": {"a": "x"}}]`,
+		},
+		"unchanged": {
+			Tested{}.TestIn(path, nil).Change(path, map[string]string{"a": "x"}, map[string]string{"a": "x"}).
+				Change(path, nil, map[string]string{}),
+			"[]",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, err := test.patch.Data(nil)
+			require.NoError(t, err)
+			require.JSONEq(t, test.want, string(data))
+		})
+	}
 }

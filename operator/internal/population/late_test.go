@@ -46,12 +46,46 @@ func TestLateReportsAreRefused(t *testing.T) {
 		if meanwhile != "" {
 			merge(t, ns, meanwhile)
 		}
-		body, err := Report{
+		late := Report{
 			Status: corev1.ConditionTrue, Reason: "r", Depths: map[string]string{"a.tree.policy.nstpl.dev/depth": "0"},
 		}.patch(seen, stored(seen).Report, metav1.Now(), nil)
-		require.NoError(t, err)
-		err = api.Status().Patch(t.Context(), ns, client.RawPatch(types.StrategicMergePatchType, body))
+		err := api.Status().Patch(t.Context(), ns, late)
 		require.Equal(t, meanwhile != "", patch.IsStale(err), "%d: %v", i, err)
+	}
+	// What users change in an open namespace does not keep a report from it, but that of another leader does.
+	condition := func(kind, message string) string {
+		return fmt.Sprintf(`{"status": {"conditions": [{"type": %q, "status": "True", "reason": "r", "message": %q,
+			"lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`, kind, message)
+	}
+	for i, test := range []struct {
+		meanwhile string
+		isStale   bool
+	}{
+		{annotations("a", "b"), false},
+		{`{"metadata": {"labels": {"a": "b"}}}`, false},
+		{condition("example.com/Own", "theirs"), false},
+		{annotations(v1alpha1.ExistingAnnotation, "t=b"), true},
+		{annotations(v1alpha1.NamespaceMetadataAnnotation, "{}"), true},
+		{condition(string(v1alpha1.NamespacePopulated), "later"), true},
+	} {
+		ns := &corev1.Namespace{}
+		ns.Name, ns.Annotations = fmt.Sprint("open-", i), map[string]string{v1alpha1.ExistingAnnotation: "t=a"}
+		require.NoError(t, api.Create(t.Context(), ns))
+		write := func(body string) {
+			t.Helper()
+			require.NoError(t,
+				api.Status().Patch(t.Context(), ns, client.RawPatch(types.StrategicMergePatchType, []byte(body))))
+		}
+		write(condition(string(v1alpha1.NamespacePopulated), "before"))
+		write(condition("example.com/Own", "before"))
+		seen := ns.DeepCopy()
+		write(test.meanwhile)
+		late := Report{Status: corev1.ConditionFalse, Reason: "r", Message: "reported", Existing: "t=c"}
+		err := api.Status().Patch(t.Context(), ns, late.patch(seen, stored(seen).Report, metav1.Now(), nil))
+		require.Equal(t, test.isStale, patch.IsStale(err), "%d: %v", i, err)
+		require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+		require.Equal(t, !test.isStale, populate.PopulatedCondition(ns).Message == late.Message, "%d: %v", i, err)
+		require.Equal(t, !test.isStale, ns.Annotations[v1alpha1.ExistingAnnotation] == late.Existing, "%d: %v", i, err)
 	}
 }
 

@@ -409,17 +409,16 @@ func withMetadata(ns *corev1.Namespace, written *metav1.PartialObjectMetadata) *
 func (r *Namespaces) writeExisting(
 	ctx context.Context, ns *corev1.Namespace, existing string,
 ) (*corev1.Namespace, error) {
-	tested := patch.Tested{}.Test("/metadata/uid", ns.UID)
+	tested := populate.UnlessReported(ns)
 	if initialize.Initializing(ns) {
 		tested = tested.Test("/metadata/resourceVersion", ns.ResourceVersion)
 	}
+	const key = v1alpha1.ExistingAnnotation
+	before, after := map[string]string{key: ns.Annotations[key]}, map[string]string{key: existing}
 	if existing == "" {
-		tested = tested.RemoveIn("/metadata/annotations", ns.Annotations, v1alpha1.ExistingAnnotation)
-	} else {
-		tested = tested.SetIn("/metadata/annotations", ns.Annotations, map[string]string{
-			v1alpha1.ExistingAnnotation: existing,
-		})
+		clear(after)
 	}
+	tested = tested.Change("/metadata/annotations", before, after)
 	written := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
 	err := r.Client.Status().Patch(ctx, written, tested)
 	if patch.IsStale(err) {

@@ -1,9 +1,9 @@
 package population
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,6 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
@@ -176,65 +177,56 @@ func stored(ns *corev1.Namespace) storedReport {
 	return storedReport{report, condition.LastTransitionTime}
 }
 
+// moves reports whether the report changes where the namespace is in the hierarchy of policy spaces.
+func (r Report) moves(before Report) bool {
+	return r.InTree != before.InTree || !maps.Equal(r.Depths, before.Depths)
+}
+
 // patch returns the one write that stores a report, and the annotations of a new block of user IDs if there are some.
-// It carries the resourceVersion: it may open the namespace and move it, so it must not be applied after another leader
-// or an initializer changed the namespace.
+// Another leader's report must not be overwritten. If the write may open the namespace or move it, the namespace must
+// not have changed at all: what a user or an initializer changed could decide about that.
 func (r Report) patch(
 	ns *corev1.Namespace, before Report, transition metav1.Time, block map[string]string,
-) ([]byte, error) {
-	condition := map[string]any{"type": v1alpha1.NamespacePopulated, "$patch": "delete"}
-	if r.Status != "" {
-		condition = map[string]any{
-			"type": v1alpha1.NamespacePopulated, "status": r.Status, "reason": r.Reason, "message": r.Message,
-			"lastTransitionTime": transition,
+) patch.Tested {
+	tested := populate.UnlessReported(ns)
+	if before.Initializing || r.moves(before) {
+		tested = tested.Test("/metadata/resourceVersion", ns.ResourceVersion)
+	}
+	labels, annotations := map[string]string{}, map[string]string{}
+	maps.Copy(labels, ns.Labels)
+	for key := range before.Depths {
+		delete(labels, key)
+	}
+	maps.Copy(labels, r.Depths)
+	maps.Copy(annotations, ns.Annotations)
+	maps.Copy(annotations, block)
+	put := func(key, value string) {
+		if annotations[key] = value; value == "" {
+			delete(annotations, key)
 		}
 	}
-	annotations := map[string]any{v1alpha1.ExistingAnnotation: orNull(r.Existing)}
+	put(v1alpha1.ExistingAnnotation, r.Existing)
 	if r.InTree != before.InTree {
-		annotations[v1alpha1.InTreeAnnotation] = nil
+		put(v1alpha1.InTreeAnnotation, "")
 		if r.InTree {
-			annotations[v1alpha1.InTreeAnnotation] = "true"
+			put(v1alpha1.InTreeAnnotation, "true")
 		}
-	}
-	for key, value := range block {
-		annotations[key] = value
-	}
-	labels := r.depthLabels(before.Depths)
-	metadata := map[string]any{
-		"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "annotations": annotations, "labels": labels,
 	}
 	if before.Initializing != r.Initializing || before.Pending != r.Pending {
-		annotations[v1alpha1.PendingAnnotation] = orNull(r.Pending)
+		put(v1alpha1.PendingAnnotation, r.Pending)
 		if !r.Initializing {
-			labels[v1alpha1.InitializingLabel] = nil
+			delete(labels, v1alpha1.InitializingLabel)
 		}
 	}
-	return json.Marshal(map[string]any{
-		"metadata": metadata,
-		"status":   map[string]any{"conditions": []any{condition}},
-	})
-}
-
-// depthLabels returns the part of a patch that changes the depth labels.
-func (r Report) depthLabels(before map[string]string) map[string]any {
-	labels := map[string]any{}
-	for key := range before {
-		labels[key] = nil
-	}
-	for key, value := range r.Depths {
-		if labels[key] = value; before[key] == value {
-			delete(labels, key)
+	var condition *corev1.NamespaceCondition
+	if r.Status != "" {
+		condition = &corev1.NamespaceCondition{
+			Type: v1alpha1.NamespacePopulated, Status: r.Status, Reason: r.Reason, Message: r.Message,
+			LastTransitionTime: transition,
 		}
 	}
-	return labels
-}
-
-// orNull returns null for an empty value, so that a merge patch deletes the field.
-func orNull(value string) any {
-	if value == "" {
-		return nil
-	}
-	return value
+	return populate.WithPopulated(tested, ns, condition).Change("/metadata/labels", ns.Labels, labels).
+		Change("/metadata/annotations", ns.Annotations, annotations)
 }
 
 // countObjects returns a number of objects in words.

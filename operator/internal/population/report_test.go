@@ -3,33 +3,35 @@ package population
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// reported returns a namespace after a report was applied to it.
-func reported(t *testing.T, ns *corev1.Namespace, report Report) (*corev1.Namespace, map[string]any) {
+// reported returns a namespace after a report was applied to it, and the patch.
+func reported(t *testing.T, ns *corev1.Namespace, report Report) (*corev1.Namespace, string) {
 	t.Helper()
-	patch, err := report.patch(ns, stored(ns).Report, metav1.Unix(1, 0), nil)
+	body, err := report.patch(ns, stored(ns).Report, metav1.Unix(1, 0), nil).Data(nil)
 	require.NoError(t, err)
 	before, err := json.Marshal(ns)
 	require.NoError(t, err)
-	after, err := strategicpatch.StrategicMergePatch(before, patch, corev1.Namespace{})
+	operations, err := jsonpatch.DecodePatch(body)
 	require.NoError(t, err)
-	result, content := &corev1.Namespace{}, map[string]any{}
+	after, err := operations.Apply(before)
+	require.NoError(t, err)
+	result := &corev1.Namespace{}
 	require.NoError(t, json.Unmarshal(after, result))
-	require.NoError(t, json.Unmarshal(patch, &content))
-	return result, content["metadata"].(map[string]any)
+	return result, string(body)
 }
 
 func initializing(pending string) *corev1.Namespace {
@@ -84,15 +86,16 @@ func TestReportIsReadAsItWasWritten(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			after, metadata := reported(t, test.ns, test.report)
+			after, patch := reported(t, test.ns, test.report)
 			kept := stored(after)
 			requireReport(t, test.report, kept.Report)
 			if test.report.Status != "" {
 				require.True(t, kept.since.Equal(new(metav1.Unix(1, 0))))
 			}
-			require.Equal(t, "1", metadata["uid"])
-			require.Equal(t, "7", metadata["resourceVersion"])
-			_, touched := metadata["annotations"].(map[string]any)[v1alpha1.PendingAnnotation]
+			require.Contains(t, patch, `"path":"/metadata/uid","value":"1"`)
+			const version = `"path":"/metadata/resourceVersion","value":"7"`
+			require.Equal(t, stored(test.ns).Initializing, strings.Contains(patch, version))
+			touched := strings.Contains(patch, strings.ReplaceAll(v1alpha1.PendingAnnotation, "/", "~1"))
 			require.Equal(t, test.touching, touched)
 			if !test.report.Initializing {
 				require.NotContains(t, after.Labels, v1alpha1.InitializingLabel)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -24,6 +23,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/freshness"
+	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
@@ -142,19 +142,15 @@ func (r *Namespaces) write(
 	if before.Initializing {
 		block = r.contributed(ctx, ns)
 	}
-	body, err := report.patch(ns, before.Report, since, block)
-	if err != nil {
-		return false, err
-	}
 	if !before.Initializing {
 		r.Yield.Wait(ctx) // like the writes of objects
 	}
 	written := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
-	err = r.Client.Status().Patch(ctx, written, client.RawPatch(types.StrategicMergePatchType, body))
+	err = r.Client.Status().Patch(ctx, written, report.patch(ns, before.Report, since, block))
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil
-	case apierrors.IsConflict(err):
+	case patch.IsStale(err):
 		// The namespace was changed meanwhile, or was deleted and created again.
 		r.Queue.Enqueue(queue.Opening, requeueSoon, ns.Name)
 		return false, nil
@@ -176,10 +172,10 @@ func (r *Namespaces) contributed(ctx context.Context, ns *corev1.Namespace) map[
 	return annotations
 }
 
-// current returns the namespace of the cache if the report about ns may be written to it: a report with the older
-// resourceVersion would be refused. An initializing namespace may differ only in the annotations that another feature
-// writes at any time, and often while a new namespace is populated. Users may have changed an open one: the next pass
-// reports on that, but a user who changes the namespace all the time does not hide a failure.
+// current returns the namespace of the cache if the report about ns may be written to it: a report that opens or moves
+// the namespace would be refused with the older resourceVersion. An initializing namespace may differ only in the
+// annotations that another feature writes at any time, and often while a new namespace is populated. Users may have
+// changed an open one: the next pass reports on that.
 func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.Namespace {
 	now, err := r.written.Read(ns.Name, func() (*corev1.Namespace, error) {
 		cached := &corev1.Namespace{}
