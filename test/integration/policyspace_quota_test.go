@@ -250,6 +250,22 @@ func TestPolicySpaceQuotaDenialsAreNotChargedToOtherQuotas(t *testing.T) {
 	})
 }
 
+// The API server asks four times about a request that it cannot charge.
+func TestPolicySpaceQuotaCountsEachDenialOnce(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	s.createSpace("a", "", "requests.cpu", "1")
+	ns := s.createNamespaceInSpace("n", "a")
+	s.waitCounted(ns)
+	for denied := 1; denied <= 2; denied++ {
+		s.expectQuotaExceeded(createInOrder(s, newPod(ns, "p", requestsCPU("2"))), "a", "requests.cpu=2", "requests.cpu=1")
+		count, _, err := s.operator.Metric(t.Context(), "nstpl_policyspace_quota_denials_total",
+			fmt.Sprintf("policyspace=%q", s.name("a")))
+		require.NoError(t, err)
+		require.InDelta(t, denied, count, 0)
+	}
+}
+
 // The message names the innermost quota that is full: that of the namespace, or else that of the nearest policyspace.
 func TestPolicySpaceQuotaNamesTheInnermostQuota(t *testing.T) {
 	t.Parallel()

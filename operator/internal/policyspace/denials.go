@@ -20,6 +20,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -89,7 +90,8 @@ func (d *Denials) Record(denial Denial) {
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: "PolicySpace", Name: exceeded.Space,
 		FieldPath: fmt.Sprint("spec.quota.hard", limits),
 	}
-	d.recorder.Eventf(ns, space, corev1.EventTypeWarning, "PolicySpaceQuotaExceeded", "Admit", "%s", exceeded.Error())
+	d.recorder.Eventf(ns, space, corev1.EventTypeWarning, "PolicySpaceQuotaExceeded", "Admit", "%s",
+		reporting.Shorten(exceeded.Error()))
 }
 
 // Start requests recounts until ctx ends.

@@ -103,8 +103,12 @@ func (q *QuotaAdmission) Validate(ctx context.Context, request *webhook.Request)
 	if err == nil && !isDryRun(request) {
 		err = q.reserveAll(ctx, spaces, change)
 	}
-	q.sequence.decided(request.Namespace, decisionOf(change, err))
-	return q.deny(request, q.passing(ctx, request.Namespace, err), true)
+	isNew := q.sequence.decided(request.Namespace, decisionOf(change, err))
+	err = q.passing(ctx, request.Namespace, err)
+	if !isNew {
+		return denial(err) // it was recorded when the API server asked first
+	}
+	return q.deny(request, err, true)
 }
 
 // decisionOf returns the decision about a change, which is denied if err is not nil.
@@ -117,17 +121,20 @@ func decisionOf(change quota.Change, err error) decision {
 	return decided
 }
 
-// deny returns a denial for an error of package quota, and records it. Any other error is returned as it is.
-// mayBeCharged is whether the API server may have charged other ResourceQuotas of the namespace for the request.
+// deny is like denial, but also records it. mayBeCharged is whether the API server may have charged other
+// ResourceQuotas of the namespace for the request.
 func (q *QuotaAdmission) deny(request *webhook.Request, err error, mayBeCharged bool) error {
-	if exceeded, ok := errors.AsType[*quota.ExceededError](err); ok {
-		if !isDryRun(request) {
-			q.denials.Record(Denial{Namespace: request.Namespace, Exceeded: exceeded, MayBeCharged: mayBeCharged})
-		}
-		return webhook.Deny(codes.QuotaExceeded, exceeded.Error())
+	if err != nil && !isDryRun(request) {
+		exceeded, _ := errors.AsType[*quota.ExceededError](err)
+		q.denials.Record(Denial{Namespace: request.Namespace, Exceeded: exceeded, MayBeCharged: mayBeCharged})
 	}
-	if err != nil && !isDryRun(request) && mayBeCharged {
-		q.denials.Record(Denial{Namespace: request.Namespace, MayBeCharged: true})
+	return denial(err)
+}
+
+// denial returns a denial for an error of package quota. Any other error is returned as it is.
+func denial(err error) error {
+	if exceeded, ok := errors.AsType[*quota.ExceededError](err); ok {
+		return webhook.Deny(codes.QuotaExceeded, exceeded.Error())
 	}
 	if uncounted, ok := errors.AsType[*quota.UncountedError](err); ok {
 		return webhook.Deny(codes.QuotaUncounted, uncounted.Error())

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	utilcache "k8s.io/apimachinery/pkg/util/cache"
 )
 
 const (
@@ -17,8 +19,12 @@ const (
 	// arrive together again and again, and none would be allowed.
 	longDecisionTime = 2 * time.Second
 	contendedTime    = time.Minute
-	// retries is how often the API server tries again to write usage after a denial.
-	retries = 3
+	// retries is how often the API server tries again to write usage after a denial, all within retryTime.
+	retries   = 3
+	retryTime = 10 * time.Second
+	// maxRemembered is the number of namespaces of which the last decision is remembered. In others, one that is
+	// repeated is taken for a new one.
+	maxRemembered = 1000
 )
 
 // sequence releases the requests of a namespace one at a time: the next one is released when the usage of the request
@@ -29,6 +35,8 @@ type sequence struct {
 	waiters map[string]*waiters
 	// contended is when requests of a namespace arrived together last. Times before contendedTime may be missing.
 	contended map[string]time.Time
+	// last has the last decision of a namespace as a repeatedDecision.
+	last *utilcache.LRUExpireCache
 }
 
 // waiters are the requests of a namespace that wait for a decision on the request that was released.
@@ -36,9 +44,6 @@ type waiters struct {
 	// timeout releases the next request if there is no decision.
 	timeout *time.Timer
 	waiting []chan struct{}
-	// last is the decision that released a request last, and repeats is how often it has been repeated since.
-	last    decision
-	repeats int
 }
 
 // decision is whether a change of usage was allowed or denied.
@@ -51,8 +56,17 @@ type decision struct {
 	contended bool
 }
 
+// repeatedDecision is a decision, and how often it has been repeated.
+type repeatedDecision struct {
+	decision
+	repeats int
+}
+
 func newSequence() *sequence {
-	return &sequence{waiters: map[string]*waiters{}, contended: map[string]time.Time{}}
+	return &sequence{
+		waiters: map[string]*waiters{}, contended: map[string]time.Time{},
+		last: utilcache.NewLRUExpireCache(maxRemembered),
+	}
 }
 
 // acquire waits until a request of a namespace is released. It returns false if ctx ended before.
@@ -81,28 +95,28 @@ func (s *sequence) acquire(ctx context.Context, namespace string) bool {
 	return true // it was released at the same time
 }
 
-// decided releases the next request of a namespace after a decision. Repetitions of a decision release none: several
-// replicas and policy spaces report the same decision, and the API server tries again to write denied usage.
-func (s *sequence) decided(namespace string, what decision) {
+// decided releases the next request of a namespace after a decision, and reports whether the decision is a new one.
+// Repetitions of a decision release none: several replicas and policy spaces report the same decision, and the API
+// server tries again to write denied usage.
+func (s *sequence) decided(namespace string, what decision) (isNew bool) {
 	s.mu.Lock()
 	if what.contended {
 		maps.DeleteFunc(s.contended, func(_ string, at time.Time) bool { return time.Since(at) > contendedTime })
 		s.contended[namespace] = time.Now()
 		what.contended = false // a retry may be denied for another reason, and is the same decision
 	}
-	queue := s.waiters[namespace]
-	if queue == nil {
-		s.mu.Unlock()
-		return
+	remembered, _ := s.last.Get(namespace)
+	last, _ := remembered.(repeatedDecision)
+	last.repeats++
+	if isNew = last.decision != what || what.denied && last.repeats > retries; isNew {
+		last = repeatedDecision{decision: what}
 	}
-	isRepeated := queue.last == what
-	if queue.repeats++; !isRepeated || what.denied && queue.repeats > retries {
-		queue.last, queue.repeats, isRepeated = what, 0, false
-	}
+	s.last.Add(namespace, last, retryTime)
 	s.mu.Unlock()
-	if !isRepeated {
+	if isNew {
 		s.release(namespace)
 	}
+	return isNew
 }
 
 // release releases the next request of a namespace.

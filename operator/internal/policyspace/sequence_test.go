@@ -62,6 +62,29 @@ func TestSequenceReleasesOneAfterEachDecision(t *testing.T) {
 	})
 }
 
+// The API server asks four times about one request, and the same may be denied again, whether or not others wait.
+func TestSequenceRecognizesRepeatedDecisions(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		requests := newSequence()
+		denied := decision{since: "1", used: "pods=4", denied: true}
+		for range 2 {
+			require.True(t, requests.decided("a", denied))
+			for range retries {
+				require.False(t, requests.decided("a", denied))
+			}
+		}
+		require.True(t, requests.decided("b", denied), "another namespace")
+		require.False(t, requests.decided("b", denied))
+		time.Sleep(retryTime + time.Millisecond)
+		require.True(t, requests.decided("b", denied), "another request")
+		require.True(t, requests.decided("b", decision{since: "1"}))
+		for range retries + 1 {
+			require.False(t, requests.decided("b", decision{since: "1"}), "each replica and policy space reports it")
+		}
+	})
+}
+
 // A request that stops waiting is not released, and the next one is.
 func TestSequenceSkipsRequestsThatStopWaiting(t *testing.T) {
 	t.Parallel()
