@@ -279,7 +279,6 @@ func TestUndeclaredFieldsAreNotChanged(t *testing.T) {
 	ns := s.createPopulatedNamespace("a")
 	before := s.countWrites(ns)
 	additions := map[string]string{
-		"NetworkPolicy":       `{"spec": {"ingress": [{"ports": [{"port": 80}]}]}}`,
 		"ResourceQuota":       `{"spec": {"hard": {"services": "3"}}}`,
 		"ServiceAccount":      `{"imagePullSecrets": [{"name": "mine"}]}`,
 		"ConfigMap":           `{"data": {"mine": "too"}, "metadata": {"labels": {"mine": "too"}, "finalizers": ["example.com/mine"]}}`,

@@ -117,7 +117,7 @@ func toFields(object runtime.Object) (map[string]any, error) {
 			delete(fields, part)
 		}
 	}
-	render.DeclareGrants(&unstructured.Unstructured{Object: fields})
+	render.DeclareDefaults(&unstructured.Unstructured{Object: fields})
 	return fields, nil
 }
 

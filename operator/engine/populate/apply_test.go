@@ -15,7 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields/managedfieldstest"
+	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -90,6 +93,26 @@ func TestWritesRequireTheObservedResourceVersion(t *testing.T) {
 	finalized := changed(func(o *metav1.PartialObjectMetadata) { o.Finalizers = []string{"example.com/keep"} })
 	require.False(t, sameForDeletion(observed, finalized), "it must be emptied before it is deleted")
 	require.True(t, sameForDeletion(observed, changed(func(o *metav1.PartialObjectMetadata) { o.Labels["a"] = "b" })))
+}
+
+// What is expected of the empty lists that mean no rights and no connections agrees with the code of the API server.
+// Each apply would need a second write otherwise.
+func TestEmptyListsOfGrantsAndPoliciesHaveAnOwner(t *testing.T) {
+	for _, source := range []string{
+		worker, viewers,
+		"{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: a}, " +
+			"spec: {podSelector: {}, policyTypes: [Ingress, Egress], ingress: [], egress: []}}",
+	} {
+		object := declare(teamA(), templateOf(t, "a", source)).Objects[0]
+		manager := managedfieldstest.NewTestFieldManager(applyconfigurations.NewTypeConverter(scheme.Scheme),
+			object.GroupVersionKind())
+		require.NoError(t, manager.Apply(object.Unstructured, v1alpha1.FieldManager, true))
+		managed := manager.ManagedFields()
+		require.Len(t, managed, 1)
+		unowned, err := lostFields(object.Object, &managed[0])
+		require.NoError(t, err)
+		require.Equal(t, joinFields(unowned), expectUnowned(&object, ""), source)
+	}
 }
 
 func TestTheFirstWriteRecordsEmptyLists(t *testing.T) {

@@ -154,18 +154,21 @@ func lostMetadata(metadata map[string]any, owned fieldSet) []string {
 }
 
 // expectUnowned returns the declared fields that are expected to have no owner after an apply: the fields that the
-// object's record lists, and empty lists, which the API server drops. If the expectation is right, which it is for most
-// objects, the apply needs no second write.
+// object's record lists, and empty lists. If the expectation is right, which it is for most objects, the apply needs no
+// second write.
 func expectUnowned(object *Object, recorded string) string {
 	fields := splitFields(recorded)
-	// The API server keeps the empty rules of a Role.
-	if kind := object.GroupVersionKind().GroupKind(); isBuiltIn(kind.Group) && kind != roleKind {
+	if isBuiltIn(object.GroupVersionKind().Group) {
 		fields = append(fields, emptyLists("", object.Object)...)
 	}
 	return joinFields(fields)
 }
 
-// emptyLists returns the paths of lists without items. It does not descend into lists.
+// ownedIfEmpty are lists of RBAC and NetworkPolicies that the API server treats as atomic: they have an owner also if
+// they are empty.
+var ownedIfEmpty = []string{"rules", "subjects", "spec.ingress", "spec.egress"}
+
+// emptyLists returns the paths of lists without items that have no owner. It does not descend into lists.
 func emptyLists(path string, value map[string]any) []string {
 	var empty []string
 	for field, value := range value {
@@ -173,7 +176,7 @@ func emptyLists(path string, value map[string]any) []string {
 		case map[string]any:
 			empty = append(empty, emptyLists(path+field+".", value)...)
 		case []any:
-			if len(value) == 0 && !isNeverOwned(path+field) {
+			if len(value) == 0 && !isNeverOwned(path+field) && !slices.Contains(ownedIfEmpty, path+field) {
 				empty = append(empty, path+field)
 			}
 		}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -75,7 +77,7 @@ func finish(
 	copies, _ := parseSources(template, nil) // parseTemplate has returned the problems
 	for _, object := range slices.Concat(objects, copies) {
 		setOwn(object, template.Name)
-		DeclareGrants(object)
+		DeclareDefaults(object)
 		object, err := newCompiledObject(object)
 		if err != nil {
 			return nil, err
@@ -115,18 +117,54 @@ func setOwn(object *unstructured.Unstructured, template string) {
 	}
 }
 
-// DeclareGrants adds an empty list of rules to a role without rules, unless it aggregates them, and of subjects to a
-// binding without subjects. Server-side apply does not change a field that is not declared, so an existing object of
-// that name would keep what it grants.
-func DeclareGrants(object *unstructured.Unstructured) {
-	if object.GroupVersionKind().Group != rbacGroup || object.Object["aggregationRule"] != nil {
+// DeclareDefaults declares what a role, a binding or a NetworkPolicy has if it leaves fields out: no rules, unless a
+// role aggregates them, no subjects, and no ingress and egress but that of the rules. Server-side apply does not change
+// a field that is not declared, so an object of another client in its place, or a change by one, would grant or allow
+// more.
+func DeclareDefaults(object *unstructured.Unstructured) {
+	kind := object.GroupVersionKind().GroupKind()
+	switch {
+	case kind == networkPolicyKind:
+		declarePolicy(object)
+	case kind.Group != rbacGroup || object.Object["aggregationRule"] != nil:
+	case kind.Kind == "Role" || kind.Kind == "ClusterRole":
+		declare(object.Object, "rules", []any{})
+	default:
+		declare(object.Object, "subjects", []any{})
+	}
+}
+
+var networkPolicyKind = schema.GroupKind{Group: networkingv1.GroupName, Kind: "NetworkPolicy"}
+
+// declarePolicy declares the pods and directions of a NetworkPolicy, as the API server defaults them, and the rules of
+// these directions. An invalid policy stays as it is.
+func declarePolicy(object *unstructured.Unstructured) {
+	declare(object.Object, "spec", map[string]any{})
+	spec, isMap := object.Object["spec"].(map[string]any)
+	if !isMap {
 		return
 	}
-	field := "subjects"
-	if kind := object.GetKind(); kind == "Role" || kind == "ClusterRole" {
-		field = "rules"
+	declare(spec, "podSelector", map[string]any{})
+	if types, isList := spec["policyTypes"].([]any); spec["policyTypes"] == nil || isList && len(types) == 0 {
+		spec["policyTypes"] = []any{string(networkingv1.PolicyTypeIngress)}
+		if rules, _ := spec["egress"].([]any); len(rules) > 0 {
+			spec["policyTypes"] = []any{string(networkingv1.PolicyTypeIngress), string(networkingv1.PolicyTypeEgress)}
+		}
 	}
-	if object.Object[field] == nil {
-		object.Object[field] = []any{}
+	types, _ := spec["policyTypes"].([]any)
+	for _, direction := range types {
+		switch direction {
+		case string(networkingv1.PolicyTypeIngress):
+			declare(spec, "ingress", []any{})
+		case string(networkingv1.PolicyTypeEgress):
+			declare(spec, "egress", []any{})
+		}
+	}
+}
+
+// declare sets a field that is not declared.
+func declare(fields map[string]any, field string, value any) {
+	if fields[field] == nil {
+		fields[field] = value
 	}
 }

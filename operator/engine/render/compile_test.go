@@ -657,14 +657,40 @@ func TestNothingThatIsGrantedIsDeclaredAsAnEmptyList(t *testing.T) {
 	}
 }
 
+// Otherwise the owner of a namespace could open a policy by a field that it leaves out.
+func TestDefaultsOfANetworkPolicyAreDeclared(t *testing.T) {
+	for source, want := range map[string]string{
+		"": `{"ingress": [], "podSelector": {}, "policyTypes": ["Ingress"]}`,
+		", spec: {podSelector: {matchLabels: {a: b}}, ingress: [{}]}": `{"ingress": [{}],
+			"podSelector": {"matchLabels": {"a": "b"}}, "policyTypes": ["Ingress"]}`,
+		", spec: {egress: [{}]}": `{"egress": [{}], "ingress": [], "podSelector": {},
+			"policyTypes": ["Ingress", "Egress"]}`,
+		", spec: {policyTypes: [], egress: []}": `{"egress": [], "ingress": [], "podSelector": {},
+			"policyTypes": ["Ingress"]}`,
+		", spec: {policyTypes: [Egress], podSelector: null}": `{"egress": [], "podSelector": {},
+			"policyTypes": ["Egress"]}`,
+		", spec: {policyTypes: [Ingress, Egress], ingress: null}": `{"egress": [], "ingress": [], "podSelector": {},
+			"policyTypes": ["Ingress", "Egress"]}`,
+	} {
+		t.Run(source, func(t *testing.T) {
+			compiled, err := Compile(t.Context(), templateOf(t,
+				"{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: a}"+source+"}"), nil)
+			require.NoError(t, err)
+			got, err := json.Marshal(compiled.Objects()[0].Object["spec"])
+			require.NoError(t, err)
+			require.JSONEq(t, want, string(got))
+		})
+	}
+}
+
 // Kubernetes writes the rules of a ClusterRole that aggregates others.
 func TestRulesOfAnAggregatedClusterRoleAreNotDeclared(t *testing.T) {
 	role := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "aggregationRule": map[string]any{},
 	}}
-	DeclareGrants(role)
+	DeclareDefaults(role)
 	require.NotContains(t, role.Object, "rules")
 	delete(role.Object, "aggregationRule")
-	DeclareGrants(role)
+	DeclareDefaults(role)
 	require.Equal(t, []any{}, role.Object["rules"])
 }

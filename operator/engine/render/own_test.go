@@ -29,7 +29,8 @@ func kustomized(t *testing.T, objects []*unstructured.Unstructured) []*unstructu
 }
 
 // Objects must have the same hash as those that an earlier version applied: otherwise an upgrade writes every object.
-// Only a Role without rules and a RoleBinding without subjects differ: see DeclareGrants.
+// Only a Role without rules, a RoleBinding without subjects and a NetworkPolicy with defaults differ: see
+// DeclareDefaults.
 func TestCompileSetsTheLabelAndTheNamespaceAsKustomizeDoes(t *testing.T) {
 	for name, object := range map[string]string{
 		"no labels":         configMap,
