@@ -165,12 +165,69 @@ func TestRoleIsNotTakenOverWhileOrphanedBindingsExist(t *testing.T) {
 	ns := s.createPopulatedNamespace("a")
 	s.delete(gone)
 	s.waitDeleted(gone)
+	s.createObjects(ns.Name, bindingToRole("mine", "worker", s.id))
 	s.createTemplate("b", readerRole("worker", "secrets"))
-	s.waitNotPopulated(ns, "is left in the namespace and may bind it")
-	require.False(t, s.isAllowed(s.id, ns.Name, "get", "secrets"))
-	s.delete(s.mustGet(ns, parseYAML(t, bindingToRole("workers", "worker", s.id))[0]))
+	for _, name := range []string{"mine", "workers"} {
+		s.waitNotPopulated(ns, "rolebinding.rbac.authorization.k8s.io/"+name+", which no template declares as it is, would")
+		require.False(t, s.isAllowed(s.id, ns.Name, "get", "secrets"))
+		s.delete(s.mustGet(ns, parseYAML(t, bindingToRole(name, "worker", s.id))[0]))
+	}
 	s.waitPresent(ns, readerRole("worker", "secrets"))
 	s.waitPopulated(ns)
+}
+
+// bindingsBeforeRole returns the operator's writes of RoleBindings in a namespace before it first wrote a Role, and since a
+// position of the audit log.
+func (s *testScope) bindingsBeforeRole(ns *corev1.Namespace, position int) []string {
+	s.t.Helper()
+	var names []string
+	for _, write := range s.writesSince(position, func(r request) bool {
+		return r.ObjectRef.Namespace == ns.Name && r.ObjectRef.APIGroup == rbacv1.GroupName
+	}) {
+		if write.ObjectRef.Resource == "roles" {
+			break
+		}
+		names = append(names, write.Verb+" "+write.ObjectRef.Name)
+	}
+	return names
+}
+
+// A RoleBinding that remains from an earlier template of the same name does not get the rules of a later one's Role.
+func TestBindingsOfAnEarlierTemplateOfTheSameNameEndFirst(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	gone := s.createTemplate("a", documents(roleWithRules("worker", "rules: []"), bindingToRole("workers", "worker", s.id)))
+	ns := s.createPopulatedNamespace("a")
+	s.delete(gone)
+	s.waitDeleted(gone)
+	position := s.auditPosition()
+	s.createTemplate("a", readerRole("worker", "secrets"))
+	s.waitPresent(ns, readerRole("worker", "secrets"))
+	s.waitAbsent(ns, bindingToRole("workers", "worker", s.id))
+	s.waitPopulated(ns)
+	require.Equal(t, []string{"patch workers"}, s.bindingsBeforeRole(ns, position))
+}
+
+// A subject that a change of a template takes away does not get the rules that the same change adds to its Role. One
+// that the template binds under another name keeps its rights.
+func TestRemovedSubjectsGetNoNewRules(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("a", documents(readerRole("worker", "pods"), readerRole("idle", "pods"),
+		bindingToRole("changed", "worker", s.id), bindingToRole("dropped", "worker", s.id),
+		bindingToRole("renamed", "worker", "kept"), bindingToRole("moved", "worker", s.id),
+		bindingToRole("other", "idle", s.id)))
+	ns := s.createPopulatedNamespace("a")
+	position := s.auditPosition()
+	after := documents(readerRole("worker", "secrets"), readerRole("idle", "pods"), bindingToRole("changed", "worker", "other"),
+		bindingToRole("named", "worker", "kept"), bindingToRole("moved", "idle", s.id))
+	s.updateTemplate(template, withObjects(t, after))
+	s.waitPresent(ns, after)
+	s.waitAbsent(ns, documents(bindingToRole("dropped", "", ""), bindingToRole("renamed", "", ""), bindingToRole("other", "", "")))
+	s.waitPopulated(ns)
+	before := s.bindingsBeforeRole(ns, position)
+	require.Subset(t, before, []string{"patch changed", "patch dropped", "patch moved"})
+	require.NotContains(t, before, "patch renamed")
 }
 
 // A grant that a template no longer declares ends, even if a finalizer keeps the object.

@@ -100,11 +100,15 @@ func (r Result) RetryAfter() time.Duration {
 	return longest
 }
 
-// Apply carries out a plan in four steps. First it deletes the RoleBindings that must not bind a changed Role. Then it
-// applies every object that does not wait for a Role, then the RoleBindings that do, and at last it prunes. Before
-// it deletes an object that the namespace's ExistingAnnotation lists, it calls write with a value that does not.
+// Apply carries out a plan in four steps. First it takes subjects from RoleBindings that must not get the rules of a
+// changed Role. Then it applies every object that does not wait for a Role, then the RoleBindings that do, and at last
+// it prunes. Before it deletes an object that the namespace's ExistingAnnotation lists, it calls write with a value
+// that does not.
 func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Result {
-	var revoked, first, waiting, prunes []Change
+	p := newPass(a, plan, write)
+	plan.Changes = slices.Clone(plan.Changes)
+	obstacle := p.narrowBindings(ctx, plan.Changes)
+	var first, waiting, prunes []Change
 	roles := rolesOf(plan)
 	for _, change := range plan.Changes {
 		if change.Metadata != nil {
@@ -118,29 +122,11 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 				first = append(first, change)
 			}
 		case Prune, Empty:
-			if change.Revoked {
-				revoked = append(revoked, change)
-			} else {
-				prunes = append(prunes, change)
-			}
+			prunes = append(prunes, change)
 		case Unchanged, LeaveAlone:
 		}
 	}
-	p := &pass{
-		Applier: a, namespace: plan.Namespace.Name, isHeld: initialize.Initializing(plan.Namespace),
-		existing: newExistingStore(plan, write),
-		declared: map[ObjectID]*Object{}, changed: map[ObjectID]bool{},
-	}
-	for i := range plan.Objects {
-		p.declared[plan.Objects[i].ID()] = &plan.Objects[i]
-	}
-	for _, change := range plan.Changes {
-		if change.Deletes() || change.Action == Create || change.Action == Configure {
-			p.changed[change.ID()] = true
-		}
-	}
-	result := Result{Outcomes: p.pruneAll(ctx, revoked)}
-	obstacle := revokeObstacle(result.Outcomes)
+	var result Result
 	applied := a.each(ctx, first, func(change Change) Outcome {
 		if obstacle != nil && change.Kind.GroupKind() == roleKind {
 			return Outcome{Change: change, Failure: obstacle}
@@ -178,18 +164,21 @@ type pass struct {
 	changed map[ObjectID]bool
 }
 
-// revokeObstacle returns why Roles must not change yet, or nil. They must not while a RoleBinding that should have been
-// deleted before still grants rights.
-func revokeObstacle(outcomes []Outcome) *Failure {
-	for _, outcome := range outcomes {
-		if outcome.Failure != nil && outcome.Failure.Reason != ReasonHeldByFinalizer {
-			return &Failure{
-				Reason: ReasonNotRevoked,
-				err:    fmt.Errorf("waits until %s, which may bind it, is deleted: %w", outcome.ID(), outcome.Failure),
-			}
+func newPass(a *Applier, plan Plan, write WriteExisting) *pass {
+	p := &pass{
+		Applier: a, namespace: plan.Namespace.Name, isHeld: initialize.Initializing(plan.Namespace),
+		existing: newExistingStore(plan, write),
+		declared: map[ObjectID]*Object{}, changed: map[ObjectID]bool{},
+	}
+	for i := range plan.Objects {
+		p.declared[plan.Objects[i].ID()] = &plan.Objects[i]
+	}
+	for _, change := range plan.Changes {
+		if change.Deletes() || change.Action == Create || change.Action == Configure {
+			p.changed[change.ID()] = true
 		}
 	}
-	return nil
+	return p
 }
 
 // allowedPrunes returns the deletions that may be carried out. An object is not pruned yet if another object of its
@@ -210,10 +199,10 @@ func allowedPrunes(prunes []Change, outcomes []Outcome) []Change {
 		switch {
 		case change.SourceLost != nil:
 			return false
-		case !isRBAC(kind):
-			return len(failures[kind]) > 0
 		case change.Undeclared:
 			return slices.ContainsFunc(failures[kind], func(f *Failure) bool { return !f.IsLocal() })
+		case !isRBAC(kind):
+			return len(failures[kind]) > 0
 		}
 		return slices.ContainsFunc(failures[kind], func(f *Failure) bool { return !f.byUser() })
 	})
@@ -285,10 +274,11 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 		}
 	}
 	if err == nil {
+		err = p.checkBindings(ctx, change)
+	}
+	if err == nil {
 		if change.Action == Create {
-			if err = p.checkBindings(ctx, change); err == nil {
-				outcome.Written, outcome.Created, err = create(ctx, objects, change)
-			}
+			outcome.Written, outcome.Created, err = create(ctx, objects, change)
 		} else {
 			outcome.Written,
 				err = patch(ctx, objects, change.Declared,
@@ -531,7 +521,7 @@ func (p *pass) prune(ctx context.Context, change Change) Outcome {
 	case err != nil:
 	case change.Action == Empty:
 		_, err = empty(ctx, objects, change)
-	case change.Revoked || isRBAC(change.Kind.GroupKind()) && mayResist(change.Observed):
+	case isRBAC(change.Kind.GroupKind()) && mayResist(change.Observed):
 		err = revoke(ctx, objects, change)
 	default:
 		err = remove(ctx, objects, change.Observed)
@@ -573,20 +563,21 @@ func empty(
 	if change.Kind.GroupKind() == roleKind {
 		grants = "rules"
 	}
-	return patchObserved(ctx, objects, change.Observed, map[string]any{grants: nil})
+	return patchObserved(ctx, objects, change.Observed, map[string]any{grants: nil}, true)
 }
 
-// patchObserved sets fields of the object that was observed, and removes its protection from deletion.
+// patchObserved sets fields of the object that was observed. If unprotects is set, it removes the protection from
+// deletion.
 func patchObserved(
 	ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata,
-	fields map[string]any,
+	fields map[string]any, unprotects bool,
 ) (*metav1.PartialObjectMetadata, error) {
 	write := func(ctx context.Context, version string) (*metav1.PartialObjectMetadata, error) {
 		metadata := map[string]any{"uid": observed.UID}
 		if version != "" {
 			metadata["resourceVersion"] = version
 		}
-		if isProtected(observed) {
+		if unprotects && isProtected(observed) {
 			metadata["annotations"] = map[string]any{v1alpha1.DeletionProtectionAnnotation: nil}
 		}
 		body := maps.Clone(fields)

@@ -1,7 +1,10 @@
 package populate
 
 import (
+	"cmp"
+	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -15,7 +18,8 @@ import (
 
 // Admission checks the author of a template for the rights that its RoleBindings grant by the Roles in the same
 // template. Such a RoleBinding must therefore never bind a Role with other rules. This file orders the writes in a
-// namespace accordingly: Roles are applied first, and a RoleBinding only while its Role is known to be as declared.
+// namespace accordingly: RoleBindings lose the subjects that the plan takes away, then Roles are applied, and then a
+// RoleBinding, only while its Role is known to be as declared.
 
 var (
 	roleKind    = schema.GroupKind{Group: rbacv1.GroupName, Kind: "Role"}
@@ -85,48 +89,90 @@ func withhold(declared *Declared) {
 	})
 }
 
-// guardRoles ensures that no RoleBinding of the former template binds a Role that another template takes over. Metadata
-// does not contain the roleRef, so each RoleBinding of the former template may bind the Role. RoleBindings that are
-// pruned or withheld are deleted before any Role changes. If an undeclared RoleBinding of the former template is left
-// alone, the other template's Role is not applied.
-func guardRoles(plan *Plan) {
-	withheld := map[ObjectID]bool{}
-	for _, w := range plan.Withheld {
-		withheld[w.Object.ID()] = true
+// narrowBindings takes subjects from RoleBindings before the Roles change that these bind: those that no declared
+// RoleBinding binds to the Role. The changes of the plan delete or change such RoleBindings too, but only after the
+// Roles, so these subjects would have the new rules meanwhile. It stores what it wrote in the changes. It returns why
+// Roles must not change yet, or nil.
+func (p *pass) narrowBindings(ctx context.Context, changes []Change) *Failure {
+	changed := changedBindings(changes)
+	if len(changed) == 0 {
+		return nil
 	}
-	former := map[string]bool{}
-	remaining := map[string]ObjectID{}
-	for _, change := range plan.Changes {
-		if before, isTakenOver := formerTemplate(change); isTakenOver {
-			former[before] = true
-		}
-		if change.Action == LeaveAlone && change.Declared == nil && change.Kind.GroupKind() == bindingKind &&
-			change.Observed != nil && Ours(change.Observed) {
-			remaining[labelOf(change.Observed)] = change.ID()
-		}
+	bindings, err := p.listBindings(ctx, metav1.ListOptions{})
+	if err != nil {
+		return notRevoked("RoleBindings are narrowed", failure(err, p.namespace))
 	}
-	for i := range plan.Changes {
-		change := &plan.Changes[i]
-		if change.Action == Prune && change.Kind.GroupKind() == bindingKind {
-			change.Revoked = withheld[change.ID()] || former[labelOf(change.Observed)]
-		}
-		before, isTakenOver := formerTemplate(*change)
-		if binding, remains := remaining[before]; isTakenOver && remains {
-			change.Action = Unknown
-			change.Err = fmt.Errorf("was populated by template %s, and %s of that template is left in the namespace "+
-				"and may bind it: delete the RoleBinding, or rename the Role", before, binding)
-			change.Reason = change.Err.Error()
+	var declared []*unstructured.Unstructured
+	for id, object := range p.declared {
+		if id.GroupKind == bindingKind {
+			declared = append(declared, object.Unstructured)
 		}
 	}
+	var narrowing []Change
+	remaining := map[string]any{}
+	for i := range bindings {
+		binding := &bindings[i]
+		role, bindsRole := boundRole(binding)
+		change := changed[binding.GetName()]
+		if !bindsRole || !p.changed[role] || change == nil || change.Observed.UID != binding.GetUID() {
+			continue
+		}
+		narrowed, err := narrowBinding(binding, declared)
+		if err != nil {
+			return notRevoked(fmt.Sprintf("%s is narrowed", change.ID()), failure(err, p.namespace))
+		}
+		if !reflect.DeepEqual(narrowed["subjects"], binding.Object["subjects"]) {
+			narrowing, remaining[change.Name] = append(narrowing, *change), narrowed["subjects"]
+		}
+	}
+	for _, outcome := range p.each(ctx, narrowing, func(change Change) Outcome {
+		return p.setSubjects(ctx, change, remaining[change.Name])
+	}) {
+		if outcome.Failure != nil {
+			return notRevoked(fmt.Sprintf("%s, which binds it, is narrowed", outcome.ID()), outcome.Failure)
+		}
+		changed[outcome.Name].Observed = outcome.Observed
+	}
+	return nil
 }
 
-// formerTemplate returns the template that declared an existing Role before, if another template declares it now.
-func formerTemplate(change Change) (string, bool) {
-	if change.Declared == nil || change.Kind.GroupKind() != roleKind || change.Observed == nil {
-		return "", false
+// changedBindings returns the changes of existing RoleBindings by their names, if a Role changes, too.
+func changedBindings(changes []Change) map[string]*Change {
+	bindings, changesRole := map[string]*Change{}, false
+	for i := range changes {
+		change := &changes[i]
+		isApplied := change.Action == Create || change.Action == Configure
+		switch kind := change.Kind.GroupKind(); {
+		case kind == roleKind && isApplied:
+			changesRole = true
+		case kind == bindingKind && change.Observed != nil && (change.Deletes() || change.Action == Configure):
+			bindings[change.Name] = change
+		}
 	}
-	before := labelOf(change.Observed)
-	return before, before != "" && before != change.Template
+	if !changesRole {
+		return nil
+	}
+	return bindings
+}
+
+// setSubjects sets the subjects of an existing RoleBinding.
+func (p *pass) setSubjects(ctx context.Context, change Change, subjects any) Outcome {
+	outcome := Outcome{Change: change}
+	objects, err := p.resource(change.Kind, p.namespace)
+	if err == nil {
+		var written *metav1.PartialObjectMetadata
+		written, err = patchObserved(ctx, objects, change.Observed, map[string]any{"subjects": subjects}, false)
+		outcome.Observed = cmp.Or(written, change.Observed)
+	}
+	if err != nil && !isGone(err) {
+		outcome.Failure = failure(err, p.namespace)
+	}
+	return outcome
+}
+
+// notRevoked returns why a Role must not change before something else is done, which failed.
+func notRevoked(until string, cause *Failure) *Failure {
+	return &Failure{Reason: ReasonNotRevoked, err: fmt.Errorf("waits until %s: %w", until, cause)}
 }
 
 func labelOf(object *metav1.PartialObjectMetadata) string {

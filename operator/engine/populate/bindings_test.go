@@ -124,17 +124,13 @@ func actions(plan Plan) map[ObjectID]string {
 		if _, isListed := all[change.ID()]; isListed {
 			continue // an overridden declaration of the same object
 		}
-		text := string(change.Action)
-		if change.Revoked {
-			text += ", revoked"
-		}
-		all[change.ID()] = text
+		all[change.ID()] = string(change.Action)
 	}
 	return all
 }
 
-// No RoleBinding of the former template may bind a Role that another template takes over.
-func TestRoleBindingsAreDeletedBeforeAnotherTemplateTakesOverTheirRole(t *testing.T) {
+// RoleBindings of the former template of a Role that another one takes over are deleted if that template exists.
+func TestPlansOfRolesThatAnotherTemplateTakesOver(t *testing.T) {
 	kinds := []v1alpha1.GroupKind{{Group: roleKind.Group, Kind: "Role"}, {Group: roleKind.Group, Kind: "RoleBinding"}}
 	for name, c := range map[string]struct {
 		a         []string
@@ -148,12 +144,12 @@ func TestRoleBindingsAreDeletedBeforeAnotherTemplateTakesOverTheirRole(t *testin
 		"withheld, and applied before": {
 			[]string{worker, workers}, false,
 			[]*metav1.PartialObjectMetadata{observedAs(t, "a", worker), observedAs(t, "a", workers)},
-			map[ObjectID]string{workerID: "configure", workersID: "prune, revoked"},
+			map[ObjectID]string{workerID: "configure", workersID: "prune"},
 		},
 		"no longer declared": {
 			[]string{settings}, false,
 			[]*metav1.PartialObjectMetadata{observedAs(t, "a", worker), observedAs(t, "a", workers)},
-			map[ObjectID]string{workerID: "configure", workersID: "prune, revoked"},
+			map[ObjectID]string{workerID: "configure", workersID: "prune"},
 		},
 		"no longer declared, and the later template already took over the Role": {
 			[]string{settings}, false,
@@ -162,7 +158,7 @@ func TestRoleBindingsAreDeletedBeforeAnotherTemplateTakesOverTheirRole(t *testin
 		},
 		"populated by a template that was deleted": {
 			nil, true, []*metav1.PartialObjectMetadata{observedAs(t, "a", worker), observedAs(t, "a", workers)},
-			map[ObjectID]string{workerID: "unknown", workersID: "leave alone"},
+			map[ObjectID]string{workerID: "configure", workersID: "leave alone"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,6 +174,44 @@ func TestRoleBindingsAreDeletedBeforeAnotherTemplateTakesOverTheirRole(t *testin
 			require.Equal(t, c.want, map[ObjectID]string{workerID: got[workerID], workersID: got[workersID]})
 		})
 	}
+}
+
+// A Role that gets rules of another template, or that had none, may be bound by RoleBindings of other clients.
+func TestOnlyARoleOfTheSameTemplateContinues(t *testing.T) {
+	role := &Object{Template: templateOf(t, "b")}
+	reporting := &Object{Template: templateOf(t, "b")}
+	reporting.Template.Spec.DriftPolicy = v1alpha1.DriftReport
+	ending := observedAs(t, "b", worker)
+	ending.DeletionTimestamp = new(metav1.Now())
+	own, former, theirs := observedAs(t, "b", worker), observedAs(t, "a", worker), &metav1.PartialObjectMetadata{}
+	for name, c := range map[string]struct {
+		change Change
+		want   bool
+	}{
+		"new":                     {Change{Action: Create, Declared: role}, false},
+		"of the template":         {Change{Action: Configure, Declared: role, Observed: own}, true},
+		"of another template":     {Change{Action: Configure, Declared: role, Observed: former}, false},
+		"of another client":       {Change{Action: Create, Declared: role, Observed: theirs}, false},
+		"deleted":                 {Change{Action: Create, Declared: role, Lost: own}, true},
+		"deleted, of another one": {Change{Action: Create, Declared: role, Lost: former}, false},
+		"deleted in two steps":    {Change{Action: Create, Declared: role, Lost: ending}, false},
+		"deleted, and reported":   {Change{Action: Create, Declared: reporting, Lost: own}, false},
+	} {
+		c.change.Template = "b"
+		require.Equal(t, c.want, c.change.continuesRole(), name)
+	}
+}
+
+// A RoleBinding that an earlier template of the same name left could bind a Role of this one.
+func TestGrantsOfAnEarlierTemplateOfTheSameNameArePruned(t *testing.T) {
+	template := templateOf(t, "a", reader)
+	observed := Observed{Objects: []*metav1.PartialObjectMetadata{
+		observedAs(t, "a", worker), observedAs(t, "a", workers), observedAs(t, "a", settings),
+	}}
+	plan := NewPlan(declare(teamA(), template), match.NewIndex(template), observed)
+	require.Equal(t, map[ObjectID]string{
+		workerID: "configure", workersID: "prune", {configMapKind.GroupKind(), "settings"}: "leave alone",
+	}, actions(plan))
 }
 
 // Whether a RoleBinding is applied or deleted depends on the state of its Role and on the outcome of the Role's change.
@@ -270,31 +304,35 @@ func TestDeletionsWaitForFailedAppliesOfTheSameKind(t *testing.T) {
 		{Action: Prune, Kind: bindingKind.WithVersion("v1"), Name: "old"},
 		{Action: Prune, Kind: bindingKind.WithVersion("v1"), Name: "undeclared", Undeclared: true},
 		{Action: Prune, Kind: configMapKind, Name: "old"},
+		{Action: Prune, Kind: configMapKind, Name: "undeclared", Undeclared: true},
 	}
+	const grants, others = "RoleBinding/old RoleBinding/undeclared", "ConfigMap/old ConfigMap/undeclared"
 	for name, c := range map[string]struct {
 		outcomes []Outcome
 		want     string
 	}{
 		"all applies succeeded": {
-			[]Outcome{{Change: binding}, {Change: settings}}, "[RoleBinding/old RoleBinding/undeclared ConfigMap/old]",
+			[]Outcome{{Change: binding}, {Change: settings}}, "[" + grants + " " + others + "]",
 		},
-		"a RoleBinding failed transiently": {[]Outcome{{Change: binding, Failure: transient}}, "[ConfigMap/old]"},
+		"a RoleBinding failed transiently": {[]Outcome{{Change: binding, Failure: transient}}, "[" + others + "]"},
 		"a RoleBinding failed in a way that users can cause": {
-			[]Outcome{{Change: binding, Failure: invalid}}, "[RoleBinding/old ConfigMap/old]",
+			[]Outcome{{Change: binding, Failure: invalid}}, "[RoleBinding/old " + others + "]",
 		},
 		"only users can have caused that a RoleBinding failed": {[]Outcome{
 			{Change: binding, Failure: full}, {Change: binding, Failure: inTheWay},
-		}, "[RoleBinding/old RoleBinding/undeclared ConfigMap/old]"},
-		"a quota is full": {[]Outcome{{Change: settings, Failure: full}}, "[RoleBinding/old RoleBinding/undeclared]"},
+		}, "[" + grants + " " + others + "]"},
+		"a quota is full": {
+			[]Outcome{{Change: settings, Failure: full}}, "[" + grants + " ConfigMap/undeclared]",
+		},
 		"two RoleBindings failed, one in a way that users can cause": {[]Outcome{
 			{Change: binding, Failure: transient}, {Change: binding, Failure: invalid},
-		}, "[ConfigMap/old]"},
+		}, "[" + others + "]"},
 		"an object of another kind failed": {
-			[]Outcome{{Change: settings, Failure: invalid}}, "[RoleBinding/old RoleBinding/undeclared]",
+			[]Outcome{{Change: settings, Failure: invalid}}, "[" + grants + "]",
 		},
 		"a deletion failed": {
 			[]Outcome{{Change: prunes[0], Failure: transient}},
-			"[RoleBinding/old RoleBinding/undeclared ConfigMap/old]",
+			"[" + grants + " " + others + "]",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -13,17 +13,14 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// checkBindings returns why a Role must not be created or adopted, or nil. RBAC lets the users of a namespace bind a
-// Role with the rules that it has: someone could create a Role without rules, bind it, and wait for the Role of a
-// template. A Role that the operator has seen, and has created again whenever it was missing, was bound with its rules,
-// since admission denies that users change these. Only one that was being deleted had none.
+// checkBindings returns why a Role must not get its rules, or nil. RBAC lets the users of a namespace bind a Role with
+// the rules that it has: someone could create a Role without rules, bind it, and wait for the Role of a template. So
+// could the author of a template that declared the Role before.
 //
 // A consistent list takes some 60 ms, until etcd has confirmed that the API server's cache is up to date (KEP-2340). In
 // a namespace into which users cannot write at the moment, the cache, which is late by milliseconds, is good enough.
 func (p *pass) checkBindings(ctx context.Context, change Change) error {
-	hadRules := change.Lost != nil && change.Lost.DeletionTimestamp == nil &&
-		change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport
-	if change.Kind.GroupKind() != roleKind || hadRules {
+	if change.Kind.GroupKind() != roleKind || change.continuesRole() {
 		return nil
 	}
 	isSame, err := p.hasRules(ctx, change)
@@ -34,13 +31,12 @@ func (p *pass) checkBindings(ctx context.Context, change Change) error {
 	if p.isHeld {
 		options.ResourceVersion = "0"
 	}
-	bindings, err := p.objects.Resource(rbacv1.SchemeGroupVersion.WithResource("rolebindings")).Namespace(p.namespace).
-		List(ctx, options)
+	bindings, err := p.listBindings(ctx, options)
 	if err != nil {
-		return fmt.Errorf("list the RoleBindings that may bind it: %w", err)
+		return err
 	}
-	for i := range bindings.Items {
-		binding := &bindings.Items[i]
+	for i := range bindings {
+		binding := &bindings[i]
 		if role, ok := boundRole(binding); ok && role == change.ID() && !p.corrects(binding) && !p.declares(binding) {
 			return &Failure{Reason: ReasonBound, err: fmt.Errorf("rolebinding.rbac.authorization.k8s.io/%s, which no "+
 				"template declares as it is, would grant its rules: delete the RoleBinding, rename the Role, or create the Role "+
@@ -48,6 +44,29 @@ func (p *pass) checkBindings(ctx context.Context, change Change) error {
 		}
 	}
 	return nil
+}
+
+// continuesRole reports whether a Role had rules of its template until now, so that RoleBindings bound it with these. A
+// Role that the operator has seen, and has created again whenever it was missing, had them, since admission denies that
+// users change them. Only one that was being deleted had none.
+func (c Change) continuesRole() bool {
+	before := c.Observed
+	if c.Action == Create {
+		if before = c.Lost; c.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
+			return false
+		}
+	}
+	return before != nil && labelOf(before) == c.Template && before.DeletionTimestamp == nil
+}
+
+// listBindings returns the RoleBindings of the namespace.
+func (p *pass) listBindings(ctx context.Context, options metav1.ListOptions) ([]unstructured.Unstructured, error) {
+	bindings, err := p.objects.Resource(rbacv1.SchemeGroupVersion.WithResource("rolebindings")).Namespace(p.namespace).
+		List(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("list the RoleBindings that may bind its Roles: %w", err)
+	}
+	return bindings.Items, nil
 }
 
 // hasRules reports whether a Role exists with the declared rules.
@@ -68,7 +87,7 @@ func (p *pass) hasRules(ctx context.Context, change Change) (bool, error) {
 
 // corrects reports whether the plan changes or deletes a RoleBinding of a template.
 func (p *pass) corrects(binding *unstructured.Unstructured) bool {
-	return Ours(binding) && p.changed[ObjectID{binding.GroupVersionKind().GroupKind(), binding.GetName()}]
+	return (Ours(binding) || ownEntry(binding) != nil) && p.changed[ObjectID{binding.GroupVersionKind().GroupKind(), binding.GetName()}]
 }
 
 // declares reports whether the plan declares a RoleBinding as it is. One that differs grants something else until it is

@@ -18,8 +18,9 @@
 //
 //   - Only objects that nstpl created are pruned (see Ours), and only the object with the observed UID. An object that
 //     existed before is adopted, and not pruned. Three rules delete other objects, too: a template that is
-//     authoritative for a kind deletes undeclared objects of that kind, it replaces an object of another client that is
-//     in the way of a declared one, and an adopted RoleBinding is recreated if its roleRef must change.
+//     authoritative for a kind deletes undeclared objects of that kind, an object of another client that is in the way
+//     of a declared one of such a kind, or of a populated grant or restriction, is replaced, and an adopted RoleBinding
+//     is recreated if its roleRef must change.
 //   - No label by which a template selects namespaces is set, so templates cannot select in circles.
 //   - Every fact is stored by one write. The write that applies the fields also records their hash and whether the
 //     object was adopted, so there is no moment at which an adopted object looks like one that nstpl created.
@@ -33,9 +34,9 @@
 //     the replacement. The exception are Roles and RoleBindings if a user of the namespace can cause the failure.
 //   - A namespace that has an earlier revision of a template has no grant that the newest revision takes away, and none
 //     that only the newest one gives (see Declared.revoke).
-//   - A RoleBinding never binds a changed Role. Roles are applied first. A RoleBinding is applied only while its Role
-//     is as declared, and deleted if its Role cannot be corrected. Before a template takes over a Role, the
-//     RoleBindings of the former template are deleted.
+//   - A RoleBinding never binds a changed Role. It loses the subjects that the plan takes away, then Roles are applied,
+//     and it is applied only while its Role is as declared, and deleted if its Role cannot be corrected. A template
+//     takes over no Role that an undeclared RoleBinding binds.
 //
 // # Records
 //
@@ -56,7 +57,8 @@
 //     itself: for each the template, a digest of the value, and whether it existed before. Only a value that is
 //     recorded, has this digest and did not exist before is removed. managedFields do not matter for these, because
 //     users who may change a namespace can write them, and can apply a value that they want to keep.
-//   - The status of a template lists the kinds that it applied. Objects of other kinds are not pruned because of it.
+//   - The status of a template lists the kinds that it applied. Objects of other kinds are not pruned because of it,
+//     except Roles and RoleBindings.
 //
 // # Remaining races
 //

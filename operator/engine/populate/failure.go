@@ -30,7 +30,8 @@ const (
 	ReasonRoleNotAsDeclared metav1.StatusReason = "RoleNotAsDeclared"
 	// ReasonBound is the reason for a Role that would give rights to a RoleBinding of another client.
 	ReasonBound metav1.StatusReason = "RoleIsBound"
-	// ReasonNotRevoked is the reason for a Role that must not change because a RoleBinding could not be deleted.
+	// ReasonNotRevoked is the reason for a Role that must not change because a RoleBinding still has subjects
+	// that the plan takes away.
 	ReasonNotRevoked metav1.StatusReason = "RoleBindingNotRevoked"
 )
 

@@ -102,8 +102,6 @@ type Change struct {
 	Protected bool
 	// SourceLost is the declaration of a copy that is deleted because its source is lost; nil otherwise.
 	SourceLost *Object
-	// Revoked says that the RoleBinding is deleted before any Role changes.
-	Revoked bool
 	// Err is why the object cannot be applied; nil unless Action is Unknown.
 	Err error
 	// Exemption says why the object is left alone; nil unless the namespace is exempt from it.
@@ -271,7 +269,6 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			plan.Changes = append(plan.Changes, change)
 		}
 	}
-	guardRoles(&plan)
 	return plan
 }
 
@@ -528,8 +525,10 @@ func noLonger(declared Declared, index *match.Index, change Change) Change {
 		change.Reason = unmatched(template, declared)
 	case exemption != nil:
 		change.Reason, change.Exemption = match.ExemptionReason(exemption), exemption
-	case !slices.Contains(template.Status.Kinds, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}):
-		// An earlier template of that name may have applied it, and was deleted.
+	case !isRBAC(kind.GroupKind()) &&
+		!slices.Contains(template.Status.Kinds, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind}):
+		// An earlier template of that name may have applied it, and was deleted. A RoleBinding of that one could bind a
+		// Role of this one.
 		change.Reason = fmt.Sprintf("template %s never applied a %s", name, kind.Kind)
 		return planUndeclared(declared, change)
 	case declared.broken(name, change.ID()) != "":

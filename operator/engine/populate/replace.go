@@ -96,13 +96,16 @@ func Refused(change Change, obstacle, refusal error) error {
 
 // MayReplace returns why the existing object of a change may not be deleted and recreated, or nil.
 func MayReplace(change Change, existing metav1.Object) error {
-	isOwn := Ours(existing) || change.Occupied || change.replacesOwn(existing)
+	isOurs, replacesOwn := Ours(existing), change.replacesOwn(existing)
+	isOwn := isOurs || change.Occupied || replacesOwn
 	switch {
+	case !isOurs && (change.Occupied || replacesOwn && change.Protects()):
+		// Otherwise a user of the namespace could keep a policy, or what a RoleBinding grants to others, out of it.
+		return nil
 	case change.Action == Create && !isOwn && ownEntry(existing) == nil:
 		return errExistedBefore
-	case change.Kind.GroupKind() == bindingKind && (ownEntry(existing) != nil || change.replacesOwn(existing)):
-		// Also if it was adopted: otherwise a grant that the template revoked would remain. In place of a populated
-		// RoleBinding, a user would keep one that lacks what the template grants to others.
+	case change.Kind.GroupKind() == bindingKind && ownEntry(existing) != nil:
+		// Also if it was adopted: otherwise a grant that the template revoked would remain.
 		return nil
 	case change.Kind.Group != rbacv1.GroupName && !change.Declared.isReplaceableCopy() &&
 		change.Declared.GetAnnotations()[v1alpha1.ReplaceAnnotation] != "true":

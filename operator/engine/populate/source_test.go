@@ -293,6 +293,36 @@ func TestOnlyCopiesOfDataAreReplacedWithoutAnAnnotation(t *testing.T) {
 	require.ErrorContains(t, MayReplace(copyOf("v1", "Secret"), foreign("pull", "copies")), "existed before")
 }
 
+// Another client could otherwise keep a policy out of the namespace by an object that takes no change.
+func TestWhatIsInTheWayOfAPolicyIsReplaced(t *testing.T) {
+	policy := schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"}
+	theirs := foreign("deny", "")
+	theirs.Labels = nil
+	ours := applied(t, declare(teamA(), templateOf(t, "a", settings)).Objects[0])
+	const unconfirmed = "annotate the template's object with " + v1alpha1.ReplaceAnnotation
+	for name, c := range map[string]struct {
+		kind     schema.GroupVersionKind
+		change   Change
+		existing metav1.Object
+		want     string
+	}{
+		"a policy in place of the template's":    {policy, Change{Populated: true}, theirs, ""},
+		"data in place of the template's":        {configMapKind, Change{Populated: true}, theirs, unconfirmed},
+		"data that may be deleted":               {configMapKind, Change{Occupied: true}, theirs, ""},
+		"data of the template, without an entry": {configMapKind, Change{Occupied: true}, ours, unconfirmed},
+		"a policy of the template":               {policy, Change{Populated: true}, ours, unconfirmed},
+		"a policy that existed before":           {policy, Change{}, theirs, "existed before"},
+	} {
+		c.change.Kind, c.change.Action = c.kind, Create
+		c.change.Declared = &Object{Unstructured: &unstructured.Unstructured{Object: map[string]any{}}}
+		if err := MayReplace(c.change, c.existing); c.want == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, c.want, name)
+		}
+	}
+}
+
 // The items of a list are named by their content, which users who see the reason of a drift may not be allowed to read.
 func TestTheReasonOfADriftQuotesNoValuesOfASource(t *testing.T) {
 	account := &unstructured.Unstructured{Object: map[string]any{

@@ -134,6 +134,11 @@ rules:
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: left, namespace: default, labels: {policy/namespace-template-name: updated}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: grant, namespace: default, labels: {policy/namespace-template-name: reused}}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: pods}
 `
 
 // suite calls the validator, which uses a real API server.
@@ -536,6 +541,7 @@ func TestAuthorNeedsTheRightsThatATemplateUses(t *testing.T) {
 		})
 	}
 	t.Run("updates", func(t *testing.T) { testUpdates(t, s) })
+	t.Run("leftover grants", func(t *testing.T) { testLeftoverGrants(t, s) })
 	t.Run("trials", func(t *testing.T) { testTrials(t, s) })
 	t.Run("the operator's rights", func(t *testing.T) { testOperatorsRights(t, s) })
 	t.Run("a busy operator", func(t *testing.T) { testBusyOperator(t, s) })
@@ -743,6 +749,23 @@ overlays:
 			}
 		})
 	}
+}
+
+// A RoleBinding that an earlier template of the same name left is deleted, also if the new one declares none.
+func testLeftoverGrants(t *testing.T, s suite) {
+	t.Helper()
+	reused := object(t, configMaps("Orphan", "a"))
+	reused.SetName("reused")
+	_, err := s.ask(t, "author", nil, reused)
+	require.ErrorAs(t, err, new(*webhook.Denied))
+	require.ErrorContains(t, err, "RoleBinding.rbac.authorization.k8s.io grant in namespace default remains from an earlier "+
+		`template reused and would be deleted: user "author" needs the right to delete rolebindings`)
+	changed := object(t, configMaps("Orphan", "b"))
+	changed.SetName("reused")
+	_, err = s.ask(t, "deleter", reused, changed)
+	require.ErrorContains(t, err, "remains from an earlier template", "it may have been stored without the question")
+	_, err = s.ask(t, "admin", nil, reused)
+	require.NoError(t, err)
 }
 
 // configMaps is a spec with ConfigMaps.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -118,13 +119,16 @@ func (v *review) judgeLeftovers(ctx context.Context, variants []render.Variant, 
 }
 
 // newKinds returns the kinds of which leftovers may be pruned after an edit: all kinds if the template selects other
-// namespaces than before, and otherwise those that the template has not populated so far.
+// namespaces than before, and otherwise those that the template has not populated so far. Roles and RoleBindings are
+// pruned also if the template declares none.
 func (v *review) newKinds() []schema.GroupVersionKind {
+	grants := rbacv1.SchemeGroupVersion
+	kinds := []schema.GroupVersionKind{grants.WithKind("Role"), grants.WithKind("RoleBinding")}
 	if v.old == nil || v.enables() || v.changesSelector() {
-		return v.allKinds()
+		return append(kinds, v.allKinds()...)
 	}
-	declared := render.KindsOf(render.AllDeclarations(v.updated))
-	return slices.DeleteFunc(declared, func(kind schema.GroupVersionKind) bool {
+	kinds = append(kinds, render.KindsOf(render.AllDeclarations(v.updated))...)
+	return slices.DeleteFunc(kinds, func(kind schema.GroupVersionKind) bool {
 		return slices.Contains(v.old.Status.Kinds, v1alpha1.GroupKind{Group: kind.Group, Kind: kind.Kind})
 	})
 }
