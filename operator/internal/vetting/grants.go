@@ -10,6 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-helpers/auth/rbac/validation"
 
 	"nstpl.dev/nstpl/operator/engine/render"
 )
@@ -268,25 +269,18 @@ func countRights(rules []rbacv1.PolicyRule) int {
 func rightsIn(rules []rbacv1.PolicyRule) []right {
 	var all []right
 	for _, rule := range rules {
-		names := rule.ResourceNames
-		if len(names) == 0 {
-			names = []string{""}
-		}
-		for _, verb := range rule.Verbs {
-			for _, group := range rule.APIGroups {
-				for _, resource := range rule.Resources {
-					resource, subresource, _ := strings.Cut(resource, "/")
-					for _, name := range names {
-						all = append(all,
-							right{
-								verb: verb, group: group, resource: resource, subresource: subresource, name: name,
-							})
-					}
-				}
+		for _, part := range validation.BreakdownRule(rule) {
+			r := right{verb: part.Verbs[0]}
+			if len(part.NonResourceURLs) > 0 {
+				r.path = part.NonResourceURLs[0]
+			} else {
+				r.group = part.APIGroups[0]
+				r.resource, r.subresource, _ = strings.Cut(part.Resources[0], "/")
 			}
-			for _, path := range rule.NonResourceURLs {
-				all = append(all, right{verb: verb, path: path})
+			if len(part.ResourceNames) > 0 {
+				r.name = part.ResourceNames[0]
 			}
+			all = append(all, r)
 		}
 	}
 	return all
