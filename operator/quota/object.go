@@ -2,6 +2,7 @@ package quota
 
 import (
 	"cmp"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -38,19 +39,29 @@ func UsageOf(created schema.GroupResource, object *unstructured.Unstructured) (c
 	return used, nil
 }
 
-// CountsDevices reports whether a limit is on the devices of a device class. UsageOf does not count them: the API
-// server does by mappings of device classes that only it knows.
+// CountsDevices reports whether ResourceClaims may count for a limit on devices. UsageOf does not count them: the API
+// server does by device classes, which may stand for an extended resource (KEP-5004).
 func CountsDevices(name corev1.ResourceName) bool {
 	created := Requested(name)
+	if extended, isRequest := strings.CutPrefix(string(name), corev1.DefaultResourceRequestsPrefix); isRequest {
+		return strings.Contains(extended, "/")
+	}
 	return created.Resource == "resourceclaims" && name != corev1.ResourceName(countPrefix+created.String())
 }
 
 func addPod(used corev1.ResourceList, pod *corev1.Pod) {
+	// Of extended resources, such as GPUs, only requests count.
+	isExtended := func(name corev1.ResourceName) bool { return strings.Contains(string(name), "/") }
 	for name, amount := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
-		used[name], used[corev1.DefaultResourceRequestsPrefix+name] = amount, amount
+		used[corev1.DefaultResourceRequestsPrefix+name] = amount
+		if !isExtended(name) {
+			used[name] = amount
+		}
 	}
 	for name, amount := range resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{}) {
-		used["limits."+name] = amount
+		if !isExtended(name) {
+			used["limits."+name] = amount
+		}
 	}
 }
 

@@ -19,11 +19,11 @@ func TestUsageOf(t *testing.T) {
 		want            []string
 	}{
 		"a pod": {"pods", `{spec: {overhead: {cpu: 100m}, containers: [
-			{resources: {requests: {cpu: "1", memory: 1Gi, example.com/gpu: "2"}, limits: {memory: 2Gi}}},
+			{resources: {requests: {cpu: "1", memory: 1Gi, example.com/gpu: "2"}, limits: {memory: 2Gi, example.com/gpu: "2"}}},
 			{resources: {requests: {cpu: 500m}}}],
 			initContainers: [{resources: {requests: {memory: 3Gi}}}]}}`, []string{
 			"count/pods", "1", "pods", "1", "cpu", "1600m", "requests.cpu", "1600m", "memory", "3Gi",
-			"requests.memory", "3Gi", "limits.memory", "2Gi", "example.com/gpu", "2", "requests.example.com/gpu", "2",
+			"requests.memory", "3Gi", "limits.memory", "2Gi", "requests.example.com/gpu", "2",
 		}},
 		"a claim": {"persistentvolumeclaims", `spec: {storageClassName: gold, resources: {requests: {storage: 1.5}}}`, []string{
 			"count/persistentvolumeclaims", "1", "persistentvolumeclaims", "1", "requests.storage", "2",
@@ -72,5 +72,7 @@ func TestCountsDevices(t *testing.T) {
 	t.Parallel()
 	require.True(t, quota.CountsDevices("gpu.deviceclass.resource.k8s.io/devices"))
 	require.False(t, quota.CountsDevices("count/resourceclaims.resource.k8s.io"))
+	require.True(t, quota.CountsDevices("requests.example.com/gpu"))
+	require.True(t, quota.CountsDevices("requests.deviceclass.resource.kubernetes.io/gpu"))
 	require.False(t, quota.CountsDevices("requests.cpu"))
 }

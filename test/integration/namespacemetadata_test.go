@@ -614,6 +614,19 @@ func TestNamespacesHaveRoomForRecords(t *testing.T) {
 		"labels": map[string]any{s.name("declared"): nil, "rest-0": nil},
 	})))
 	require.NoError(t, sync.Patch(t.Context(), ns.DeepCopy(), declared))
+
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
+	fill := map[string]string{}
+	for i := range 1000 - len(found.Annotations) {
+		fill[fmt.Sprint("fill-", i)] = "x"
+	}
+	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{"annotations": fill})))
+	require.NoError(t, sync.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{
+		"annotations": map[string]string{"restored": "x"},
+	})))
+	require.ErrorContains(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{
+		"annotations": map[string]any{"restored": nil, "one-more": "x"},
+	})), message)
 }
 
 // Kubernetes deletes a namespace none of whose owners exists. A user who may only patch namespaces cannot have it do so.

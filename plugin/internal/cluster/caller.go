@@ -32,11 +32,11 @@ func (c *Cluster) May(
 	return c.Allowed(ctx, attributesOf(verb, resource, name, namespace))
 }
 
-// MayNotWrite reports whether an error is that of a request to create or update an object which RBAC denied, so that
+// MayNotWrite reports whether an error is that of a request to create or patch an object which RBAC denied, so that
 // admission has not judged it.
 func MayNotWrite(err error) bool {
 	return apierrors.IsForbidden(err) && (strings.Contains(err.Error(), " cannot create resource ") ||
-		strings.Contains(err.Error(), " cannot update resource "))
+		strings.Contains(err.Error(), " cannot patch resource "))
 }
 
 // attributesOf returns the attributes of a request for an object, in a namespace unless that is empty.

@@ -14,15 +14,14 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
-// creationNote returns a note about the error of a dry run that creates a namespace, or "" if it needs none: admission
-// does not judge the request of a caller who may not create namespaces, and other notes name the templates that the
-// caller may not use if namesForbidden is true.
+// creationNote returns a note about the error of a dry run that creates or changes a namespace, or "" if it needs none:
+// other notes name the templates that the caller may not use if namesForbidden is true. Admission does not judge the
+// request of a caller who may not create or change namespaces.
 func creationNote(err error, namesForbidden bool) string {
 	switch {
-	case err == nil, cluster.MayNotWrite(err),
-		namesForbidden && slices.Contains(codes.Find(err.Error()), codes.TemplateUse):
+	case err == nil, namesForbidden && slices.Contains(codes.Find(err.Error()), codes.TemplateUse):
 		return ""
-	case !cluster.IsDenial(err):
+	case !cluster.IsDenial(err), cluster.MayNotWrite(err):
 		return fmt.Sprintf("it is unknown whether the API server would accept this namespace: %v", err)
 	}
 	return fmt.Sprintf("the API server would deny this namespace: %v", err)

@@ -38,7 +38,7 @@ func TestCreationNote(t *testing.T) {
 		namesForbidden bool
 		want           string
 	}{
-		"created": {nil, false, ""}, "no right to create": {rbac, false, ""},
+		"created": {nil, false, ""}, "no right to create": {rbac, false, unknown},
 		"a policy": {policy, false, denied}, "a policy, and a template": {policy, true, denied},
 		"a template that is named": {use, true, ""}, "a template that is not named": {use, false, denied},
 		"a webhook": {webhook, false, denied}, "an invalid name": {invalid, false, denied},

@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -149,10 +151,7 @@ func (p *preview) complete(
 		ns.Labels = labels.Merge(live.Labels, requested.Labels)
 		ns.Annotations = labels.Merge(live.Annotations, requested.Annotations)
 		if p.creator == "" && !(maps.Equal(ns.Labels, live.Labels) && maps.Equal(ns.Annotations, live.Annotations)) {
-			updated := ns.DeepCopy()
-			updated.ResourceVersion = "" // a change meanwhile is no denial
-			_, predicted.denial = caller.Namespaces.Update(ctx, updated,
-				metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+			predicted.denial = tryChange(ctx, caller, requested)
 		}
 	}
 	return withSpaceLabels(ctx, p.Session, predicted.cluster, ns)
@@ -196,6 +195,19 @@ func (p *preview) asAdmitted(
 		metav1.SetMetaDataAnnotation(&admitted.ObjectMeta, v1alpha1.OptOutAnnotation, value)
 	}
 	return admitted
+}
+
+// tryChange returns the error of a dry run that gives a namespace its labels and annotations, as kubectl label does.
+func tryChange(ctx context.Context, caller *cluster.Cluster, ns *corev1.Namespace) error {
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{render.Labels: ns.Labels, render.Annotations: ns.Annotations},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = caller.Namespaces.Patch(ctx, ns.Name, types.MergePatchType, body,
+		metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+	return err
 }
 
 // plan computes the changes in the namespace. It compares the declared objects with those in the namespace, if the
