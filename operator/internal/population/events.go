@@ -2,6 +2,8 @@ package population
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,7 +18,7 @@ import (
 // eventForm is how a finding is recorded as an Event.
 type eventForm struct {
 	kind, action string
-	// note is a format of the object, the template and the message.
+	// note is a format of the object, the template and the message. Without an object, the message is the note.
 	note string
 }
 
@@ -56,10 +58,17 @@ func (r *Namespaces) recordDone(ctx context.Context, ns *corev1.Namespace, findi
 	}
 }
 
-// recordDifferences records an Event in the namespace for each finding of a new report except the
-// corrections.
-func (r *Namespaces) recordDifferences(ns *corev1.Namespace, findings []populate.Finding) {
-	for _, finding := range findings {
+// recordDifferences records an Event in the namespace for each finding that the last report did not have, except the
+// corrections. The first report of this process is compared with the stored condition, so that a restart does not
+// record an Event twice. If the message stays the same, nothing is new, since it may have no room for all findings.
+func (r *Namespaces) recordDifferences(
+	ns *corev1.Namespace, before storedReport, report Report, findings []populate.Finding,
+) {
+	isStored := func(finding populate.Finding) bool {
+		return report.Message == before.Message ||
+			strings.Contains("; "+before.Message+"; ", "; "+finding.String()+"; ")
+	}
+	for _, finding := range r.Results.NewFindings(ns.Name, ns.UID, findings, isStored) {
 		if finding.Severity == populate.Info {
 			continue
 		}
@@ -77,8 +86,12 @@ func (r *Namespaces) recordFinding(ns *corev1.Namespace, finding populate.Findin
 	if !isRecorded {
 		return
 	}
-	r.Recorder.Eventf(reporting.InNamespace(ns), related(ns, finding), form.kind, finding.Reason, form.action,
-		form.note, finding.Object, finding.Template, reporting.Shorten(finding.Message))
+	note := finding.Message
+	if finding.Object != (populate.ObjectID{}) {
+		note = fmt.Sprintf(form.note, finding.Object, finding.Template, finding.Message)
+	}
+	r.Recorder.Eventf(reporting.InNamespace(ns), related(ns, finding), form.kind, finding.Reason, form.action, "%s",
+		reporting.Shorten(note))
 }
 
 // related returns a reference to what a finding about a namespace is about: an object, a template, or nothing else.

@@ -96,11 +96,9 @@ func (r Report) hasFailed() bool {
 // equal reports whether two reports differ in nothing.
 func (r Report) equal(other Report) bool { return equality.Semantic.DeepEqual(r, other) }
 
-// notYet returns the report without a new condition Populated=True, because more templates may select the namespace.
+// notYet returns the report without its new condition Populated=True, because more templates may select the namespace.
 func (r Report) notYet(before storedReport) Report {
-	if r.Status == corev1.ConditionTrue {
-		r.Status, r.Reason, r.Message = before.Status, before.Reason, before.Message
-	}
+	r.Status, r.Reason, r.Message = before.Status, before.Reason, before.Message
 	return r
 }
 
@@ -141,16 +139,6 @@ func populatedBy(declared populate.Declared) string {
 		return countObjects(0)
 	}
 	return countObjects(len(declared.Objects)) + " of " + strings.Join(names, ", ")
-}
-
-// hasSameFindings reports whether two reports differ in nothing but the pending initializers, and whether failures are
-// known to last.
-func (r Report) hasSameFindings(other Report) bool {
-	other.Initializing, other.Pending = r.Initializing, r.Pending
-	if r.Status == corev1.ConditionFalse {
-		other.Reason = r.Reason
-	}
-	return r.equal(other)
 }
 
 // storedReport is the report that is stored with a namespace.

@@ -119,20 +119,6 @@ func TestEmptyReportRemovesTheEarlierOne(t *testing.T) {
 	require.Len(t, left.Status.Conditions, 1)
 }
 
-func TestWhatIsNoFinding(t *testing.T) {
-	report := Report{Status: corev1.ConditionTrue, Initializing: true, Pending: "a"}
-	require.True(t, report.hasSameFindings(Report{Status: corev1.ConditionTrue}))
-	require.False(t, report.hasSameFindings(Report{Status: corev1.ConditionFalse, Initializing: true, Pending: "a"}))
-	require.False(t,
-		report.hasSameFindings(Report{Status: corev1.ConditionTrue, Existing: "s", Initializing: true, Pending: "a"}))
-
-	retrying := Report{Status: corev1.ConditionFalse, Reason: populate.ConditionRetrying, Message: "no"}
-	failed := Report{Status: corev1.ConditionFalse, Reason: populate.ConditionObjectsFailed, Message: "no"}
-	require.True(t, failed.hasSameFindings(retrying), "the Event about a failure is not recorded twice")
-	failed.Message = "not at all"
-	require.False(t, failed.hasSameFindings(retrying))
-}
-
 func TestInOrderOfCreation(t *testing.T) {
 	at := func(second int64, version, name string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{

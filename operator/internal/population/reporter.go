@@ -46,17 +46,18 @@ func (r *Namespaces) report(
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if !done && before.Initializing {
+	isWithheld := !done && before.Initializing && report.Status == corev1.ConditionTrue
+	if isWithheld {
 		report = report.notYet(before)
 	}
 	r.recordDone(ctx, ns, pass.findings) // before the write, which may fail, since no later pass knows of it
-	isNew, err := r.write(ctx, ns, before, report, done)
+	isStored, err := r.write(ctx, ns, before, report, done)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	r.Contributors.Findings.Report(ns.Name, pass.findings)
-	if isNew {
-		r.recordDifferences(ns, pass.findings)
+	if isStored && !isWithheld {
+		r.recordDifferences(ns, before, report, pass.findings)
 	}
 	if !created.IsZero() {
 		r.Metrics.population.Observe(time.Since(created).Seconds())
@@ -96,6 +97,7 @@ func (r *Namespaces) reportUnpopulated(ctx context.Context, selected *selection)
 		}
 	}
 	r.Results.Record(ns.Name, ns.UID, out, false)
+	r.Results.NewFindings(ns.Name, ns.UID, nil, nil)
 	r.Objects.Forget(ns.Name)
 	if ns.DeletionTimestamp != nil {
 		return nil
@@ -118,11 +120,10 @@ func (r *Namespaces) reportUnpopulated(ctx context.Context, selected *selection)
 }
 
 // write stores a report, and opens the namespace if it is done and no other initializer is pending. It reports whether
-// the report differs from the one before. That is stored with the namespace, so neither a restart nor a failure that
-// stays the same records an Event twice.
+// the report is stored now: it is not if the namespace has changed, so that it is reconciled again.
 func (r *Namespaces) write(
 	ctx context.Context, ns *corev1.Namespace, before storedReport, report Report, done bool,
-) (isNew bool, err error) {
+) (isStored bool, err error) {
 	ns = r.current(ctx, ns)
 	if before.Initializing {
 		pending, err := r.pending(ctx, ns, done)
@@ -132,7 +133,7 @@ func (r *Namespaces) write(
 		report.Initializing, report.Pending = len(pending) > 0, strings.Join(pending, ",")
 	}
 	if report.equal(before.Report) {
-		return false, nil
+		return true, nil
 	}
 	since := before.since
 	if report.Status != before.Status || since.IsZero() {
@@ -159,7 +160,7 @@ func (r *Namespaces) write(
 	}
 	written.ManagedFields = nil
 	r.written.Written(written.Name, written)
-	return !report.hasSameFindings(before.Report), nil
+	return true, nil
 }
 
 // contributed returns the annotations that another feature gives to an initializing namespace, so that it has them when

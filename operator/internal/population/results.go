@@ -1,6 +1,7 @@
 package population
 
 import (
+	"hash/maphash"
 	"maps"
 	"slices"
 	"sync"
@@ -61,6 +62,8 @@ type plainResult struct {
 // restart changes no status. Results are safe for concurrent use.
 type Results struct {
 	changed func(template string, isSettled bool)
+	// seed is that of the hashes of findings.
+	seed maphash.Seed
 
 	mu         sync.Mutex
 	namespaces map[string]*record
@@ -90,6 +93,9 @@ type record struct {
 	isReconciled bool
 	// unconfirmed are the objects that the next plan applies again.
 	unconfirmed []populate.ObjectID
+	// reported has a hash of each finding of the last report, since the texts would take much memory. It is nil before
+	// the first one.
+	reported []uint64
 }
 
 // NewResults returns empty results. They call changed for each template whose result changed in a namespace. isSettled
@@ -97,6 +103,7 @@ type record struct {
 func NewResults(changed func(template string, isSettled bool)) *Results {
 	return &Results{
 		changed:    changed,
+		seed:       maphash.MakeSeed(),
 		namespaces: map[string]*record{},
 		waiting:    map[string]struct{}{},
 		results:    map[string]map[string]*TemplateResult{},
@@ -279,6 +286,36 @@ func (r *Results) Unconfirmed(namespace string, uid types.UID) []populate.Object
 		return known.unconfirmed
 	}
 	return nil
+}
+
+// NewFindings returns the findings that were not reported by the call before for the same namespace. isStored reports
+// for the first call after a start whether an earlier process reported a finding.
+func (r *Results) NewFindings(
+	namespace string, uid types.UID, findings []populate.Finding, isStored func(populate.Finding) bool,
+) []populate.Finding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.namespaces[namespace]
+	if known == nil || known.uid != uid {
+		return nil // they are about an earlier namespace of the same name
+	}
+	var found []populate.Finding
+	reported := make([]uint64, 0, len(findings))
+	for _, finding := range findings {
+		hash := maphash.Comparable(r.seed, [...]string{
+			finding.Object.String(), finding.Template, finding.Reason, finding.Message,
+		})
+		reported = append(reported, hash)
+		isNew := !slices.Contains(known.reported, hash)
+		if known.reported == nil {
+			isNew = !isStored(finding)
+		}
+		if isNew {
+			found = append(found, finding)
+		}
+	}
+	known.reported = reported
+	return found
 }
 
 // Forget removes a deleted namespace, unless a new one of the same name was created since.
