@@ -165,9 +165,16 @@ func TestAKindThatCanNoLongerBeListedIsUnknown(t *testing.T) {
 			t.Parallel()
 			s := newScope(t, sharedCluster)
 			kind := newCogs(s, strings.ReplaceAll(strings.ToLower(name), " ", "-")+".example.org")
-			template := s.createTemplate("defaults", documents(kind.declared("v1", "a"), kind.declared("v1", "b")))
-			ns := s.createPopulatedNamespace("a")
+			template := s.createTemplate("defaults", documents(kind.declared("v1", "a"), kind.declared("v1", "b")),
+				withSelectorLabel("defaults"))
+			ns := s.createPopulatedNamespace("a", withLabel("of", "defaults"))
 			s.waitPresent(ns, documents(kind.declared("v1", "a"), kind.declared("v1", "b")))
+			s.createTemplate("authority", configMap("settings", "v"), withSelectorLabel("authority"),
+				func(template *v1alpha1.NamespaceTemplate) {
+					template.Spec.Authoritative = []v1alpha1.GroupKind{{Group: kind.group, Kind: "Cog"}}
+					template.Spec.AuthoritativePolicy = v1alpha1.AuthoritativeReport
+				})
+			governed := s.createPopulatedNamespace("b", withLabel("of", "authority"))
 
 			test.lose(kind)
 			kind.serve("v1", "v1alpha1") // the API server ends watches by itself after some minutes
@@ -178,6 +185,7 @@ func TestAKindThatCanNoLongerBeListedIsUnknown(t *testing.T) {
 				assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionStalled))
 			})
 			s.waitNotPopulated(ns, "cogs."+kind.group+" can no longer be listed")
+			s.waitNotPopulated(governed, "the undeclared objects of kind Cog."+kind.group+" are unknown")
 			s.eventually(func(c *assert.CollectT) {
 				report, _ := runCheck(t, c, sharedCluster)
 				assert.Contains(c, report.messages("failure")["namespacetemplates"], "can no longer be listed")
@@ -190,6 +198,7 @@ func TestAKindThatCanNoLongerBeListedIsUnknown(t *testing.T) {
 				assert.NoError(c, err)
 			})
 			s.waitPopulated(ns)
+			s.waitPopulated(governed)
 			s.waitPresent(ns, documents(kind.declared("v1", "a"), kind.declared("v1", "b")))
 			s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 				assert.True(c, apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))

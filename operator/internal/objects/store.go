@@ -274,6 +274,21 @@ func (s *Store) Unlisted(groupKind schema.GroupKind) error {
 	return err
 }
 
+// OthersUnlisted is like Unlisted, for the objects of a kind that do not have a template's label. It also returns nil
+// if WatchOthers was not called for the kind.
+func (s *Store) OthersUnlisted(groupKind schema.GroupKind) error {
+	s.mu.Lock()
+	watched, err := s.others[groupKind], s.unavailable[groupKind].err
+	s.mu.Unlock()
+	if watched != nil {
+		err = watched.listed()
+	}
+	if meta.IsNoMatchError(err) {
+		return nil
+	}
+	return err
+}
+
 // unknownReason returns why the objects of a kind are unknown, or nil if they are known.
 func (s *Store) unknownReason(groupKind schema.GroupKind) error {
 	s.mu.Lock()

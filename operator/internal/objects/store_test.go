@@ -155,6 +155,29 @@ func TestAnAnswerFromBeforeAChangeOfTheKindsIsNotGivenAgain(t *testing.T) {
 	require.ErrorIs(t, s.Watch(t.Context(), wheel), ErrPending)
 }
 
+// The objects of a kind that the cluster does not have are known: there are none.
+func TestOthersAreUnlistedUntilTheirListHasArrived(t *testing.T) {
+	t.Parallel()
+	api := &wheels{}
+	s := api.store(t)
+	ended, end := context.WithCancel(t.Context())
+	end() // no watch runs
+	s.ctx = ended
+	require.NoError(t, s.OthersUnlisted(wheel), "no template needs them")
+	require.True(t, meta.IsNoMatchError(s.WatchOthers(t.Context(), wheel)))
+	require.NoError(t, s.OthersUnlisted(wheel))
+	api.isServed = true
+	s.KindsChanged(wheel.Group)
+	require.ErrorContains(t, s.WatchOthers(t.Context(), wheel), "the operator may not list")
+	require.ErrorContains(t, s.OthersUnlisted(wheel), "the operator may not list")
+	api.isAllowed = true
+	s.KindsChanged(wheel.Group)
+	require.Error(t, s.WatchOthers(t.Context(), wheel))
+	require.ErrorContains(t, s.OthersUnlisted(wheel), "the list of wheels.example.org is incomplete")
+	require.NoError(t, s.others[wheel].Replace(nil, "1"))
+	require.NoError(t, s.OthersUnlisted(wheel))
+}
+
 func TestAnAnswerThatFailedIsNotGivenAgain(t *testing.T) {
 	t.Parallel()
 	api := &wheels{isServed: true, isAllowed: true, problem: errors.New("connection refused")}

@@ -228,7 +228,7 @@ func (r *Namespaces) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	plan = r.postpone(plan)
 	latest, result := r.apply(ctx, ns, plan)
 	pass := pass{plan, result, populate.Findings(plan, result), selected.misplaced}
-	pass.findings = append(pass.findings, r.fought(ctx, plan, result)...)
+	pass.findings = slices.Concat(pass.findings, r.unknownUndeclared(plan), r.fought(ctx, plan, result))
 	if selected.misplaced != nil {
 		pass.findings = slices.Insert(pass.findings, 0, misplacement(selected.misplaced))
 	}
