@@ -194,8 +194,10 @@ func (r *Expiry) begin(ctx context.Context, ns *corev1.Namespace, now time.Time)
 	if maxAge == 0 {
 		return reconcile.Result{}, r.announce(ctx, ns, selfservice.Lives, "")
 	}
-	set := patch.Tested{}.Test("/metadata/uid", ns.UID).SetIn("/metadata/annotations", ns.Annotations,
-		map[string]string{v1alpha1.ExpiresAnnotation: selfservice.EndOf(maxAge, now)})
+	set := patch.Tested{}.Test("/metadata/uid", ns.UID).
+		TestIn("/metadata/labels", ns.Labels, v1alpha1.PolicySpaceLabel). // it may have left the policy space
+		SetIn("/metadata/annotations", ns.Annotations,
+			map[string]string{v1alpha1.ExpiresAnnotation: selfservice.EndOf(maxAge, now)})
 	err = r.Client.Status().Patch(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}, set)
 	switch {
 	case patch.IsStale(err):
@@ -261,8 +263,10 @@ func (r *Expiry) delete(
 		why, err = r.refused(ctx, ns, err)
 		return false, why, err
 	}
-	ctrl.LoggerFrom(ctx).Info("deleted an expired namespace")
-	r.Metrics.deleted.Inc()
+	if err == nil { // and not another client has deleted it
+		ctrl.LoggerFrom(ctx).Info("deleted an expired namespace")
+		r.Metrics.deleted.Inc()
+	}
 	r.Metrics.forget(ns.Name)
 	return true, "", nil
 }

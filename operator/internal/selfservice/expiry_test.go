@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -213,6 +214,61 @@ func TestExpiredNamespacesThatTheAPIServerDoesNotDelete(t *testing.T) {
 		})
 	}
 }
+
+// A namespace that another client deleted at the same time is not one that the operator deleted.
+func TestDeletionsOfTheOperatorAreCounted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		refusal error
+		want    float64
+	}{
+		"deleted":               {want: 1},
+		"deleted by another":    {refusal: apierrors.NewNotFound(corev1.Resource("namespaces"), "sandbox")},
+		"replaced by a new one": {refusal: apierrors.NewConflict(corev1.Resource("namespaces"), "sandbox", nil)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			api := &oneNamespace{ns: expired(), refusal: test.refusal}
+			r := &Expiry{
+				Leader: &leadership.Leader{Client: api}, Metrics: newMetrics(prometheus.NewRegistry()),
+				Rules: func(context.Context) (*attributes.Rules, error) { return attributes.NewRules(nil, nil), nil },
+			}
+			_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(api.ns)})
+			require.Equal(t, apierrors.IsConflict(test.refusal), err != nil)
+			metric := &dto.Metric{}
+			require.NoError(t, r.Metrics.deleted.Write(metric))
+			require.Equal(t, test.want, metric.GetCounter().GetValue())
+			require.Empty(t, api.status)
+		})
+	}
+}
+
+// A namespace that leaves its policy space meanwhile gets no end of it.
+func TestAnEndIsWrittenWhileTheNamespaceIsInItsPolicySpace(t *testing.T) {
+	t.Parallel()
+	space := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: "sandboxes"}}
+	space.Spec.SelfService = &v1alpha1.SelfService{MaxAge: &metav1.Duration{Duration: time.Hour}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "sandbox", UID: "1", Labels: map[string]string{v1alpha1.PolicySpaceLabel: "sandboxes"},
+	}}
+	written := &oneNamespace{}
+	r := &Expiry{Leader: &leadership.Leader{Client: inSpace{
+		spaces{byName: map[string]*v1alpha1.PolicySpace{"sandboxes": space}}, written,
+	}}}
+	_, err := r.begin(t.Context(), ns, time.Now())
+	require.NoError(t, err)
+	require.Contains(t, written.status,
+		`{"op":"test","path":"/metadata/labels/`+strings.ReplaceAll(v1alpha1.PolicySpaceLabel, "/", "~1")+
+			`","value":"sandboxes"}`)
+}
+
+// inSpace is a client that reads policy spaces, and records what the status of a namespace gets.
+type inSpace struct {
+	spaces
+	written *oneNamespace
+}
+
+func (c inSpace) Status() client.SubResourceWriter { return statusOf{namespace: c.written} }
 
 // spaces is a client that reads policy spaces, and three namespaces in them, of which one has an end.
 type spaces struct {
