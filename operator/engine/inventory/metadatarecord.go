@@ -3,11 +3,9 @@ package inventory
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -64,32 +62,6 @@ func Leftovers(declared, live *unstructured.Unstructured) map[string][]string {
 		}
 	}
 	return leftovers
-}
-
-// AppliedAlone reports whether managedFields say that a field manager has applied labels and annotations, and that no
-// other client has set them. Then its next apply without them removes them.
-func AppliedAlone(ns *unstructured.Unstructured, manager string, metadata map[string][]string) bool {
-	hasApplied := false
-	for _, entry := range ns.GetManagedFields() {
-		var owned struct {
-			Metadata map[string]map[string]json.RawMessage `json:"f:metadata"`
-		}
-		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &owned) != nil {
-			return false
-		}
-		// Every user of the namespace may write an entry of that name for a subresource. It is another manager then.
-		isOwn := entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply &&
-			entry.Subresource == ""
-		for field, keys := range metadata {
-			for _, key := range keys {
-				if _, isOwned := owned.Metadata["f:"+field]["f:"+key]; isOwned != isOwn {
-					return false
-				}
-			}
-		}
-		hasApplied = hasApplied || isOwn
-	}
-	return hasApplied
 }
 
 func recordedMetadata(ns *unstructured.Unstructured) []string {

@@ -17,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inforce"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/patch"
 )
 
@@ -87,11 +88,9 @@ func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructure
 			body.SetResourceVersion(version)
 		}
 		if leftovers := inventory.Leftovers(change.Declared, change.Live); len(leftovers) > 0 {
-			version, err := w.removeLeftovers(ctx, objects, change.Live, leftovers)
-			if err != nil {
+			if err := replaceMetadata(ctx, objects, change, leftovers); err != nil {
 				return nil, err
 			}
-			body.SetResourceVersion(version)
 		}
 	}
 	applied, err := objects.Apply(ctx, body.GetName(), body,
@@ -128,37 +127,32 @@ func (w writer) removeAdditions(
 	return patched.GetResourceVersion(), nil
 }
 
-// removeLeftovers removes the labels and annotations of a namespace that the tree applied and no longer declares,
-// unless the next apply does so, in one step with what it sets. It returns the resourceVersion for which that is so.
-func (w writer) removeLeftovers(
-	ctx context.Context, objects dynamic.ResourceInterface, live *unstructured.Unstructured,
-	leftovers map[string][]string,
-) (string, error) {
-	current, err := objects.Get(ctx, live.GetName(), metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	if inventory.AppliedAlone(current, fieldManager, leftovers) {
-		return current.GetResourceVersion(), nil
-	}
-	metadata := map[string]any{"uid": live.GetUID()}
-	for field, keys := range leftovers {
-		removed := map[string]any{}
-		for _, key := range keys {
-			removed[key] = nil
+// replaceMetadata removes the labels and annotations of a namespace that the tree applied and no longer declares, in
+// one step with what it sets instead. An apply would leave those that another client has applied, too. It depends on no
+// resourceVersion, which users of the namespace could change again and again.
+func replaceMetadata(
+	ctx context.Context, objects dynamic.ResourceInterface, change inventory.Apply, leftovers map[string][]string,
+) error {
+	metadata := map[string]any{"uid": change.Live.GetUID()}
+	for field, declared := range map[string]map[string]string{
+		render.Labels: change.Declared.GetLabels(), render.Annotations: change.Declared.GetAnnotations(),
+	} {
+		values := map[string]any{}
+		for key, value := range declared {
+			values[key] = value
 		}
-		metadata[field] = removed
+		for _, key := range leftovers[field] {
+			values[key] = nil
+		}
+		metadata[field] = values
 	}
 	body, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
-		return "", err
+		return err
 	}
-	patched, err := objects.Patch(ctx, live.GetName(), types.MergePatchType, body,
+	_, err = objects.Patch(ctx, change.Live.GetName(), types.MergePatchType, body,
 		metav1.PatchOptions{FieldManager: fieldManager})
-	if err != nil {
-		return "", err
-	}
-	return patched.GetResourceVersion(), nil
+	return err
 }
 
 // get returns an object as it is now, with its managedFields.
