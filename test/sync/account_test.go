@@ -68,6 +68,15 @@ func TestATreeCanDoNoMoreThanItsServiceAccount(t *testing.T) {
 	x.mustExist(ns)
 	require.Equal(t, user, ns.Annotations[v1alpha1.CreatorAnnotation])
 
+	// Everyone who may change one directory can bind a role there that the account may not bind.
+	unbindable := without(files, "viewers.yaml")
+	unbindable["account-team/admins.yaml"] = bindingFile("admins", "cluster-admin", "bob")
+	commit = x.commit(unbindable)
+	require.Contains(t, x.waitReason("ObjectsFailed", commit), "nstpl-operator-tree-account.cluster-admin")
+	x.waitGone(binding("account-a", "account.viewers"))
+	x.mustExist(binding("account-b", "account-team.viewers"))
+	x.mustNotExist(binding("account-b", "account-team.admins"))
+
 	files["role.yaml"] = roleFile("account-lister", "list")
 	commit = x.commit(files)
 	require.Contains(t, x.waitReason("ObjectsFailed", commit), `User "`+user+`" cannot patch resource "clusterroles"`)

@@ -3,7 +3,9 @@ package hierarchy
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -23,7 +25,7 @@ var authoritativeKinds = []v1alpha1.GroupKind{
 }
 
 // Compile returns the objects that implement a valid tree, in the order in which they must be applied: cluster-scoped
-// objects, a ClusterRole that allows the operator to bind the roles of the tree, NamespaceTemplates, PolicySpaces and
+// objects, ClusterRoles that allow the operator to bind the roles of the tree, NamespaceTemplates, PolicySpaces and
 // Namespaces. Each object is as a person could have written it.
 //
 // A namespace moves to its policyspace after everything that it inherits there exists, even if a policyspace was
@@ -37,8 +39,8 @@ func (t *Tree) Compile(policy v1alpha1.AuthoritativePolicy) ([]*unstructured.Uns
 			objects = append(objects, object.DeepCopyObject())
 		}
 	}
-	if role := t.bindRole(); role != nil {
-		objects = append(objects, role)
+	for _, name := range t.boundRoles() {
+		objects = append(objects, t.bindRole(name))
 	}
 	var spaces, templates, namespaces []runtime.Object
 	var failed error
@@ -77,29 +79,47 @@ func (t *Tree) Compile(policy v1alpha1.AuthoritativePolicy) ([]*unstructured.Uns
 // bindableRoles are the ClusterRoles that the operator may always bind: see manifests/rbac/populate.yaml.
 var bindableRoles = []string{"admin", "edit", "view"}
 
-// bindRole returns a ClusterRole that allows the operator to bind the ClusterRoles of the tree's RoleBindings, or nil
-// if the operator may bind all of them anyway. The user who applies it needs the same permission.
-func (t *Tree) bindRole() *rbacv1.ClusterRole {
-	var names []string
+// boundRoles returns the ClusterRoles that RoleBindings of the tree name, without the bindable ones, sorted.
+func (t *Tree) boundRoles() []string {
+	bound := map[string]bool{}
 	t.Visit(func(d *Directory) {
 		for _, binding := range d.RoleBindings {
 			if binding.RoleRef.Kind == kindClusterRole && !slices.Contains(bindableRoles, binding.RoleRef.Name) {
-				names = append(names, binding.RoleRef.Name)
+				bound[binding.RoleRef.Name] = true
 			}
 		}
 	})
-	if len(names) == 0 {
-		return nil
+	return slices.Sorted(maps.Keys(bound))
+}
+
+// bindRolePrefix begins the names of bind roles, and of no other ClusterRoles of trees. The names of the tree and of
+// the bound ClusterRole follow, with a dot between them.
+const bindRolePrefix = "nstpl-operator-tree-"
+
+// BoundRole returns the ClusterRole that a bind role of that name allows the operator to bind, or "" if a ClusterRole of
+// that name is not a bind role.
+func BoundRole(name string) string {
+	rest, isBindRole := strings.CutPrefix(name, bindRolePrefix)
+	if !isBindRole {
+		return ""
 	}
-	slices.Sort(names)
+	_, bound, _ := strings.Cut(rest, ".") // the name of a tree has no dot
+	return bound
+}
+
+// bindRole returns the bind role for a ClusterRole: it allows the operator to bind that one. The user who applies it
+// needs the same permission. Everyone who may change one directory of the tree can have it fail for lack of this
+// permission, so each bound ClusterRole has a bind role of its own.
+func (t *Tree) bindRole(bound string) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: kindClusterRole},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "nstpl-operator-tree-" + t.Root.Name, Labels: map[string]string{v1alpha1.AggregateLabel: "true"},
+			Name:   bindRolePrefix + t.Root.Name + "." + bound,
+			Labels: map[string]string{v1alpha1.AggregateLabel: "true"},
 		},
 		Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"},
-			ResourceNames: slices.Compact(names), Verbs: []string{"bind"},
+			ResourceNames: []string{bound}, Verbs: []string{"bind"},
 		}},
 	}
 }

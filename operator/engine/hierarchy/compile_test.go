@@ -45,6 +45,28 @@ func TestCompileReturnsObjectsInTheOrderToApplyThem(t *testing.T) {
 	require.NotContains(t, strings.Join(got, "\n"), "PodSecurityPolicy")
 }
 
+// Each bound ClusterRole has a bind role of its own, so that one that cannot be applied concerns no other.
+func TestCompileAllowsTheOperatorToBindRoles(t *testing.T) {
+	t.Parallel()
+	bind := func(name string) string { return strings.Replace(binding("b"), "name: view", "name: "+name, 1) }
+	bound := map[string]string{}
+	for _, object := range compile(t, files("view.yaml: "+bind("edit"), "a/x.yaml: "+bind("x.y"),
+		"b/x.yaml: "+bind("x.y"), "c/z.yaml: "+bind("system:z"))) {
+		if object.GetKind() == "ClusterRole" {
+			require.Equal(t, "true", object.GetLabels()[v1alpha1.AggregateLabel])
+			bound[object.GetName()] = written(t, map[string]any{"rules": object.Object["rules"]})
+			require.Contains(t, bound[object.GetName()], `"resourceNames":["`+hierarchy.BoundRole(object.GetName())+`"]`)
+		}
+	}
+	const rule = `{"rules":[{"apiGroups":["rbac.authorization.k8s.io"],"resourceNames":["NAME"],` +
+		`"resources":["clusterroles"],"verbs":["bind"]}]}`
+	require.Equal(t, map[string]string{
+		"nstpl-operator-tree-foo-corp.x.y":      strings.Replace(rule, "NAME", "x.y", 1),
+		"nstpl-operator-tree-foo-corp.system:z": strings.Replace(rule, "NAME", "system:z", 1),
+	}, bound)
+	require.Empty(t, hierarchy.BoundRole("x.y"))
+}
+
 // The operator populates namespaces from the compiled objects with the same objects that Flatten returns.
 func TestCompileAgreesWithFlatten(t *testing.T) {
 	t.Parallel()

@@ -30,6 +30,7 @@ func LoadWithin(files fs.FS, name string, maxValues int) (*Result, error) {
 	l.checkNames(tree)
 	tree.Visit(l.checkSizes)
 	l.collect(tree)
+	l.checkBound(tree)
 	return &Result{
 		Tree: tree, Violations: l.violations.listed, ViolationCount: l.violations.count,
 		Warnings: l.warnings.listed, WarningCount: l.warnings.count, Values: int(l.size.values.Load()),

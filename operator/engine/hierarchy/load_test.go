@@ -240,6 +240,17 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 		},
 		"a binding without the name of a role": {[]string{"b.yaml: " +
 			strings.Replace(binding("b"), "name: view", "name: ''", 1)}, "schema foo-corp/b.yaml:5"},
+		"a binding of a role whose name is too long": {[]string{"b.yaml: " +
+			strings.Replace(binding("b"), "name: view", "name: "+strings.Repeat("x", 254), 1)},
+			"schema foo-corp/b.yaml:5"},
+		"a binding of a role whose name has several lines": {[]string{"b.yaml: " +
+			strings.Replace(binding("b"), "name: view", `name: "x\nNamespace"`, 1)}, "schema foo-corp/b.yaml:5"},
+		"a binding of a Role with a long name": {[]string{ns, "a/b.yaml: " + strings.Replace(binding("b"),
+			"kind: ClusterRole, name: view", "kind: Role, name: "+strings.Repeat("x", 254), 1)}, ""},
+		"a role with a name of those that trees are compiled to": {
+			[]string{"r.yaml: " + role("ClusterRole", "nstpl-operator-tree-other.edit")},
+			"name-reserved foo-corp/r.yaml:4",
+		},
 		"a rule without verbs": {[]string{"r.yaml: " +
 			strings.Replace(role("ClusterRole", "r"), "[get]", "[]", 1)}, "schema foo-corp/r.yaml:6"},
 		"aliases that expand exponentially": {[]string{"a.yaml: a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n" +
@@ -536,6 +547,25 @@ func TestLoadLimitsTheSizeOfTemplates(t *testing.T) {
 		require.Equal(t, want, [2]int{len(result.Violations), len(result.Warnings)}, "%d: %v %v", n, result.Violations,
 			result.Warnings)
 	}
+}
+
+// The API server stores the permission to bind all of them in one object, whichever directories name them.
+func TestLoadLimitsTheNumberOfBoundClusterRoles(t *testing.T) {
+	t.Parallel()
+	tree := files("admins.yaml: " + strings.Replace(binding("a"), "name: view", "name: admin", 1))
+	for i := range 500 {
+		for _, in := range []string{"p", "q"} {
+			tree[fmt.Sprintf("%s/%d.yaml", in, i)] = &fstest.MapFile{
+				Data: []byte(strings.Replace(binding(fmt.Sprint("b", i)), "name: view", fmt.Sprint("name: r", i), 1)),
+			}
+		}
+	}
+	require.Empty(t, load(t, tree).Violations)
+	tree["more.yaml"] = &fstest.MapFile{Data: []byte(strings.Replace(binding("more"), "name: view", "name: more", 1))}
+	require.Equal(t, []hierarchy.Violation{{
+		Rule: "size", Path: "foo-corp", Remedy: "bind fewer ClusterRoles",
+		Message: "its RoleBindings name 501 ClusterRoles besides admin, edit and view, more than the allowed 500",
+	}}, load(t, tree).Violations)
 }
 
 // The output of kubectl get contains them.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -162,9 +163,13 @@ func (o Object) identifyingFields() map[string]any {
 	return fields.Object
 }
 
-// checkClusterLevel reports a metadata.namespace on a cluster-scoped object, and warns about the roles and bindings of
-// Kubernetes itself.
+// checkClusterLevel reports a metadata.namespace on a cluster-scoped object, and a ClusterRole with the name of a bind
+// role, also of another tree. It warns about the roles and bindings of Kubernetes itself.
 func (l *loader) checkClusterLevel(o Object) {
+	if o.kind == kindClusterRole && strings.HasPrefix(o.name, bindRolePrefix) {
+		l.violate("name-reserved", o.Path, l.line(o.lines, "metadata", "name"),
+			o.describe()+" has a name that is reserved for ClusterRoles to which trees are compiled", "rename it")
+	}
 	if o.namespace != "" {
 		l.violate("schema", o.Path, l.line(o.lines, "metadata", "namespace"),
 			o.describe()+" is cluster-scoped, but has metadata.namespace "+o.namespace,
@@ -176,6 +181,15 @@ func (l *loader) checkClusterLevel(o Object) {
 	}
 }
 
+// maxBoundName is the size in bytes of the name of a bound ClusterRole at most. Its bind role has a longer name.
+const maxBoundName = 253
+
+// isBindable reports whether a ClusterRole can have a bind role: the record of nstpl-sync, which is limited in size,
+// has the names of the objects that are to be created, separated by white space.
+func isBindable(name string) bool {
+	return len(name) <= maxBoundName && !strings.ContainsFunc(name, unicode.IsSpace)
+}
+
 func checkBinding(
 	ref rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced bool, complain func(field, format string, args ...any),
 ) {
@@ -185,8 +199,12 @@ func checkBinding(
 	if ref.Kind != kindClusterRole && (!namespaced || ref.Kind != kindRole) {
 		complain("roleRef.kind", "roleRef.kind is %q: it must be ClusterRole or, in a RoleBinding, Role", ref.Kind)
 	}
-	if reasons := content.IsPathSegmentName(ref.Name); ref.Name == "" || len(reasons) > 0 {
+	switch reasons := content.IsPathSegmentName(ref.Name); {
+	case ref.Name == "" || len(reasons) > 0:
 		complain("roleRef.name", "roleRef.name is %q: it must be the name of a role", ref.Name)
+	case namespaced && ref.Kind == kindClusterRole && !isBindable(ref.Name):
+		complain("roleRef.name", "roleRef.name is %q: it must have at most %d bytes, and no white space", ref.Name,
+			maxBoundName)
 	}
 	for i, subject := range subjects {
 		at := fmt.Sprintf("subjects[%d]", i)

@@ -79,3 +79,17 @@ func (l *loader) checkSizes(d *Directory) {
 				size))
 	}
 }
+
+// maxBound is how many ClusterRoles the operator may bind for a tree at most. The API server stores its permission to
+// bind all of them, and those of other trees, in one ClusterRole.
+const maxBound = 500
+
+// checkBound reports a tree whose RoleBindings name too many ClusterRoles.
+func (l *loader) checkBound(tree *Tree) {
+	if bound := len(tree.boundRoles()); bound > maxBound {
+		l.violate("size", tree.Root.Path, 0,
+			fmt.Sprintf("its RoleBindings name %d ClusterRoles besides admin, edit and view, more than the allowed %d",
+				bound, maxBound),
+			"bind fewer ClusterRoles")
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
 )
 
 // Hold returns the changes that need none of the given ones, which cannot be made, and adds the others to Held. Those
@@ -17,9 +18,23 @@ import (
 // above all. If a namespace moved to a policyspace whose template cannot be applied, it would lose what it inherits and
 // get nothing instead.
 func (p *Plan) Hold(changes, failed []Apply) []Apply {
+	unbound := map[string]bool{}
+	failed = slices.DeleteFunc(slices.Clone(failed), func(f Apply) bool {
+		bound := BoundRole(IDOf(f.Declared))
+		unbound[bound] = bound != ""
+		return bound != ""
+	})
+	waiting := map[ID]bool{}
+	for _, change := range changes {
+		if change.bindsOneOf(unbound) {
+			waiting[IDOf(change.Declared)] = true
+			failed = append(failed, change)
+		}
+	}
 	var going []Apply
 	for _, change := range changes {
-		if slices.ContainsFunc(failed, func(f Apply) bool { return p.needs(change, f) }) {
+		if waiting[IDOf(change.Declared)] ||
+			slices.ContainsFunc(failed, func(f Apply) bool { return p.needs(change, f) }) {
 			p.Held = append(p.Held, change)
 			continue
 		}
@@ -86,6 +101,24 @@ func (p *Plan) needs(change, failed Apply) bool {
 	case Cluster:
 	}
 	return false
+}
+
+// BoundRole returns the ClusterRole that an object of a tree allows the operator to bind, or "" for other objects.
+// Templates that bind it need this object, and the rest of the tree does not: everyone who may change one directory of
+// the tree can have it fail.
+func BoundRole(id ID) string {
+	if id.GroupKind != roleKind {
+		return ""
+	}
+	return hierarchy.BoundRole(id.Name)
+}
+
+// bindsOneOf reports whether a template is to bind one of the given ClusterRoles that it does not bind yet.
+func (a Apply) bindsOneOf(roles map[string]bool) bool {
+	before := BoundBy(a.Live)
+	return slices.ContainsFunc(BoundBy(a.Declared), func(name string) bool {
+		return roles[name] && !slices.Contains(before, name)
+	})
 }
 
 // selects returns the selector of a template, encoded as JSON.

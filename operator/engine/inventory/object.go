@@ -34,6 +34,7 @@ func (id ID) String() string { return strings.ToLower(id.GroupKind.String()) + "
 var (
 	namespaceKind = schema.GroupKind{Kind: "Namespace"}
 	spaceKind     = schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "PolicySpace"}
+	roleKind      = schema.GroupKind{Group: rbacv1.GroupName, Kind: "ClusterRole"}
 	bindingKind   = schema.GroupKind{Group: rbacv1.GroupName, Kind: "ClusterRoleBinding"}
 	templateKind  = schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "NamespaceTemplate"}
 )

@@ -217,6 +217,7 @@ func TestPlan(t *testing.T) {
 	inForce := stored(t, "1", role("viewer", ofTree("foo"), withRules("a")))
 	changed := inForce.DeepCopy()
 	changed.Object["rules"] = []any{"a", "b"}
+	const bindsX = "nstpl-operator-tree-foo.x"
 	for name, test := range map[string]struct {
 		declared []*unstructured.Unstructured
 		state    State
@@ -440,6 +441,38 @@ func TestPlan(t *testing.T) {
 			want: []string{
 				"+policyspace.policy.nstpl.dev/beside", "hpolicyspace.policy.nstpl.dev/root",
 				"xpolicyspace.policy.nstpl.dev/taken " + ofBar("policyspace.policy.nstpl.dev/taken"),
+			},
+		},
+		"only templates that are to bind a role wait for the permission to bind it, and what is to get them": {
+			declared: []*unstructured.Unstructured{
+				role("r"), role(bindsX), template("binds", declares("x")), template("bound", declares("x")),
+				template("other", declares()), space("binds"), space("other"),
+				namespace("moves", inSpace("binds")), namespace("new", inSpace("other")),
+			},
+			state: stateOf([]string{"1", "2", "3"}, role(bindsX, uid("9"), ofTree("bar")),
+				stored(t, "1", template("bound", declares("x", "revoked"))),
+				stored(t, "2", template("other", declares("revoked"))),
+				stored(t, "3", namespace("moves", inSpace("other"))), space("gone", uid("1"))),
+			want: []string{
+				"+clusterrole.rbac.authorization.k8s.io/r", "+namespacetemplate.policy.nstpl.dev/bound bound.x",
+				"+namespacetemplate.policy.nstpl.dev/other", "+policyspace.policy.nstpl.dev/other", "+namespace/new",
+				"hnamespacetemplate.policy.nstpl.dev/binds", "hpolicyspace.policy.nstpl.dev/binds", "hnamespace/moves",
+				"-policyspace.policy.nstpl.dev/gone",
+				"xclusterrole.rbac.authorization.k8s.io/" + bindsX + " " +
+					ofBar("clusterrole.rbac.authorization.k8s.io/"+bindsX),
+			},
+		},
+		"what needs a template that waits for a permission waits, wherever that template is declared": {
+			declared: []*unstructured.Unstructured{
+				role(bindsX), space("acme"), namespace("n", inSpace("acme")), template("n", selectsBy("acme")),
+				template("acme", declares("x")),
+			},
+			state: stateOf([]string{"1", "2"}, stored(t, "1", namespace("n", inSpace("corp"))),
+				stored(t, "2", template("n", selectsBy("corp"))), role(bindsX, uid("9"), ofTree("bar"))),
+			want: []string{
+				"hpolicyspace.policy.nstpl.dev/acme", "hnamespace/n", "hnamespacetemplate.policy.nstpl.dev/n",
+				"hnamespacetemplate.policy.nstpl.dev/acme", "xclusterrole.rbac.authorization.k8s.io/" + bindsX + " " +
+					ofBar("clusterrole.rbac.authorization.k8s.io/"+bindsX),
 			},
 		},
 		"a policyspace stays while a namespace of others is in it, and so do the policyspaces above": {

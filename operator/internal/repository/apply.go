@@ -26,6 +26,9 @@ const (
 	// After that, the status reports the progress, and the next pass begins with what has changed meanwhile: a newer
 	// commit, a suspension, or an edit.
 	maxChanges = 500
+	// maxRemovals is how many objects one pass deletes or releases if it does not apply all others: what a commit takes
+	// away waits neither for a large one, nor for many that follow each other.
+	maxRemovals = 100
 	// stepTime is how long a pass begins the changes of one step: requests that a webhook keeps waiting until they time
 	// out would otherwise keep newer commits, suspensions and other PolicyRepositories waiting, too.
 	stepTime = time.Minute
@@ -41,8 +44,9 @@ type outcome struct {
 	failures []failure
 	// applied and deleted are the numbers of objects that were written.
 	applied, deleted int
-	// remaining is the number of objects that are left to the next pass.
+	// remaining is the number of objects that are left to the next pass, and later has the applies among them.
 	remaining int
+	later     []inventory.Apply
 	// differed are the declarations that were not in force before.
 	differed map[declaration]bool
 	// stored are the objects that were applied, as the API server stored them.
@@ -92,28 +96,31 @@ func (o outcome) wait(complete time.Duration) time.Duration {
 func (o *outcome) limit(before map[inventory.ID]int) {
 	room := maxChanges
 	o.unmade = map[inventory.ID]int{}
-	o.Applies = cut(o, o.Applies, declared, before, &room)
-	o.Releases = cut(o, o.Releases, inventory.IDOf, before, &room)
-	o.Deletes = cut(o, o.Deletes, inventory.IDOf, before, &room)
+	o.Applies, o.later = cut(o, o.Applies, declared, before, &room)
+	if len(o.later) > 0 {
+		room = maxRemovals
+	}
+	o.Releases, _ = cut(o, o.Releases, inventory.IDOf, before, &room)
+	o.Deletes, _ = cut(o, o.Deletes, inventory.IDOf, before, &room)
 }
 
-// cut returns the first changes, as many as there is room for, and counts the others as remaining.
+// cut returns the first changes, as many as there is room for, and the others, which it counts as remaining.
 func cut[T any](
 	o *outcome, changes []T, idOf func(T) inventory.ID, before map[inventory.ID]int, room *int,
-) []T {
+) (now, later []T) {
 	for i, change := range changes {
 		id := idOf(change)
 		tries, wasUnmade := before[id]
-		if o.remaining > 0 || *room == 0 && !wasUnmade {
+		if *room == 0 && !wasUnmade {
 			o.remaining += len(changes) - i
-			return changes[:i]
+			return changes[:i], changes[i:]
 		}
 		if !wasUnmade {
 			*room--
 		}
 		o.unmade[id] = tries
 	}
-	return changes
+	return changes, nil
 }
 
 // apply makes the objects in the cluster those that a tree declares. It makes a limited number of changes: the outcome
@@ -322,7 +329,7 @@ func (o *outcome) keepForFailures() {
 		failed[f.ID] = true
 		lacksRoom[f.ID] = slices.Contains(denials, codes.QuotaExceeded) || slices.Contains(denials, codes.CreatorQuota)
 	}
-	waiting := slices.Clone(o.Held)
+	waiting := slices.Concat(o.Held, o.later)
 	for _, c := range o.Conflicts {
 		failed[c.ID] = true
 		change := c.Apply
@@ -336,10 +343,11 @@ func (o *outcome) keepForFailures() {
 			waiting = append(waiting, a)
 		}
 	}
-	isOfCluster := func(a inventory.Apply) bool {
-		return inventory.PhaseOf(declared(a).GroupKind) == inventory.Cluster
+	keepsAll := func(a inventory.Apply) bool {
+		id := declared(a)
+		return inventory.PhaseOf(id.GroupKind) == inventory.Cluster && inventory.BoundRole(id) == ""
 	}
-	if slices.ContainsFunc(waiting, isOfCluster) {
+	if slices.ContainsFunc(waiting, keepsAll) {
 		o.Deletes, o.Releases = nil, nil
 		return
 	}
@@ -361,7 +369,8 @@ func (o *outcome) keepForFailures() {
 		}
 	}
 	o.Deletes = slices.DeleteFunc(o.Deletes, func(object *unstructured.Unstructured) bool {
-		return object.GetKind() == "ClusterRole" && bound[object.GetName()]
+		return object.GetKind() == "ClusterRole" &&
+			(bound[object.GetName()] || bound[inventory.BoundRole(inventory.IDOf(object))])
 	})
 	o.keepUsedSpaces()
 }
@@ -391,7 +400,8 @@ func (o *outcome) needs(change inventory.Apply, object *unstructured.Unstructure
 }
 
 // deleteAll deletes the objects of a plan that the tree no longer declares, phase by phase. A namespace that cannot be
-// deleted keeps its policyspaces and their templates, on which its safety may depend. What others have is deleted.
+// deleted keeps its policyspaces and their templates, on which its safety may depend. One that cannot be released keeps
+// only its policyspaces: it was to lose what the templates give it. What others have is deleted.
 func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 	if len(o.Releases)+len(o.Deletes) > 0 {
 		defer measure(phasePrune)()
@@ -403,17 +413,16 @@ func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 	}
 	remove := func(
 		objects []*unstructured.Unstructured, do func(context.Context, *unstructured.Unstructured) error,
-	) {
+	) (left []*unstructured.Unstructured) {
 		failed, waiting := each(ctx, o, objects, inventory.IDOf, func(object *unstructured.Unstructured) error {
 			return do(ctx, object)
 		})
-		for _, object := range slices.Concat(failed, waiting) {
+		left = slices.Concat(failed, waiting)
+		for _, object := range left {
 			stays[inventory.IDOf(object)] = true
-			for _, name := range o.LiveLineage(object) {
-				needed[name] = true
-			}
 		}
-		o.deleted += len(objects) - len(failed) - len(waiting)
+		o.deleted += len(objects) - len(left)
+		return left
 	}
 	remove(o.Releases, to.release)
 	for _, phase := range slices.Backward(inventory.Phases) {
@@ -428,7 +437,13 @@ func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 				objects = append(objects, object)
 			}
 		}
-		remove(objects, to.delete)
+		for _, object := range remove(objects, to.delete) {
+			if phase == inventory.Namespaces {
+				for _, name := range o.LiveLineage(object) {
+					needed[name] = true
+				}
+			}
+		}
 	}
 	slices.SortFunc(o.failures, byID)
 }

@@ -140,7 +140,7 @@ func roleFile(name string) string {
 }
 
 // A pass makes a limited number of changes, so that a newer commit, a suspension and edits do not wait for a large
-// commit. Nothing is deleted before all objects are applied.
+// commit. Nothing is deleted before all ClusterRoles are applied.
 func TestAPassMakesALimitedNumberOfChanges(t *testing.T) {
 	t.Parallel()
 	_, admin := newCluster(t)
@@ -188,11 +188,11 @@ func TestChangesThatWereNotMadeNeedNoRoom(t *testing.T) {
 		applies, unmade, wantApplies, wantDeletes, wantRemaining int
 	}{
 		"all have room":                {2, 0, 2, 1, 0},
-		"one has none":                 {maxChanges + 1, 0, maxChanges, 0, 2},
+		"one has none":                 {maxChanges + 1, 0, maxChanges, 1, 1},
 		"that many were not made":      {maxChanges, maxChanges, maxChanges, 1, 0},
 		"more were not made":           {3 * maxChanges, 3 * maxChanges, 3 * maxChanges, 1, 0},
 		"some come after the unmade":   {2 * maxChanges, maxChanges + 1, 2 * maxChanges, 1, 0},
-		"too many come after these":    {3 * maxChanges, maxChanges, 2 * maxChanges, 0, maxChanges + 1},
+		"too many come after these":    {3 * maxChanges, maxChanges, 2 * maxChanges, 1, maxChanges},
 		"the room is exactly taken up": {maxChanges, 0, maxChanges, 0, 1},
 	} {
 		var o outcome
@@ -218,9 +218,45 @@ func TestChangesThatWereNotMadeNeedNoRoom(t *testing.T) {
 	last.limit(map[inventory.ID]int{newest: 0, inventory.IDOf(deleted): 0})
 	require.Len(t, last.Applies, maxChanges+1)
 	require.Len(t, last.Deletes, 1)
-	last.limit(map[inventory.ID]int{inventory.IDOf(deleted): 1})
+	for i := range maxRemovals {
+		last.Deletes = append(last.Deletes, object(fmt.Sprint("d", i)))
+	}
+	last.limit(nil)
 	require.Len(t, last.Applies, maxChanges)
-	require.Empty(t, last.Deletes, "nothing is deleted before all is applied")
+	require.Len(t, last.Deletes, maxRemovals)
+	require.Equal(t, 2, last.remaining)
+}
+
+// What a commit takes away does not wait until all is applied. What may be replaced by the rest does.
+func TestALargeCommitDelaysNoRevocation(t *testing.T) {
+	t.Parallel()
+	cluster, admin := newCluster(t)
+	const root = "large"
+	repository := createRepository(t, admin, root)
+	file := func(name string) string {
+		return "{apiVersion: v1, kind: Namespace, metadata: {name: " + root + "-" + name + "}}"
+	}
+	o, err := admin.apply(t.Context(), repository, treeOf(t, root, "one", map[string]string{
+		"role.yaml": roleFile(root + "-revoked"), root + "-renamed/ns.yaml": file("renamed"),
+	}))
+	require.NoError(t, err)
+	require.True(t, o.isComplete(), "%v %v", o.failures, o.Conflicts)
+	files := map[string]string{}
+	for i := range maxChanges + 1 {
+		files[fmt.Sprintf("%s-%d/ns.yaml", root, i)] = file(fmt.Sprint(i))
+	}
+	large := treeOf(t, root, "two", files)
+	process := newRepositories(t, cluster.RESTConfig(), nil)
+	o, err = process.apply(t.Context(), repository, large)
+	require.NoError(t, err)
+	require.Equal(t, 1, o.remaining)
+	live := liveOf(t, process, root)
+	require.NotContains(t, live, "ClusterRole "+root+"-revoked")
+	require.Contains(t, live, "Namespace "+root+"-renamed")
+	o, err = process.apply(t.Context(), repository, large)
+	require.NoError(t, err)
+	require.True(t, o.isComplete(), "%v %v", o.failures, o.Conflicts)
+	require.Contains(t, liveOf(t, process, root), "Namespace "+root+"-renamed, being deleted")
 }
 
 // transport is a RoundTripper.
@@ -324,6 +360,22 @@ func TestWhatWaitsKeepsDeletions(t *testing.T) {
 	}}
 	o.keepForFailures()
 	require.Empty(t, o.Deletes)
+
+	binds := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NamespaceTemplate",
+		"metadata": map[string]any{"name": "waits"}, "spec": map[string]any{"templates": []any{map[string]any{
+			"kind": "RoleBinding", "roleRef": map[string]any{"kind": "ClusterRole", "name": "x"},
+		}}},
+	}}
+	o = outcome{Plan: inventory.Plan{
+		Held: []inventory.Apply{{Declared: role("nstpl-operator-tree-a.y")}, {Declared: binds, Live: binds}},
+		Deletes: []*unstructured.Unstructured{
+			role("x"), role("nstpl-operator-tree-a.x"), role("nstpl-operator-tree-a.z"), role("old"),
+		},
+	}}
+	o.keepForFailures()
+	require.Equal(t, []*unstructured.Unstructured{role("nstpl-operator-tree-a.z"), role("old")}, o.Deletes,
+		"nothing waits for the permission to bind y, and the template that stays needs x, and to bind it")
 }
 
 // No event tells of an object that was created and deleted while a watch was interrupted.
