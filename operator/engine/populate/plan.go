@@ -293,11 +293,11 @@ func (p Plan) revokesEverywhere(c Change, index *match.Index) bool {
 	isSelecting := slices.ContainsFunc(p.Templates, func(t *v1alpha1.NamespaceTemplate) bool {
 		return t.Name == c.Template
 	})
-	return isSelecting && !c.Undeclared || !selectsByDepth(template.Spec.Namespaces.LabelSelector)
+	return isSelecting && !c.Undeclared || !SelectsByDepth(template.Spec.Namespaces.LabelSelector)
 }
 
-// selectsByDepth reports whether a selector, which may be nil, has a depth label.
-func selectsByDepth(selector *metav1.LabelSelector) bool {
+// SelectsByDepth reports whether a selector, which may be nil, has a depth label.
+func SelectsByDepth(selector *metav1.LabelSelector) bool {
 	isDepth := func(key string) bool { return strings.HasSuffix(key, v1alpha1.DepthLabelSuffix) }
 	return selector != nil && (slices.ContainsFunc(slices.Collect(maps.Keys(selector.MatchLabels)), isDepth) ||
 		slices.ContainsFunc(selector.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool {

@@ -317,7 +317,8 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey,
 	for _, unreadable := range compared.Unreadable {
 		readErrs = append(readErrs, unreadable)
 	}
-	if !d.removes() { // then only the changes that the operator would make count, and they are known
+	isOfSpace := d.template == "" || populate.SelectsByDepth(before.Get(d.template).Spec.Namespaces.LabelSelector)
+	if isOfSpace && !d.removes() { // what is removed is known in each namespace
 		readErrs = append(readErrs, misplaced(namespaces)...)
 	}
 	planned, verifier := compared.Namespaces(ctx), survey.Verifier{Cluster: c}
