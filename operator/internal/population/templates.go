@@ -165,6 +165,7 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 		return reconcile.Result{}, err
 	}
 	r.setListed(template.Name)
+	r.Rollouts.recordRollout(template, known) // before what may fail, since the next pass knows the new state
 	if err := r.Rollouts.queueChanged(ctx, template, before, r.Index.Layers(template.Name)); err != nil {
 		return reconcile.Result{}, err
 	}
@@ -174,7 +175,6 @@ func (r *Templates) Reconcile(ctx context.Context, req reconcile.Request) (recon
 	if err := r.Statuses.keepStatus(ctx, template); err != nil {
 		return reconcile.Result{}, err
 	}
-	r.Rollouts.recordRollout(template, known)
 	if accepted := acceptedOf(template); accepted != nil && accepted.Reason == reasonKindsUnavailable {
 		wait = kindsRetry
 	}
