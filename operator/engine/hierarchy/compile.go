@@ -96,16 +96,9 @@ func (t *Tree) boundRoles() []string {
 // the bound ClusterRole follow, with a dot between them.
 const bindRolePrefix = "nstpl-operator-tree-"
 
-// BoundRole returns the ClusterRole that a bind role of that name allows the operator to bind, or "" if a ClusterRole of
-// that name is not a bind role.
-func BoundRole(name string) string {
-	rest, isBindRole := strings.CutPrefix(name, bindRolePrefix)
-	if !isBindRole {
-		return ""
-	}
-	_, bound, _ := strings.Cut(rest, ".") // the name of a tree has no dot
-	return bound
-}
+// IsBindRole reports whether a ClusterRole of that name allows the operator to bind others. Earlier versions had one for
+// all ClusterRoles of a tree.
+func IsBindRole(name string) bool { return strings.HasPrefix(name, bindRolePrefix) }
 
 // bindRole returns the bind role for a ClusterRole: it allows the operator to bind that one. The user who applies it
 // needs the same permission. Everyone who may change one directory of the tree can have it fail for lack of this

@@ -166,7 +166,7 @@ func (o Object) identifyingFields() map[string]any {
 // checkClusterLevel reports a metadata.namespace on a cluster-scoped object, and a ClusterRole with the name of a bind
 // role, also of another tree. It warns about the roles and bindings of Kubernetes itself.
 func (l *loader) checkClusterLevel(o Object) {
-	if o.kind == kindClusterRole && strings.HasPrefix(o.name, bindRolePrefix) {
+	if o.kind == kindClusterRole && IsBindRole(o.name) {
 		l.violate("name-reserved", o.Path, l.line(o.lines, "metadata", "name"),
 			o.describe()+" has a name that is reserved for ClusterRoles to which trees are compiled", "rename it")
 	}

@@ -20,9 +20,11 @@ import (
 func (p *Plan) Hold(changes, failed []Apply) []Apply {
 	unbound := map[string]bool{}
 	failed = slices.DeleteFunc(slices.Clone(failed), func(f Apply) bool {
-		bound := BoundRole(IDOf(f.Declared))
-		unbound[bound] = bound != ""
-		return bound != ""
+		bound := BoundRoles(f.Declared)
+		for _, name := range bound {
+			unbound[name] = true
+		}
+		return len(bound) > 0
 	})
 	waiting := map[ID]bool{}
 	for _, change := range changes {
@@ -103,14 +105,22 @@ func (p *Plan) needs(change, failed Apply) bool {
 	return false
 }
 
-// BoundRole returns the ClusterRole that an object of a tree allows the operator to bind, or "" for other objects.
-// Templates that bind it need this object, and the rest of the tree does not: everyone who may change one directory of
-// the tree can have it fail.
-func BoundRole(id ID) string {
-	if id.GroupKind != roleKind {
-		return ""
+// BoundRoles returns the ClusterRoles that an object of a tree allows the operator to bind, and none for other objects.
+// Templates that bind them need this object, and the rest of the tree does not: everyone who may change one directory
+// of the tree can have it fail.
+func BoundRoles(object *unstructured.Unstructured) []string {
+	if IDOf(object).GroupKind != roleKind || !hierarchy.IsBindRole(object.GetName()) {
+		return nil
 	}
-	return hierarchy.BoundRole(id.Name)
+	var bound []string
+	rules, _, _ := unstructured.NestedFieldNoCopy(object.Object, "rules")
+	list, _ := rules.([]any)
+	for _, item := range list {
+		rule, _ := item.(map[string]any)
+		names, _, _ := unstructured.NestedStringSlice(rule, "resourceNames")
+		bound = append(bound, names...)
+	}
+	return bound
 }
 
 // bindsOneOf reports whether a template is to bind one of the given ClusterRoles that it does not bind yet.

@@ -42,6 +42,13 @@ func role(name string, changes ...change) *unstructured.Unstructured {
 	return object("rbac.authorization.k8s.io/v1", "ClusterRole", name, changes...)
 }
 
+// allowsToBind makes a ClusterRole one that allows its subjects to bind another.
+func allowsToBind(name string) change {
+	return func(o *unstructured.Unstructured) {
+		o.Object["rules"] = []any{map[string]any{"resourceNames": []any{name}}}
+	}
+}
+
 func clusterBinding(name, role string, changes ...change) *unstructured.Unstructured {
 	o := object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", name, changes...)
 	o.Object["roleRef"] = map[string]any{"kind": "ClusterRole", "name": role}
@@ -445,11 +452,11 @@ func TestPlan(t *testing.T) {
 		},
 		"only templates that are to bind a role wait for the permission to bind it, and what is to get them": {
 			declared: []*unstructured.Unstructured{
-				role("r"), role(bindsX), template("binds", declares("x")), template("bound", declares("x")),
+				role("r"), role(bindsX, allowsToBind("x")), template("binds", declares("x")), template("bound", declares("x")),
 				template("other", declares()), space("binds"), space("other"),
 				namespace("moves", inSpace("binds")), namespace("new", inSpace("other")),
 			},
-			state: stateOf([]string{"1", "2", "3"}, role(bindsX, uid("9"), ofTree("bar")),
+			state: stateOf([]string{"1", "2", "3"}, role(bindsX, allowsToBind("x"), uid("9"), ofTree("bar")),
 				stored(t, "1", template("bound", declares("x", "revoked"))),
 				stored(t, "2", template("other", declares("revoked"))),
 				stored(t, "3", namespace("moves", inSpace("other"))), space("gone", uid("1"))),
@@ -464,11 +471,11 @@ func TestPlan(t *testing.T) {
 		},
 		"what needs a template that waits for a permission waits, wherever that template is declared": {
 			declared: []*unstructured.Unstructured{
-				role(bindsX), space("acme"), namespace("n", inSpace("acme")), template("n", selectsBy("acme")),
+				role(bindsX, allowsToBind("x")), space("acme"), namespace("n", inSpace("acme")), template("n", selectsBy("acme")),
 				template("acme", declares("x")),
 			},
 			state: stateOf([]string{"1", "2"}, stored(t, "1", namespace("n", inSpace("corp"))),
-				stored(t, "2", template("n", selectsBy("corp"))), role(bindsX, uid("9"), ofTree("bar"))),
+				stored(t, "2", template("n", selectsBy("corp"))), role(bindsX, allowsToBind("x"), uid("9"), ofTree("bar"))),
 			want: []string{
 				"hpolicyspace.policy.nstpl.dev/acme", "hnamespace/n", "hnamespacetemplate.policy.nstpl.dev/n",
 				"hnamespacetemplate.policy.nstpl.dev/acme", "xclusterrole.rbac.authorization.k8s.io/" + bindsX + " " +

@@ -344,8 +344,7 @@ func (o *outcome) keepForFailures() {
 		}
 	}
 	keepsAll := func(a inventory.Apply) bool {
-		id := declared(a)
-		return inventory.PhaseOf(id.GroupKind) == inventory.Cluster && inventory.BoundRole(id) == ""
+		return inventory.PhaseOf(declared(a).GroupKind) == inventory.Cluster && inventory.BoundRoles(a.Declared) == nil
 	}
 	if slices.ContainsFunc(waiting, keepsAll) {
 		o.Deletes, o.Releases = nil, nil
@@ -359,20 +358,32 @@ func (o *outcome) keepForFailures() {
 		}
 		return isKept
 	})
-	bound := map[string]bool{} // by templates that stay as they are
 	for _, a := range waiting {
 		kept = append(kept, a.Live)
 	}
-	for _, template := range kept {
+	o.keepBoundRoles(waiting, kept)
+	o.keepUsedSpaces()
+}
+
+// keepBoundRoles leaves out the deletions of the ClusterRoles that templates bind which stay as they are, and of the
+// operator's permissions to bind these, or those of which the new permission is not given.
+func (o *outcome) keepBoundRoles(waiting []inventory.Apply, staying []*unstructured.Unstructured) {
+	bound, permitted := map[string]bool{}, map[string]bool{}
+	for _, template := range staying {
 		for _, name := range inventory.BoundBy(template) {
-			bound[name] = true
+			bound[name], permitted[name] = true, true
+		}
+	}
+	for _, a := range waiting {
+		for _, name := range inventory.BoundRoles(a.Declared) {
+			permitted[name] = true
 		}
 	}
 	o.Deletes = slices.DeleteFunc(o.Deletes, func(object *unstructured.Unstructured) bool {
-		return object.GetKind() == "ClusterRole" &&
-			(bound[object.GetName()] || bound[inventory.BoundRole(inventory.IDOf(object))])
+		isPermitted := func(name string) bool { return permitted[name] }
+		return object.GetKind() == "ClusterRole" && bound[object.GetName()] ||
+			slices.ContainsFunc(inventory.BoundRoles(object), isPermitted)
 	})
-	o.keepUsedSpaces()
 }
 
 // keepUsedSpaces leaves out the deletions of policyspaces in which namespaces are after the applies.

@@ -353,6 +353,7 @@ func TestWhatWaitsKeepsDeletions(t *testing.T) {
 	role := func(name string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": name},
+			"rules": []any{map[string]any{"resourceNames": []any{name[len(name)-1:]}}}, // which a bind role allows to bind
 		}}
 	}
 	o := outcome{Plan: inventory.Plan{

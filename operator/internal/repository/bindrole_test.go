@@ -6,7 +6,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"nstpl.dev/nstpl/operator/engine/inventory"
 )
 
 // Everyone who may change one directory of a tree can bind a role there that the account of the tree may not bind. That
@@ -55,4 +59,50 @@ func TestABindingThatIsNotPermittedDelaysNothingElse(t *testing.T) {
 	}, liveOf(t, reader, root), "what is revoked ends, and all others get what they are to get")
 	require.Equal(t, []string{"ClusterRole nstpl-operator-tree-" + root + ".other"},
 		liveOf(t, reader, "nstpl-operator"))
+}
+
+// Earlier versions had one bind role for all ClusterRoles of a tree, and a tree that is renamed has bind roles of other
+// names. The operator keeps the permission to bind what templates bind already, as long as the new one cannot be given.
+func TestABindRoleStaysUntilItIsReplaced(t *testing.T) {
+	t.Parallel()
+	binding := func(role string) string {
+		return "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: devs}, roleRef: {" +
+			"apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: " + role + "}, " +
+			"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: devs}]}"
+	}
+	tree := treeOf(t, "corp", "two", map[string]string{"a/x.yaml": binding("x"), "b/z.yaml": binding("z")})
+	for _, before := range []string{"nstpl-operator-tree-corp", "nstpl-operator-tree-firm.x"} {
+		for failed, want := range map[string][]string{"x": {"x"}, "z": {before, "x"}, "": {before, "x"}} {
+			state := inventory.State{Live: map[inventory.ID]*unstructured.Unstructured{}, Created: map[types.UID]bool{}}
+			add := func(object *unstructured.Unstructured) {
+				object.SetUID(types.UID(object.GetKind() + object.GetName()))
+				state.Live[inventory.IDOf(object)], state.Created[object.GetUID()] = object, true
+			}
+			for _, object := range tree.declared {
+				object = object.DeepCopy()
+				if object.GetName() == "nstpl-operator-tree-corp.x" {
+					object.SetName(before)
+					rule, _ := object.Object["rules"].([]any)[0].(map[string]any)
+					rule["resourceNames"] = []any{"other", "x"}
+				}
+				if object.GetName() != "nstpl-operator-tree-corp.z" {
+					add(object)
+				}
+			}
+			add(treeOf(t, "corp", "one", map[string]string{"x.yaml": roleFile("x")}).declared[0])
+			o := outcome{Plan: inventory.NewPlan(tree.declared, state, inventory.Options{Tree: "corp"})}
+			for _, change := range o.Applies {
+				if id := declared(change); id.Name == "nstpl-operator-tree-corp."+failed {
+					o.failures = append(o.failures, failure{id, errEnded})
+				}
+			}
+			require.Equal(t, failed != "", o.hasFailed())
+			o.keepForFailures()
+			var deletes []string
+			for _, object := range o.Deletes {
+				deletes = append(deletes, object.GetName())
+			}
+			require.Equal(t, want, deletes, "%s, failed: %s", before, failed)
+		}
+	}
 }
