@@ -10,7 +10,7 @@ import (
 const misplaced = `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}, "status": {"conditions": [
 	{"type": "policy.nstpl.dev/Populated", "status": "False", "reason": "NotAdopted", "message": "it is left alone"}]}}`
 
-// No template of the policy space selects the namespace. That it has no differences from the others is no claim about
+// No template of the policy space selects the namespace. That it has no differences from the others does not tell
 // what is deleted once it is adopted.
 func TestTheTemplatesOfAMisplacedNamespaceAreUnknown(t *testing.T) {
 	serve(t, map[string]string{

@@ -10,8 +10,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
-// The lease of an earlier operator stays, and says nothing about one that runs with --leader-elect=false.
-func TestAReleasedLeaseSaysAsMuchAsNone(t *testing.T) {
+// The lease of an earlier operator remains, and tells nothing about one that runs with --leader-elect=false.
+func TestAReleasedLeaseIsReportedAsNone(t *testing.T) {
 	t.Parallel()
 	const old = "states may be old"
 	none := NoOperator(cluster.Leader{}, apierrors.NewNotFound(schema.GroupResource{}, "x"), old)
