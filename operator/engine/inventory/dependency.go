@@ -3,6 +3,7 @@ package inventory
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -33,16 +34,14 @@ func (p *Plan) Hold(changes, failed []Apply) []Apply {
 			failed = append(failed, change)
 		}
 	}
+	unmet := p.unmetBy(failed)
 	var going []Apply
 	for _, change := range changes {
-		if waiting[IDOf(change.Declared)] ||
-			slices.ContainsFunc(failed, func(f Apply) bool { return p.needs(change, f) }) {
+		if waiting[IDOf(change.Declared)] || p.needs(change, unmet) {
 			p.Held = append(p.Held, change)
 			continue
 		}
-		for _, f := range failed {
-			change = change.keeping(f.Declared)
-		}
+		change = change.keeping(unmet.contents)
 		if change.Live == nil || change.Replaced != nil || !IsInForce(change.Declared, change.Live) {
 			going = append(going, change)
 		}
@@ -50,16 +49,51 @@ func (p *Plan) Hold(changes, failed []Apply) []Apply {
 	return going
 }
 
-// keeping returns the change of a template without the loss of those objects that another template declares, perhaps
-// with other names, unless the template declares another object of their names. The template is then not in force yet.
-func (a Apply) keeping(to *unstructured.Unstructured) Apply {
-	if !a.declaresAnew() || IDOf(a.Declared) == IDOf(to) {
+// unmet is what changes that cannot be made keep from others.
+type unmet struct {
+	// step is the first step of objects that everything after them needs.
+	step int
+	// names are those of templates and policyspaces, and above also has those of the policyspaces above these.
+	names, above map[string]bool
+	// contents are those of the objects that the templates declare.
+	contents map[string]bool
+}
+
+func (p *Plan) unmetBy(failed []Apply) unmet {
+	u := unmet{
+		step: math.MaxInt, names: map[string]bool{}, above: map[string]bool{}, contents: Contents(failed),
+	}
+	for _, f := range failed {
+		switch id := IDOf(f.Declared); PhaseOf(id.GroupKind) {
+		case Cluster:
+			u.step = min(u.step, f.Step())
+		case Templates, Spaces:
+			u.names[id.Name] = true
+			for _, name := range p.lineageOf(id.Name) {
+				u.above[name] = true
+			}
+		case Namespaces:
+		}
+	}
+	return u
+}
+
+// keeping returns the change of a template without the loss of those objects whose contents are given, which other
+// templates declare, perhaps with other names, unless the template declares another object of their names. The template
+// is then not in force yet.
+func (a Apply) keeping(contents map[string]bool) Apply {
+	if len(contents) == 0 || !a.declaresAnew() {
 		return a
 	}
-	declared := objectsOf(a.Declared)
-	kept := slices.DeleteFunc(handedOver(a.Live, a.Declared, to), func(object any) bool {
-		return slices.ContainsFunc(declared, func(other map[string]any) bool { return isSame(object, other) })
-	})
+	declared, stays := objectsOf(a.Declared), contentsOf(a.Declared)
+	var kept []any
+	for _, object := range objectsOf(a.Live) {
+		content := contentOf(object)
+		isReplaced := func(other map[string]any) bool { return isSame(object, other) }
+		if contents[content] && !stays[content] && !slices.ContainsFunc(declared, isReplaced) {
+			kept = append(kept, object)
+		}
+	}
 	if len(kept) == 0 {
 		return a
 	}
@@ -71,35 +105,30 @@ func (a Apply) keeping(to *unstructured.Unstructured) Apply {
 }
 
 // isSame reports whether two objects of templates have the same kind and name.
-func isSame(object any, other map[string]any) bool {
-	one := &unstructured.Unstructured{}
-	one.Object, _ = object.(map[string]any)
-	return IDOf(one) == IDOf(&unstructured.Unstructured{Object: other})
+func isSame(one, other map[string]any) bool {
+	return IDOf(&unstructured.Unstructured{Object: one}) == IDOf(&unstructured.Unstructured{Object: other})
 }
 
 // declaresAnew reports whether an object exists, and a commit changes what is declared for it. Otherwise, the change
 // repairs it.
 func (a Apply) declaresAnew() bool { return a.Live != nil && HashOf(a.Live) != HashOf(a.Declared) }
 
-// needs reports whether a change must not be made before another one.
-func (p *Plan) needs(change, failed Apply) bool {
-	id, needed := IDOf(change.Declared), IDOf(failed.Declared)
-	if id == needed || PhaseOf(needed.GroupKind) == Namespaces {
-		return false
+// needs reports whether a change must not be made before those that cannot be made.
+func (p *Plan) needs(change Apply, unmet unmet) bool {
+	id := IDOf(change.Declared)
+	if unmet.step < math.MaxInt && (PhaseOf(id.GroupKind) != Cluster || change.Step() > unmet.step) {
+		return true
 	}
-	if PhaseOf(needed.GroupKind) == Cluster {
-		return PhaseOf(id.GroupKind) != Cluster || change.Step() > failed.Step()
+	isBelow := func() bool {
+		return slices.ContainsFunc(p.lineageOf(id.Name), func(name string) bool { return unmet.names[name] })
 	}
-	above := p.lineageOf(id.Name)
 	switch PhaseOf(id.GroupKind) {
 	case Templates:
 		// The namespaces that it selects have the labels of their policyspaces only once they have moved.
-		return change.declaresAnew() && selects(change.Live) != selects(change.Declared) &&
-			slices.Contains(above, needed.Name)
+		return change.declaresAnew() && selects(change.Live) != selects(change.Declared) && isBelow()
 	case Spaces, Namespaces:
-		return (change.Live == nil || change.Moves()) && slices.Contains(above, needed.Name) ||
-			change.declaresQuota() &&
-				(slices.Contains(above, needed.Name) || slices.Contains(p.lineageOf(needed.Name), id.Name))
+		return (change.Live == nil || change.Moves()) && isBelow() ||
+			change.declaresQuota() && (unmet.above[id.Name] || isBelow())
 	case Cluster:
 	}
 	return false
@@ -149,22 +178,21 @@ func (a Apply) declaresQuota() bool {
 	return !equality.Semantic.DeepEqual(before, after)
 }
 
-// HandsOver reports whether another template declares an object of one that is to be deleted.
-func HandsOver(deleted, to *unstructured.Unstructured) bool {
-	return len(handedOver(deleted, nil, to)) > 0
+// Contents returns the contents of all objects that the templates among some changes declare.
+func Contents(changes []Apply) map[string]bool {
+	all := map[string]bool{}
+	for _, change := range changes {
+		maps.Copy(all, contentsOf(change.Declared))
+	}
+	return all
 }
 
-// handedOver returns the objects that a template loses and that another one declares, perhaps with other names. The
-// template as it is and as it is to be may be nil.
-func handedOver(live, declared, to *unstructured.Unstructured) []any {
-	var objects []any
-	stays, goes := contentsOf(declared), contentsOf(to)
-	for _, object := range objectsOf(live) {
-		if content := contentOf(object); goes[content] && !stays[content] {
-			objects = append(objects, object)
-		}
-	}
-	return objects
+// HasContent reports whether an object is a template that declares an object of the given contents, perhaps with another
+// name.
+func HasContent(template *unstructured.Unstructured, contents map[string]bool) bool {
+	return slices.ContainsFunc(objectsOf(template), func(object map[string]any) bool {
+		return contents[contentOf(object)]
+	})
 }
 
 // contentsOf returns the contents of a template's objects. It returns none for other kinds.

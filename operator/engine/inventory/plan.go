@@ -83,7 +83,7 @@ type Conflict struct {
 type Plan struct {
 	// Applies are the objects to apply, in the order of the phases.
 	Applies []Apply
-	// Held are the applies that need others, which cannot be made.
+	// Held are the applies that wait for others, which cannot be made yet, or for a later pass.
 	Held []Apply
 	// Deletes are the objects to delete after all applies, in the reverse order of the phases: after KeepUsedSpaces,
 	// without the policyspaces that are in use.

@@ -367,6 +367,17 @@ func TestPlan(t *testing.T) {
 				"xnamespacetemplate.policy.nstpl.dev/taken " + ofBar("namespacetemplate.policy.nstpl.dev/taken"),
 			},
 		},
+		"a template keeps the objects that several others are to declare": {
+			declared: []*unstructured.Unstructured{
+				template("gives", declares("c")), template("takes-a", declares("a")), template("takes-b", declares("b")),
+			},
+			state: stateOf([]string{"1"}, stored(t, "1", template("gives", ofTree("foo"), declares("c", "a", "b"))),
+				template("takes-a", uid("3"), ofTree("bar")), template("takes-b", uid("4"), ofTree("bar"))),
+			want: []string{
+				"xnamespacetemplate.policy.nstpl.dev/takes-a " + ofBar("namespacetemplate.policy.nstpl.dev/takes-a"),
+				"xnamespacetemplate.policy.nstpl.dev/takes-b " + ofBar("namespacetemplate.policy.nstpl.dev/takes-b"),
+			},
+		},
 		"a template keeps no object whose name it gives to another one": {
 			declared: []*unstructured.Unstructured{
 				template("gives", binds("viewers", "bob")), template("taken", binds("viewers", "ann")),

@@ -22,13 +22,13 @@ import (
 const (
 	// writes is how many objects are written at the same time.
 	writes = 16
-	// maxChanges is how many objects one pass applies and deletes, besides those that the pass before it could not.
-	// After that, the status reports the progress, and the next pass begins with what has changed meanwhile: a newer
-	// commit, a suspension, or an edit.
+	// maxChanges is how many objects one pass applies and deletes, besides those that the pass before it could not, and
+	// maxRevocations. After that, the status reports the progress, and the next pass begins with what has changed
+	// meanwhile: a newer commit, a suspension, or an edit.
 	maxChanges = 500
-	// maxRemovals is how many objects one pass deletes or releases if it does not apply all others: what a commit takes
-	// away waits neither for a large one, nor for many that follow each other.
-	maxRemovals = 100
+	// maxRevocations is how many objects that exist one pass changes besides, and how many it deletes or releases, if it
+	// does not apply all others: what a commit takes away waits neither for what it creates, nor for the commits after it.
+	maxRevocations = 100
 	// stepTime is how long a pass begins the changes of one step: requests that a webhook keeps waiting until they time
 	// out would otherwise keep newer commits, suspensions and other PolicyRepositories waiting, too.
 	stepTime = time.Minute
@@ -44,9 +44,8 @@ type outcome struct {
 	failures []failure
 	// applied and deleted are the numbers of objects that were written.
 	applied, deleted int
-	// remaining is the number of objects that are left to the next pass, and later has the applies among them.
+	// remaining is the number of objects that are left to the next pass.
 	remaining int
-	later     []inventory.Apply
 	// differed are the declarations that were not in force before.
 	differed map[declaration]bool
 	// stored are the objects that were applied, as the API server stored them.
@@ -91,20 +90,37 @@ func (o outcome) wait(complete time.Duration) time.Duration {
 	return complete
 }
 
-// limit leaves all but the first changes of a plan to the next pass. What comes last in a plan is left first. What the
-// last pass did not make takes no room: it is tried with the rest, or it would keep all that comes after it waiting.
+// limit leaves all but the first changes of a plan to the next pass. Of the others, it makes some that may take something
+// away: changes of objects that exist and do not need what is left, and deletions. What the last pass did not make takes
+// no room: it is tried with the rest, or it would keep all that comes after it waiting.
 func (o *outcome) limit(before map[inventory.ID]int) {
-	room := maxChanges
 	o.unmade = map[inventory.ID]int{}
-	o.Applies, o.later = cut(o, o.Applies, declared, before, &room)
-	if len(o.later) > 0 {
-		room = maxRemovals
+	room := maxChanges
+	applies, left := cut(o, o.Applies, declared, before, &room)
+	if len(left) > 0 {
+		var created, changed []inventory.Apply
+		for _, change := range left {
+			if change.Live == nil && change.Replaced == nil {
+				created = append(created, change)
+			} else {
+				changed = append(changed, change)
+			}
+		}
+		room = maxRevocations
+		more, rest := cut(o, o.Hold(changed, created), declared, before, &room)
+		o.Held = slices.Concat(o.Held, created, rest)
+		o.remaining = len(left) - len(more)
+		applies = slices.Concat(applies, more)
+		room = maxRevocations
 	}
-	o.Releases, _ = cut(o, o.Releases, inventory.IDOf, before, &room)
-	o.Deletes, _ = cut(o, o.Deletes, inventory.IDOf, before, &room)
+	o.Applies = applies
+	var releases, deletes []*unstructured.Unstructured
+	o.Releases, releases = cut(o, o.Releases, inventory.IDOf, before, &room)
+	o.Deletes, deletes = cut(o, o.Deletes, inventory.IDOf, before, &room)
+	o.remaining += len(releases) + len(deletes)
 }
 
-// cut returns the first changes, as many as there is room for, and the others, which it counts as remaining.
+// cut returns the first changes, as many as there is room for, and the others.
 func cut[T any](
 	o *outcome, changes []T, idOf func(T) inventory.ID, before map[inventory.ID]int, room *int,
 ) (now, later []T) {
@@ -112,7 +128,6 @@ func cut[T any](
 		id := idOf(change)
 		tries, wasUnmade := before[id]
 		if *room == 0 && !wasUnmade {
-			o.remaining += len(changes) - i
 			return changes[:i], changes[i:]
 		}
 		if !wasUnmade {
@@ -329,7 +344,7 @@ func (o *outcome) keepForFailures() {
 		failed[f.ID] = true
 		lacksRoom[f.ID] = slices.Contains(denials, codes.QuotaExceeded) || slices.Contains(denials, codes.CreatorQuota)
 	}
-	waiting := slices.Concat(o.Held, o.later)
+	waiting := slices.Clone(o.Held)
 	for _, c := range o.Conflicts {
 		failed[c.ID] = true
 		change := c.Apply
@@ -351,12 +366,13 @@ func (o *outcome) keepForFailures() {
 		return
 	}
 	var kept []*unstructured.Unstructured
+	isNeeded := o.neededBy(waiting)
 	o.Deletes = slices.DeleteFunc(o.Deletes, func(object *unstructured.Unstructured) bool {
-		isKept := slices.ContainsFunc(waiting, func(a inventory.Apply) bool { return o.needs(a, object) })
-		if isKept {
-			kept = append(kept, object)
+		if !isNeeded(object) {
+			return false
 		}
-		return isKept
+		kept = append(kept, object)
+		return true
 	})
 	for _, a := range waiting {
 		kept = append(kept, a.Live)
@@ -395,19 +411,31 @@ func (o *outcome) keepUsedSpaces() {
 	o.KeepUsedSpaces(applied)
 }
 
-// needs reports whether a change that was not made needs an object that is to be deleted. What a policyspace is needed
-// for is up to Plan.KeepUsedSpaces.
-func (o *outcome) needs(change inventory.Apply, object *unstructured.Unstructured) bool {
-	of := inventory.PhaseOf(declared(change).GroupKind)
-	phase := inventory.PhaseOf(inventory.IDOf(object).GroupKind)
-	switch {
-	case phase == inventory.Namespaces:
-		return of == inventory.Namespaces && change.Live == nil
-	case of == inventory.Templates:
-		return inventory.HandsOver(object, change.Declared)
+// neededBy returns a function that reports whether changes that were not made need an object that is to be deleted. What
+// a policyspace is needed for is up to Plan.KeepUsedSpaces.
+func (o *outcome) neededBy(waiting []inventory.Apply) func(*unstructured.Unstructured) bool {
+	createsNamespaces, lineages, contents := false, map[string]bool{}, inventory.Contents(waiting)
+	for _, a := range waiting {
+		if a.Live == nil && inventory.PhaseOf(declared(a).GroupKind) == inventory.Namespaces {
+			createsNamespaces = true
+		}
+		if !a.Moves() {
+			continue
+		}
+		for _, name := range o.LiveLineage(a.Live) {
+			lineages[name] = true
+		}
 	}
-	return change.Moves() && phase == inventory.Templates &&
-		slices.Contains(o.LiveLineage(change.Live), object.GetName())
+	return func(object *unstructured.Unstructured) bool {
+		switch inventory.PhaseOf(inventory.IDOf(object).GroupKind) {
+		case inventory.Namespaces:
+			return createsNamespaces
+		case inventory.Templates:
+			return lineages[object.GetName()] || inventory.HasContent(object, contents)
+		case inventory.Cluster, inventory.Spaces:
+		}
+		return false
+	}
 }
 
 // deleteAll deletes the objects of a plan that the tree no longer declares, phase by phase. A namespace that cannot be

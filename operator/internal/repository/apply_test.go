@@ -218,12 +218,12 @@ func TestChangesThatWereNotMadeNeedNoRoom(t *testing.T) {
 	last.limit(map[inventory.ID]int{newest: 0, inventory.IDOf(deleted): 0})
 	require.Len(t, last.Applies, maxChanges+1)
 	require.Len(t, last.Deletes, 1)
-	for i := range maxRemovals {
+	for i := range maxRevocations {
 		last.Deletes = append(last.Deletes, object(fmt.Sprint("d", i)))
 	}
 	last.limit(nil)
 	require.Len(t, last.Applies, maxChanges)
-	require.Len(t, last.Deletes, maxRemovals)
+	require.Len(t, last.Deletes, maxRevocations)
 	require.Equal(t, 2, last.remaining)
 }
 
@@ -257,6 +257,47 @@ func TestALargeCommitDelaysNoRevocation(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, o.isComplete(), "%v %v", o.failures, o.Conflicts)
 	require.Contains(t, liveOf(t, process, root), "Namespace "+root+"-renamed, being deleted")
+}
+
+// A commit may change what exists, or take one of two bindings away, and create more than one pass does. What is created
+// comes first, and the template of the root directory last.
+func TestALargeCommitDelaysNoChange(t *testing.T) {
+	t.Parallel()
+	binding := func(name string) string {
+		return "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: " + name +
+			"}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}, " +
+			"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: " + name + "}]}"
+	}
+	before := map[string]string{
+		"revoked.yaml": binding("eve"), "moved.yaml": binding("moved"), "stays.yaml": binding("stays"),
+		"team/revoked.yaml": binding("eve"), "team/stays.yaml": binding("stays"),
+		"team/moves/ns.yaml": "{apiVersion: v1, kind: Namespace, metadata: {name: moves}}",
+	}
+	after := map[string]string{"stays.yaml": before["stays.yaml"], "team/stays.yaml": before["team/stays.yaml"]}
+	for i := range maxChanges + maxRevocations {
+		after[fmt.Sprintf("d%04d/b.yaml", i)] = binding(fmt.Sprint("user-", i))
+	}
+	after["d9999/moves/ns.yaml"], after["d9999/moved.yaml"] = before["team/moves/ns.yaml"], before["moved.yaml"]
+	state := inventory.State{Live: map[inventory.ID]*unstructured.Unstructured{}, Created: map[types.UID]bool{}}
+	for _, object := range treeOf(t, "corp", "one", before).declared {
+		id := inventory.IDOf(object)
+		object.SetUID(types.UID(id.String()))
+		state.Live[id], state.Created[object.GetUID()] = object, true
+	}
+	o := outcome{Plan: inventory.NewPlan(treeOf(t, "corp", "two", after).declared, state,
+		inventory.Options{Tree: "corp"})}
+	all := len(o.Applies)
+	o.limit(nil)
+	bindings := map[string]int{}
+	for _, change := range o.Applies[maxChanges:] {
+		objects, _, _ := unstructured.NestedSlice(change.Declared.Object, "spec", "templates")
+		bindings[declared(change).String()] = len(objects)
+	}
+	const template = "namespacetemplate.policy.nstpl.dev/"
+	require.Equal(t, map[string]int{template + "corp": 2, template + "team": 1}, bindings,
+		"the root keeps what another template is to declare, and the namespace waits for its new place")
+	require.Equal(t, all, len(o.Applies)+o.remaining)
+	require.Len(t, o.Held, o.remaining)
 }
 
 // transport is a RoundTripper.
