@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -181,14 +180,9 @@ func (l *loader) checkClusterLevel(o Object) {
 	}
 }
 
-// maxBoundName is the size in bytes of the name of a bound ClusterRole at most. Its bind role has a longer name.
+// maxBoundName is the size in bytes of the name of a bound ClusterRole at most. Its bind role has a longer name, which
+// takes room in the record of nstpl-sync, whose size is limited.
 const maxBoundName = 253
-
-// isBindable reports whether a ClusterRole can have a bind role: the record of nstpl-sync, which is limited in size,
-// has the names of the objects that are to be created, separated by white space.
-func isBindable(name string) bool {
-	return len(name) <= maxBoundName && !strings.ContainsFunc(name, unicode.IsSpace)
-}
 
 func checkBinding(
 	ref rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced bool, complain func(field, format string, args ...any),
@@ -202,9 +196,8 @@ func checkBinding(
 	switch reasons := content.IsPathSegmentName(ref.Name); {
 	case ref.Name == "" || len(reasons) > 0:
 		complain("roleRef.name", "roleRef.name is %q: it must be the name of a role", ref.Name)
-	case namespaced && ref.Kind == kindClusterRole && !isBindable(ref.Name):
-		complain("roleRef.name", "roleRef.name is %q: it must have at most %d bytes, and no white space", ref.Name,
-			maxBoundName)
+	case namespaced && ref.Kind == kindClusterRole && len(ref.Name) > maxBoundName:
+		complain("roleRef.name", "roleRef.name is %q: it must have at most %d bytes", ref.Name, maxBoundName)
 	}
 	for i, subject := range subjects {
 		at := fmt.Sprintf("subjects[%d]", i)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -105,10 +106,7 @@ func readRecord(ctx context.Context, live client.Reader, repository *v1alpha1.Po
 		return r, nil
 	}
 	r.readDeletions(stored.Data)
-	for line := range strings.FieldsSeq(stored.Data[pendingKey]) {
-		kind, name, _ := strings.Cut(line, "/")
-		r.pending[inventory.ID{GroupKind: schema.ParseGroupKind(kind), Name: name}] = true
-	}
+	r.pending = pendingOf(stored.Data[pendingKey])
 	for tree := range strings.FieldsSeq(stored.Data[treesKey]) {
 		r.trees[tree] = true
 	}
@@ -208,12 +206,24 @@ func uids(value string) map[types.UID]bool {
 	return set
 }
 
+// pendingLines returns the lines of pending objects. Their names may contain white space.
 func pendingLines(pending map[inventory.ID]bool) map[string]bool {
 	texts := map[string]bool{}
 	for id := range pending {
-		texts[id.GroupKind.String()+"/"+id.Name] = true
+		texts[id.GroupKind.String()+"/"+url.PathEscape(id.Name)] = true
 	}
 	return texts
+}
+
+// pendingOf returns the pending objects in the value of a key.
+func pendingOf(value string) map[inventory.ID]bool {
+	pending := map[inventory.ID]bool{}
+	for line := range strings.FieldsSeq(value) {
+		kind, escaped, _ := strings.Cut(line, "/")
+		name, _ := url.PathUnescape(escaped) // was escaped by pendingLines
+		pending[inventory.ID{GroupKind: schema.ParseGroupKind(kind), Name: name}] = true
+	}
+	return pending
 }
 
 // lines returns the keys of a set, sorted, one in each line.

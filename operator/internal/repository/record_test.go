@@ -69,3 +69,17 @@ func TestTheRecordOfDeletions(t *testing.T) {
 	require.Equal(t, r.deletions, read.deletions)
 	require.Equal(t, set("a", "b", "c", "d"), read.created)
 }
+
+// The value of pending objects is split at white space, which names may contain.
+func TestPendingNamesMayContainWhiteSpace(t *testing.T) {
+	t.Parallel()
+	pending := map[inventory.ID]bool{}
+	for _, name := range []string{"system:viewer", "a b", "a\nb", "a\u00a0b", "ä+b", "%20"} {
+		pending[inventory.ID{
+			GroupKind: schema.GroupKind{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}, Name: name,
+		}] = true
+	}
+	value := lines(pendingLines(pending))
+	require.Equal(t, pending, pendingOf(value))
+	require.Contains(t, value, "ClusterRole.rbac.authorization.k8s.io/system:viewer\n")
+}
