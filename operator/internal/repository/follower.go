@@ -343,6 +343,9 @@ func (f *follower) withApplied(
 			"repaired: %v", after.problem.message, named(inForce.commit), err)
 		return after
 	}
+	if inForce.path != repository.Spec.Path {
+		after.problem.message += fmt.Sprintf("; the tree at the path %s is kept", inForce.path)
+	}
 	// That an older commit is kept in force does not make it the one with which newer ones are compared.
 	tree.committed = time.Time{}
 	after.tree = tree

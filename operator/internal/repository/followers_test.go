@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -153,6 +154,8 @@ func TestTheTreeInForceIsThatOfThePathBefore(t *testing.T) {
 				return
 			}
 			require.Equal(t, []string{"m", "foo", "foo"}, []string{known.tree.commit, known.tree.path, known.tree.root})
+			message := conditionOf(known, "", nil).message
+			require.True(t, strings.HasSuffix(message, "; the tree at the path foo is kept; commit m stays in force"), message)
 		})
 	}
 }
