@@ -477,10 +477,8 @@ func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 			}
 		}
 		for _, object := range remove(objects, to.delete) {
-			if phase == inventory.Namespaces {
-				for _, name := range o.LiveLineage(object) {
-					needed[name] = true
-				}
+			for _, name := range o.LiveLineage(object) {
+				needed[name] = true
 			}
 		}
 	}

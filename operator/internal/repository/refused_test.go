@@ -164,7 +164,6 @@ func TestARequestedSyncReadsARefusedCommitAgain(t *testing.T) {
 func TestSourcesAreReadOneAfterTheOther(t *testing.T) {
 	var first, second slot
 	require.NoError(t, first.acquire(t.Context()))
-	require.NoError(t, first.acquire(t.Context()), "it holds the slot")
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, second.acquire(canceled), context.Canceled)

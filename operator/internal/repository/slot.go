@@ -10,11 +10,8 @@ var slots = make(chan struct{}, 1)
 // slot is that of one source. It is used by one goroutine at a time.
 type slot struct{ isHeld bool }
 
-// acquire waits for the slot, unless the source holds it.
+// acquire waits for the slot, which the source must not hold.
 func (s *slot) acquire(ctx context.Context) error {
-	if s.isHeld {
-		return nil
-	}
 	select {
 	case slots <- struct{}{}:
 		s.isHeld = true
