@@ -96,8 +96,8 @@ func (t *Tree) boundRoles() []string {
 // the bound ClusterRole follow, with a dot between them.
 const bindRolePrefix = "nstpl-operator-tree-"
 
-// IsBindRole reports whether a ClusterRole of that name allows the operator to bind others. Earlier versions had one for
-// all ClusterRoles of a tree.
+// IsBindRole reports whether a ClusterRole of that name allows the operator to bind others. Earlier versions had one
+// for all ClusterRoles of a tree.
 func IsBindRole(name string) bool { return strings.HasPrefix(name, bindRolePrefix) }
 
 // bindRole returns the bind role for a ClusterRole: it allows the operator to bind that one. The user who applies it

@@ -101,6 +101,7 @@ func (a Apply) keeping(contents map[string]bool) Apply {
 	a.Declared = withAnnotation(a.Declared, v1alpha1.HashAnnotation, HashOf(a.Live)).DeepCopy()
 	spec, _ := a.Declared.Object["spec"].(map[string]any)
 	spec["templates"] = slices.Concat(objects, kept)
+	a.isPartial = true
 	return a
 }
 
@@ -111,7 +112,9 @@ func isSame(one, other map[string]any) bool {
 
 // declaresAnew reports whether an object exists, and a commit changes what is declared for it. Otherwise, the change
 // repairs it.
-func (a Apply) declaresAnew() bool { return a.Live != nil && HashOf(a.Live) != HashOf(a.Declared) }
+func (a Apply) declaresAnew() bool {
+	return a.Live != nil && (a.isPartial || HashOf(a.Live) != HashOf(a.Declared))
+}
 
 // needs reports whether a change must not be made before those that cannot be made.
 func (p *Plan) needs(change Apply, unmet unmet) bool {
@@ -187,8 +190,8 @@ func Contents(changes []Apply) map[string]bool {
 	return all
 }
 
-// HasContent reports whether an object is a template that declares an object of the given contents, perhaps with another
-// name.
+// HasContent reports whether an object is a template that declares an object of the given contents, perhaps with
+// another name.
 func HasContent(template *unstructured.Unstructured, contents map[string]bool) bool {
 	return slices.ContainsFunc(objectsOf(template), func(object map[string]any) bool {
 		return contents[contentOf(object)]

@@ -42,6 +42,8 @@ type Apply struct {
 	Live *unstructured.Unstructured
 	// Replaced is the object that must be deleted before, or nil.
 	Replaced *unstructured.Unstructured
+	// isPartial is true if the object is to get a part of what a new commit declares, and keeps the hash that it has.
+	isPartial bool
 }
 
 // Step returns when the object is applied: a step begins when all applies of the steps before it have ended. In each
@@ -54,7 +56,7 @@ func (a Apply) Step() int {
 	if phase == Namespaces {
 		return step
 	}
-	if a.Replaced != nil || a.Live != nil && HashOf(a.Live) != HashOf(a.Declared) {
+	if a.Replaced != nil || a.declaresAnew() {
 		step++
 	}
 	return step

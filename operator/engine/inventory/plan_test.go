@@ -694,3 +694,17 @@ func TestIsInForceIgnoresFieldsOfOthers(t *testing.T) {
 	live.SetLabels(map[string]string{"team": "a"})
 	require.False(t, IsInForce(declared, live))
 }
+
+// What an object waits for is not known all at once. It is changed after all others are created.
+func TestAPartOfAChangeIsHeldLater(t *testing.T) {
+	t.Parallel()
+	plan := NewPlan(
+		declare(t, template("gives", declares("c")), template("takes-a", declares("a")), template("takes-b", declares("b"))),
+		stateOf([]string{"1"}, stored(t, "1", template("gives", ofTree("foo"), declares("c", "a", "b"))),
+			template("takes-a", uid("3"), ofTree("bar"))),
+		Options{Tree: "foo"})
+	require.Equal(t, []string{
+		"+namespacetemplate.policy.nstpl.dev/takes-b takes-b.b", "+namespacetemplate.policy.nstpl.dev/gives gives.c gives.a",
+	}, summary(plan)[:2])
+	require.Empty(t, plan.Hold(plan.Applies[1:], plan.Applies[:1]), "it keeps all that it has")
+}

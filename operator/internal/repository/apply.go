@@ -26,8 +26,9 @@ const (
 	// maxRevocations. After that, the status reports the progress, and the next pass begins with what has changed
 	// meanwhile: a newer commit, a suspension, or an edit.
 	maxChanges = 500
-	// maxRevocations is how many objects that exist one pass changes besides, and how many it deletes or releases, if it
-	// does not apply all others: what a commit takes away waits neither for what it creates, nor for the commits after it.
+	// maxRevocations is how many objects that exist one pass changes besides, and how many it deletes or releases, if
+	// it does not apply all others: what a commit takes away waits neither for what it creates, nor for the commits
+	// after it.
 	maxRevocations = 100
 	// stepTime is how long a pass begins the changes of one step: requests that a webhook keeps waiting until they time
 	// out would otherwise keep newer commits, suspensions and other PolicyRepositories waiting, too.
@@ -90,9 +91,9 @@ func (o outcome) wait(complete time.Duration) time.Duration {
 	return complete
 }
 
-// limit leaves all but the first changes of a plan to the next pass. Of the others, it makes some that may take something
-// away: changes of objects that exist and do not need what is left, and deletions. What the last pass did not make takes
-// no room: it is tried with the rest, or it would keep all that comes after it waiting.
+// limit leaves all but the first changes of a plan to the next pass. Of the others, it keeps some that may take
+// something away: changes of objects that exist and do not need what is left, and deletions. What the last pass did not
+// make takes no room: it is tried with the rest, or it would keep all that comes after it waiting.
 func (o *outcome) limit(before map[inventory.ID]int) {
 	o.unmade = map[inventory.ID]int{}
 	room := maxChanges
@@ -359,7 +360,8 @@ func (o *outcome) keepForFailures() {
 		}
 	}
 	keepsAll := func(a inventory.Apply) bool {
-		return inventory.PhaseOf(declared(a).GroupKind) == inventory.Cluster && inventory.BoundRoles(a.Declared) == nil
+		isCluster := inventory.PhaseOf(declared(a).GroupKind) == inventory.Cluster
+		return isCluster && inventory.BoundRoles(a.Declared) == nil
 	}
 	if slices.ContainsFunc(waiting, keepsAll) {
 		o.Deletes, o.Releases = nil, nil

@@ -259,8 +259,8 @@ func TestALargeCommitDelaysNoRevocation(t *testing.T) {
 	require.Contains(t, liveOf(t, process, root), "Namespace "+root+"-renamed, being deleted")
 }
 
-// A commit may change what exists, or take one of two bindings away, and create more than one pass does. What is created
-// comes first, and the template of the root directory last.
+// A commit may change what exists, or take one of two bindings away, and create more than one pass does. What is
+// created comes first, and the template of the root directory last.
 func TestALargeCommitDelaysNoChange(t *testing.T) {
 	t.Parallel()
 	binding := func(name string) string {

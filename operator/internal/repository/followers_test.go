@@ -155,7 +155,8 @@ func TestTheTreeInForceIsThatOfThePathBefore(t *testing.T) {
 			}
 			require.Equal(t, []string{"m", "foo", "foo"}, []string{known.tree.commit, known.tree.path, known.tree.root})
 			message := conditionOf(known, "", nil).message
-			require.True(t, strings.HasSuffix(message, "; the tree at the path foo is kept; commit m stays in force"), message)
+			const end = "; the tree at the path foo is kept; commit m stays in force"
+			require.True(t, strings.HasSuffix(message, end), message)
 		})
 	}
 }
