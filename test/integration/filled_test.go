@@ -11,6 +11,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // fill has a user fill an object with labels up to the limit of etcd, so that it takes no further field.
@@ -53,4 +58,29 @@ func TestAFilledGrantKeepsNoRevokedGrant(t *testing.T) {
 		assert.Equal(c, []string{readers}, s.subjectsOf(ns, replacedName))
 	})
 	s.waitPopulated(ns)
+}
+
+// Every user who may patch a namespace may fill it with managedFields. The API server drops these where they keep the
+// operator from writing the labels, the records and the condition of the namespace.
+func TestAFilledNamespaceGetsItsLabelsAndCondition(t *testing.T) {
+	marks.OnEveryVersion(t)
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	label := s.name("enforce")
+	s.createTemplate("labels", configMap("a", "v"), labelsNamespaces(label, "restricted"))
+	ns := s.createPopulatedNamespace("a")
+	waitLabels(s, ns, label, "restricted")
+	user := s.newUserWithRules("patcher", policyRule("patch", "", "namespaces"),
+		policyRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates"))
+	controlplane.FillManagers(t, user, ns.Name, label)
+	waitLabels(s, ns, label, "restricted")
+
+	controlplane.FillManagers(t, user, ns.Name, "other")
+	more := s.createTemplate("more", configMap("b", "v"))
+	s.eventually(func(c *assert.CollectT) {
+		found := &corev1.Namespace{}
+		if assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found)) {
+			assert.Contains(c, populate.PopulatedCondition(found).Message, more.Name)
+		}
+	})
 }

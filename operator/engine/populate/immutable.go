@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	patches "nstpl.dev/nstpl/operator/internal/patch"
 )
 
 // onlyImmutable is what Reduced keeps of the fields of another client that made an object immutable.
@@ -29,7 +31,7 @@ func madeImmutableBy(object *Object, observed *metav1.PartialObjectMetadata) str
 // the object immutable, unless nstpl did, or that it filled the object.
 func isChangedByOthers(object *metav1.PartialObjectMetadata, refusal error) bool {
 	entry := ownEntry(object)
-	return isWrittenByOthers(object) || isTooLarge(refusal) || entry != nil && !ownsImmutable(entry) &&
+	return isWrittenByOthers(object) || patches.IsTooLarge(refusal) || entry != nil && !ownsImmutable(entry) &&
 		strings.Contains(refusal.Error(), "field is immutable when `immutable` is set")
 }
 

@@ -88,13 +88,20 @@ func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructure
 			body.SetResourceVersion(version)
 		}
 		if leftovers := inventory.Leftovers(change.Declared, change.Live); len(leftovers) > 0 {
-			if err := replaceMetadata(ctx, objects, change, leftovers); err != nil {
+			if err := replaceMetadata(ctx, objects, change, leftovers, nil); err != nil {
 				return nil, err
 			}
 		}
 	}
-	applied, err := objects.Apply(ctx, body.GetName(), body,
-		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
+	applied, err := objects.Apply(ctx, body.GetName(), body, options)
+	if patch.IsTooLarge(err) && change.Live != nil && body.GroupVersionKind() == render.NamespaceKind {
+		// Every user who may patch a namespace can fill it with managedFields, which an apply cannot drop.
+		if err := replaceMetadata(ctx, objects, change, nil, noManagers); err != nil {
+			return nil, err
+		}
+		applied, err = objects.Apply(ctx, body.GetName(), body, options)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -127,13 +134,21 @@ func (w writer) removeAdditions(
 	return patched.GetResourceVersion(), nil
 }
 
+// noManagers has the API server drop all managedFields. nstpl decides nothing by those of namespaces.
+var noManagers = []metav1.ManagedFieldsEntry{{}}
+
 // replaceMetadata removes the labels and annotations of a namespace that the tree applied and no longer declares, in
 // one step with what it sets instead. An apply would leave those that another client has applied, too. It depends on no
-// resourceVersion, which users of the namespace could change again and again.
+// resourceVersion, which users of the namespace could change again and again. In the same step, it sets managedFields
+// if they are not nil.
 func replaceMetadata(
 	ctx context.Context, objects dynamic.ResourceInterface, change inventory.Apply, leftovers map[string][]string,
+	managers []metav1.ManagedFieldsEntry,
 ) error {
 	metadata := map[string]any{"uid": change.Live.GetUID()}
+	if managers != nil {
+		metadata["managedFields"] = managers
+	}
 	for field, declared := range map[string]map[string]string{
 		render.Labels: change.Declared.GetLabels(), render.Annotations: change.Declared.GetAnnotations(),
 	} {
