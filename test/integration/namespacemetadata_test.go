@@ -3,6 +3,7 @@ package integration_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -580,6 +581,23 @@ func TestNamespacesHaveRoomForRecords(t *testing.T) {
 		patch(map[string]any{"finalizers": finalizers(65)})), message)
 	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{"finalizers": finalizers(64)})))
 	require.NoError(t, owner.Patch(t.Context(), ns.DeepCopy(), patch(map[string]any{"finalizers": nil})))
+	kept := full(0)
+	kept.Spec.Finalizers = slices.Repeat([]corev1.FinalizerName{"example.com/same"}, 65)
+	require.ErrorContains(t, owner.Create(t.Context(), kept), message)
+	owned := full(0)
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID}}
+	require.NoError(t, owner.Create(t.Context(), owned.DeepCopy(), client.DryRunAll))
+	owned.OwnerReferences[0].Name = strings.Repeat("é", 600)
+	require.ErrorContains(t, owner.Create(t.Context(), owned), "must not have more than 1024 bytes")
+	condition := func(size int) client.Patch {
+		return mergePatch(fmt.Sprintf(
+			`{"status": {"conditions": [{"type": "example.com/a", "status": "True", "message": %q}]}}`,
+			strings.Repeat("x", size)))
+	}
+	require.NoError(t, owner.Status().Patch(t.Context(), ns.DeepCopy(), condition(60<<10)))
+	require.ErrorContains(t, owner.Status().Patch(t.Context(), ns.DeepCopy(), condition(70<<10)),
+		"must not have more than 65536 bytes")
+	require.NoError(t, owner.Status().Patch(t.Context(), ns.DeepCopy(), mergePatch(`{"status": {"conditions": null}}`)))
 
 	annotations := map[string]string{}
 	for i := range 20_000 {

@@ -33,6 +33,8 @@ var functions = template.FuncMap{
 	"maxLabels":           func() int { return 256 },
 	"maxAnnotations":      func() int { return 1000 },
 	"maxKeepers":          func() int { return 64 },
+	"maxOwner":            func() int { return 1024 },
+	"maxConditions":       func() int { return 64 << 10 },
 	"onlyRemovesFields":   onlyRemovesFields,
 	"indent":              indent,
 }
