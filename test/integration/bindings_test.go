@@ -214,6 +214,7 @@ func TestRemovedSubjectsGetNoNewRules(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	template := s.createTemplate("a", documents(readerRole("worker", "pods"), readerRole("idle", "pods"),
+		readerRole("former", "pods"), bindingToRole("of-former", "former", s.id),
 		bindingToRole("changed", "worker", s.id), bindingToRole("dropped", "worker", s.id),
 		bindingToRole("renamed", "worker", "kept"), bindingToRole("moved", "worker", s.id),
 		bindingToRole("other", "idle", s.id)))
@@ -228,6 +229,7 @@ func TestRemovedSubjectsGetNoNewRules(t *testing.T) {
 	before := s.bindingsBeforeRole(ns, position)
 	require.Subset(t, before, []string{"patch changed", "patch dropped", "patch moved"})
 	require.NotContains(t, before, "patch renamed")
+	require.NotContains(t, before, "patch of-former", "its Role gets no other rules, and both may have new names")
 }
 
 // A grant that a template no longer declares ends, even if a finalizer keeps the object.

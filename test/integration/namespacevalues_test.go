@@ -432,7 +432,8 @@ func TestValuesDuringARollout(t *testing.T) {
 	waitData(s, first, "tier", "silver")
 }
 
-// Whether a new namespace has the values of a template is up to its creator, so it stops no rollout.
+// Whether a new namespace has the values of a template is up to its creator, so it stops no rollout of a template that
+// another namespace has.
 func TestANewNamespaceWithoutAValueStopsNoRollout(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -446,7 +447,13 @@ func TestANewNamespaceWithoutAValueStopsNoRollout(t *testing.T) {
 		template.Spec.Rollout = &v1alpha1.Rollout{Paused: true}
 	})
 	paused := s.waitRollout(template, v1alpha1.RolloutPaused)
-	added := createNamespaceAfter(s, paused.StartTime)
+	first := createNamespaceAfter(s, paused.StartTime)
+	s.waitNotPopulated(first, "has no value of the label "+tier)
+	s.waitRollout(template, v1alpha1.RolloutStopped) // nothing shows that the template can be populated at all
+	holder.setValue(first, "labels", tier, new("silver"))
+	s.waitPopulated(first)
+	s.waitRollout(template, v1alpha1.RolloutPaused)
+	added := s.createNamespace("added")
 	s.waitNotPopulated(added, "has no value of the label "+tier)
 	s.updateTemplate(template, withRollout(nil))
 	s.waitRollout(template, v1alpha1.RolloutComplete)

@@ -107,7 +107,7 @@ func (r Result) RetryAfter() time.Duration {
 func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Result {
 	p := newPass(a, plan, write)
 	plan.Changes = slices.Clone(plan.Changes)
-	obstacle := p.narrowBindings(ctx, plan.Changes)
+	obstacles := p.narrowBindings(ctx, plan)
 	var first, waiting, prunes []Change
 	roles := rolesOf(plan)
 	for _, change := range plan.Changes {
@@ -128,7 +128,7 @@ func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Res
 	}
 	var result Result
 	applied := a.each(ctx, first, func(change Change) Outcome {
-		if obstacle != nil && change.Kind.GroupKind() == roleKind {
+		if obstacle := obstacles[change.ID()]; obstacle != nil && change.Kind.GroupKind() == roleKind {
 			return Outcome{Change: change, Failure: obstacle}
 		}
 		return p.apply(ctx, change)
@@ -563,21 +563,20 @@ func empty(
 	if change.Kind.GroupKind() == roleKind {
 		grants = "rules"
 	}
-	return patchObserved(ctx, objects, change.Observed, map[string]any{grants: nil}, true)
+	return patchObserved(ctx, objects, change.Observed, map[string]any{grants: nil})
 }
 
-// patchObserved sets fields of the object that was observed. If unprotects is set, it removes the protection from
-// deletion.
+// patchObserved sets fields of the object that was observed, and removes the protection from deletion.
 func patchObserved(
 	ctx context.Context, objects metadata.ResourceInterface, observed *metav1.PartialObjectMetadata,
-	fields map[string]any, unprotects bool,
+	fields map[string]any,
 ) (*metav1.PartialObjectMetadata, error) {
 	write := func(ctx context.Context, version string) (*metav1.PartialObjectMetadata, error) {
 		metadata := map[string]any{"uid": observed.UID}
 		if version != "" {
 			metadata["resourceVersion"] = version
 		}
-		if unprotects && isProtected(observed) {
+		if isProtected(observed) {
 			metadata["annotations"] = map[string]any{v1alpha1.DeletionProtectionAnnotation: nil}
 		}
 		body := maps.Clone(fields)

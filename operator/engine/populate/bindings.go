@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	patches "nstpl.dev/nstpl/operator/internal/patch"
 )
 
 // Admission checks the author of a template for the rights that its RoleBindings grant by the Roles in the same
@@ -92,15 +93,19 @@ func withhold(declared *Declared) {
 // narrowBindings takes subjects from RoleBindings before the Roles change that these bind: those that no declared
 // RoleBinding binds to the Role. The changes of the plan delete or change such RoleBindings too, but only after the
 // Roles, so these subjects would have the new rules meanwhile. It stores what it wrote in the changes. It returns why
-// Roles must not change yet, or nil.
-func (p *pass) narrowBindings(ctx context.Context, changes []Change) *Failure {
-	changed := changedBindings(changes)
+// some Roles must not change yet.
+func (p *pass) narrowBindings(ctx context.Context, plan Plan) map[ObjectID]*Failure {
+	changed := changedBindings(plan)
 	if len(changed) == 0 {
 		return nil
 	}
+	obstacles := map[ObjectID]*Failure{}
 	bindings, err := p.listBindings(ctx, metav1.ListOptions{})
 	if err != nil {
-		return notRevoked("RoleBindings are narrowed", failure(err, p.namespace))
+		for id := range p.changed {
+			obstacles[id] = notRevoked("RoleBindings are narrowed", failure(err, p.namespace))
+		}
+		return obstacles
 	}
 	var declared []*unstructured.Unstructured
 	for id, object := range p.declared {
@@ -109,43 +114,46 @@ func (p *pass) narrowBindings(ctx context.Context, changes []Change) *Failure {
 		}
 	}
 	var narrowing []Change
-	remaining := map[string]any{}
+	stored := map[string]*unstructured.Unstructured{}
 	for i := range bindings {
 		binding := &bindings[i]
 		role, bindsRole := boundRole(binding)
 		change := changed[binding.GetName()]
-		if !bindsRole || !p.changed[role] || change == nil || change.Observed.UID != binding.GetUID() {
+		// A Role that is only deleted gets no other rules.
+		if !bindsRole || !p.changed[role] || p.declared[role] == nil || change == nil ||
+			change.Observed.UID != binding.GetUID() {
 			continue
 		}
-		narrowed, err := narrowBinding(binding, declared)
-		if err != nil {
-			return notRevoked(fmt.Sprintf("%s is narrowed", change.ID()), failure(err, p.namespace))
-		}
-		if !reflect.DeepEqual(narrowed["subjects"], binding.Object["subjects"]) {
-			narrowing, remaining[change.Name] = append(narrowing, *change), narrowed["subjects"]
-		}
+		narrowing, stored[change.Name] = append(narrowing, *change), binding
 	}
 	for _, outcome := range p.each(ctx, narrowing, func(change Change) Outcome {
-		return p.setSubjects(ctx, change, remaining[change.Name])
+		return p.narrow(ctx, change, stored[change.Name], declared)
 	}) {
 		if outcome.Failure != nil {
-			return notRevoked(fmt.Sprintf("%s, which binds it, is narrowed", outcome.ID()), outcome.Failure)
+			role, _ := boundRole(stored[outcome.Name])
+			obstacles[role] = notRevoked(fmt.Sprintf("%s, which binds it, is narrowed", outcome.ID()), outcome.Failure)
 		}
 		changed[outcome.Name].Observed = outcome.Observed
 	}
-	return nil
+	return obstacles
 }
 
-// changedBindings returns the changes of existing RoleBindings by their names, if a Role changes, too.
-func changedBindings(changes []Change) map[string]*Change {
+// changedBindings returns the changes of existing RoleBindings by their names, if a Role changes, too. It leaves out
+// those of templates with driftPolicy Report: if such a change were taken back, what was narrowed would stay so.
+func changedBindings(plan Plan) map[string]*Change {
+	reports := map[string]bool{}
+	for _, template := range plan.Templates {
+		reports[template.Name] = template.Spec.DriftPolicy == v1alpha1.DriftReport
+	}
 	bindings, changesRole := map[string]*Change{}, false
-	for i := range changes {
-		change := &changes[i]
+	for i := range plan.Changes {
+		change := &plan.Changes[i]
 		isApplied := change.Action == Create || change.Action == Configure
 		switch kind := change.Kind.GroupKind(); {
 		case kind == roleKind && isApplied:
 			changesRole = true
-		case kind == bindingKind && change.Observed != nil && (change.Deletes() || change.Action == Configure):
+		case kind == bindingKind && change.Observed != nil && (change.Deletes() || change.Action == Configure) &&
+			!reports[labelOf(change.Observed)]:
 			bindings[change.Name] = change
 		}
 	}
@@ -155,19 +163,43 @@ func changedBindings(changes []Change) map[string]*Change {
 	return bindings
 }
 
-// setSubjects sets the subjects of an existing RoleBinding.
-func (p *pass) setSubjects(ctx context.Context, change Change, subjects any) Outcome {
+// narrow takes subjects from a RoleBinding as it is stored.
+func (p *pass) narrow(
+	ctx context.Context, change Change, stored *unstructured.Unstructured, declared []*unstructured.Unstructured,
+) Outcome {
 	outcome := Outcome{Change: change}
-	objects, err := p.resource(change.Kind, p.namespace)
-	if err == nil {
+	narrowed, err := narrowBinding(stored, declared)
+	if err == nil && !reflect.DeepEqual(narrowed["subjects"], stored.Object["subjects"]) {
 		var written *metav1.PartialObjectMetadata
-		written, err = patchObserved(ctx, objects, change.Observed, map[string]any{"subjects": subjects}, false)
+		written, err = p.setSubjects(ctx, change, stored, narrowed["subjects"])
 		outcome.Observed = cmp.Or(written, change.Observed)
 	}
 	if err != nil && !isGone(err) {
 		outcome.Failure = failure(err, p.namespace)
 	}
 	return outcome
+}
+
+// setSubjects sets the subjects of a RoleBinding while they are as stored, so that it adds none that another leader has
+// removed meanwhile.
+func (p *pass) setSubjects(
+	ctx context.Context, change Change, stored *unstructured.Unstructured, subjects any,
+) (*metav1.PartialObjectMetadata, error) {
+	objects, err := p.resource(change.Kind, p.namespace)
+	if err != nil {
+		return nil, err
+	}
+	write := patches.Tested{}.Test("/metadata/uid", stored.GetUID()).Test("/subjects", stored.Object["subjects"])
+	if subjects == nil {
+		write = write.Remove("/subjects")
+	} else {
+		write = write.Set("/subjects", subjects)
+	}
+	data, err := write.Data(nil)
+	if err != nil {
+		return nil, err
+	}
+	return objects.Patch(ctx, change.Name, write.Type(), data, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
 }
 
 // notRevoked returns why a Role must not change before something else is done, which failed.

@@ -60,7 +60,7 @@ func TestAConflictOfARepeatedWriteIsNoAnswer(t *testing.T) {
 			client, err := metadata.NewForConfig(&rest.Config{Host: server.URL})
 			require.NoError(t, err)
 			configMaps := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
-			_, err = patchObserved(t.Context(), configMaps.Namespace("team-a"), observed, map[string]any{}, true)
+			_, err = patchObserved(t.Context(), configMaps.Namespace("team-a"), observed, map[string]any{})
 			require.Error(t, err)
 			require.Empty(t, answers)
 			require.Equal(t, test.isUnanswered, unanswered(err), "%v", err)

@@ -94,5 +94,5 @@ func unprotect(
 	if !isProtected(observed) {
 		return observed, nil
 	}
-	return patchObserved(ctx, objects, observed, map[string]any{}, true)
+	return patchObserved(ctx, objects, observed, map[string]any{})
 }

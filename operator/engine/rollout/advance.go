@@ -31,6 +31,9 @@ type Member struct {
 	Failed bool
 	// FailedBefore is true if it failed before the newest revision reached it, and has failed since.
 	FailedBefore bool
+	// IsNew is true if the namespace was created during the rollout. Its creator chose its name and labels, by
+	// which it may fail: that does not count once another namespace is populated with the newest revision.
+	IsNew bool
 }
 
 // FailedBefore has the UIDs of the namespaces that failed before the newest revision reached them, and have failed
@@ -61,8 +64,10 @@ func Advance(
 		settings = &v1alpha1.Rollout{}
 	}
 	failed, failedBefore := int32(0), int32(0)
+	isPopulated := slices.ContainsFunc(members, func(m Member) bool { return m.Reached && !m.Pending && !m.Failed })
 	for _, member := range members {
 		switch {
+		case member.IsNew && isPopulated:
 		case member.Reached && member.Failed && member.FailedBefore:
 			failedBefore++
 			failed++

@@ -339,10 +339,10 @@ func (r *Rollouts) members(
 		}
 		member := rollout.Member{
 			Wave: newest.WaveOf(ns), Position: newest.PositionOf(ns.UID), Reached: newest.Reached(ns),
+			IsNew: newest.StartTime.Before(&ns.CreationTimestamp),
 		}
 		result, isKnown := results[ns.Name]
-		member.Failed = isKnown && result.State == Failed && !result.Passes && !result.IsLocal &&
-			!isUnrendered(result, newest, ns)
+		member.Failed = isKnown && result.State == Failed && !result.Passes && !result.IsLocal
 		if !isKnown {
 			member.Pending = selects(newest, ns)
 		} else {
@@ -353,11 +353,4 @@ func (r *Rollouts) members(
 		members = append(members, member)
 	}
 	return members, nil
-}
-
-// isUnrendered reports whether a template has no objects for a namespace that was created during its rollout. The
-// namespace's creator chooses the name, the labels and so the values that are missing.
-func isUnrendered(result TemplateResult, newest *rollout.Layer, ns *corev1.Namespace) bool {
-	return newest.StartTime.Before(&ns.CreationTimestamp) &&
-		!slices.ContainsFunc(result.Failures, func(f failure) bool { return f.object != "" })
 }
