@@ -172,7 +172,6 @@ func TestAKindThatCanNoLongerBeListedIsUnknown(t *testing.T) {
 			s.createTemplate("authority", configMap("settings", "v"), withSelectorLabel("authority"),
 				func(template *v1alpha1.NamespaceTemplate) {
 					template.Spec.Authoritative = []v1alpha1.GroupKind{{Group: kind.group, Kind: "Cog"}}
-					template.Spec.AuthoritativePolicy = v1alpha1.AuthoritativeReport
 				})
 			governed := s.createPopulatedNamespace("b", withLabel("of", "authority"))
 

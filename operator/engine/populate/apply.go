@@ -231,7 +231,7 @@ func (p *pass) revokeDeclared(ctx context.Context, change Change, obstacle *Fail
 		outcome.MaybeDeleted = unanswered(err)
 	}
 	if err != nil && !isGone(err) {
-		outcome.Failure = failure(err, p.namespace)
+		outcome.Failure = NewFailure(err, p.namespace)
 		return outcome
 	}
 	outcome.Deleted = true
@@ -263,7 +263,7 @@ func (a *Applier) each(ctx context.Context, changes []Change, do func(Change) Ou
 func (p *pass) apply(ctx context.Context, change Change) Outcome {
 	outcome := Outcome{Change: change}
 	if change.Err != nil {
-		outcome.Failure = failure(change.Err, p.namespace)
+		outcome.Failure = NewFailure(change.Err, p.namespace)
 		return outcome
 	}
 	objects, err := p.resource(change.Kind, p.namespace)
@@ -303,7 +303,7 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 		}
 	}
 	if err != nil {
-		outcome.Failure = failure(err, p.namespace).withoutValues(change)
+		outcome.Failure = NewFailure(err, p.namespace).withoutValues(change)
 		outcome.Failure.InTheWay = isInTheWay
 	}
 	return outcome
@@ -507,7 +507,7 @@ func (p *pass) pruneAll(ctx context.Context, changes []Change) []Outcome {
 	if err := p.existing.remove(ctx, changes...); err != nil {
 		outcomes := make([]Outcome, 0, len(changes))
 		for _, change := range changes {
-			outcomes = append(outcomes, Outcome{Change: change, Failure: failure(err, p.namespace)})
+			outcomes = append(outcomes, Outcome{Change: change, Failure: NewFailure(err, p.namespace)})
 		}
 		return outcomes
 	}
@@ -535,7 +535,7 @@ func (p *pass) prune(ctx context.Context, change Change) Outcome {
 		err = finalizerFailure(change)
 	}
 	if err != nil {
-		outcome.Failure = failure(err, p.namespace).withoutValues(change)
+		outcome.Failure = NewFailure(err, p.namespace).withoutValues(change)
 	}
 	return outcome
 }

@@ -186,7 +186,7 @@ func TestWhatAdmissionAlteredIsAFinding(t *testing.T) {
 		require.NoError(t, err)
 		outcome.Written, outcome.Created, err = create(t.Context(), answering(t, &object, observed,
 			func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, test.field...) }), change)
-		outcome.Failure = failure(err, "team-a")
+		outcome.Failure = NewFailure(err, "team-a")
 		require.True(t, outcome.Created)
 		require.Equal(t, observed.UID, outcome.Written.UID)
 		result := Result{Outcomes: []Outcome{outcome}}

@@ -31,7 +31,7 @@ func (a *Applier) ApplyMetadata(ctx context.Context, plan Plan) *Outcome {
 		outcome := Outcome{Change: change}
 		var err error
 		if outcome.Written, err = a.applyMetadata(ctx, change); err != nil {
-			outcome.Failure = failure(err, change.Name)
+			outcome.Failure = NewFailure(err, change.Name)
 		}
 		return outcome
 	})

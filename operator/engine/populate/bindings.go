@@ -103,7 +103,7 @@ func (p *pass) narrowBindings(ctx context.Context, plan Plan) map[ObjectID]*Fail
 	bindings, err := p.listBindings(ctx, metav1.ListOptions{})
 	if err != nil {
 		for id := range p.changed {
-			obstacles[id] = notRevoked("RoleBindings are narrowed", failure(err, p.namespace))
+			obstacles[id] = notRevoked("RoleBindings are narrowed", NewFailure(err, p.namespace))
 		}
 		return obstacles
 	}
@@ -175,7 +175,7 @@ func (p *pass) narrow(
 		outcome.Observed = cmp.Or(written, change.Observed)
 	}
 	if err != nil && !isGone(err) {
-		outcome.Failure = failure(err, p.namespace)
+		outcome.Failure = NewFailure(err, p.namespace)
 	}
 	return outcome
 }

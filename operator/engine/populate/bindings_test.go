@@ -296,7 +296,7 @@ func TestDeletionsWaitForFailedAppliesOfTheSameKind(t *testing.T) {
 	}
 	invalid := &Failure{Reason: metav1.StatusReasonInvalid, err: errors.New("roleRef can't change")}
 	inTheWay := &Failure{Reason: metav1.StatusReasonInvalid, InTheWay: true, err: errors.New("roleRef can't change")}
-	full := failure(apierrors.NewForbidden(schema.GroupResource{Resource: "rolebindings"}, "new",
+	full := NewFailure(apierrors.NewForbidden(schema.GroupResource{Resource: "rolebindings"}, "new",
 		errors.New("exceeded quota: few, requested: count/rolebindings=1")), "team-a")
 	binding := Change{Action: Create, Kind: bindingKind.WithVersion("v1"), Name: "new"}
 	settings := Change{Action: Create, Kind: configMapKind, Name: "new"}

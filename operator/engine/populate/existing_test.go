@@ -160,7 +160,7 @@ func TestNothingIsDeletedUntilTheRecordDoesNotListIt(t *testing.T) {
 			require.NoError(t, err)
 			change.Declared.SetAnnotations(map[string]string{v1alpha1.ReplaceAnnotation: "true"})
 			outcome, err := p.replace(t.Context(), objects, change, errors.New("it is immutable"))
-			outcome.Failure = failure(err, "team-a")
+			outcome.Failure = NewFailure(err, "team-a")
 			return outcome
 		},
 	} {

@@ -90,7 +90,7 @@ func (f *Failure) Unanswered() bool {
 
 // unanswered reports whether the API server may have carried out a write that failed with err.
 func unanswered(err error) bool {
-	return err != nil && failure(err, "").Unanswered()
+	return err != nil && NewFailure(err, "").Unanswered()
 }
 
 // byUser reports whether a user of the namespace can cause the failure on purpose: with a finalizer, with an object of
@@ -120,8 +120,8 @@ func exceedsQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
-// failure classifies an error of a write in a namespace.
-func failure(err error, namespace string) *Failure {
+// NewFailure classifies an error of a write in a namespace.
+func NewFailure(err error, namespace string) *Failure {
 	f := &Failure{Reason: apierrors.ReasonForError(err), err: err}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		f.RetryAfter = time.Duration(seconds) * time.Second

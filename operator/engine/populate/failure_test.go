@@ -21,8 +21,8 @@ func TestFailureMayPass(t *testing.T) {
 	settings := schema.GroupResource{Resource: "configmaps"}
 	kind := schema.GroupKind{Kind: "ConfigMap"}
 	forbidden := func(why string) error { return apierrors.NewForbidden(settings, "x", errors.New(why)) }
-	lasting := failure(forbidden("no"), "n")
-	transient := failure(apierrors.NewTimeoutError("no", 1), "n")
+	lasting := NewFailure(forbidden("no"), "n")
+	transient := NewFailure(apierrors.NewTimeoutError("no", 1), "n")
 	after := func(reason Failure, cause *Failure) error {
 		reason.err = fmt.Errorf("waits: %w", cause)
 		return &reason
@@ -72,7 +72,7 @@ func TestFailureMayPass(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, test.want, failure(test.err, "n").MayPass())
+			require.Equal(t, test.want, NewFailure(test.err, "n").MayPass())
 		})
 	}
 }
@@ -82,7 +82,7 @@ func TestLocalFailures(t *testing.T) {
 	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "a", nil)
 	full := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "a",
 		errors.New("exceeded quota: none, requested: count/configmaps=1, used: count/configmaps=2"))
-	inTheWay := failure(invalid, "team-a")
+	inTheWay := NewFailure(invalid, "team-a")
 	inTheWay.InTheWay = true
 	follows := func(cause *Failure) *Failure {
 		return &Failure{Reason: ReasonRoleNotAsDeclared, err: fmt.Errorf("its Role: %w", cause)}
@@ -91,12 +91,12 @@ func TestLocalFailures(t *testing.T) {
 		failure *Failure
 		want    bool
 	}{
-		"an invalid object":                  {failure(invalid, "team-a"), false},
+		"an invalid object":                  {NewFailure(invalid, "team-a"), false},
 		"another client's object":            {inTheWay, true},
-		"a quota that is full":               {failure(full, "team-a"), true},
-		"a right that the operator lacks":    {failure(apierrors.NewForbidden(schema.GroupResource{}, "a", nil), "team-a"), false},
+		"a quota that is full":               {NewFailure(full, "team-a"), true},
+		"a right that the operator lacks":    {NewFailure(apierrors.NewForbidden(schema.GroupResource{}, "a", nil), "team-a"), false},
 		"a finalizer":                        {&Failure{Reason: ReasonHeldByFinalizer, err: errors.New("held")}, true},
-		"the invalid Role of a RoleBinding":  {follows(failure(invalid, "team-a")), false},
+		"the invalid Role of a RoleBinding":  {follows(NewFailure(invalid, "team-a")), false},
 		"a RoleBinding whose Role is locked": {follows(inTheWay), true},
 	} {
 		require.Equal(t, test.want, test.failure.IsLocal(), name)

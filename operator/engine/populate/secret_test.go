@@ -79,7 +79,7 @@ func TestFailuresQuoteNoValuesOfSecrets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := failure(test.err, "n")
+			f := NewFailure(test.err, "n")
 			shown := f.withoutValues(change)
 			require.Equal(t, test.want, shown.Error())
 			require.NotContains(t, fmt.Sprintf("%+v %v", shown, errors.Unwrap(shown)), value)

@@ -105,8 +105,11 @@ func (q *QuotaAdmission) Validate(ctx context.Context, request *webhook.Request)
 	}
 	isNew := q.sequence.decided(request.Namespace, decisionOf(change, err))
 	err = q.passing(ctx, request.Namespace, err)
-	if !isNew {
-		return denial(err) // it was recorded when the API server asked first
+	if !isNew && err != nil { // it was recorded when the API server asked first, or is the same one on another replica
+		if !isDryRun(request) {
+			q.denials.Record(Denial{Namespace: request.Namespace, MayBeCharged: true})
+		}
+		return denial(err)
 	}
 	return q.deny(request, err, true)
 }

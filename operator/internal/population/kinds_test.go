@@ -94,23 +94,27 @@ func TestUndeclaredObjectsOfAKindThatCannotBeListedAreUnknown(t *testing.T) {
 	failing := ignoring.DeepCopy()
 	failing.Name, failing.Spec.FailurePolicy = "failing", v1alpha1.FailureFail
 	ignoring.Spec.FailurePolicy = v1alpha1.FailureIgnore
+	reporting := failing.DeepCopy()
+	reporting.Name, reporting.Spec.AuthoritativePolicy = "reporting", v1alpha1.AuthoritativeReport
 	plan := populate.Plan{Declared: populate.Declared{
-		Namespace: &corev1.Namespace{}, Templates: []*v1alpha1.NamespaceTemplate{ignoring, failing},
+		Namespace: &corev1.Namespace{}, Templates: []*v1alpha1.NamespaceTemplate{ignoring, failing, reporting},
 	}}
 	require.Empty(t, r.unknownUndeclared(plan))
 	require.Error(t, r.Objects.WatchOthers(t.Context(), schema.GroupKind{Group: "example.org", Kind: "Wheel"}))
 	findings := r.unknownUndeclared(plan)
-	require.Len(t, findings, 2)
+	require.Len(t, findings, 3)
 	require.Equal(t, populate.Warning, findings[0].Severity)
 	require.Equal(t, populate.Error, findings[1].Severity)
+	require.Equal(t, populate.Warning, findings[2].Severity)
+	require.False(t, findings[1].MayPass)
 
 	report := reportOf(plan, populate.Result{}, findings)
 	require.Equal(t, corev1.ConditionFalse, report.Status)
 	reported := populate.ReportedFindings(&corev1.NamespaceCondition{
 		Status: report.Status, Reason: report.Reason, Message: report.Message,
 	})
-	require.Len(t, reported, 2)
-	for i, name := range []string{"ignoring", "failing"} {
+	require.Len(t, reported, 3)
+	for i, name := range []string{"ignoring", "failing", "reporting"} {
 		require.Contains(t, reported[i].Message, "template "+name+
 			": the undeclared objects of kind Wheel.example.org are unknown: the operator may not list")
 		require.Equal(t, Failed, templateResults(plan, findings, nil, nil)[name].State)
