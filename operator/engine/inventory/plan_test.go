@@ -42,11 +42,9 @@ func role(name string, changes ...change) *unstructured.Unstructured {
 	return object("rbac.authorization.k8s.io/v1", "ClusterRole", name, changes...)
 }
 
-// allowsToBind makes a ClusterRole one that allows its subjects to bind another.
-func allowsToBind(name string) change {
-	return func(o *unstructured.Unstructured) {
-		o.Object["rules"] = []any{map[string]any{"resourceNames": []any{name}}}
-	}
+// allowsToBindX makes a ClusterRole one that allows its subjects to bind another.
+func allowsToBindX(o *unstructured.Unstructured) {
+	o.Object["rules"] = []any{map[string]any{"resourceNames": []any{"x"}}}
 }
 
 func clusterBinding(name, role string, changes ...change) *unstructured.Unstructured {
@@ -463,11 +461,11 @@ func TestPlan(t *testing.T) {
 		},
 		"only templates that are to bind a role wait for the permission to bind it, and what is to get them": {
 			declared: []*unstructured.Unstructured{
-				role("r"), role(bindsX, allowsToBind("x")), template("binds", declares("x")), template("bound", declares("x")),
+				role("r"), role(bindsX, allowsToBindX), template("binds", declares("x")), template("bound", declares("x")),
 				template("other", declares()), space("binds"), space("other"),
 				namespace("moves", inSpace("binds")), namespace("new", inSpace("other")),
 			},
-			state: stateOf([]string{"1", "2", "3"}, role(bindsX, allowsToBind("x"), uid("9"), ofTree("bar")),
+			state: stateOf([]string{"1", "2", "3"}, role(bindsX, allowsToBindX, uid("9"), ofTree("bar")),
 				stored(t, "1", template("bound", declares("x", "revoked"))),
 				stored(t, "2", template("other", declares("revoked"))),
 				stored(t, "3", namespace("moves", inSpace("other"))), space("gone", uid("1"))),
@@ -482,11 +480,11 @@ func TestPlan(t *testing.T) {
 		},
 		"what needs a template that waits for a permission waits, wherever that template is declared": {
 			declared: []*unstructured.Unstructured{
-				role(bindsX, allowsToBind("x")), space("acme"), namespace("n", inSpace("acme")), template("n", selectsBy("acme")),
+				role(bindsX, allowsToBindX), space("acme"), namespace("n", inSpace("acme")), template("n", selectsBy("acme")),
 				template("acme", declares("x")),
 			},
 			state: stateOf([]string{"1", "2"}, stored(t, "1", namespace("n", inSpace("corp"))),
-				stored(t, "2", template("n", selectsBy("corp"))), role(bindsX, allowsToBind("x"), uid("9"), ofTree("bar"))),
+				stored(t, "2", template("n", selectsBy("corp"))), role(bindsX, allowsToBindX, uid("9"), ofTree("bar"))),
 			want: []string{
 				"hpolicyspace.policy.nstpl.dev/acme", "hnamespace/n", "hnamespacetemplate.policy.nstpl.dev/n",
 				"hnamespacetemplate.policy.nstpl.dev/acme", "xclusterrole.rbac.authorization.k8s.io/" + bindsX + " " +

@@ -17,7 +17,7 @@ import (
 )
 
 // ApplyMetadata writes the labels and annotations of the plan's namespace by one patch, which also writes their record.
-// It decides by the record alone, and not by managedFields: every user who may change the namespace can write these, and
+// It decides by the record alone, not by managedFields: every user who may change the namespace can write these, and
 // with server-side apply any such user could keep a value by applying it, too. It returns nil if the plan needs no such
 // write. The caller carries out the rest of the plan with Apply, and opens the namespace after that.
 func (a *Applier) ApplyMetadata(ctx context.Context, plan Plan) *Outcome {

@@ -87,7 +87,7 @@ func (p *pass) hasRules(ctx context.Context, change Change) (bool, error) {
 
 // corrects reports whether the plan changes or deletes a RoleBinding of a template.
 func (p *pass) corrects(binding *unstructured.Unstructured) bool {
-	return (Ours(binding) || ownEntry(binding) != nil) && p.changed[ObjectID{binding.GroupVersionKind().GroupKind(), binding.GetName()}]
+	return (Ours(binding) || ownEntry(binding) != nil) && p.changed[ObjectID{bindingKind, binding.GetName()}]
 }
 
 // declares reports whether the plan declares a RoleBinding as it is. One that differs grants something else until it is

@@ -17,7 +17,7 @@ import (
 // have, but inherit no change, and no quota would limit them.
 //
 // Policy spaces without namespaces do not count: they have no effect, and tools delete a hierarchy in any order. A tree
-// may be applied by a program that deletes a renamed policy space first and moves its namespaces later, as Flux does, so
+// may be applied by a program that deletes a renamed policy space first and moves its namespaces later, like Flux, so
 // a ServiceAccount may delete a policy space of a tree.
 func (a *SpaceAdmission) checkUnused(ctx context.Context, request *webhook.Request) error {
 	space := request.OldObject

@@ -413,8 +413,8 @@ func (o *outcome) keepUsedSpaces() {
 	o.KeepUsedSpaces(applied)
 }
 
-// neededBy returns a function that reports whether changes that were not made need an object that is to be deleted. What
-// a policyspace is needed for is up to Plan.KeepUsedSpaces.
+// neededBy returns a function that reports whether changes that were not made need an object that is to be deleted.
+// What a policyspace is needed for is up to Plan.KeepUsedSpaces.
 func (o *outcome) neededBy(waiting []inventory.Apply) func(*unstructured.Unstructured) bool {
 	createsNamespaces, lineages, contents := false, map[string]bool{}, inventory.Contents(waiting)
 	for _, a := range waiting {

@@ -150,7 +150,8 @@ func (p *preview) complete(
 		ns = live.DeepCopy()
 		ns.Labels = labels.Merge(live.Labels, requested.Labels)
 		ns.Annotations = labels.Merge(live.Annotations, requested.Annotations)
-		if p.creator == "" && !(maps.Equal(ns.Labels, live.Labels) && maps.Equal(ns.Annotations, live.Annotations)) {
+		changes := !maps.Equal(ns.Labels, live.Labels) || !maps.Equal(ns.Annotations, live.Annotations)
+		if changes && p.creator == "" {
 			predicted.denial = tryChange(ctx, caller, requested)
 		}
 	}

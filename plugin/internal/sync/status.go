@@ -43,7 +43,7 @@ func newStatus(s cli.Session) *cobra.Command {
 			 0
 			All repositories are ready.
 			 1
-			A repository is not ready, no nstpl-sync holds its lease, a cluster could not be read, or the command failed.`),
+			A repository is not ready, no nstpl-sync holds its lease, a cluster was not read, or the command failed.`),
 		Example: templates.Examples(`
 			# Show the repositories of the cluster
 			kubectl nstpl sync status

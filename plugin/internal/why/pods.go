@@ -134,7 +134,8 @@ func mayHaveSeveralPods(object *unstructured.Unstructured) bool {
 // returns "".
 func unknownPermission(by creatorOfPods, stored *unstructured.Unstructured) string {
 	constraint := stored.GetAnnotations()[v1alpha1.SCCAnnotation]
-	if by.isController || constraint == "" || stored.GetAnnotations()[v1alpha1.SCCSubjectAnnotation] != scc.UserSubject {
+	subject := stored.GetAnnotations()[v1alpha1.SCCSubjectAnnotation]
+	if by.isController || constraint == "" || subject != scc.UserSubject {
 		return ""
 	}
 	return fmt.Sprintf("your own permission to use %s decided. A controller creates the pods: they are allowed in the "+
