@@ -459,3 +459,24 @@ func TestANewNamespaceWithoutAValueStopsNoRollout(t *testing.T) {
 	s.waitRollout(template, v1alpha1.RolloutComplete)
 	waitData(s, old, "tier", "gold")
 }
+
+// A rollout that stopped while it was paused, when only a new namespace had the revision, goes on in the others.
+func TestANewNamespaceWithoutAValueHoldsNoResumedRollout(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	_, holder := protectValue(s, v1alpha1.LabelAttribute, "tier")
+	tier := s.name("tier")
+	template := s.createTemplate("values", withValue("tier", "old"))
+	old := createNamespaceWithValue(s, holder, "old", tier, "gold")
+	s.waitPopulated(old)
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		withObjects(t, withValue("tier", "$(LABEL:"+tier+")"))(template)
+		template.Spec.Rollout = &v1alpha1.Rollout{Paused: true}
+	})
+	paused := s.waitRollout(template, v1alpha1.RolloutPaused)
+	createNamespaceAfter(s, paused.StartTime)
+	s.waitRollout(template, v1alpha1.RolloutStopped)
+	s.updateTemplate(template, withRollout(nil))
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	waitData(s, old, "tier", "gold")
+}

@@ -121,7 +121,7 @@ func (p *pass) narrowBindings(ctx context.Context, plan Plan) map[ObjectID]*Fail
 		change := changed[binding.GetName()]
 		// A Role that is only deleted gets no other rules.
 		if !bindsRole || !p.changed[role] || p.declared[role] == nil || change == nil ||
-			change.Observed.UID != binding.GetUID() {
+			change.Observed.UID != binding.GetUID() || p.remainsInReport(*change, role) {
 			continue
 		}
 		narrowing, stored[change.Name] = append(narrowing, *change), binding
@@ -138,13 +138,18 @@ func (p *pass) narrowBindings(ctx context.Context, plan Plan) map[ObjectID]*Fail
 	return obstacles
 }
 
-// changedBindings returns the changes of existing RoleBindings by their names, if a Role changes, too. It leaves out
-// those of templates with driftPolicy Report: if such a change were taken back, what was narrowed would stay so.
-func changedBindings(plan Plan) map[string]*Change {
-	reports := map[string]bool{}
-	for _, template := range plan.Templates {
-		reports[template.Name] = template.Spec.DriftPolicy == v1alpha1.DriftReport
+// remainsInReport reports whether one template with driftPolicy Report declares both a RoleBinding and its Role, as
+// before. If its change were taken back, the subjects would stay narrowed. Its author may give them the new rules.
+func (p *pass) remainsInReport(binding Change, role ObjectID) bool {
+	if binding.Declared == nil || binding.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport {
+		return false
 	}
+	template := binding.Declared.Template.Name
+	return labelOf(binding.Observed) == template && p.declared[role].Template.Name == template
+}
+
+// changedBindings returns the changes of existing RoleBindings by their names, if a Role changes, too.
+func changedBindings(plan Plan) map[string]*Change {
 	bindings, changesRole := map[string]*Change{}, false
 	for i := range plan.Changes {
 		change := &plan.Changes[i]
@@ -152,8 +157,7 @@ func changedBindings(plan Plan) map[string]*Change {
 		switch kind := change.Kind.GroupKind(); {
 		case kind == roleKind && isApplied:
 			changesRole = true
-		case kind == bindingKind && change.Observed != nil && (change.Deletes() || change.Action == Configure) &&
-			!reports[labelOf(change.Observed)]:
+		case kind == bindingKind && change.Observed != nil && (change.Deletes() || change.Action == Configure):
 			bindings[change.Name] = change
 		}
 	}
@@ -181,7 +185,7 @@ func (p *pass) narrow(
 }
 
 // setSubjects sets the subjects of a RoleBinding while they are as stored, so that it adds none that another leader has
-// removed meanwhile.
+// removed meanwhile. If another client changes them meanwhile, it removes all: otherwise that client could keep some.
 func (p *pass) setSubjects(
 	ctx context.Context, change Change, stored *unstructured.Unstructured, subjects any,
 ) (*metav1.PartialObjectMetadata, error) {
@@ -199,7 +203,12 @@ func (p *pass) setSubjects(
 	if err != nil {
 		return nil, err
 	}
-	return objects.Patch(ctx, change.Name, write.Type(), data, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	written, err := objects.Patch(ctx, change.Name, write.Type(), data,
+		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	if patches.IsStale(err) {
+		return empty(ctx, objects, change)
+	}
+	return written, err
 }
 
 // notRevoked returns why a Role must not change before something else is done, which failed.

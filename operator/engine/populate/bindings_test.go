@@ -344,3 +344,31 @@ func TestDeletionsWaitForFailedAppliesOfTheSameKind(t *testing.T) {
 		})
 	}
 }
+
+// Only what its own template declares is excepted: the author of another template was not checked for its rules.
+func TestABindingRemainsInReportWithItsRoleOnly(t *testing.T) {
+	t.Parallel()
+	reporting, other := templateOf(t, "a"), templateOf(t, "b")
+	reporting.Spec.DriftPolicy = v1alpha1.DriftReport
+	binding := func(declared *v1alpha1.NamespaceTemplate, label string) Change {
+		change := Change{Observed: observedAs(t, label, workers)}
+		if declared != nil {
+			change.Declared = &Object{Template: declared}
+		}
+		return change
+	}
+	for name, c := range map[string]struct {
+		binding Change
+		role    *v1alpha1.NamespaceTemplate
+		want    bool
+	}{
+		"of one template":             {binding(reporting, "a"), reporting, true},
+		"of a template that corrects": {binding(other, "b"), other, false},
+		"no longer declared":          {binding(nil, "a"), reporting, false},
+		"populated by another":        {binding(reporting, "b"), reporting, false},
+		"with the Role of another":    {binding(reporting, "a"), other, false},
+	} {
+		p := &pass{declared: map[ObjectID]*Object{workerID: {Template: c.role}}}
+		require.Equal(t, c.want, p.remainsInReport(c.binding, workerID), name)
+	}
+}

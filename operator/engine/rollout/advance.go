@@ -31,8 +31,8 @@ type Member struct {
 	Failed bool
 	// FailedBefore is true if it failed before the newest revision reached it, and has failed since.
 	FailedBefore bool
-	// IsNew is true if the namespace was created during the rollout. Its creator chose its name and labels, by
-	// which it may fail: that does not count once another namespace is populated with the newest revision.
+	// IsNew is true if the namespace was created during the rollout. Its creator chose its name and labels, by which it
+	// may fail. That counts only if no other namespace shows whether the newest revision can be populated.
 	IsNew bool
 }
 
@@ -64,10 +64,11 @@ func Advance(
 		settings = &v1alpha1.Rollout{}
 	}
 	failed, failedBefore := int32(0), int32(0)
-	isPopulated := slices.ContainsFunc(members, func(m Member) bool { return m.Reached && !m.Pending && !m.Failed })
+	shows := func(m Member) bool { return !m.Reached && !settings.Paused || m.Reached && !m.Pending && !m.Failed }
+	isShown := slices.ContainsFunc(members, shows)
 	for _, member := range members {
 		switch {
-		case member.IsNew && isPopulated:
+		case member.IsNew && isShown:
 		case member.Reached && member.Failed && member.FailedBefore:
 			failedBefore++
 			failed++
