@@ -41,7 +41,18 @@ func (p *Plan) Hold(changes, failed []Apply) []Apply {
 			p.Held = append(p.Held, change)
 			continue
 		}
-		change = change.keeping(unmet.contents)
+		going = append(going, change)
+	}
+	return keeping(going, unmet.contents)
+}
+
+// Keeping returns changes without the loss of what waiting ones declare, and without those that are in force then.
+func Keeping(changes, waiting []Apply) []Apply { return keeping(changes, Contents(waiting)) }
+
+func keeping(changes []Apply, contents map[string]bool) []Apply {
+	var going []Apply
+	for _, change := range changes {
+		change = change.keeping(contents)
 		if change.Live == nil || change.Replaced != nil || !IsInForce(change.Declared, change.Live) {
 			going = append(going, change)
 		}

@@ -109,6 +109,7 @@ func (o *outcome) limit(before map[inventory.ID]int) {
 		}
 		room = maxRevocations
 		more, rest := cut(o, o.Hold(changed, created), declared, before, &room)
+		more = inventory.Keeping(more, rest)
 		o.Held = slices.Concat(o.Held, created, rest)
 		o.remaining = len(left) - len(more)
 		applies = slices.Concat(applies, more)

@@ -300,6 +300,44 @@ func TestALargeCommitDelaysNoChange(t *testing.T) {
 	require.Len(t, o.Held, o.remaining)
 }
 
+// An object that a template hands over to one that a pass does not change yet stays where it is.
+func TestALargeCommitLosesNothingThatMoves(t *testing.T) {
+	t.Parallel()
+	binding := func(name string) string {
+		return "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: " + name +
+			"}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}, " +
+			"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: " + name + "}]}"
+	}
+	before, after := map[string]string{"stays.yaml": binding("stays")}, map[string]string{"stays.yaml": binding("stays")}
+	for i := range maxRevocations + 1 {
+		directory := fmt.Sprintf("e%04d/", i)
+		before[directory+"b.yaml"], before[directory+"c.yaml"] = binding(fmt.Sprint("user-", i)), binding("kept")
+		after[directory+"c.yaml"] = binding("kept")
+	}
+	after["moved.yaml"] = before["e0000/b.yaml"]
+	for i := range maxChanges {
+		after[fmt.Sprintf("d%04d/b.yaml", i)] = binding(fmt.Sprint("new-", i))
+	}
+	state := inventory.State{Live: map[inventory.ID]*unstructured.Unstructured{}, Created: map[types.UID]bool{}}
+	for _, object := range treeOf(t, "corp", "one", before).declared {
+		id := inventory.IDOf(object)
+		object.SetUID(types.UID(id.String()))
+		state.Live[id], state.Created[object.GetUID()] = object, true
+	}
+	o := outcome{Plan: inventory.NewPlan(treeOf(t, "corp", "two", after).declared, state,
+		inventory.Options{Tree: "corp"})}
+	o.limit(nil)
+	bindings := map[string]int{}
+	for _, change := range o.Applies {
+		objects, _, _ := unstructured.NestedSlice(change.Declared.Object, "spec", "templates")
+		bindings[declared(change).String()] = len(objects)
+	}
+	const template = "namespacetemplate.policy.nstpl.dev/"
+	require.NotContains(t, bindings, template+"corp")
+	require.Equal(t, 1, bindings[template+"e0001"])
+	require.Equal(t, 2, bindings[template+"e0000"])
+}
+
 // transport is a RoundTripper.
 type transport func(*http.Request) (*http.Response, error)
 
