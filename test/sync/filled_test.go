@@ -45,4 +45,16 @@ func TestAFilledNamespaceGetsTheLabelsOfItsTree(t *testing.T) {
 		assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
 		assert.Equal(c, "restricted", found.Labels[label])
 	})
+
+	const longer = "pod-security.kubernetes.io/enforce-of-the-second-commit"
+	controlplane.FillManagers(t, owner, ns.Name, "unused")
+	x.commit(map[string]string{
+		"filled-a/namespace.yaml": namespaceFile("filled-a") + "  labels: {" + longer + ": restricted}\n",
+	})
+	x.eventually(func(c *assert.CollectT) {
+		found := &corev1.Namespace{}
+		assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(ns), found))
+		assert.NotContains(c, found.Labels, label)
+		assert.Equal(c, "restricted", found.Labels[longer])
+	})
 }
