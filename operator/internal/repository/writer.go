@@ -88,11 +88,7 @@ func (w writer) apply(ctx context.Context, change inventory.Apply) (*unstructure
 			body.SetResourceVersion(version)
 		}
 		if leftovers := inventory.Leftovers(change.Declared, change.Live); len(leftovers) > 0 {
-			err := replaceMetadata(ctx, objects, change, leftovers, nil)
-			if patch.IsTooLarge(err) {
-				err = replaceMetadata(ctx, objects, change, leftovers, noManagers)
-			}
-			if err != nil {
+			if err := replaceMetadata(ctx, objects, change, leftovers, nil); err != nil {
 				return nil, err
 			}
 		}
