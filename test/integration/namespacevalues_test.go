@@ -437,16 +437,8 @@ func TestValuesDuringARollout(t *testing.T) {
 func TestANewNamespaceWithoutAValueStopsNoRollout(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	_, holder := protectValue(s, v1alpha1.LabelAttribute, "tier")
+	template, old, holder, paused := pausedForValue(s)
 	tier := s.name("tier")
-	template := s.createTemplate("values", withValue("tier", "old"))
-	old := createNamespaceWithValue(s, holder, "old", tier, "gold")
-	s.waitPopulated(old)
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-		withObjects(t, withValue("tier", "$(LABEL:"+tier+")"))(template)
-		template.Spec.Rollout = &v1alpha1.Rollout{Paused: true}
-	})
-	paused := s.waitRollout(template, v1alpha1.RolloutPaused)
 	first := createNamespaceAfter(s, paused.StartTime)
 	s.waitNotPopulated(first, "has no value of the label "+tier)
 	s.waitRollout(template, v1alpha1.RolloutStopped) // nothing shows that the template can be populated at all
@@ -464,19 +456,27 @@ func TestANewNamespaceWithoutAValueStopsNoRollout(t *testing.T) {
 func TestANewNamespaceWithoutAValueHoldsNoResumedRollout(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	_, holder := protectValue(s, v1alpha1.LabelAttribute, "tier")
-	tier := s.name("tier")
-	template := s.createTemplate("values", withValue("tier", "old"))
-	old := createNamespaceWithValue(s, holder, "old", tier, "gold")
-	s.waitPopulated(old)
-	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
-		withObjects(t, withValue("tier", "$(LABEL:"+tier+")"))(template)
-		template.Spec.Rollout = &v1alpha1.Rollout{Paused: true}
-	})
-	paused := s.waitRollout(template, v1alpha1.RolloutPaused)
+	template, old, _, paused := pausedForValue(s)
 	createNamespaceAfter(s, paused.StartTime)
 	s.waitRollout(template, v1alpha1.RolloutStopped)
 	s.updateTemplate(template, withRollout(nil))
 	s.waitRollout(template, v1alpha1.RolloutComplete)
 	waitData(s, old, "tier", "gold")
+}
+
+// pausedForValue pauses the rollout of a revision that renders from the label tier, which the old namespace has.
+func pausedForValue(s *testScope) (
+	template *v1alpha1.NamespaceTemplate, old *corev1.Namespace, holder testUser, paused v1alpha1.TemplateRevision,
+) {
+	s.t.Helper()
+	_, holder = protectValue(s, v1alpha1.LabelAttribute, "tier")
+	tier := s.name("tier")
+	template = s.createTemplate("values", withValue("tier", "old"))
+	old = createNamespaceWithValue(s, holder, "old", tier, "gold")
+	s.waitPopulated(old)
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		withObjects(s.t, withValue("tier", "$(LABEL:"+tier+")"))(template)
+		template.Spec.Rollout = &v1alpha1.Rollout{Paused: true}
+	})
+	return template, old, holder, s.waitRollout(template, v1alpha1.RolloutPaused)
 }

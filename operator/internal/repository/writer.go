@@ -134,7 +134,8 @@ func (w writer) removeAdditions(
 	return patched.GetResourceVersion(), nil
 }
 
-// noManagers has the API server drop all managedFields. nstpl decides nothing by those of namespaces.
+// noManagers has the API server drop all managedFields. nstpl decides nothing by those of a namespace whose UID it has
+// recorded, and it has recorded that of each namespace before it writes this.
 var noManagers = []metav1.ManagedFieldsEntry{{}}
 
 // replaceMetadata removes the labels and annotations of a namespace that the tree applied and no longer declares, in
