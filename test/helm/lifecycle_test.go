@@ -174,7 +174,7 @@ func TestHelmAndKubectlUpgradeAlternately(t *testing.T) {
 	i.kubectl("wait", "--for=create", "configmap/settings", "--namespace=team-b", "--timeout=1m")
 
 	i.upgrade("components: {securityContextConstraints: true}")
-	i.kubectl("delete", "crd", "--selector=app.kubernetes.io/part-of=nstpl", "--timeout=1m")
+	i.kubectl("delete", "crd", "--selector=app.kubernetes.io/part-of=nstpl", "--timeout=6m")
 	i.uninstall()
 	i.kubectl("delete", "namespace", "nstpl-system", "nstpl-trial", "--timeout=1m")
 	left, err := i.tryKubectl("get", "--filename", i.manifests, "--ignore-not-found", "--output=name")

@@ -68,8 +68,9 @@ func TestUninstallKeepsPopulatedObjects(t *testing.T) {
 	s.waitPresent(ns, "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kube-root-ca.crt\n")
 	before := objectUIDs(s, ns.Name)
 
+	// Kubernetes sometimes stops a deletion with "storage is (re)initializing", and begins again five minutes later.
 	_, err = s.kubectl(t.Context(), "", "delete", "crd", "--selector", "app.kubernetes.io/part-of=nstpl",
-		"--timeout=1m")
+		"--timeout=6m")
 	require.NoError(t, err)
 	s.waitDeleted(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: v1alpha1.QuotaName}})
 	_, err = s.kubectl(t.Context(), "", "delete", "--kustomize", manifests, "--ignore-not-found", "--timeout=1m")
