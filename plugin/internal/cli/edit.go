@@ -40,9 +40,6 @@ func (e *Edit) Run(cmd *cobra.Command, name string) error {
 	if err := e.contexts.CheckOutput(cmd, &e.written); err != nil {
 		return err
 	}
-	if err := e.written.checkOutput(); err != nil {
-		return err
-	}
 	edited, failed := Split(e.Session, Ask(cmd.Context(), e.Session, e.contexts,
 		func(ctx context.Context, in Source) (*unstructured.Unstructured, error) {
 			return in.Cluster.Edit(ctx, e.resource, name, metav1.PatchOptions{FieldManager: FieldManager}, e.patch)

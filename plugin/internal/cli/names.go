@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -79,6 +80,21 @@ func (r Resource) Name(argument string) (string, error) {
 		return "", fmt.Errorf("%q is not the name of a %s", argument, r.kind)
 	}
 	return name, nil
+}
+
+// Named returns the function RunE of a command whose only argument, or whose first one, is the name of an object. It
+// passes the name to run, or "" if there are no arguments.
+func (r Resource) Named(run func(cmd *cobra.Command, name string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return run(cmd, "")
+		}
+		name, err := r.Name(args[0])
+		if err != nil {
+			return UsageError(cmd, err)
+		}
+		return run(cmd, name)
+	}
 }
 
 // Names returns the names in some arguments.

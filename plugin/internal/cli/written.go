@@ -21,31 +21,26 @@ type Written struct {
 	dryRun cmdutil.DryRunStrategy
 }
 
-// AddFlags adds the flags to a command.
+// AddFlags adds the flags and their checks to a command.
 func (w *Written) AddFlags(cmd *cobra.Command) {
 	w.AddOutputFlag(cmd)
 	cmdutil.AddDryRunFlag(cmd)
 	CompleteValues(cmd, "dry-run", "none", "client", "server")
+	beforeRun(cmd, func([]string) (err error) {
+		w.dryRun, err = cmdutil.GetDryRunStrategy(cmd)
+		return err
+	})
 }
 
-// AddOutputFlag adds only --output to a command.
+// AddOutputFlag adds only --output and its check to a command.
 func (w *Written) AddOutputFlag(cmd *cobra.Command) {
 	w.print = NewPrintFlags("").WithTypeSetter(scheme.Scheme)
 	w.print.AddFlags(cmd)
 	CompleteValues(cmd, "output", w.print.AllowedFormats()...)
-}
-
-// Parse reads the flags, so that an invalid one is an error before the command writes something.
-func (w *Written) Parse(cmd *cobra.Command) (err error) {
-	if w.dryRun, err = cmdutil.GetDryRunStrategy(cmd); err != nil {
-		return UsageError(cmd, err)
-	}
-	return w.checkOutput()
-}
-
-func (w *Written) checkOutput() error {
-	_, err := w.print.ToPrinter()
-	return err
+	beforeRun(cmd, func([]string) error {
+		_, err := w.print.ToPrinter()
+		return err
+	})
 }
 
 // IsDryRun reports whether the command stores nothing.

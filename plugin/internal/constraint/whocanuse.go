@@ -41,13 +41,9 @@ func newWhoCanUse(s cli.Session) *cobra.Command {
 			kubectl nstpl scc who-can-use privileged -A`),
 		Args:              cli.OneArg("NAME"),
 		ValidArgsFunction: s.CompleteObject(v1alpha1.SecurityContextConstraintses),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := cli.ConstraintsResource().Name(args[0])
-			if err != nil {
-				return cli.UsageError(cmd, err)
-			}
+		RunE: cli.ConstraintsResource().Named(func(cmd *cobra.Command, name string) error {
 			return o.run(cmd.Context(), name)
-		},
+		}),
 	}
 	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "Show who may use the constraints in any namespace.")
 	o.output.AddTo(cmd, cli.ListOptions{})

@@ -48,9 +48,6 @@ func NewRestore(s cli.Session) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.written.Parse(cmd); err != nil {
-				return err
-			}
 			return o.run(cmd.Context(), args)
 		},
 	}

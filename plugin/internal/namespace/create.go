@@ -56,16 +56,9 @@ func NewCreate(s cli.Session) *cobra.Command {
 			kubectl nstpl create scratch --opt-out`),
 		Args:              cli.OneArg("NAME"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.written.Parse(cmd); err != nil {
-				return err
-			}
-			name, err := cli.NamespaceResource().Name(args[0])
-			if err != nil {
-				return cli.UsageError(cmd, err)
-			}
+		RunE: cli.NamespaceResource().Named(func(cmd *cobra.Command, name string) error {
 			return o.run(cmd.Context(), name)
-		},
+		}),
 	}
 	o.written.AddFlags(cmd)
 	flags := cmd.Flags()

@@ -45,6 +45,8 @@ type exempt struct {
 	expires string
 	force   bool
 	list    bool
+	// listed is the namespace whose exemptions to list, or empty for all namespaces.
+	listed string
 	// end is when the exemption expires, or zero.
 	end time.Time
 }
@@ -81,28 +83,21 @@ func NewExempt(s cli.Session) *cobra.Command {
 			# End an exemption early
 			kubectl delete templateexemption network -n team-a`),
 		Args: func(cmd *cobra.Command, args []string) error {
-			if o.list && len(args) == 0 {
-				return nil
+			if o.list && len(args) <= 1 {
+				return o.checkList(cmd, args)
 			}
 			return cli.OneArg("NAMESPACE")(cmd, args)
 		},
 		ValidArgsFunction: s.CompleteNamespaces(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: cli.NamespaceResource().Named(func(cmd *cobra.Command, name string) error {
 			if o.list {
-				return o.runList(cmd, args)
+				return o.runList(cmd.Context())
 			}
-			name, err := cli.NamespaceResource().Name(args[0])
-			if err == nil {
-				err = o.check(time.Now())
-			}
-			if err != nil {
+			if err := o.check(time.Now()); err != nil {
 				return cli.UsageError(cmd, err)
 			}
-			if err := o.written.Parse(cmd); err != nil {
-				return err
-			}
 			return o.run(cmd.Context(), name)
-		},
+		}),
 	}
 	o.written.AddFlags(cmd)
 	flags := cmd.Flags()

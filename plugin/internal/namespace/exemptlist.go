@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,36 +18,40 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// runList lists the exemptions of the namespace of the command line, or of all namespaces.
-func (o *exempt) runList(cmd *cobra.Command, args []string) error {
+// checkList checks the command line with --list, and sets the namespace whose exemptions to list.
+func (o *exempt) checkList(cmd *cobra.Command, args []string) error {
 	if o.template != "" || len(o.objects) > 0 || o.reason != "" || o.length != "" || o.expires != "" || o.force {
 		return cli.UsageError(cmd, errors.New("--list can only be combined with a namespace"))
 	}
-	namespace, scope := corev1.NamespaceAll, "-A"
+	scope := "-A"
 	if name, isExplicit, err := o.Namespace(); err != nil {
 		return err
 	} else if isExplicit {
-		namespace = name
+		o.listed = name
 	}
 	if len(args) > 0 {
 		name, err := cli.NamespaceResource().Name(args[0])
 		if err != nil {
 			return cli.UsageError(cmd, err)
 		}
-		namespace = name
+		o.listed = name
 	}
-	if namespace != corev1.NamespaceAll {
-		scope = "-n " + namespace
+	if o.listed != corev1.NamespaceAll {
+		scope = "-n " + o.listed
 	}
 	if o.written.HasFormat() {
 		return cli.UsageError(cmd, fmt.Errorf("--list prints a table: for other formats, run 'kubectl get "+
 			"templateexemptions %s'", scope))
 	}
+	return nil
+}
+
+func (o *exempt) runList(ctx context.Context) error {
 	c, err := o.Connect()
 	if err != nil {
 		return err
 	}
-	all, err := c.ExemptionsIn(cmd.Context(), namespace)
+	all, err := c.ExemptionsIn(ctx, o.listed)
 	if err != nil {
 		return err
 	}

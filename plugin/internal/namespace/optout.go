@@ -54,9 +54,6 @@ func NewOptOut(s cli.Session) *cobra.Command {
 			if err != nil {
 				return cli.UsageError(cmd, err)
 			}
-			if err := o.written.Parse(cmd); err != nil {
-				return err
-			}
 			if o.templates, err = cli.TemplateResource("").Names(o.templates); err != nil {
 				return cli.UsageError(cmd, fmt.Errorf("--template: %w", err))
 			}

@@ -79,16 +79,12 @@ func NewPreview(s cli.Session) *cobra.Command {
 			kubectl nstpl preview team-a -f template.yaml --server`),
 		Args:              cli.OneArg("NAME"),
 		ValidArgsFunction: s.CompleteNamespaces(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := cli.NamespaceResource().Name(args[0])
-			if err != nil {
-				return cli.UsageError(cmd, err)
-			}
+		RunE: cli.NamespaceResource().Named(func(cmd *cobra.Command, name string) error {
 			if err := p.files.Check(); err != nil {
 				return cli.UsageError(cmd, err)
 			}
 			return p.run(cmd.Context(), name)
-		},
+		}),
 	}
 	p.output.AddTo(cmd, cli.ListOptions{Names: true, Formats: []string{cli.FormatTable}})
 	flags := cmd.Flags()

@@ -46,19 +46,12 @@ func NewTransfer(s cli.Session) *cobra.Command {
 			kubectl nstpl transfer team-a --to jane@example.com --dry-run=client`),
 		Args:              cli.OneArg("NAMESPACE"),
 		ValidArgsFunction: s.CompleteNamespaces(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := cli.NamespaceResource().Name(args[0])
-			if err == nil && o.to == "" {
-				err = errors.New("--to is required")
-			}
-			if err != nil {
-				return cli.UsageError(cmd, err)
-			}
-			if err := o.written.Parse(cmd); err != nil {
-				return err
+		RunE: cli.NamespaceResource().Named(func(cmd *cobra.Command, name string) error {
+			if o.to == "" {
+				return cli.UsageError(cmd, errors.New("--to is required"))
 			}
 			return o.run(cmd.Context(), name)
-		},
+		}),
 	}
 	o.written.AddFlags(cmd)
 	cmd.Flags().StringVar(&o.to, "to", "", "The user who becomes the creator of the namespace.")

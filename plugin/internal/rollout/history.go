@@ -46,6 +46,7 @@ func newHistory(s cli.Session) *cobra.Command {
 
 			# Show which objects a return to revision 3 would change
 			kubectl nstpl rollout history budget --revision=3 | kubectl nstpl diff -A -f -`),
+		Args:              cli.OneArg("TEMPLATE"),
 		ValidArgsFunction: s.CompleteTemplate(),
 		RunE: oneTemplate(func(cmd *cobra.Command, name string) error {
 			if o.revision < 0 {

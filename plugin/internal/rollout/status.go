@@ -55,6 +55,7 @@ func newStatus(s cli.Session) *cobra.Command {
 
 			# Wait for at most five minutes, as in a pipeline
 			kubectl nstpl rollout status budget --timeout=5m`),
+		Args:              cli.OneArg("TEMPLATE"),
 		ValidArgsFunction: s.CompleteTemplate(),
 		RunE: oneTemplate(func(cmd *cobra.Command, name string) error {
 			if o.revision < 0 {

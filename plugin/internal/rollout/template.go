@@ -9,19 +9,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cli"
 )
 
-// oneTemplate accepts exactly one argument TEMPLATE and passes the name of the template to run.
-func oneTemplate(run func(cmd *cobra.Command, name string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := cli.OneArg("TEMPLATE")(cmd, args); err != nil {
-			return err
-		}
-		name, err := cli.TemplateResource("kubectl rollout").Name(args[0])
-		if err != nil {
-			return cli.UsageError(cmd, err)
-		}
-		return run(cmd, name)
-	}
-}
+// oneTemplate passes the name in the argument TEMPLATE to run.
+var oneTemplate = cli.TemplateResource("kubectl rollout").Named
 
 // quoted returns a template in the notation of kubectl's errors about objects.
 func quoted(name string) string {
@@ -32,6 +21,7 @@ func quoted(name string) string {
 // template, such as "paused".
 func newEdit(s cli.Session, cmd *cobra.Command, operation string, patch cli.Patch) *cobra.Command {
 	e := cli.NewEdit(s, cmd, v1alpha1.NamespaceTemplates, operation, patch)
+	cmd.Args = cli.OneArg("TEMPLATE")
 	cmd.ValidArgsFunction = s.CompleteTemplate()
 	cmd.RunE = oneTemplate(e.Run)
 	return cmd

@@ -51,13 +51,11 @@ func newUndo(s cli.Session) *cobra.Command {
 
 			# Check whether the API server would accept the rollback from you
 			kubectl nstpl rollout undo budget --dry-run=server`),
+		Args:              cli.OneArg("TEMPLATE"),
 		ValidArgsFunction: s.CompleteTemplate(),
 		RunE: oneTemplate(func(cmd *cobra.Command, name string) error {
 			if o.toRevision < 0 {
 				return cli.UsageError(cmd, fmt.Errorf("revision must be a positive integer: %d", o.toRevision))
-			}
-			if err := o.written.Parse(cmd); err != nil {
-				return err
 			}
 			return o.run(cmd.Context(), name)
 		}),

@@ -93,9 +93,6 @@ func newConfirm(s cli.Session) *cobra.Command {
 			if err := o.contexts.CheckOutput(cmd, &o.written); err != nil {
 				return err
 			}
-			if err := o.written.Parse(cmd); err != nil {
-				return err
-			}
 			return o.run(cmd.Context(), name)
 		}),
 	}

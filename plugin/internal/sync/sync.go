@@ -43,15 +43,7 @@ func New(s cli.Session) *cobra.Command {
 }
 
 // oneRepository passes the name in the first argument to run.
-func oneRepository(run func(cmd *cobra.Command, name string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		name, err := cli.PolicyRepositoryResource().Name(args[0])
-		if err != nil {
-			return cli.UsageError(cmd, err)
-		}
-		return run(cmd, name)
-	}
-}
+var oneRepository = cli.PolicyRepositoryResource().Named
 
 // quoted returns a PolicyRepository in the notation of kubectl's errors about objects.
 func quoted(name string) string {

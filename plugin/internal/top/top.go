@@ -64,16 +64,9 @@ func newSpace(s cli.Session) *cobra.Command {
 			kubectl nstpl top space payments --resource pods -o wide`),
 		Args:              cli.AtMostOneArg("SPACE"),
 		ValidArgsFunction: s.CompletePolicySpace(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return o.run(cmd.Context(), "")
-			}
-			name, err := cli.PolicySpaceResource().Name(args[0])
-			if err != nil {
-				return cli.UsageError(cmd, err)
-			}
+		RunE: cli.PolicySpaceResource().Named(func(cmd *cobra.Command, name string) error {
 			return o.run(cmd.Context(), name)
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&o.resource, "resource", "",
 		"Show only the limits of a resource, such as pods or requests.cpu.")
