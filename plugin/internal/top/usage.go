@@ -12,7 +12,6 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
-	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/quota"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
@@ -84,10 +83,8 @@ func newLimits(u usage, names []string, only string) []limit {
 				shown.Used, shown.Percent = used.String(), new(output.Percent(used, maximum))
 			}
 			shown.PolicySpaces = u.children(members, name, limited, maximum)
-			if u.used != nil && limited == quota.Namespaces {
-				shown.Namespaces = u.namespaceShares(name, maximum)
-			} else if u.used != nil {
-				shown.Namespaces = u.shares(members[name], limited, maximum)
+			if u.used != nil {
+				shown.Namespaces = shares(u.counted(members, name, limited), maximum)
 			}
 			limits = append(limits, shown)
 		}
@@ -128,11 +125,9 @@ func (u usage) children(
 		case u.used == nil:
 			shares = append(shares, share{Name: child})
 			continue
-		case name == quota.Namespaces:
-			used = *resource.NewQuantity(int64(len(u.labelled(child))), resource.DecimalSI)
 		default:
-			for _, ns := range members[child] {
-				used.Add(u.used[ns][name])
+			for _, of := range u.counted(members, child, name) {
+				used.Add(of)
 			}
 		}
 		shares = append(shares, newShare(child, used, maximum))
@@ -140,34 +135,32 @@ func (u usage) children(
 	return ordered(shares)
 }
 
-func (u usage) shares(namespaces []string, name corev1.ResourceName, maximum resource.Quantity) []share {
-	var shares []share
-	for _, ns := range namespaces {
-		shares = append(shares, newShare(ns, u.used[ns][name], maximum))
+// counted returns how much of a resource each namespace uses that counts in a policyspace.
+func (u usage) counted(
+	members map[string][]string, space string, name corev1.ResourceName,
+) map[string]resource.Quantity {
+	used := map[string]resource.Quantity{}
+	if name != quota.Namespaces {
+		for _, ns := range members[space] {
+			used[ns] = u.used[ns][name]
+		}
+		return used
 	}
-	return ordered(shares)
-}
-
-// labelled returns the namespaces that count in a policyspace, or in one below it.
-func (u usage) labelled(space string) []string {
 	below := u.forest.Below(space)
-	var names []string
 	for _, ns := range u.namespaces {
-		isIn := slices.ContainsFunc(hierarchy.CountedIn(ns), func(space string) bool { return below[space] })
-		if isIn && !match.IsSystemNamespace(ns.Name) {
-			names = append(names, ns.Name)
+		if slices.ContainsFunc(hierarchy.CountedIn(ns), func(space string) bool { return below[space] }) {
+			used[ns.Name] = *resource.NewQuantity(1, resource.DecimalSI)
 		}
 	}
-	return names
+	return used
 }
 
-// namespaceShares returns the shares of namespaces in a limit on their number.
-func (u usage) namespaceShares(space string, maximum resource.Quantity) []share {
-	var shares []share
-	for _, name := range u.labelled(space) {
-		shares = append(shares, newShare(name, *resource.NewQuantity(1, resource.DecimalSI), maximum))
+func shares(used map[string]resource.Quantity, maximum resource.Quantity) []share {
+	var all []share
+	for name, of := range used {
+		all = append(all, newShare(name, of, maximum))
 	}
-	return ordered(shares)
+	return ordered(all)
 }
 
 func newShare(name string, used, maximum resource.Quantity) share {
