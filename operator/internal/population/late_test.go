@@ -48,7 +48,7 @@ func TestLateReportsAreRefused(t *testing.T) {
 		}
 		late := Report{
 			Status: corev1.ConditionTrue, Reason: "r", Depths: map[string]string{"a.tree.policy.nstpl.dev/depth": "0"},
-		}.patch(seen, stored(seen).Report, metav1.Now(), nil)
+		}.patch(seen, seen, stored(seen).Report, metav1.Now(), nil)
 		err := api.Status().Patch(t.Context(), ns, late)
 		require.Equal(t, meanwhile != "", patch.IsStale(err), "%d: %v", i, err)
 	}
@@ -81,11 +81,57 @@ func TestLateReportsAreRefused(t *testing.T) {
 		seen := ns.DeepCopy()
 		write(test.meanwhile)
 		late := Report{Status: corev1.ConditionFalse, Reason: "r", Message: "reported", Existing: "t=c"}
-		err := api.Status().Patch(t.Context(), ns, late.patch(seen, stored(seen).Report, metav1.Now(), nil))
+		err := api.Status().Patch(t.Context(), ns, late.patch(seen, seen, stored(seen).Report, metav1.Now(), nil))
 		require.Equal(t, test.isStale, patch.IsStale(err), "%d: %v", i, err)
 		require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
 		require.Equal(t, !test.isStale, populate.PopulatedCondition(ns).Message == late.Message, "%d: %v", i, err)
 		require.Equal(t, !test.isStale, ns.Annotations[v1alpha1.ExistingAnnotation] == late.Existing, "%d: %v", i, err)
+	}
+}
+
+// What users change in an open namespace does not keep the operator from moving it to another policy space, unless it
+// decides about the move.
+func TestLateMovesAreRefused(t *testing.T) {
+	t.Parallel()
+	api, err := client.New(controlplane.New(t).RESTConfig(), client.Options{})
+	require.NoError(t, err)
+	const a, b, c = "a.tree.policy.nstpl.dev/depth", "b.tree.policy.nstpl.dev/depth", "c.tree.policy.nstpl.dev/depth"
+	for i, test := range []struct {
+		field, key, value string
+		isStale           bool
+	}{
+		{"labels", "own", `"x"`, false},
+		{"annotations", "own", `"x"`, false},
+		{"labels", v1alpha1.PolicySpaceLabel, `"c"`, true},
+		{"labels", v1alpha1.PolicySpaceLabel, "null", true},
+		{"labels", a, "null", true},
+		{"labels", b, `"2"`, true},
+		{"labels", c, `"2"`, true},
+		{"annotations", v1alpha1.AdoptAnnotation, "null", true},
+		{"annotations", v1alpha1.InTreeAnnotation, `"true"`, true},
+	} {
+		ns := &corev1.Namespace{}
+		ns.Name, ns.Labels = fmt.Sprint("moves-", i), map[string]string{v1alpha1.PolicySpaceLabel: "b", a: "1", c: "3"}
+		ns.Annotations = map[string]string{v1alpha1.AdoptAnnotation: "true"}
+		require.NoError(t, api.Create(t.Context(), ns))
+		seen := ns.DeepCopy()
+		body := fmt.Sprintf(`{"metadata": {%q: {%q: %s}}}`, test.field, test.key, test.value)
+		require.NoError(t, api.Patch(t.Context(), ns, client.RawPatch(types.MergePatchType, []byte(body))))
+		move := Report{Depths: map[string]string{b: "1", c: "2"}, InTree: true}
+		err := api.Status().Patch(t.Context(), ns, move.patch(seen, seen, stored(seen).Report, metav1.Now(), nil))
+		require.Equal(t, test.isStale, patch.IsStale(err), "%s: %v", body, err)
+		if !test.isStale {
+			require.NoError(t, err)
+			require.Equal(t, move.Depths, stored(ns).Depths)
+		}
+		// The pass may have read the namespace before what it writes to.
+		later := ns.DeepCopy()
+		ns.Labels["later"] = "x"
+		require.NoError(t, api.Update(t.Context(), ns))
+		err = api.Status().Patch(t.Context(), ns,
+			move.patch(later, seen, Report{Depths: stored(later).Depths}, metav1.Now(), nil))
+		decides := test.key == v1alpha1.PolicySpaceLabel || test.key == v1alpha1.AdoptAnnotation
+		require.Equal(t, decides, patch.IsStale(err), "%s: %v", body, err)
 	}
 }
 

@@ -171,14 +171,23 @@ func (r Report) moves(before Report) bool {
 }
 
 // patch returns the one write that stores a report, and the annotations of a new block of user IDs if there are some.
-// Another leader's report must not be overwritten. If the write may open the namespace or move it, the namespace must
-// not have changed at all: what a user or an initializer changed could decide about that.
+// Another leader's report must not be overwritten. If the write may open the namespace, the namespace must not have
+// changed at all: what a user or an initializer changed could decide about that. If it moves an open one, what decided
+// about its place in placed must not have changed.
 func (r Report) patch(
-	ns *corev1.Namespace, before Report, transition metav1.Time, block map[string]string,
+	ns, placed *corev1.Namespace, before Report, transition metav1.Time, block map[string]string,
 ) patch.Tested {
 	tested := populate.UnlessReported(ns)
-	if before.Initializing || r.moves(before) {
+	switch {
+	case before.Initializing:
 		tested = tested.Test("/metadata/resourceVersion", ns.ResourceVersion)
+	case r.moves(before):
+		depths := slices.Concat(slices.Collect(maps.Keys(before.Depths)), slices.Collect(maps.Keys(r.Depths)))
+		slices.Sort(depths)
+		tested = tested.TestIn("/metadata/labels", placed.Labels, v1alpha1.PolicySpaceLabel).
+			TestIn("/metadata/annotations", placed.Annotations, v1alpha1.AdoptAnnotation).
+			TestIn("/metadata/labels", ns.Labels, slices.Compact(depths)...).
+			TestIn("/metadata/annotations", ns.Annotations, v1alpha1.InTreeAnnotation)
 	}
 	labels, annotations := map[string]string{}, map[string]string{}
 	maps.Copy(labels, ns.Labels)

@@ -21,7 +21,7 @@ import (
 // reported returns a namespace after a report was applied to it, and the patch.
 func reported(t *testing.T, ns *corev1.Namespace, report Report) (*corev1.Namespace, string) {
 	t.Helper()
-	body, err := report.patch(ns, stored(ns).Report, metav1.Unix(1, 0), nil).Data(nil)
+	body, err := report.patch(ns, ns, stored(ns).Report, metav1.Unix(1, 0), nil).Data(nil)
 	require.NoError(t, err)
 	before, err := json.Marshal(ns)
 	require.NoError(t, err)

@@ -17,9 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
-	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/freshness"
@@ -51,7 +49,7 @@ func (r *Namespaces) report(
 		report = report.notYet(before)
 	}
 	r.recordDone(ctx, ns, pass.findings) // before the write, which may fail, since no later pass knows of it
-	isStored, err := r.write(ctx, ns, before, report, done)
+	isStored, err := r.write(ctx, ns, pass.plan.Namespace, before, report, done)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -115,17 +113,18 @@ func (r *Namespaces) reportUnpopulated(ctx context.Context, selected *selection)
 		report.Status, report.Reason = corev1.ConditionFalse, populate.ConditionExcluded
 		report.Message = selected.unpopulated
 	}
-	_, err = r.write(ctx, ns, stored(ns), report, done)
+	_, err = r.write(ctx, ns, selected.placed, stored(ns), report, done)
 	return err
 }
 
 // write stores a report, and opens the namespace if it is done and no other initializer is pending. It reports whether
-// the report is stored now: it is not if the namespace has changed, so that it is reconciled again.
+// the report is stored now: it is not if the namespace has changed, so that it is reconciled again. placed is the
+// namespace as the pass read it, in its place.
 func (r *Namespaces) write(
-	ctx context.Context, ns *corev1.Namespace, before storedReport, report Report, done bool,
+	ctx context.Context, ns, placed *corev1.Namespace, before storedReport, report Report, done bool,
 ) (isStored bool, err error) {
-	ns = r.current(ctx, ns)
 	if before.Initializing {
+		ns = r.current(ctx, ns)
 		pending, err := r.pending(ctx, ns, done)
 		if err != nil {
 			return false, err
@@ -147,7 +146,7 @@ func (r *Namespaces) write(
 		r.Yield.Wait(ctx) // like the writes of objects
 	}
 	written := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}
-	err = r.Client.Status().Patch(ctx, written, report.patch(ns, before.Report, since, block))
+	err = r.Client.Status().Patch(ctx, written, report.patch(ns, placed, before.Report, since, block))
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil
@@ -173,10 +172,9 @@ func (r *Namespaces) contributed(ctx context.Context, ns *corev1.Namespace) map[
 	return annotations
 }
 
-// current returns the namespace of the cache if the report about ns may be written to it: a report that opens or moves
-// the namespace would be refused with the older resourceVersion. An initializing namespace may differ only in the
-// annotations that another feature writes at any time, and often while a new namespace is populated. Users may have
-// changed an open one: the next pass reports on that.
+// current returns an initializing namespace as the cache has it if the report about ns may be written to it, which would
+// be refused with the older resourceVersion. It may differ only in the annotations that another feature writes at any
+// time, and often while a new namespace is populated.
 func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.Namespace {
 	now, err := r.written.Read(ns.Name, func() (*corev1.Namespace, error) {
 		cached := &corev1.Namespace{}
@@ -188,11 +186,8 @@ func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.
 	if !freshness.Newer(now.ResourceVersion, ns.ResourceVersion) || now.UID != ns.UID ||
 		!now.DeletionTimestamp.Equal(ns.DeletionTimestamp) ||
 		!equality.Semantic.DeepEqual(populate.PopulatedCondition(now), populate.PopulatedCondition(ns)) ||
-		now.Annotations[v1alpha1.ExistingAnnotation] != ns.Annotations[v1alpha1.ExistingAnnotation] {
-		return ns
-	}
-	if initialize.Initializing(ns) && (!maps.Equal(now.Labels, ns.Labels) ||
-		!maps.Equal(r.independent(now.Annotations), r.independent(ns.Annotations))) {
+		!maps.Equal(now.Labels, ns.Labels) ||
+		!maps.Equal(r.independent(now.Annotations), r.independent(ns.Annotations)) {
 		return ns
 	}
 	return now

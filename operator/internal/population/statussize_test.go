@@ -81,7 +81,7 @@ func TestTheReportOnANamespaceInWhichEverythingFailsIsSmall(t *testing.T) {
 		})
 	}
 	report := reportOf(plan, populate.Result{}, findings)
-	patch, err := report.patch(ns, stored(ns).Report, metav1.Now(), nil).Data(nil)
+	patch, err := report.patch(ns, ns, stored(ns).Report, metav1.Now(), nil).Data(nil)
 	require.NoError(t, err)
 	require.Less(t, len(patch), maxStatus)
 }
