@@ -147,17 +147,11 @@ func spacesOf(
 	if err != nil || label == "" {
 		return labelled, nil, err
 	}
-	complete, err := hierarchy.LineageOf(ns, func(name string) (*v1alpha1.PolicySpace, error) {
+	destination, err := hierarchy.DestinationOf(ns, func(name string) (*v1alpha1.PolicySpace, error) {
 		return find(labelled, name), nil // labelled ends before one that does not exist
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	isOfTree := slices.ContainsFunc(labelled, func(s *v1alpha1.PolicySpace) bool {
-		return s.Labels[v1alpha1.TreeLabel] != ""
-	})
-	if len(complete) > 0 && (!isOfTree || hierarchy.MayBeInTree(ns)) {
-		return labelled, nil, nil
+	if err != nil || len(destination) > 0 {
+		return labelled, nil, err
 	}
 	for _, name := range hierarchy.SpacesOf(ns) {
 		space := &v1alpha1.PolicySpace{}
