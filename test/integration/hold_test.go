@@ -22,20 +22,28 @@ import (
 	"nstpl.dev/nstpl/test/marks"
 )
 
+// newHeldNamespace returns a populated namespace that waits for the initializer network, and a user who may edit in it.
+func (s *testScope) newHeldNamespace() (user kubernetes.Interface, ns *corev1.Namespace) {
+	s.t.Helper()
+	s.createTemplate("defaults", configMap("a", "v"))
+	s.createInitializers(3600, v1alpha1.FailureFail, "network")
+	s.waitPendingOnCreation(s.name("network"), v1alpha1.TemplateInitializer)
+	user = s.impersonate(s.t, s.name("jane"))
+	s.bindClusterRole(s.name("jane"), "edit")
+	ns = s.createNamespace("a")
+	s.eventually(func(c *assert.CollectT) { // until the API server knows the user's permissions
+		_, err := user.CoreV1().ConfigMaps(ns.Name).List(s.t.Context(), metav1.ListOptions{})
+		assert.NoError(c, err, "reads are not held")
+	})
+	s.waitPopulated(ns)
+	return user, ns
+}
+
 func TestHoldDelaysWritesUntilTheNamespaceIsInitialized(t *testing.T) {
 	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.createTemplate("defaults", configMap("a", "v"))
-	s.createInitializers(3600, v1alpha1.FailureFail, "network")
-	user := s.impersonate(t, s.name("jane"))
-	s.bindClusterRole(s.name("jane"), "edit")
-	ns := s.createNamespace("a")
-	s.eventually(func(c *assert.CollectT) { // until the API server knows the user's permissions
-		_, err := user.CoreV1().ConfigMaps(ns.Name).List(t.Context(), metav1.ListOptions{})
-		assert.NoError(c, err, "reads are not held")
-	})
-	s.waitPopulated(ns)
+	user, ns := s.newHeldNamespace()
 	// Kubernetes' own controllers can write before the namespace is initialized.
 	s.eventually(func(c *assert.CollectT) {
 		assert.NoError(c,
@@ -88,16 +96,7 @@ func TestDeletionOfANamespaceDoesNotLetHeldWritesIn(t *testing.T) {
 	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.createTemplate("defaults", configMap("a", "v"))
-	s.createInitializers(3600, v1alpha1.FailureFail, "network")
-	user := s.impersonate(t, s.name("jane"))
-	s.bindClusterRole(s.name("jane"), "edit")
-	ns := s.createNamespace("a")
-	s.eventually(func(c *assert.CollectT) { // until the API server knows the user's permissions
-		_, err := user.CoreV1().ConfigMaps(ns.Name).List(t.Context(), metav1.ListOptions{})
-		assert.NoError(c, err)
-	})
-	s.waitPopulated(ns)
+	user, ns := s.newHeldNamespace()
 	position := s.auditPosition()
 	done := make(chan error, 1)
 	go func() {
@@ -242,13 +241,7 @@ func TestHoldAsksClientsToRetry(t *testing.T) {
 	marks.OnEveryVersion(t)
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.createTemplate("defaults", configMap("a", "v"))
-	s.createInitializers(3600, v1alpha1.FailureFail, "network")
-	s.waitPendingOnCreation(s.name("network"), v1alpha1.TemplateInitializer)
-	user := s.impersonate(t, s.name("jane"))
-	s.bindClusterRole(s.name("jane"), "edit")
-	ns := s.createNamespace("a")
-	s.waitPopulated(ns)
+	user, ns := s.newHeldNamespace()
 	s.eventuallyWithin(time.Minute, func(c *assert.CollectT) {
 		var status apierrors.APIStatus
 		err := user.CoreV1().RESTClient().Post().Namespace(ns.Name).Resource("configmaps").Body(

@@ -82,13 +82,7 @@ func TestNamespaceMetadataIsSetWithTokensBeforeTheNamespaceOpens(t *testing.T) {
 func TestHeldWritesAreJudgedByTheLabelsOfTemplates(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
-	s.createTemplate("defaults", configMap("a", "v"))
-	s.createInitializers(3600, v1alpha1.FailureFail, "network")
-	s.waitPendingOnCreation(s.name("network"), v1alpha1.TemplateInitializer)
-	user := s.impersonate(t, s.name("jane"))
-	s.bindClusterRole(s.name("jane"), "edit")
-	ns := s.createNamespace("a")
-	s.waitPopulated(ns)
+	user, ns := s.newHeldNamespace()
 	s.eventually(func(c *assert.CollectT) { // until the API server knows the user's permissions
 		_, err := user.CoreV1().Pods(ns.Name).List(t.Context(), metav1.ListOptions{})
 		assert.NoError(c, err)
