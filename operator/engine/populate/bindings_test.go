@@ -3,18 +3,29 @@ package populate
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/test/controlplane"
 )
 
 const (
@@ -370,5 +381,69 @@ func TestABindingRemainsInReportWithItsRoleOnly(t *testing.T) {
 	} {
 		p := &pass{declared: map[ObjectID]*Object{workerID: {Template: c.role}}}
 		require.Equal(t, c.want, p.remainsInReport(c.binding, workerID), name)
+	}
+}
+
+// A RoleBinding loses the subjects that its template takes away. One whose users change it meanwhile, also all the
+// time, loses all.
+func TestUsersWhoChangeARoleBindingKeepNoSubject(t *testing.T) {
+	t.Parallel()
+	cluster := controlplane.New(t)
+	api, err := kubernetes.NewForConfig(cluster.RESTConfig())
+	require.NoError(t, err)
+	mapper := apimeta.NewDefaultRESTMapper(nil)
+	kind := bindingKind.WithVersion("v1")
+	mapper.Add(kind, apimeta.RESTScopeNamespace)
+	user := func(name string) rbacv1.Subject {
+		return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}
+	}
+	declared := []*unstructured.Unstructured{{Object: map[string]any{
+		"roleRef":  map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Role", "name": "worker"},
+		"subjects": []any{map[string]any{"apiGroup": rbacv1.GroupName, "kind": rbacv1.UserKind, "name": "w"}},
+	}}}
+	for i, test := range []struct {
+		// changed is how many patches of the operator come right after a change by a user, of how many in all.
+		changed, patches int
+		want             []rbacv1.Subject
+	}{{0, 1, []rbacv1.Subject{user("w")}}, {1, 3, nil}, {3, 3, nil}} {
+		bindings := api.RbacV1().RoleBindings("default")
+		binding, err := bindings.Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("workers-", i)}, Subjects: []rbacv1.Subject{user("w"), user("v")},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "worker"},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		before := &beforePatches{call: func(number int) {
+			if number < test.changed {
+				later, err := bindings.Get(t.Context(), binding.Name, metav1.GetOptions{})
+				require.NoError(t, err)
+				later.Subjects = append(later.Subjects, user(fmt.Sprint("thief-", number)))
+				_, err = bindings.Update(t.Context(), later, metav1.UpdateOptions{})
+				require.NoError(t, err)
+			}
+		}}
+		config := rest.CopyConfig(cluster.RESTConfig())
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			before.RoundTripper = next
+			return before
+		})
+		client, err := metadata.NewForConfig(config)
+		require.NoError(t, err)
+		objects, err := dynamic.NewForConfig(config)
+		require.NoError(t, err)
+		p := newPass(NewApplier(client, objects, mapper, 1, nil),
+			Plan{Declared: Declared{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}}, nil)
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(binding)
+		require.NoError(t, err)
+		change := Change{Kind: kind, Name: binding.Name, Observed: &metav1.PartialObjectMetadata{
+			ObjectMeta: binding.ObjectMeta,
+		}}
+		outcome := p.narrow(t.Context(), change, &unstructured.Unstructured{Object: content},
+			declared)
+		require.Nil(t, outcome.Failure, "%v", outcome.Failure)
+		require.Equal(t, test.patches, before.patches)
+		binding, err = bindings.Get(t.Context(), binding.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, test.want, binding.Subjects)
+		require.Equal(t, binding.ResourceVersion, outcome.Observed.ResourceVersion)
 	}
 }
