@@ -72,7 +72,9 @@
 //     leader has recorded and reported nothing, or the same again, a label of a template that is gone may remain.
 //   - API servers receive Roles and RoleBindings from separate watches. A RoleBinding waits roleDelay after a change of
 //     its Role, but an API server whose watch lags for longer evaluates the RoleBinding with the former rules for a
-//     moment. Kubernetes has the same delay for every change of a Role.
+//     moment. A Role does not wait after its RoleBindings lost subjects: users who add subjects all the time would
+//     delay what the change takes from its rules. An API server that receives the Role first gives these subjects the
+//     new rules for a moment. Kubernetes has the same delay for every change of a Role.
 //   - A user may change a Role after the plan was made and before its RoleBinding is applied. Kubernetes lets users
 //     write only rules that they have themselves, and the next pass corrects the Role.
 //   - If the process ends after it created an object and before it stored ExistingAnnotation, or after it removed an
