@@ -406,6 +406,21 @@ func newService(t *testing.T, cluster *testCluster) *operator.Service {
 	return service
 }
 
+// newReplicas starts two operators on a borrowed cluster, behind a service that calls both. The first one is that of
+// the cluster.
+func newReplicas(t *testing.T) (s *testScope, service *operator.Service, second *operator.Process) {
+	t.Helper()
+	cluster := borrowClusterWithoutOperator(t)
+	service = newService(t, cluster)
+	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
+	require.NoError(t, err)
+	cluster.operator = first
+	second, err = cluster.startReplica(t.Context(), "--leader-elect=true")
+	require.NoError(t, err)
+	service.Use(first.Webhooks, second.Webhooks)
+	return newScope(t, cluster), service, second
+}
+
 // lateReplica is a second operator whose watches can be delayed, behind the service of the webhooks with the first one.
 type lateReplica struct {
 	useFirst, useLate func()

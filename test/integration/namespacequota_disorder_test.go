@@ -78,17 +78,9 @@ func TestNamespaceQuotaIsExactInDisorder(t *testing.T) {
 	marks.Thorough(t)
 	t.Parallel()
 	const users, steps, inChild, inRoot = 6, 30, 4, 8
-	cluster := borrowClusterWithoutOperator(t)
-	service := newService(t, cluster)
-	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
-	require.NoError(t, err)
-	cluster.operator = first
-	second, err := cluster.startReplica(t.Context(), "--leader-elect=true")
-	require.NoError(t, err)
-	service.Use(first.Webhooks, second.Webhooks)
+	s, service, second := newReplicas(t)
+	first := s.operator
 	t.Cleanup(func() { _ = second.Kill() })
-
-	s := newScope(t, cluster)
 	s.createLimitedSpace(s.newSpace("root", "", countNamespaces, fmt.Sprint(inRoot)))
 	s.createLimitedSpace(s.newSpace("a", "root", countNamespaces, fmt.Sprint(inChild)))
 	s.createSpace("b", "root")
@@ -124,9 +116,9 @@ func TestNamespaceQuotaIsExactInDisorder(t *testing.T) {
 	waitDone(3)
 	service.Use(second.Webhooks)
 	require.NoError(t, first.Kill())
-	third, err := cluster.startReplica(t.Context(), "--leader-elect=true")
+	third, err := s.startReplica(t.Context(), "--leader-elect=true")
 	require.NoError(t, err)
-	cluster.operator = third
+	s.operator = third
 	service.Use(second.Webhooks, third.Webhooks)
 	require.NoError(t, <-work)
 

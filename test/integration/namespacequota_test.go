@@ -58,16 +58,7 @@ func TestNamespaceQuotaIsExactUnderLoad(t *testing.T) {
 	if *isLargeNamespaceQuota {
 		users, attempts, inChild, inRoot = 50, 15, 500, 1000
 	}
-	cluster := borrowClusterWithoutOperator(t)
-	service := newService(t, cluster)
-	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
-	require.NoError(t, err)
-	cluster.operator = first
-	second, err := cluster.startReplica(t.Context(), "--leader-elect=true")
-	require.NoError(t, err)
-	service.Use(first.Webhooks, second.Webhooks)
-
-	s := newScope(t, cluster)
+	s, service, second := newReplicas(t)
 	s.createLimitedSpace(s.newSpace("root", "", countNamespaces, fmt.Sprint(inRoot)), perCreator(int32(2*attempts)))
 	s.createLimitedSpace(s.newSpace("a", "root", countNamespaces, fmt.Sprint(inChild)))
 	s.createSpace("b", "root")
@@ -108,12 +99,12 @@ func TestNamespaceQuotaIsExactUnderLoad(t *testing.T) {
 		require.Equal(t, inChild, total)
 	})
 	t.Run("all others in the other space, while a replica is killed", func(t *testing.T) {
-		killed := make(chan error, 1)
+		first, killed := s.operator, make(chan error, 1)
 		go func() {
 			service.Use(second.Webhooks)
 			killed <- first.Kill()
 		}()
-		cluster.operator = second
+		s.operator = second
 		everyone(t, "two", "b")
 		require.NoError(t, <-killed)
 		total, creators := s.withT(t).countByCreator("a", "b")

@@ -321,16 +321,7 @@ func TestPolicySpaceQuotaIsExactUnderLoad(t *testing.T) {
 	marks.Thorough(t)
 	t.Parallel()
 	const limit, requests, namespaces = 50, 100, 5
-	cluster := borrowClusterWithoutOperator(t)
-	service := newService(t, cluster)
-	first, err := cluster.startReplica(t.Context(), "--leader-elect=true")
-	require.NoError(t, err)
-	cluster.operator = first
-	second, err := cluster.startReplica(t.Context(), "--leader-elect=true")
-	require.NoError(t, err)
-	service.Use(cluster.operator.Webhooks, second.Webhooks)
-
-	s := newScope(t, cluster)
+	s, service, second := newReplicas(t)
 	s.createSpace("a", "", "pods", fmt.Sprint(limit))
 	for i := range namespaces {
 		s.createNamespaceInSpace(fmt.Sprint("n", i), "a")
@@ -343,8 +334,8 @@ func TestPolicySpaceQuotaIsExactUnderLoad(t *testing.T) {
 		})
 		if i == requests/2 {
 			service.Use(second.Webhooks)
-			require.NoError(t, cluster.operator.Kill())
-			cluster.operator = second
+			require.NoError(t, s.operator.Kill())
+			s.operator = second
 		}
 	}
 	group.Wait()
