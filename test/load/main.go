@@ -16,8 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/version"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 
 	"nstpl.dev/nstpl/test/controlplane"
@@ -95,7 +93,7 @@ func measureAll(ctx context.Context, s sizes, progress io.Writer) (measured outc
 	if err != nil {
 		return measured, err
 	}
-	kubernetesVersion, err := minorVersion(client.Discovery())
+	server, err := client.Discovery().ServerVersion()
 	if err != nil {
 		return measured, err
 	}
@@ -114,20 +112,7 @@ func measureAll(ctx context.Context, s sizes, progress io.Writer) (measured outc
 	if err != nil {
 		return measured, cmp.Or(context.Cause(ctx), err)
 	}
-	return outcome{table: b.table, kubernetes: kubernetesVersion, cores: runtime.NumCPU()}, nil
-}
-
-// minorVersion returns the version of an API server, such as 1.36.
-func minorVersion(server discovery.ServerVersionInterface) (string, error) {
-	info, err := server.ServerVersion()
-	if err != nil {
-		return "", err
-	}
-	parsed, err := version.ParseSemantic(info.GitVersion)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%d.%d", parsed.Major(), parsed.Minor()), nil
+	return outcome{table: b.table, kubernetes: server.Major + "." + server.Minor, cores: runtime.NumCPU()}, nil
 }
 
 // run runs the phases.
