@@ -50,11 +50,13 @@ func serveTrials(t *testing.T, isLed bool, code int) {
 		return fmt.Sprintf(`{"name": %q, "versions": [{"groupVersion": "%[1]s/%[2]s", "version": %[2]q}]}`, group, version)
 	}
 	answers := map[string]string{
-		"/api":  `{"kind": "APIVersions", "versions": ["v1"]}`,
-		"/apis": `{"kind": "APIGroupList", "groups": [` + group("batch", "v1") + `, ` + group("resource.k8s.io", "v1") + `]}`,
+		"/api": `{"kind": "APIVersions", "versions": ["v1"]}`,
+		"/apis": `{"kind": "APIGroupList", "groups": [` + group("apps", "v1") + `, ` + group("batch", "v1") + `, ` +
+			group("resource.k8s.io", "v1") + `]}`,
 		"/api/v1": fmt.Sprintf(kinds, "v1", strings.Join([]string{
 			kind("pods", "Pod"), kind("persistentvolumeclaims", "PersistentVolumeClaim"), kind("configmaps", "ConfigMap"),
 		}, ", ")),
+		"/apis/apps/v1":            fmt.Sprintf(kinds, "apps/v1", kind("statefulsets", "StatefulSet")),
 		"/apis/batch/v1":           fmt.Sprintf(kinds, "batch/v1", kind("jobs", "Job")),
 		"/apis/resource.k8s.io/v1": fmt.Sprintf(kinds, "resource.k8s.io/v1", kind("resourceclaims", "ResourceClaim")),
 		"/api/v1/namespaces/a/resourcequotas/nstpl-policyspace": `{"apiVersion": "v1", "kind": "ResourceQuota",
@@ -138,6 +140,68 @@ func TestTheOtherPodsOfAJobAreNotTried(t *testing.T) {
 	const others = "it is unknown whether quotas have room for more than one of them"
 	require.Contains(t, tried(t, triedJob), others)
 	require.NotContains(t, tried(t, strings.Replace(triedJob, "10", "1", 1)), others)
+}
+
+// A controller creates the claims of a StatefulSet before its pods.
+func TestTheVolumeClaimsOfAStatefulSetAreNotTried(t *testing.T) {
+	serveTrials(t, true, http.StatusOK)
+	const unknown = "its volume claims were not tried: if they are denied, its controller creates no pods"
+	const set = `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: db}, spec: {
+		template: {spec: {containers: [{name: c}]}}, volumeClaimTemplates: [{metadata: {name: d}}]}}`
+	require.Contains(t, tried(t, set), unknown)
+	require.NotContains(t, tried(t, strings.Replace(set, "{metadata: {name: d}}", "", 1)), unknown)
+}
+
+// A dry run stores nothing, so the next one does not meet what it was about.
+func TestObjectsAreTriedAlone(t *testing.T) {
+	serveTrials(t, true, http.StatusOK)
+	const note = "each object was tried alone"
+	require.Contains(t, tried(t, triedOther+"\n---\n"+triedPod), note)
+	require.NotContains(t, tried(t, triedOther), note)
+}
+
+// The API server allows a change that the operator takes back.
+func TestAChangeOfAnObjectOfATemplateMayNotStay(t *testing.T) {
+	serveTrials(t, true, http.StatusOK)
+	changed := strings.Replace(fmt.Sprintf(triedClaim, "1Gi"), "name: old",
+		"name: old, labels: {policy/namespace-template-name: t}", 1)
+	require.Contains(t, tried(t, changed), "it has the label of template t: the operator may take the change back, as "+
+		"'kubectl nstpl why persistentvolumeclaim/old -n a' explains")
+}
+
+// The administrator who explains the message of a developer may use constraints that the developer may not.
+func TestWhatTheCallerMayUseDoesNotMatterForOtherUsers(t *testing.T) {
+	serve(t, map[string]string{
+		"/apis/authentication.k8s.io/v1/selfsubjectreviews": `{"kind": "SelfSubjectReview",
+			"apiVersion": "authentication.k8s.io/v1", "status": {"userInfo": {"username": "admin"}}}`,
+		"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": `{"kind": "SelfSubjectAccessReview",
+			"apiVersion": "authorization.k8s.io/v1", "status": {"allowed": true}}`,
+	})
+	for user, matters := range map[string]bool{"admin": true, "dev": false} {
+		_, printed := run(t, "why", fmt.Sprintf("pod a/web: no SecurityContextConstraints admit it for user %q or its "+
+			"service account:\n- constraint anyuid: not usable (nstpl:constraint-denied)", user))
+		require.Equal(t, matters, strings.Contains(printed, "you may use anyuid in namespace a"), printed)
+	}
+}
+
+// The operator's report names objects of templates that the owner of a namespace may not read.
+func TestOwnersLearnWhatTheOperatorReported(t *testing.T) {
+	serve(t, map[string]string{
+		"/api": `{"kind": "APIVersions", "versions": ["v1"]}`, "/apis": `{"kind": "APIGroupList", "groups": []}`,
+		"/api/v1": `{"kind": "APIResourceList", "groupVersion": "v1", "resources": [
+			{"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "verbs": ["get"]}]}`,
+		"/apis/policy.nstpl.dev/v1alpha1/namespacetemplates": forbidden,
+		"/api/v1/namespaces/a/configmaps/there": `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+			"name": "there", "namespace": "a", "labels": {"policy/namespace-template-name": "t"}}}`,
+		"/api/v1/namespaces/a": `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}, "status": {
+			"conditions": [{"type": "policy.nstpl.dev/Populated", "status": "True", "reason": "Populated",
+			"message": "2 objects of t; configmap/there: drifted: ` +
+			`data.a changed by x; configmap/gone: drifted: another client deleted it"}]}}`,
+	})
+	_, printed := run(t, "why", "configmap/gone", "-n", "a")
+	require.Contains(t, printed, "configmap/gone in namespace a does not exist: drifted: another client deleted it\n")
+	_, printed = run(t, "why", "configmap/there", "-n", "a")
+	require.Contains(t, printed, "drifted: data.a changed by x\n")
 }
 
 // What the API server did not decide, it did not deny.

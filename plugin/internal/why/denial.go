@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +25,9 @@ var errUnexplained = errors.New("the message has no code of nstpl, and is none o
 // startOfError matches the beginning of lines with which kubectl begins an error.
 var startOfError = regexp.MustCompile(`^(?:Error from server|[Ee]rror: |The \S+ "[^"]*" is invalid)`)
 
+// restOfError matches the line with which kubectl apply goes on after it has printed what it sent.
+var restOfError = regexp.MustCompile(`^(?:from server )?for: "`)
+
 // denialsIn returns the parts of a text that each have one denial at most. The API server and kubectl write several,
 // each in lines of its own. One of nstpl ends in its code at the end of a line.
 func denialsIn(text string) []string {
@@ -36,7 +40,7 @@ func denialsIn(text string) []string {
 		start = end
 	}
 	for line := range strings.Lines(text) {
-		if startOfError.MatchString(line) || isOfKubernetes(line) {
+		if startOfError.MatchString(line) || isOfKubernetes(line) && !restOfError.MatchString(line) {
 			cut()
 		}
 		if end += len(line); codes.Trim(line) != line {
@@ -126,7 +130,7 @@ var (
 	namedSpace       = regexp.MustCompile(`\bpolicyspace "?([a-z0-9-]+)"?`)
 	namedTemplate    = regexp.MustCompile(`\b(?:NamespaceTemplate|template) ([a-z0-9][a-z0-9.-]*[a-z0-9])`)
 	namedRule        = regexp.MustCompile(`\((ProtectedAttribute|ClusterProtectedAttribute) ([^\s()]+)\)`)
-	deniedPod        = regexp.MustCompile(`\bpod ([a-z0-9-]+)/\S*: no SecurityContextConstraints admit`)
+	deniedPod        = regexp.MustCompile(`\bpod ([a-z0-9-]+)/\S*: no SecurityContextConstraints admit it for user (\S+)`)
 	deniedConstraint = regexp.MustCompile(`(?:^|\n)\s*- constraint ([a-z0-9][a-z0-9.-]*): `)
 )
 
@@ -151,7 +155,7 @@ func (e *explainer) addCurrent(ctx context.Context, a *answer, code codes.Code, 
 			e.addSpaceNow(ctx, a, match[1])
 		}
 	case codes.ConstraintDenied:
-		if match := deniedPod.FindStringSubmatch(text); match != nil && !e.isOfController {
+		if match := deniedPod.FindStringSubmatch(text); match != nil && e.isCaller(ctx, match[2]) {
 			e.addConstraintsNow(ctx, a, match[1], deniedConstraint.FindAllStringSubmatch(text, maxNamed))
 		}
 	case codes.AttributeProtected:
@@ -167,6 +171,13 @@ func (e *explainer) addCurrent(ctx context.Context, a *answer, code codes.Code, 
 		}
 	default: // the explanation of the code says enough
 	}
+}
+
+// isCaller reports whether a message is about the caller. What the caller may do does not matter for other users, such
+// as the controller that creates the pods of a workload.
+func (e *explainer) isCaller(ctx context.Context, quoted string) bool {
+	caller, err := e.cluster.Caller(ctx)
+	return err == nil && strconv.Quote(caller.Name) == quoted
 }
 
 func may(allowed bool) string {

@@ -29,10 +29,7 @@ type explainer struct {
 	isExplicit bool
 	// isAssumed reports whether namespace is only a guess about a message: neither the message nor -n names it.
 	isAssumed bool
-	// isOfController reports whether a controller sent the request that is explained. What the caller may do does not
-	// matter then.
-	isOfController bool
-	noted          map[string]bool
+	noted     map[string]bool
 	// missing is what missingOperator returns, once it was read.
 	missing *string
 }

@@ -60,6 +60,9 @@ func (e *explainer) tryAll(ctx context.Context, objects []*unstructured.Unstruct
 		e.addOperator(ctx, &explained)
 		answers = append(answers, explained)
 	}
+	if len(objects) > 1 {
+		e.noteOnce("each object was tried alone: it may need others of them, and quotas may not have room for all")
+	}
 	return answers, errors.Join(errs...)
 }
 
@@ -85,6 +88,11 @@ func (e *explainer) try(ctx context.Context, object *unstructured.Unstructured) 
 	switch {
 	case err == nil:
 		addAdmitted(&a, stored)
+		isUpdate := stored.GetResourceVersion() != ""
+		if template := stored.GetLabels()[v1alpha1.TemplateNameLabel]; template != "" && isUpdate {
+			a.add(labelState, fmt.Sprintf("it has the label of template %s: the operator may take the change back, as "+
+				"'kubectl nstpl why %s -n %s' explains", template, a.Subject, a.Namespace))
+		}
 		if unknown := e.unknownRoom(ctx, mapping, stored); unknown != "" {
 			a.Summary = "it is unknown whether " + a.where() + " would be allowed"
 			a.add(labelState, unknown)

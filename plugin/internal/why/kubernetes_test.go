@@ -48,6 +48,26 @@ func TestDeniedWithoutTheOperator(t *testing.T) {
 	require.Contains(t, deniedWithout("namespace-quota.policy.nstpl.dev"), "into one below it or, if there are more than 500")
 }
 
+func TestKnownDenials(t *testing.T) {
+	t.Parallel()
+	const (
+		failed   = "error: Apply failed with "
+		conflict = "the server-side apply conflicts with the operator of nstpl, which applies fields that a template " +
+			"declares"
+	)
+	for text, want := range map[string]string{
+		`Toy.example.com "t" is invalid: spec.size: Required`: "the API server rejects Toy.example.com t: a field is " +
+			"invalid",
+		failed + `1 conflict: conflict with "nstpl": .data.a`:                                          conflict,
+		failed + "2 conflicts: conflicts with \"a\":\n- .data.a\nconflicts with \"nstpl\":\n- .data.b": conflict,
+		failed + `1 conflict: conflict with "other": .data.a`:                                          "",
+	} {
+		require.Len(t, denialsIn(text), 1)
+		a, _ := knownDenial(text)
+		require.Equal(t, want, a.Summary)
+	}
+}
+
 func TestDenialsIn(t *testing.T) {
 	t.Parallel()
 	const (
@@ -56,6 +76,8 @@ func TestDenialsIn(t *testing.T) {
 		rbac      = `secrets is forbidden: User "joe" cannot list resource "secrets" in API group "" in the namespace "a"`
 		attribute = `admission webhook "attributes.policy.nstpl.dev" denied the request: one` + "\ntwo (nstpl:attribute-protected)"
 		service   = "namespace x (nstpl:opt-out): not allowed (nstpl:self-service)"
+		applied   = "Error from server: error when applying patch:\n{}\nto:\nName: \"a\"\nfor: \"a.yaml\": " + attribute
+		looked    = "Error from server: error when retrieving current configuration of:\nfrom server for: \"a.yaml\": "
 		invalid   = `The Pod "a" is invalid: ` + "\n* spec.containers: Required value"
 	)
 	for name, test := range map[string]struct {
@@ -65,6 +87,9 @@ func TestDenialsIn(t *testing.T) {
 		"none":     {" \n", nil},
 		"joined":   {attribute + "\n" + service + "\n", []string{attribute, service}},
 		"repeated": {service + "\n" + service, []string{service}},
+		"of kubectl apply": {
+			service + "\n" + applied + "\n" + looked + rbac, []string{service, applied, looked + rbac},
+		},
 		"of objects": {
 			quota + "\nsecret/b created\n" + rbac + "\n" + attribute + "\n" + invalid,
 			[]string{quota + "\nsecret/b created", rbac, attribute, invalid},

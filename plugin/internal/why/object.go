@@ -41,7 +41,7 @@ func (e *explainer) object(
 		addOrigin(&a, live)
 		addManagers(&a, live, time.Now())
 	}
-	change, index := e.planned(ctx, &a, mapping, live)
+	change, index := e.planned(ctx, &a, mapping, name, live)
 	switch {
 	case change != nil:
 		e.explainChange(ctx, &a, change, live)
@@ -49,6 +49,8 @@ func (e *explainer) object(
 	case apierrors.IsForbidden(err):
 		a.Summary = "you may not read " + a.where() + ", so nothing is known about it"
 		a.add(labelRemedy, "Ask an administrator for the verb get on "+mapping.Resource.GroupResource().String()+".")
+	case a.expected != "":
+		a.Summary = a.where() + " does not exist: " + a.expected
 	case live == nil:
 		a.Summary = a.where() + " does not exist, and no template is known to declare it"
 		a.add(labelRemedy, "Check the name and the namespace.")
@@ -95,7 +97,7 @@ func (a *answer) where() string {
 // planned returns what the operator would do with the object of an answer, and the templates, or nil if no template
 // declares it or that is unknown. Live is the object, or nil.
 func (e *explainer) planned(
-	ctx context.Context, a *answer, mapping *meta.RESTMapping, live *unstructured.Unstructured,
+	ctx context.Context, a *answer, mapping *meta.RESTMapping, name string, live *unstructured.Unstructured,
 ) (*populate.Change, *match.Index) {
 	if a.Namespace == "" {
 		return nil, nil
@@ -115,8 +117,10 @@ func (e *explainer) planned(
 		}
 		return nil, nil
 	}
+	id := populate.ObjectID{GroupKind: mapping.GroupVersionKind.GroupKind(), Name: name}
 	templates, known := e.templates(ctx)
 	if !known {
+		a.addReported(populate.PopulatedCondition(ns), id, live != nil)
 		if live != nil {
 			e.explainLeftAlone(ctx, a, ns, live)
 		}
@@ -131,7 +135,6 @@ func (e *explainer) planned(
 		e.noteOnce("the objects of namespace/%s cannot be compared with the templates: %v", a.Namespace, err)
 		return nil, nil
 	}
-	kind := mapping.GroupVersionKind.GroupKind()
 	for planned := range compared.Namespaces(ctx) {
 		for _, change := range planned.Changes {
 			if change.Declared != nil {
@@ -139,7 +142,7 @@ func (e *explainer) planned(
 			}
 		}
 		i := slices.IndexFunc(planned.Changes, func(change populate.Change) bool {
-			return change.Kind.GroupKind() == kind && output.ChangedObject(change) == a.Subject
+			return change.Kind.GroupKind() == id.GroupKind && output.ChangedObject(change) == a.Subject
 		})
 		if i >= 0 {
 			return &planned.Changes[i], index
@@ -147,6 +150,8 @@ func (e *explainer) planned(
 		addFindings(a, planned)
 		if live != nil {
 			a.leftAlone = unplanned(index, ns, live, compared.Unreadable)
+		} else {
+			a.expected = coming(index, ns, id)
 		}
 	}
 	return nil, index
@@ -170,17 +175,38 @@ func unplanned(
 	case !slices.Contains(template.Status.Kinds, v1alpha1.GroupKind{Group: id.Group, Kind: id.Kind}):
 		return fmt.Sprintf("template %s never applied a %s", name, id.Kind)
 	}
-	for _, coming := range index.Ahead(ns) {
-		if declared, _ := survey.DeclaredBy(coming, ns); slices.Contains(declared, id) {
-			return fmt.Sprintf("it remains, because revision %d of template %s declares it, which has not reached the namespace",
-				index.Layers(coming.Name)[0].Revision, coming.Name)
-		}
+	if declared := coming(index, ns, id); declared != "" {
+		return "it remains, because " + declared
 	}
 	if condition != nil && populate.IsMisplacement(condition.Reason) {
 		return "no template declares it, and the operator deletes nothing until the place of the namespace in the " +
 			"hierarchy of policy spaces is known: " + condition.Message
 	}
 	return ""
+}
+
+// coming returns which revision of a template declares an object and has not reached the namespace, or "".
+func coming(index *match.Index, ns *corev1.Namespace, id populate.ObjectID) string {
+	for _, template := range index.Ahead(ns) {
+		if declared, _ := survey.DeclaredBy(template, ns); slices.Contains(declared, id) {
+			return fmt.Sprintf("revision %d of template %s declares it, which has not reached the namespace",
+				index.Layers(template.Name)[0].Revision, template.Name)
+		}
+	}
+	return ""
+}
+
+// addReported adds what the operator last reported about an object, for a caller who may not read templates.
+func (a *answer) addReported(condition *corev1.NamespaceCondition, id populate.ObjectID, exists bool) {
+	every := func(populate.Reported) bool { return true }
+	reported := reportedAs(populate.ReportedFindings(condition), id, every)
+	switch {
+	case reported == nil:
+	case exists:
+		a.add(labelState, reported.Message)
+	default:
+		a.expected = reported.Message
+	}
 }
 
 // addFindings adds what keeps templates from being rendered, since one of them may declare the object.

@@ -75,6 +75,8 @@ func TestObjectsThatNoTemplateDeclares(t *testing.T) {
 			if test.template != "" {
 				live.SetLabels(map[string]string{v1alpha1.TemplateNameLabel: test.template})
 			}
+			id := populate.ObjectID{GroupKind: schema.GroupKind{Kind: test.kind}, Name: test.name}
+			require.Equal(t, test.name == "moved", coming(index, ns, id) != "")
 			got := unplanned(index, ns, live, test.unreadable)
 			require.Equal(t, test.want, got)
 			a := answer{Subject: "x", leftAlone: got}

@@ -69,6 +69,9 @@ func (e *explainer) tryPods(ctx context.Context, a *answer, object *unstructured
 		if mayHaveSeveralPods(object) {
 			a.add(labelState, "it is unknown whether quotas have room for more than one of them")
 		}
+		if claims, _, _ := unstructured.NestedSlice(object.Object, "spec", "volumeClaimTemplates"); len(claims) > 0 {
+			a.add(labelState, "its volume claims were not tried: if they are denied, its controller creates no pods")
+		}
 	case !isDecided(err):
 		a.addUnknownPods(fmt.Sprintf("its pods could not be tried: %v", err))
 	default:
@@ -84,13 +87,6 @@ func (a *answer) addUnknownPods(reason string) {
 	a.add(labelState, reason)
 }
 
-// ofController returns an explainer of requests that a controller sent.
-func (e *explainer) ofController() *explainer {
-	of := *e
-	of.isOfController = true
-	return &of
-}
-
 // explainDeniedPods adds why the pods of a workload would be denied.
 func (e *explainer) explainDeniedPods(ctx context.Context, a *answer, err error) {
 	verb := "denied"
@@ -98,7 +94,7 @@ func (e *explainer) explainDeniedPods(ctx context.Context, a *answer, err error)
 		verb = "delayed"
 	}
 	a.Summary += ", but its pods would be " + verb
-	e.ofController().addDenial(ctx, a, err.Error())
+	e.addDenial(ctx, a, err.Error())
 }
 
 // addDeniedPods explains why the API server denies the pods of a Deployment or a ReplicaSet: the controller copies the
@@ -113,7 +109,7 @@ func (e *explainer) addDeniedPods(ctx context.Context, a *answer, live *unstruct
 		}
 		a.Summary += ". Its pods are denied"
 		a.replace(labelRemedy, "")
-		e.ofController().addDenial(ctx, a, message)
+		e.addDenial(ctx, a, message)
 	}
 }
 
