@@ -32,7 +32,8 @@ func TestAttributesGuardOverlaysBelowPolicySpaces(t *testing.T) {
 	})
 	waitLabels(s, ns, hierarchy.DepthLabel(s.name("a")), "1")
 	create := func() error {
-		_, err := jane.CoreV1().Namespaces().Create(t.Context(), s.newNamespace("m", s.inSpace("a"), withLabel(tier, "gold")),
+		_, err := jane.CoreV1().Namespaces().Create(t.Context(),
+			s.newNamespace("m", s.inSpace("a"), withLabel(tier, "gold")),
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}

@@ -2,7 +2,9 @@ package populate
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,6 +54,7 @@ func TestMetadataOfAChangedNamespace(t *testing.T) {
 			v1alpha1.NamespaceMetadataAnnotation + `": null}}}`
 		reported = `{"status": {"conditions": [{"type": "` + string(v1alpha1.NamespacePopulated) +
 			`", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`
+		theirs = `{"status": {"conditions": [{"type": "theirs", "status": "True"}]}}`
 	)
 	for i, test := range []struct {
 		name           string
@@ -85,6 +88,10 @@ func TestMetadataOfAChangedNamespace(t *testing.T) {
 		{"another leader's objects", false, annotation(v1alpha1.ExistingAnnotation), "", 1, nil},
 		{"another leader's objects, later", false, annotation("own"), annotation(v1alpha1.ExistingAnnotation), 2, nil},
 		{"another leader's report, later", false, annotation("own"), reported, 2, nil},
+		{"a user's conditions, nothing is added", false, annotation("own"), theirs, 2, map[string]string{
+			"tier": "gold", "new": "x",
+		}},
+		{"a user's conditions, a label is added", false, annotation("own"), theirs, 2, nil},
 		{"initializing, another label", true, label("own", `"1"`), "", 1, nil},
 		{"initializing, user IDs", true, annotation(v1alpha1.UIDRangeAnnotation), "", 2, map[string]string{
 			"tier": "gold", "new": "x", v1alpha1.InitializingLabel: "",
@@ -92,8 +99,12 @@ func TestMetadataOfAChangedNamespace(t *testing.T) {
 		{"initializing, later", true, annotation(v1alpha1.UIDRangeAnnotation), label("own", `"2"`), 2, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ns := namespaceWith("silver", RecordedValue{})
+			ns, record := namespaceWith("silver", RecordedValue{}), record
 			ns.Name, ns.UID, ns.Labels["old"] = fmt.Sprint("n-", i), "", "x"
+			if strings.HasSuffix(test.name, "nothing is added") {
+				ns.Labels["new"], record = "x", maps.Clone(record)
+				record[render.MetadataKey{Field: render.Labels, Key: "new"}] = recorded("t", "x")
+			}
 			if test.isInitializing {
 				ns.Labels[v1alpha1.InitializingLabel] = ""
 			}
@@ -103,7 +114,8 @@ func TestMetadataOfAChangedNamespace(t *testing.T) {
 			before := &beforePatches{call: func(number int) {
 				if body := []string{test.first, test.second}[number]; body != "" {
 					_, err := api.CoreV1().Namespaces().Patch(t.Context(), ns.Name, types.MergePatchType, []byte(body),
-						metav1.PatchOptions{}, map[bool][]string{true: {"status"}}[body == reported]...)
+						metav1.PatchOptions{},
+						map[bool][]string{true: {"status"}}[strings.HasPrefix(body, `{"status"`)]...)
 					require.NoError(t, err)
 				}
 			}}

@@ -408,8 +408,9 @@ func TestUsersWhoChangeARoleBindingKeepNoSubject(t *testing.T) {
 	}{{0, 1, []rbacv1.Subject{user("w")}}, {1, 3, nil}, {3, 3, nil}} {
 		bindings := api.RbacV1().RoleBindings("default")
 		binding, err := bindings.Create(t.Context(), &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("workers-", i)}, Subjects: []rbacv1.Subject{user("w"), user("v")},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "worker"},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("workers-", i)},
+			Subjects:   []rbacv1.Subject{user("w"), user("v")},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "worker"},
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
 		before := &beforePatches{call: func(number int) {

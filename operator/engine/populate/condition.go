@@ -48,16 +48,21 @@ func populatedIndex(ns *corev1.Namespace) int {
 
 const conditionsPath = "/status/conditions"
 
-// UnlessReported returns a patch that the API server rejects if a leader has recorded something in the namespace since
-// it was read, or has reported on it. Users cannot write what it tests, so those who change the namespace all the time
-// do not keep the operator from a write.
-func UnlessReported(ns *corev1.Namespace) patches.Tested {
-	tested := patches.Tested{}.Test("/metadata/uid", ns.UID).TestIn("/metadata/annotations", ns.Annotations,
+// UnlessRecorded returns a patch that the API server rejects if a leader has recorded something in the namespace since
+// it was read. Users cannot write what it tests, so those who change the namespace all the time do not keep the
+// operator from a write.
+func UnlessRecorded(ns *corev1.Namespace) patches.Tested {
+	return patches.Tested{}.Test("/metadata/uid", ns.UID).TestIn("/metadata/annotations", ns.Annotations,
 		v1alpha1.ExistingAnnotation, v1alpha1.NamespaceMetadataAnnotation)
+}
+
+// UnlessReported returns a patch that the API server rejects, too, if a leader has reported on the namespace since. It
+// is also rejected if the condition has another place since then, which users of namespaces/status can cause.
+func UnlessReported(ns *corev1.Namespace) patches.Tested {
 	if i := populatedIndex(ns); i >= 0 {
-		return tested.Test(elementPath(i), ns.Status.Conditions[i])
+		return UnlessRecorded(ns).Test(elementPath(i), ns.Status.Conditions[i])
 	}
-	return tested.Test(conditionsPath, ns.Status.Conditions)
+	return UnlessRecorded(ns).Test(conditionsPath, ns.Status.Conditions)
 }
 
 // WithPopulated adds to a patch of UnlessReported that it replaces the Populated condition, or removes it if the new

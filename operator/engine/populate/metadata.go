@@ -371,9 +371,12 @@ func (m *MetadataChange) in(current *metav1.PartialObjectMetadata) *MetadataChan
 }
 
 // testedPatch returns a patch that the API server applies whatever users do to the values meanwhile. Only what it
-// removes must still have the recorded value, and what it adds must not exist yet, since that is recorded.
+// removes must still have the recorded value, and what it adds must not exist yet, since that is recorded. A value that
+// no template set before must not stay if its template is gone by now. A new leader's record does not show that, so the
+// leader must not have reported either.
 func (m *MetadataChange) testedPatch() patches.Tested {
-	tested, record := UnlessReported(m.namespace), RecordedMetadata(m.namespace.Annotations)
+	tested, takes := UnlessRecorded(m.namespace), false
+	record := RecordedMetadata(m.namespace.Annotations)
 	before := map[string]map[string]string{
 		render.Labels: m.namespace.Labels, render.Annotations: m.namespace.Annotations,
 	}
@@ -390,8 +393,12 @@ func (m *MetadataChange) testedPatch() patches.Tested {
 			if !isSet || !exists && !isRecorded {
 				tested = tested.TestIn(path, before[field], key)
 			}
+			takes = takes || isSet && !isRecorded && key != recordKey.Key
 		}
 		tested = tested.Change(path, before[field], after)
+	}
+	if takes {
+		return append(UnlessReported(m.namespace), tested...)
 	}
 	return tested
 }

@@ -3,6 +3,7 @@ package population
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -87,6 +88,31 @@ func TestLateReportsAreRefused(t *testing.T) {
 		require.Equal(t, !test.isStale, populate.PopulatedCondition(ns).Message == late.Message, "%d: %v", i, err)
 		require.Equal(t, !test.isStale, ns.Annotations[v1alpha1.ExistingAnnotation] == late.Existing, "%d: %v", i, err)
 	}
+}
+
+// Users who change the order of conditions do not keep the operator from removing an object from its record before it
+// deletes the object.
+func TestConditionsOfUsersKeepNoRecord(t *testing.T) {
+	t.Parallel()
+	api, err := client.New(controlplane.New(t).RESTConfig(), client.Options{})
+	require.NoError(t, err)
+	ns := &corev1.Namespace{}
+	ns.Name, ns.Annotations = "open", map[string]string{v1alpha1.ExistingAnnotation: "t=a"}
+	require.NoError(t, api.Create(t.Context(), ns))
+	ns.Status.Conditions = []corev1.NamespaceCondition{
+		{Type: v1alpha1.NamespacePopulated, Status: corev1.ConditionTrue},
+		{Type: "theirs", Status: corev1.ConditionTrue},
+	}
+	require.NoError(t, api.Status().Update(t.Context(), ns))
+	seen := ns.DeepCopy()
+	slices.Reverse(ns.Status.Conditions)
+	require.NoError(t, api.Status().Update(t.Context(), ns))
+	r := &Namespaces{Client: api}
+	written, err := r.writeExisting(t.Context(), seen, "")
+	require.NoError(t, err)
+	require.NotContains(t, written.Annotations, v1alpha1.ExistingAnnotation)
+	_, err = r.writeExisting(t.Context(), seen, "t=b")
+	require.True(t, patch.IsStale(err), "another leader's record: %v", err)
 }
 
 // What users change in an open namespace does not keep the operator from moving it to another policy space, unless it

@@ -409,7 +409,7 @@ func withMetadata(ns *corev1.Namespace, written *metav1.PartialObjectMetadata) *
 func (r *Namespaces) writeExisting(
 	ctx context.Context, ns *corev1.Namespace, existing string,
 ) (*corev1.Namespace, error) {
-	tested := populate.UnlessReported(ns)
+	tested := populate.UnlessRecorded(ns)
 	if initialize.Initializing(ns) {
 		tested = tested.Test("/metadata/resourceVersion", ns.ResourceVersion)
 	}

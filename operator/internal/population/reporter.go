@@ -172,9 +172,9 @@ func (r *Namespaces) contributed(ctx context.Context, ns *corev1.Namespace) map[
 	return annotations
 }
 
-// current returns an initializing namespace as the cache has it if the report about ns may be written to it, which would
-// be refused with the older resourceVersion. It may differ only in the annotations that another feature writes at any
-// time, and often while a new namespace is populated.
+// current returns an initializing namespace as the cache has it if the report about ns may be written to it, which
+// would be refused with the older resourceVersion. It may differ only in the annotations that another feature writes at
+// any time, and often while a new namespace is populated.
 func (r *Namespaces) current(ctx context.Context, ns *corev1.Namespace) *corev1.Namespace {
 	now, err := r.written.Read(ns.Name, func() (*corev1.Namespace, error) {
 		cached := &corev1.Namespace{}
