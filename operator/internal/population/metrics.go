@@ -128,24 +128,27 @@ func (m *Metrics) exempt(namespace string, active match.Exemptions) {
 	}) {
 		return
 	}
-	for _, exemption := range before {
-		m.exemptions.WithLabelValues(exemption.Spec.Template).Dec()
-	}
-	for _, exemption := range active {
-		m.exemptions.WithLabelValues(exemption.Spec.Template).Inc()
-	}
 	if m.exempted[namespace] = active; len(active) == 0 {
 		delete(m.exempted, namespace)
 	}
-	next := int64(0)
+	next, count := int64(0), map[string]int{}
 	for _, exemptions := range m.exempted {
 		for _, exemption := range exemptions {
+			count[exemption.Spec.Template]++
 			if end := exemption.Spec.Expires; end != nil && (next == 0 || end.Unix() < next) {
 				next = end.Unix()
 			}
 		}
 	}
 	m.nextExpiry.Set(float64(next))
+	// A template without exemptions has no series, since it may be deleted while it has some.
+	for _, exemption := range slices.Concat(before, active) {
+		if template := exemption.Spec.Template; count[template] > 0 {
+			m.exemptions.WithLabelValues(template).Set(float64(count[template]))
+		} else {
+			m.exemptions.DeleteLabelValues(template)
+		}
+	}
 }
 
 // forget drops the metrics of a deleted template.

@@ -26,7 +26,8 @@ func (r *Rollouts) recordRollout(template *v1alpha1.NamespaceTemplate, before []
 		return
 	case newest.State == v1alpha1.RolloutStopped:
 		kind = corev1.EventTypeWarning
-		note = fmt.Sprintf("stopped, because %d namespaces failed", template.Status.Namespaces.Failed)
+		// Status.Namespaces.Failed also counts failures that stop no rollout.
+		note = "stopped, because namespaces failed"
 	case newest.State == v1alpha1.RolloutComplete:
 		note = "every namespace has the revision"
 	case newest.State == v1alpha1.RolloutProgressing && len(newest.Waves) > 0:

@@ -76,6 +76,18 @@ func newTemplates(t *testing.T, api client.Client, history *History, recorder ev
 	return r
 }
 
+// The status also counts namespaces whose failures do not stop a rollout.
+func TestTheEventOfAStoppedRolloutCountsNoOtherFailures(t *testing.T) {
+	t.Parallel()
+	recorder := events.NewFakeRecorder(1)
+	r := &Rollouts{Metrics: NewMetrics(prometheus.NewRegistry()), Recorder: recorder}
+	template := &v1alpha1.NamespaceTemplate{}
+	template.Status.Namespaces.Failed = 7
+	template.Status.Revisions = []v1alpha1.TemplateRevision{{Name: "t-2", Revision: 2, State: v1alpha1.RolloutStopped}}
+	r.recordRollout(template, nil)
+	require.Equal(t, "Warning RolloutStopped revision 2: stopped, because namespaces failed", <-recorder.Events)
+}
+
 // The next pass knows the new state of the rollout, so it would record no Event.
 func TestTheStateOfARolloutIsRecordedAlthoughALaterWriteFails(t *testing.T) {
 	t.Parallel()
