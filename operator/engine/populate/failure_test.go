@@ -113,7 +113,7 @@ func TestFailuresThatUsersDelayAreLocalFindings(t *testing.T) {
 	}{
 		"a conflict": {apierrors.NewConflict(settings, "a", errors.New("changed")), true},
 		"a new quota": {
-			apierrors.NewForbidden(settings, "a", 
+			apierrors.NewForbidden(settings, "a",
 				errors.New("status unknown for quota: none, resources: count/configmaps")), true,
 		},
 		"an object that follows one with a conflict": {

@@ -72,10 +72,11 @@ func newProgress(template *v1alpha1.NamespaceTemplate, pinned int64) (progress, 
 		return progress{}, stoppedError(template, newest)
 	case v1alpha1.RolloutProgressing, v1alpha1.RolloutWaiting, v1alpha1.RolloutPaused, v1alpha1.RolloutSuperseded:
 	}
-	return progress{
-		line: fmt.Sprintf("Waiting for template %q rollout to finish: %s...", template.Name,
-			underway(template, newest)),
-	}, nil
+	line := fmt.Sprintf("Waiting for template %q rollout to finish: %s", template.Name, underway(template, newest))
+	if failures := failuresNote(status); failures != "" {
+		line += "; " + failures // they may hold the rollout until they pass
+	}
+	return progress{line: line + "..."}, nil
 }
 
 // completeLine says that a rollout is complete, and how many namespaces failed nevertheless.

@@ -75,6 +75,17 @@ func TestProgressOfARollout(t *testing.T) {
 			progress{line: `Waiting for template "budget" rollout to finish: ` +
 				`199 of 200 updated namespaces are populated...`},
 		},
+		"with a namespace that fails, and may hold the rollout": {
+			midway("Progressing", func(t *v1alpha1.NamespaceTemplate) {
+				t.Status.Namespaces.Failed = 1
+				t.Status.Failures = []v1alpha1.ObjectFailure{
+					{Object: "configmap/contact", Namespaces: []string{"team-x"}, Count: 1, Message: "failed calling webhook"},
+				}
+			}),
+			progress{line: `Waiting for template "budget" rollout to finish: ` +
+				`40 of 200 namespaces have been updated (wave 2 of 3); 1 namespace failed; ` +
+				`configmap/contact in team-x: failed calling webhook...`},
+		},
 		"between two waves": {
 			midway("Waiting", func(t *v1alpha1.NamespaceTemplate) {
 				t.Status.Revisions[0].WaveTime = &metav1.Time{Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
