@@ -255,6 +255,18 @@ func (q *NamespaceQuota) check(
 	return use, quota.CheckNamespaces(space, p.creator, use)
 }
 
+// spaceChanged forgets a policy space that was deleted from the cache. Requests that still write to it do so on the
+// condition that no other request has written meanwhile.
+func (q *NamespaceQuota) spaceChanged(old, space *v1alpha1.PolicySpace) {
+	if space != nil {
+		return
+	}
+	q.written.Deleted(old.Name, old.UID)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.writing, old.Name)
+}
+
 func (q *NamespaceQuota) writingTo(space string) chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -2,6 +2,7 @@ package policyspace
 
 import (
 	"fmt"
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,4 +28,28 @@ func TestReservationsForNamespacesAreLimited(t *testing.T) {
 	var pending *quota.PendingError
 	require.ErrorAs(t, q.reserve(t.Context(), space, placing{reservation: reservationOf("new", "new", "")}), &pending)
 	require.Equal(t, maxReservations, pending.Reserved)
+}
+
+// Users who create and delete policy spaces would fill the memory.
+func TestQuotasForgetDeletedPolicySpaces(t *testing.T) {
+	t.Parallel()
+	space := &v1alpha1.PolicySpace{}
+	space.Name, space.UID, space.ResourceVersion = "a", "1", "1"
+	ofNamespaces := &NamespaceQuota{writing: map[string]chan struct{}{}}
+	ofNamespaces.writingTo("a")
+	ofNamespaces.writingTo("b")
+	ofNamespaces.written.Written("a", space)
+	ofNamespaces.spaceChanged(space, nil)
+	require.Len(t, ofNamespaces.writing, 1)
+	require.Contains(t, ofNamespaces.writing, "b")
+	require.Empty(t, maps.Collect(ofNamespaces.written.Unobserved()))
+
+	ofUsage := &QuotaAdmission{writers: map[string]*reservationWriter{}, sequence: newSequence()}
+	ofUsage.writerOf("a")
+	ofUsage.writerOf("b")
+	ofUsage.written.Written("a", space)
+	ofUsage.spaceChanged(space, nil)
+	require.Len(t, ofUsage.writers, 1)
+	require.Contains(t, ofUsage.writers, "b")
+	require.Empty(t, maps.Collect(ofUsage.written.Unobserved()))
 }

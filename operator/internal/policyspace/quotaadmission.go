@@ -67,6 +67,11 @@ func NewQuotaAdmission(ctx context.Context, mgr ctrl.Manager, denials *Denials) 
 func (q *QuotaAdmission) spaceChanged(old, space *v1alpha1.PolicySpace) {
 	if space == nil {
 		q.reservations.update(old.Name, nil)
+		q.written.Deleted(old.Name, old.UID)
+		q.mu.Lock()
+		// Requests that still use it write on the condition that no other request has written meanwhile.
+		delete(q.writers, old.Name)
+		q.mu.Unlock()
 		q.changes.Notify()
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
@@ -90,6 +91,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	namespaceQuota := &NamespaceQuota{
 		cached: mgr.GetCache(), live: mgr.GetAPIReader(), client: mgr.GetClient(), totals: totals, denials: denials,
 		changes: &quota.changes, writing: map[string]chan struct{}{},
+	}
+	if err := watch.OnChange(ctx, mgr.GetCache(), &v1alpha1.PolicySpace{}, namespaceQuota.spaceChanged); err != nil {
+		return nil, err
 	}
 	return &Feature{
 		Spaces: spaces, UsageQuotas: usageQuotas,
