@@ -257,6 +257,10 @@ type PolicyRepositoryStatus struct {
 	// +optional
 	Tree string `json:"tree,omitempty"`
 
+	// path is the directory of that tree. If spec.path was changed, it is the one before until a commit is applied.
+	// +optional
+	Path string `json:"path,omitempty"`
+
 	// namespaces is the number of namespaces that the applied commit declares.
 	// +optional
 	Namespaces int32 `json:"namespaces"`

@@ -57,8 +57,9 @@ type answer struct {
 	tree *vetted
 	// problem is why a newer commit than that of the tree is not followed, or nil.
 	problem *problem
-	// source is the part of the spec that the answer is about.
-	source string
+	// source is the part of the spec that the answer is about, and path the spec.path in it. While a commit cannot be
+	// followed, the tree may be that of the path before.
+	source, path string
 	// newest is why the newest revision cannot be followed, and applied why the commit in force cannot be repaired.
 	newest, applied refused
 }
@@ -251,7 +252,7 @@ func sourceOf(repository *v1alpha1.PolicyRepository) string {
 // ask asks the source. If the newest commit is not valid and no tree is known, it fetches the commit that is in force,
 // so that a restart does not stop its repair.
 func (f *follower) ask(ctx context.Context, repository *v1alpha1.PolicyRepository, before answer) answer {
-	after := answer{fetched: before.fetched, tree: before.tree}
+	after := answer{fetched: before.fetched, tree: before.tree, path: repository.Spec.Path}
 	if before.isAbout(repository) {
 		after.newest, after.applied = before.newest, before.applied
 	}
@@ -342,9 +343,6 @@ func (f *follower) withApplied(
 		after.problem.message = fmt.Sprintf("%s; and %s, which is in force, cannot be fetched, so it is not "+
 			"repaired: %v", after.problem.message, named(inForce.commit), err)
 		return after
-	}
-	if inForce.path != repository.Spec.Path {
-		after.problem.message += fmt.Sprintf("; the tree at the path %s is kept", inForce.path)
 	}
 	// That an older commit is kept in force does not make it the one with which newer ones are compared.
 	tree.committed = time.Time{}

@@ -99,6 +99,7 @@ func TestAChangedSourceIsNotFollowed(t *testing.T) {
 		require.Same(t, want, known.tree)
 		<-answered // that the PolicyRepository has no source
 		require.NotNil(t, f.answer.problem)
+		require.Equal(t, "after", f.answer.path)
 		require.Same(t, want, f.answer.tree)
 		known, _, _ = f.follow(t.Context(), after, inForce)
 		require.Same(t, want, known.tree)
@@ -146,7 +147,7 @@ func TestTheTreeInForceIsThatOfThePathBefore(t *testing.T) {
 			f := &follower{
 				measure: unmeasured, sources: &sources{secrets: recorded{of: repository, inForce: test.inForce}},
 			}
-			known := f.askSource(t.Context(), source, repository, answer{}, answer{})
+			known := f.askSource(t.Context(), source, repository, answer{}, answer{path: "bar"})
 			require.NotNil(t, known.problem)
 			require.Equal(t, test.want, source.directories)
 			if test.want[len(test.want)-1] == "bar" {
@@ -154,9 +155,12 @@ func TestTheTreeInForceIsThatOfThePathBefore(t *testing.T) {
 				return
 			}
 			require.Equal(t, []string{"m", "foo", "foo"}, []string{known.tree.commit, known.tree.path, known.tree.root})
+			const end = "; the tree at the path foo of commit m stays in force"
 			message := conditionOf(known, "", nil).message
-			const end = "; the tree at the path foo is kept; commit m stays in force"
 			require.True(t, strings.HasSuffix(message, end), message)
+			again := f.askSource(t.Context(), source, repository, known, answer{path: "bar", tree: known.tree})
+			message = conditionOf(again, "", nil).message
+			require.True(t, strings.HasSuffix(message, end), "after the next poll: "+message)
 		})
 	}
 }

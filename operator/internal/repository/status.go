@@ -59,7 +59,8 @@ func reportProblem(status *v1alpha1.PolicyRepositoryStatus, known answer) {
 
 // reportOutcome reports the result of carrying out a plan.
 func reportOutcome(status *v1alpha1.PolicyRepositoryStatus, tree *vetted, o outcome, now time.Time) {
-	status.Tree, status.Failures, status.PendingDeletions, status.Contested = tree.root, nil, nil, nil
+	status.Tree, status.Path = tree.root, tree.path
+	status.Failures, status.PendingDeletions, status.Contested = nil, nil, nil
 	for _, object := range first(o.contested) {
 		status.Contested = append(status.Contested,
 			v1alpha1.RepositoryFailure{Object: object.ID.String(), Message: object.why})
@@ -119,11 +120,19 @@ func describe(applied v1alpha1.AppliedCommit) string {
 // first returns the first items of a list.
 func first[T any](all []T) []T { return all[:min(len(all), maxListed)] }
 
+// named returns the name of the commit of the tree, with the path of the tree if spec.path is another one.
+func (a answer) named() string {
+	if a.tree.path == a.path {
+		return named(a.tree.commit)
+	}
+	return fmt.Sprintf("the tree at the path %s of %s", a.tree.path, named(a.tree.commit))
+}
+
 // inForce says which commit is in force while a newer one is not.
 func inForce(known answer, applied string) string {
 	switch {
 	case known.tree != nil:
-		return named(known.tree.commit) + " stays in force"
+		return known.named() + " stays in force"
 	case applied != "":
 		return named(applied) + " stays in force"
 	}
@@ -149,8 +158,7 @@ func conditionOf(known answer, applied string, o *outcome) condition {
 		return condition{reporting.Failed, reasonObjectsFailed, failureMessage(*o)}
 	case o.remaining > 0:
 		return condition{reporting.InProgress, reasonProgressing,
-			fmt.Sprintf("%s is being applied: %d objects remain",
-				named(known.tree.commit), o.remaining)}
+			fmt.Sprintf("%s is being applied: %d objects remain", known.named(), o.remaining)}
 	case len(o.Waiting) > 0:
 		return condition{reporting.Failed, reasonDeletionsPending, fmt.Sprintf(
 			"%s is in force, but would delete %s: see them with kubectl nstpl sync status, and confirm "+

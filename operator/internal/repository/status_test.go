@@ -15,8 +15,8 @@ import (
 func TestConditionOf(t *testing.T) {
 	t.Parallel()
 	const applied = "0123456789abcdef0123456789abcdef01234567"
-	tree := &vetted{}
-	tree.commit = applied
+	tree := &vetted{commit: applied}
+	ofPath := &vetted{commit: applied, path: "before"}
 	id := inventory.ID{GroupKind: schema.GroupKind{Kind: "Namespace"}, Name: "a"}
 	waits := &problem{reason: "Unreachable", message: "no answer", passes: true}
 	wrong := &problem{reason: reasonViolations, message: "a rule is broken"}
@@ -74,6 +74,12 @@ func TestConditionOf(t *testing.T) {
 		"a newer commit is wrong": {known: answer{tree: tree, problem: wrong}, outcome: &outcome{}, want: condition{
 			reporting.Failed, reasonViolations, "a rule is broken; commit 0123456 stays in force",
 		}},
+		"a newer commit is wrong at a changed path": {
+			known: answer{tree: ofPath, problem: wrong, path: "after"}, outcome: &outcome{}, want: condition{
+				reporting.Failed, reasonViolations,
+				"a rule is broken; the tree at the path before of commit 0123456 stays in force",
+			},
+		},
 		"an object is being deleted": {known: answer{tree: tree}, outcome: deleting, want: condition{
 			reporting.InProgress, reasonProgressing, "namespace/a: goes",
 		}},

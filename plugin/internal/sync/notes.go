@@ -24,6 +24,7 @@ func (v view) notes() []string {
 	if len(lines) == 0 {
 		lines = v.delay()
 	}
+	lines = append(lines, v.pathBefore()...)
 	lines = append(lines, v.unmanaged()...)
 	if v.Suspended {
 		lines = append(lines, fmt.Sprintf("%s: suspended: run 'kubectl nstpl sync resume %s' to continue", v.title(), v.Name))
@@ -123,6 +124,15 @@ func (v view) delay() []string {
 		text += ": " + v.Reason + ": " + v.Message
 	}
 	return []string{text}
+}
+
+// pathBefore returns which path the objects in the cluster are from, if spec.path is another one.
+func (v view) pathBefore() []string {
+	if before := v.Status.Path; before != "" && v.path != "" && before != v.path {
+		return []string{fmt.Sprintf("%s: the objects in the cluster are those of the path %s, since no commit is applied "+
+			"from spec.path %s yet", v.title(), before, v.path)}
+	}
+	return nil
 }
 
 // unmanaged returns which declared namespaces existed before, and how they become a part of the tree.

@@ -34,6 +34,18 @@ foo-corp: commit 1b1b1b1 is not applied, since it has 4 violations, and commit 0
   and 2 more
 `,
 		},
+		"violations at a changed path": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Spec.Path, r.Status.Path = "prod/foo-corp", "test/foo-corp"
+				r.Status.Commits.Applied = oldCommit
+				r.Status.Violations = []v1alpha1.RepositoryViolation{{Path: "a", Message: "b"}}
+			},
+			want: `
+foo-corp: commit 1b1b1b1 is not applied, since it has 1 violation, and commit 0a0a0a0 stays in force:
+  a: b
+foo-corp: the objects in the cluster are those of the path test/foo-corp, since no commit is applied from spec.path prod/foo-corp yet
+`,
+		},
 		"violations in the first commit": {
 			change: func(r *v1alpha1.PolicyRepository) {
 				r.Status.Commits.Applied = ""

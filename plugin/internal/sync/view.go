@@ -24,6 +24,8 @@ type view struct {
 	Message   string                          `json:"message,omitempty"`
 	Suspended bool                            `json:"suspended,omitempty"`
 	Status    v1alpha1.PolicyRepositoryStatus `json:"status"`
+	// path is spec.path, or empty if that is unknown.
+	path string
 	// confirmed is the commit whose deletions are confirmed, or empty.
 	confirmed string
 	// confirmedRollback is the older commit that is confirmed, or empty.
@@ -36,7 +38,7 @@ const checkPods = ": run 'kubectl get pods -n " + v1alpha1.OperatorNamespace + "
 func newView(context string, repository *v1alpha1.PolicyRepository) view {
 	v := view{
 		Context: context, Name: repository.Name, Ready: string(metav1.ConditionUnknown),
-		Suspended: repository.Spec.Suspend, Status: repository.Status,
+		Suspended: repository.Spec.Suspend, Status: repository.Status, path: repository.Spec.Path,
 		confirmed:         repository.Annotations[v1alpha1.ConfirmedCommitAnnotation],
 		confirmedRollback: repository.Annotations[v1alpha1.ConfirmedRollbackAnnotation],
 	}
