@@ -188,7 +188,7 @@ func TestATemplateWhoseRevisionCannotBeStored(t *testing.T) {
 		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		assert.ErrorContains(c, err, "this revision is refused")
 	})
-	s.updateTemplate(stuck, withObjects(t, configMap("other", "changed")))
+	s.patchTemplate(stuck, withObjects(t, configMap("other", "changed")))
 	s.waitTemplateStatus(stuck, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		ready := templateCondition(status, v1alpha1.ConditionReady)
 		assert.Equal(c, "RevisionNotStored", ready.Reason)
