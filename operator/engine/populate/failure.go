@@ -114,16 +114,6 @@ func (f *Failure) IsLocal() bool {
 	return f.InTheWay || slices.Contains(byUsers, f.Reason) || exceedsQuota(f.err)
 }
 
-// isDelayedByUser reports whether a user of the namespace can cause the failure for as long as they write: by changing
-// the object all the time, or by creating and deleting quotas. The API server checks quotas last, so nothing else is
-// wrong with the object.
-func (f *Failure) isDelayedByUser() bool {
-	if cause, follows := errors.AsType[*Failure](f.err); follows {
-		return cause.isDelayedByUser()
-	}
-	return f.Reason == metav1.StatusReasonConflict || f.Reason == metav1.StatusReasonForbidden && isNotCounted(f.err)
-}
-
 // exceedsQuota reports whether a write was denied because a quota of the namespace, or of its policy space, is full.
 // The API server has validated the object before.
 func exceedsQuota(err error) bool {

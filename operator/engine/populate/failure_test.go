@@ -102,32 +102,3 @@ func TestLocalFailures(t *testing.T) {
 		require.Equal(t, test.want, test.failure.IsLocal(), name)
 	}
 }
-
-// What users of a namespace can delay by writing all the time must not hold what happens in other namespaces, either.
-func TestFailuresThatUsersDelayAreLocalFindings(t *testing.T) {
-	t.Parallel()
-	settings := schema.GroupResource{Resource: "configmaps"}
-	for name, test := range map[string]struct {
-		err  error
-		want bool
-	}{
-		"a conflict": {apierrors.NewConflict(settings, "a", errors.New("changed")), true},
-		"a new quota": {
-			apierrors.NewForbidden(settings, "a",
-				errors.New("status unknown for quota: none, resources: count/configmaps")), true,
-		},
-		"an object that follows one with a conflict": {
-			&Failure{Reason: ReasonNotRevoked, err: fmt.Errorf("its RoleBinding: %w",
-				NewFailure(apierrors.NewConflict(settings, "a", errors.New("changed")), "n"))}, true,
-		},
-		"a webhook that does not answer": {apierrors.NewInternalError(errors.New("failed calling webhook")), false},
-		"a missing right":                {apierrors.NewForbidden(settings, "a", errors.New("no")), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			findings := outcomeFindings(Outcome{Failure: NewFailure(test.err, "n")})
-			require.Len(t, findings, 1)
-			require.Equal(t, test.want, findings[0].IsLocal)
-		})
-	}
-}

@@ -158,7 +158,7 @@ func outcomeFindings(outcome Outcome) []Finding {
 	case outcome.Failure != nil:
 		finding.Severity, finding.Reason, finding.Message = Warning, FindingFailed, outcome.Failure.Error()
 		finding.Failure, finding.MayPass = outcome.Failure.Reason, outcome.Failure.MayPass()
-		finding.IsLocal = outcome.Failure.IsLocal() || outcome.Failure.isDelayedByUser()
+		finding.IsLocal = outcome.Failure.IsLocal()
 		switch outcome.Failure.Reason {
 		case ReasonWaitsForRole:
 			finding.Reason = FindingWaitsForRole

@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -30,9 +29,6 @@ type Member struct {
 	// Failed is true if the namespace could not be populated, with whichever revision, for a reason that does not pass
 	// by itself. If it failed before the newest revision reached it, that does not stop the rollout.
 	Failed bool
-	// Retried is true if the namespace could not be populated again and again, for a reason that may pass by itself.
-	// That does not stop the rollout. A few such namespaces let it go on, each with one more namespace.
-	Retried bool
 	// FailedBefore is true if it failed before the newest revision reached it, and has failed since.
 	FailedBefore bool
 	// IsNew is true if the namespace was created during the rollout. Its creator chose its name and labels, by which it
@@ -40,27 +36,20 @@ type Member struct {
 	IsNew bool
 }
 
-// shows reports whether the namespace shows that the newest revision can be populated.
-func (m Member) shows() bool { return m.Reached && !m.Pending && !m.Failed && !m.Retried }
-
 // FailedBefore has the UIDs of the namespaces that failed before the newest revision reached them, and have failed
 // since. One that the revision mends does not let it break another.
 type FailedBefore map[types.UID]struct{}
 
-// Next returns what is known after a member is checked: it sets the member's FailedBefore, and adds the member to
-// next if that is true. What is not added is forgotten, such as deleted namespaces. A process that starts knows only
-// how many members failed before, so a nil FailedBefore takes each that fails for one of them.
-func (f FailedBefore) Next(next FailedBefore, uid types.UID, member *Member) {
-	_, failedBefore := f[uid]
+// Update sets the FailedBefore of a member, and records what follows from its other fields. A process that starts knows
+// only how many members failed before, so isFirst takes each that fails for one of them.
+func (f FailedBefore) Update(uid types.UID, member *Member, isFirst bool) {
 	switch {
-	case member.Failed && (f == nil || !member.Reached):
-		failedBefore = true
-	case !member.Reached || member.shows():
-		failedBefore = false
+	case member.Failed && (isFirst || !member.Reached):
+		f[uid] = struct{}{}
+	case !member.Reached || !member.Failed && !member.Pending:
+		delete(f, uid)
 	}
-	if member.FailedBefore = failedBefore; failedBefore {
-		next[uid] = struct{}{}
-	}
+	_, member.FailedBefore = f[uid]
 }
 
 // Advance returns the newest revision of a template after the next step of its rollout, and after which time it has to
@@ -75,7 +64,7 @@ func Advance(
 		settings = &v1alpha1.Rollout{}
 	}
 	failed, failedBefore := int32(0), int32(0)
-	shows := func(m Member) bool { return !m.Reached && !settings.Paused || m.shows() }
+	shows := func(m Member) bool { return !m.Reached && !settings.Paused || m.Reached && !m.Pending && !m.Failed }
 	isShown := slices.ContainsFunc(members, shows)
 	for _, member := range members {
 		switch {
@@ -131,15 +120,8 @@ func step(
 			}
 		}
 	}
-	retried, canContinue := retriedLast(members)
-	if !canContinue || len(waiting) == 0 && !slices.ContainsFunc(members, Member.shows) && retried > 0 {
-		return revision, 0, false
-	}
 	if len(waiting) > 0 {
 		size := batch(settings, len(revision.Waves) > 0, total, reached)
-		if retried > 0 {
-			size = 1
-		}
 		revision.Reach = reachOf(waiting, size)
 		for _, member := range members {
 			isInBatch := !member.Reached && member.Wave == int(revision.Wave) && member.Position < revision.Reach
@@ -164,29 +146,6 @@ func step(
 	revision.Wave++
 	revision.Reach, revision.WaveTime = 0, nil
 	return revision, 0, true
-}
-
-// retriedLast returns how many namespaces failed again and again since the last one that shows the newest revision, in
-// the order in which it reaches them. If the API server, or a webhook, fails for all namespaces, these are all that the
-// revision has reached since, so the rollout does not continue with more than half of its namespaces, or more than
-// maxCanaries. If it fails for a few, another namespace soon shows the revision. New namespaces have no place in the
-// order.
-func retriedLast(members []Member) (retried int, canContinue bool) {
-	isAfter := func(a, b Member) bool {
-		return cmp.Or(cmp.Compare(a.Wave, b.Wave), cmp.Compare(a.Position, b.Position)) > 0
-	}
-	last := Member{Wave: -1}
-	for _, member := range members {
-		if member.shows() && !member.IsNew && isAfter(member, last) {
-			last = member
-		}
-	}
-	for _, member := range members {
-		if member.Reached && member.Retried && !member.IsNew && isAfter(member, last) {
-			retried++
-		}
-	}
-	return retried, retried <= min(max(1, len(members)/2), maxCanaries)
 }
 
 // batch returns how many namespaces of a wave are updated next.

@@ -13,10 +13,6 @@
 // its size does not depend on their number, and no namespace is written for it. Advance moves Reach to the next batch
 // of namespaces when those of the batch before are populated.
 //
-// A namespace may fail for a reason that may pass by itself, such as a webhook that does not answer. The rollout waits
-// for the next try. If that fails, too, the revision reaches one more namespace, to show whether others fail alike. If
-// these do, the rollout waits until the failures pass: see retriedLast.
-//
 // # Namespaces that change meanwhile
 //
 //   - A namespace that was created after the rollout began has the newest revision, unless the rollout has stopped

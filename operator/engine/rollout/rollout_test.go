@@ -35,9 +35,7 @@ type cluster struct {
 	// has is the name of the revision that each namespace is populated with, and fails says where a revision fails.
 	has   map[string]string
 	fails func(ns *corev1.Namespace, revision string) bool
-	// retries says where every revision fails again and again, for a reason that may pass by itself.
-	retries func(ns *corev1.Namespace) bool
-	now     time.Time
+	now   time.Time
 	// created is the number of namespaces that were created.
 	created int
 	// failedBefore are those that failed before the newest revision; nil after a restart.
@@ -98,18 +96,19 @@ func (c *cluster) members() []Member {
 	layers := c.layers()
 	newest := &layers[0]
 	members := make([]Member, 0, len(c.namespaces))
-	failedBefore := FailedBefore{}
+	isFirst := c.failedBefore == nil
+	if isFirst {
+		c.failedBefore = FailedBefore{}
+	}
 	for _, ns := range c.namespaces {
 		member := Member{
 			Wave: newest.WaveOf(ns), Position: newest.PositionOf(ns.UID), Reached: newest.Reached(ns),
 			Pending: c.has[ns.Name] != newest.Name,
 			Failed:  c.has[ns.Name] != "" && c.fails(ns, c.has[ns.Name]),
-			Retried: c.has[ns.Name] != "" && c.retries != nil && c.retries(ns),
 		}
-		c.failedBefore.Next(failedBefore, ns.UID, &member)
+		c.failedBefore.Update(ns.UID, &member, isFirst)
 		members = append(members, member)
 	}
-	c.failedBefore = failedBefore
 	return members
 }
 

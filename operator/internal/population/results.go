@@ -41,11 +41,8 @@ type TemplateResult struct {
 	// Failed may have drifted, too.
 	HasDrifted bool
 	Failures   []failure
-	// Passes is true if a failure may pass by itself, and Lasts if one neither may, nor says nothing about the template
-	// as those of IsLocal.
-	Passes, Lasts bool
-	// IsRetried is true if the try before failed, too, although that failure might have passed by itself.
-	IsRetried bool
+	// Passes is true if every failure may pass by itself.
+	Passes bool
 	// IsLocal is true if users of the namespace can have caused every failure, so that these say nothing about the
 	// template.
 	IsLocal bool
@@ -55,9 +52,9 @@ type TemplateResult struct {
 
 // plainResult is a TemplateResult without failures and overridden objects.
 type plainResult struct {
-	generation int64
-	state      State
-	hasDrifted bool
+	generation         int64
+	state              State
+	hasDrifted, passes bool
 }
 
 // Results keeps the latest result of each template in each namespace in memory. The status of a template sums them up.
@@ -482,8 +479,6 @@ func anyOverridden(results map[string]*TemplateResult) bool {
 // set and remove are called with the lock held.
 func (r *Results) set(template, namespace string, result TemplateResult) {
 	before := r.results[template][namespace]
-	result.IsRetried = before != nil && before.State == Failed && before.Passes && result.State == Failed &&
-		result.Passes && before.Generation == result.Generation
 	if before != nil && same(*before, result) {
 		return
 	}
@@ -503,7 +498,7 @@ func (r *Results) shared(result TemplateResult) *TemplateResult {
 	if len(result.Failures) > 0 || len(result.Overridden) > 0 {
 		return &result
 	}
-	key := plainResult{result.Generation, result.State, result.HasDrifted}
+	key := plainResult{result.Generation, result.State, result.HasDrifted, result.Passes}
 	return r.plain.Value(key, func() *TemplateResult { return &result })
 }
 
@@ -537,7 +532,7 @@ func (r *Results) remove(template, namespace string) {
 
 func same(a, b TemplateResult) bool {
 	return a.State == b.State && a.HasDrifted == b.HasDrifted && a.Generation == b.Generation && a.Passes == b.Passes &&
-		a.Lasts == b.Lasts && a.IsRetried == b.IsRetried && a.IsLocal == b.IsLocal &&
+		a.IsLocal == b.IsLocal &&
 		slices.Equal(a.Failures, b.Failures) &&
 		slices.EqualFunc(a.Overridden, b.Overridden, func(x, y populate.Overridden) bool { return x == y })
 }

@@ -297,21 +297,20 @@ func (r *Rollouts) advance(
 	return wait, nil
 }
 
-// failedBeforeOf returns the namespaces of a template that failed before its newest revision reached them, or nil if
+// failedBeforeOf returns the namespaces of a template that failed before its newest revision reached them, and whether
 // nothing is known about them yet. A template has one reconciliation at a time, which alone uses them.
-func (r *Rollouts) failedBeforeOf(template string) rollout.FailedBefore {
+func (r *Rollouts) failedBeforeOf(template string) (known rollout.FailedBefore, isFirst bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.failedBefore[template]
-}
-
-func (r *Rollouts) setFailedBefore(template string, known rollout.FailedBefore) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.failedBefore == nil {
-		r.failedBefore = map[string]rollout.FailedBefore{}
+	known, isKnown := r.failedBefore[template]
+	if !isKnown {
+		known = rollout.FailedBefore{}
+		if r.failedBefore == nil {
+			r.failedBefore = map[string]rollout.FailedBefore{}
+		}
+		r.failedBefore[template] = known
 	}
-	r.failedBefore[template] = known
+	return known, !isKnown
 }
 
 // forget forgets a deleted template.
@@ -332,7 +331,7 @@ func (r *Rollouts) members(
 	}
 	results := r.Results.Of(template.Name)
 	newest := &layers[0]
-	before, failedBefore := r.failedBeforeOf(template.Name), rollout.FailedBefore{}
+	failedBefore, isFirst := r.failedBeforeOf(template.Name)
 	members := make([]rollout.Member, 0, len(namespaces))
 	for _, ns := range namespaces {
 		if r.Index.IsOutside(ns, template.Name) {
@@ -343,17 +342,15 @@ func (r *Rollouts) members(
 			IsNew: newest.StartTime.Before(&ns.CreationTimestamp),
 		}
 		result, isKnown := results[ns.Name]
+		member.Failed = isKnown && result.State == Failed && !result.Passes && !result.IsLocal
 		if !isKnown {
 			member.Pending = selects(newest, ns)
 		} else {
 			member.Pending = result.Generation < newest.Template.Generation || result.State == Pending ||
-				result.State == Failed && !result.Lasts && result.Passes && !result.IsRetried
-			member.Failed = result.State == Failed && result.Lasts
-			member.Retried = result.State == Failed && !result.Lasts && !result.IsLocal && result.IsRetried
+				result.State == Failed && result.Passes
 		}
-		before.Next(failedBefore, ns.UID, &member)
+		failedBefore.Update(ns.UID, &member, isFirst)
 		members = append(members, member)
 	}
-	r.setFailedBefore(template.Name, failedBefore)
 	return members, nil
 }

@@ -21,7 +21,9 @@ func templateResults(
 		all[template.Name] = TemplateResult{State: Ahead}
 	}
 	for _, template := range plan.Templates {
-		all[template.Name] = TemplateResult{Generation: template.Generation, State: Populated, IsLocal: true}
+		all[template.Name] = TemplateResult{
+			Generation: template.Generation, State: Populated, Passes: true, IsLocal: true,
+		}
 	}
 	for _, finding := range findings {
 		if result, selects := all[finding.Template]; selects {
@@ -48,8 +50,7 @@ func (s TemplateResult) with(finding populate.Finding) TemplateResult {
 	case slices.Contains([]string{
 		populate.FindingFailed, populate.FindingBrokenTemplate, populate.FindingValueMissing, populate.FindingSelects,
 	}, reason):
-		s.State, s.Passes, s.IsLocal = Failed, s.Passes || finding.MayPass, s.IsLocal && finding.IsLocal
-		s.Lasts = s.Lasts || !finding.MayPass && !finding.IsLocal
+		s.State, s.Passes, s.IsLocal = Failed, s.Passes && finding.MayPass, s.IsLocal && finding.IsLocal
 		failure := failure{message: reporting.Shorten(finding.Message)}
 		if finding.Object != (populate.ObjectID{}) {
 			failure.object = finding.Object.String()
