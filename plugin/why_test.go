@@ -173,11 +173,11 @@ func TestAChangeOfAnObjectOfATemplateMayNotStay(t *testing.T) {
 func TestWhatTheCallerMayUseDoesNotMatterForOtherUsers(t *testing.T) {
 	serve(t, map[string]string{
 		"/apis/authentication.k8s.io/v1/selfsubjectreviews": `{"kind": "SelfSubjectReview",
-			"apiVersion": "authentication.k8s.io/v1", "status": {"userInfo": {"username": "admin"}}}`,
+			"apiVersion": "authentication.k8s.io/v1", "status": {"userInfo": {"username": "Jane Doe"}}}`,
 		"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": `{"kind": "SelfSubjectAccessReview",
 			"apiVersion": "authorization.k8s.io/v1", "status": {"allowed": true}}`,
 	})
-	for user, matters := range map[string]bool{"admin": true, "dev": false} {
+	for user, matters := range map[string]bool{"Jane Doe": true, "dev": false} {
 		_, printed := run(t, "why", fmt.Sprintf("pod a/web: no SecurityContextConstraints admit it for user %q or its "+
 			"service account:\n- constraint anyuid: not usable (nstpl:constraint-denied)", user))
 		require.Equal(t, matters, strings.Contains(printed, "you may use anyuid in namespace a"), printed)
@@ -199,7 +199,8 @@ func TestOwnersLearnWhatTheOperatorReported(t *testing.T) {
 			`data.a changed by x; configmap/gone: drifted: another client deleted it"}]}}`,
 	})
 	_, printed := run(t, "why", "configmap/gone", "-n", "a")
-	require.Contains(t, printed, "configmap/gone in namespace a does not exist: drifted: another client deleted it\n")
+	require.Contains(t, printed, "configmap/gone in namespace a does not exist: the operator last reported: "+
+		"drifted: another client deleted it\n")
 	_, printed = run(t, "why", "configmap/there", "-n", "a")
 	require.Contains(t, printed, "drifted: data.a changed by x\n")
 }

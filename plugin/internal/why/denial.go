@@ -127,10 +127,11 @@ var (
 		`(?:is being initialized|has just been initialized|was deleted while|could not be populated)`)
 	failedNamespace = regexp.MustCompile(`\bnamespace ([a-z0-9-]+) could not be populated, and writes into it are denied ` +
 		`until [^:]+: ([A-Za-z]+): `)
-	namedSpace       = regexp.MustCompile(`\bpolicyspace "?([a-z0-9-]+)"?`)
-	namedTemplate    = regexp.MustCompile(`\b(?:NamespaceTemplate|template) ([a-z0-9][a-z0-9.-]*[a-z0-9])`)
-	namedRule        = regexp.MustCompile(`\((ProtectedAttribute|ClusterProtectedAttribute) ([^\s()]+)\)`)
-	deniedPod        = regexp.MustCompile(`\bpod ([a-z0-9-]+)/\S*: no SecurityContextConstraints admit it for user (\S+)`)
+	namedSpace    = regexp.MustCompile(`\bpolicyspace "?([a-z0-9-]+)"?`)
+	namedTemplate = regexp.MustCompile(`\b(?:NamespaceTemplate|template) ([a-z0-9][a-z0-9.-]*[a-z0-9])`)
+	namedRule     = regexp.MustCompile(`\((ProtectedAttribute|ClusterProtectedAttribute) ([^\s()]+)\)`)
+	deniedPod     = regexp.MustCompile(`\bpod ([a-z0-9-]+)/\S*: no SecurityContextConstraints admit it ` +
+		`for user ("(?:[^"\\]|\\.)*")`)
 	deniedConstraint = regexp.MustCompile(`(?:^|\n)\s*- constraint ([a-z0-9][a-z0-9.-]*): `)
 )
 

@@ -38,13 +38,13 @@ var known = []struct {
 	},
 	{
 		pattern: regexp.MustCompile(`Apply failed with \d+ conflicts?: (?s:.*)conflicts? with "nstpl"`),
-		summary: "the server-side apply conflicts with the operator of nstpl, which applies fields that a template " +
-			"declares",
+		summary: "the server-side apply conflicts with the operator of nstpl, which applied fields that a template " +
+			"declared",
 		decidedBy: "the API server, which records in managedFields who declares a field",
 		user: "Leave these fields out, or ask an administrator to change the template. 'kubectl nstpl why TYPE/NAME' " +
 			"names it.",
-		administrator: "Change the template. With --force-conflicts the apply passes, and the operator reverts it, " +
-			"unless the object is exempt or driftPolicy of the template is Report.",
+		administrator: "Change the template. With --force-conflicts the apply passes, and the operator may revert it: " +
+			"'kubectl nstpl why TYPE/NAME' tells whether it does.",
 	},
 	{
 		pattern:   regexp.MustCompile(`no PriorityClass with name (\S+) was found`),
@@ -53,7 +53,7 @@ var known = []struct {
 		user:      "Use a PriorityClass that 'kubectl get priorityclasses' lists, or ask an administrator to create it.",
 	},
 	{
-		pattern:   regexp.MustCompile(`([^\s"]+) "([^"]+)" is invalid: `),
+		pattern:   regexp.MustCompile(`([A-Z][\w.]*) "([^"]+)" is invalid: `),
 		summary:   "the API server rejects $1 $2: a field is invalid",
 		decidedBy: "the type of the kind: its schema and its rules",
 		user:      "Correct the field that the message names. 'kubectl explain' shows the types.",

@@ -52,8 +52,8 @@ func TestKnownDenials(t *testing.T) {
 	t.Parallel()
 	const (
 		failed   = "error: Apply failed with "
-		conflict = "the server-side apply conflicts with the operator of nstpl, which applies fields that a template " +
-			"declares"
+		conflict = "the server-side apply conflicts with the operator of nstpl, which applied fields that a template " +
+			"declared"
 	)
 	for text, want := range map[string]string{
 		`Toy.example.com "t" is invalid: spec.size: Required`: "the API server rejects Toy.example.com t: a field is " +

@@ -205,7 +205,7 @@ func (a *answer) addReported(condition *corev1.NamespaceCondition, id populate.O
 	case exists:
 		a.add(labelState, reported.Message)
 	default:
-		a.expected = reported.Message
+		a.expected = "the operator last reported: " + reported.Message
 	}
 }
 
