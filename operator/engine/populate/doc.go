@@ -69,8 +69,8 @@
 //   - So does a user who changes an open namespace all the time. After a conflict, its labels and annotations are
 //     compared again, and written if the records of the namespace have not changed, nor its Populated condition if a
 //     value is new. Reports on an open namespace are written if neither has changed. If such a write of a former leader
-//     arrives late, and the new leader has recorded and reported nothing, or the same again, a label of a template that
-//     is gone may remain.
+//     arrives late, and the new leader has recorded nothing, or the same again, a label of a template that is gone may
+//     remain. A late move may add the label of a former policy space above the present ones, until the next pass.
 //   - API servers receive Roles and RoleBindings from separate watches. A RoleBinding waits roleDelay after a change of
 //     its Role, but an API server whose watch lags for longer evaluates the RoleBinding with the former rules for a
 //     moment. A Role does not wait after its RoleBindings lost subjects: users who add subjects all the time would
