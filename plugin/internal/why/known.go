@@ -43,8 +43,8 @@ var known = []struct {
 		decidedBy: "the API server, which records in managedFields who declares a field",
 		user: "Leave these fields out, or ask an administrator to change the template. 'kubectl nstpl why TYPE/NAME' " +
 			"names it.",
-		administrator: "Change the template. With --force-conflicts the apply passes, and the operator may revert it: " +
-			"'kubectl nstpl why TYPE/NAME' shows what it does with it.",
+		administrator: "Change the template. With --force-conflicts the apply passes, and the operator may revert " +
+			"it: 'kubectl nstpl why TYPE/NAME' shows what it does with it.",
 	},
 	{
 		pattern:   regexp.MustCompile(`no PriorityClass with name (\S+) was found`),
