@@ -36,6 +36,16 @@ func (b *beforePatches) RoundTrip(request *http.Request) (*http.Response, error)
 	return b.RoundTripper.RoundTrip(request)
 }
 
+// wrap returns a configuration whose requests pass through b.
+func (b *beforePatches) wrap(config *rest.Config) *rest.Config {
+	wrapped := rest.CopyConfig(config)
+	wrapped.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		b.RoundTripper = next
+		return b
+	})
+	return wrapped
+}
+
 // Users who change an open namespace all the time do not keep its metadata from being written, but nothing that another
 // leader recorded meanwhile is undone. A namespace that is initializing is written only as it was read, since what it
 // has decides when it opens.
@@ -119,11 +129,7 @@ func TestMetadataOfAChangedNamespace(t *testing.T) {
 					require.NoError(t, err)
 				}
 			}}
-			config := rest.CopyConfig(cluster.RESTConfig())
-			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-				before.RoundTripper = next
-				return before
-			})
+			config := before.wrap(cluster.RESTConfig())
 			client, err := metadata.NewForConfig(config)
 			require.NoError(t, err)
 			plan := NewPlan(Declare(render.NewCache(), ns, []*v1alpha1.NamespaceTemplate{template}, Inputs{}),

@@ -3,7 +3,6 @@ package populate
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"testing"
 	"time"
 
@@ -20,7 +19,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -422,11 +420,7 @@ func TestUsersWhoChangeARoleBindingKeepNoSubject(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}}
-		config := rest.CopyConfig(cluster.RESTConfig())
-		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-			before.RoundTripper = next
-			return before
-		})
+		config := before.wrap(cluster.RESTConfig())
 		client, err := metadata.NewForConfig(config)
 		require.NoError(t, err)
 		objects, err := dynamic.NewForConfig(config)
