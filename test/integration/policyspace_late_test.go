@@ -22,7 +22,7 @@ func TestALateReplicaCountsInTheSpaceToWhichANamespaceMoved(t *testing.T) {
 	s.waitCounted(inside.Name)
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, s.client.Create(t.Context(), newPod(inside.Name, "a"))) })
 	s.waitUsage("full", "pods: 1/1")
-	replicas.watches.holdWatches()
+	replicas.watches.holdWatches("")
 	s.moveNamespace(moves.Name, "full")
 	s.waitInSpace(moves.Name, "full")
 	s.waitCounted(moves.Name)

@@ -32,10 +32,8 @@ type proxy struct {
 	kubeconfig string
 
 	mu sync.Mutex
-	// gate is passed by watches that begin now.
-	gate *gate
-	// closed are the gates that releaseWatches opens.
-	closed []*gate
+	// gates are those of the watches that exist or existed. closed are those that releaseWatches opens.
+	gates, closed []*gate
 	// disconnected means that no request is answered. lastReady is the time at which the operator was last told that
 	// the API server is ready.
 	disconnected bool
@@ -54,8 +52,10 @@ type proxiedRequest struct {
 	path string
 }
 
-// gate passes or delays the events of watches.
+// gate passes or delays the events of a watch.
 type gate struct {
+	path string
+
 	mu sync.Mutex
 	// opened is nil if the gate is open.
 	opened chan struct{}
@@ -64,7 +64,7 @@ type gate struct {
 // newProxy returns a proxy that forwards all requests until the test ends.
 func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 	t.Helper()
-	p := &proxy{name: name, gate: &gate{}}
+	p := &proxy{name: name}
 	upstream, err := url.Parse(cluster.controlPlane.RESTConfig().Host)
 	require.NoError(t, err)
 	transport, err := rest.TransportFor(rest.AnonymousClientConfig(cluster.controlPlane.RESTConfig()))
@@ -77,7 +77,7 @@ func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 		},
 		ModifyResponse: func(r *http.Response) error {
 			if r.Request.URL.Query().Get("watch") == "true" {
-				r.Body = p.gatedBody(r.Body)
+				r.Body = p.gatedBody(r.Body, r.Request.URL.Path)
 			}
 			if r.Request.URL.Path == "/readyz" && r.StatusCode == http.StatusOK {
 				p.mu.Lock()
@@ -210,15 +210,21 @@ func (p *proxy) lastReadyAnswer() time.Time {
 	return p.lastReady
 }
 
-// holdWatches delays the events of the watches that exist. Watches that begin later are not delayed.
-func (p *proxy) holdWatches() {
+// holdWatches delays the events of the watches that exist and whose paths end with a text. Watches that begin later are
+// not delayed.
+func (p *proxy) holdWatches(path string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.gate.mu.Lock()
-	p.gate.opened = make(chan struct{})
-	p.gate.mu.Unlock()
-	p.closed = append(p.closed, p.gate)
-	p.gate = &gate{}
+	p.gates = slices.DeleteFunc(p.gates, func(g *gate) bool {
+		isHeld := strings.HasSuffix(g.path, path)
+		if isHeld {
+			g.mu.Lock()
+			g.opened = make(chan struct{})
+			g.mu.Unlock()
+			p.closed = append(p.closed, g)
+		}
+		return isHeld
+	})
 }
 
 func (p *proxy) releaseWatches() {
@@ -230,10 +236,12 @@ func (p *proxy) releaseWatches() {
 	p.closed = nil
 }
 
-func (p *proxy) gatedBody(answer io.ReadCloser) gatedBody {
+func (p *proxy) gatedBody(answer io.ReadCloser, path string) gatedBody {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return gatedBody{ReadCloser: answer, gate: p.gate}
+	own := &gate{path: path}
+	p.gates = append(p.gates, own)
+	return gatedBody{ReadCloser: answer, gate: own}
 }
 
 // gatedBody is the body of a watch's response, whose events pass a gate.

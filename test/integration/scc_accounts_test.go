@@ -209,6 +209,31 @@ func TestSCCGivesEachServiceAccountAnID(t *testing.T) {
 	})
 }
 
+// An administrator may choose the user IDs of a namespace when it is created. The operator may learn of its service
+// accounts before it learns of the namespace.
+func TestSCCAccountsAreSeenBeforeTheirNamespace(t *testing.T) {
+	marks.Thorough(t)
+	t.Parallel()
+	s := newAccountScope(t)
+	require.NoError(t, s.operator.Stop())
+	through := newProxy(t, s.testCluster, "late")
+	require.NoError(t, s.startOperator(t.Context(), through.kubeconfig))
+	s.newAccount("known")
+	s.waitID("known")
+	through.holdWatches("/api/v1/namespaces")
+	few := s.createNamespace("few", func(ns *corev1.Namespace) {
+		ns.Annotations = map[string]string{v1alpha1.UIDRangeAnnotation: "1900000000/2"}
+	})
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: few.Name, Name: "default"}}
+	s.eventually(func(c *assert.CollectT) { // Kubernetes creates it
+		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(account), account))
+	})
+	s.newAccount("later")
+	s.waitID("later") // the operator is told of all service accounts by one watch
+	through.releaseWatches()
+	accountScope{s.testScope, few.Name}.waitID("default")
+}
+
 // Not even an administrator changes the ID of a service account, whether the operator runs or not.
 func TestSCCIDsOfServiceAccountsAreGuarded(t *testing.T) {
 	marks.Thorough(t)

@@ -63,7 +63,8 @@ func (r *AccountIDs) SetupWithManager(mgr ctrl.Manager) error {
 	idOf := func(account client.Object) string { return account.GetAnnotations()[v1alpha1.AccountUIDAnnotation] }
 	return ctrl.NewControllerManagedBy(mgr).Named("accountid").
 		For(&corev1.Namespace{}, builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(event.CreateEvent) bool { return false }, // a namespace begins without ServiceAccounts
+			// A namespace may begin with IDs, and its ServiceAccounts may arrive before it.
+			CreateFunc: func(e event.CreateEvent) bool { return idsOf(e.Object) != "" },
 			UpdateFunc: func(e event.UpdateEvent) bool { return idsOf(e.ObjectOld) != idsOf(e.ObjectNew) },
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
