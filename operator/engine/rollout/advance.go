@@ -40,16 +40,20 @@ type Member struct {
 // since. One that the revision mends does not let it break another.
 type FailedBefore map[types.UID]struct{}
 
-// Update sets the FailedBefore of a member, and records what follows from its other fields. A process that starts knows
-// only how many members failed before, so isFirst takes each that fails for one of them.
-func (f FailedBefore) Update(uid types.UID, member *Member, isFirst bool) {
+// Next sets the FailedBefore of a member, and adds the member to next if that is true. What is not added is forgotten,
+// such as deleted namespaces. A process that starts knows only how many members failed before, so a nil FailedBefore
+// takes each that fails for one of them.
+func (f FailedBefore) Next(next FailedBefore, uid types.UID, member *Member) {
+	_, failedBefore := f[uid]
 	switch {
-	case member.Failed && (isFirst || !member.Reached):
-		f[uid] = struct{}{}
+	case member.Failed && (f == nil || !member.Reached):
+		failedBefore = true
 	case !member.Reached || !member.Failed && !member.Pending:
-		delete(f, uid)
+		failedBefore = false
 	}
-	_, member.FailedBefore = f[uid]
+	if member.FailedBefore = failedBefore; failedBefore {
+		next[uid] = struct{}{}
+	}
 }
 
 // Advance returns the newest revision of a template after the next step of its rollout, and after which time it has to

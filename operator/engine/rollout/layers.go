@@ -211,7 +211,7 @@ func isComplete(revision v1alpha1.TemplateRevision) bool {
 	return revision.State == v1alpha1.RolloutComplete
 }
 
-// completed returns a revision that every namespace has. What says how far it came is dropped.
+// completed returns a revision that has reached every namespace. What says how far it came is dropped.
 func completed(revision v1alpha1.TemplateRevision) v1alpha1.TemplateRevision {
 	return v1alpha1.TemplateRevision{
 		Name: revision.Name, Revision: revision.Revision, Generation: revision.Generation,

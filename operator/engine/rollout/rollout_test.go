@@ -96,19 +96,17 @@ func (c *cluster) members() []Member {
 	layers := c.layers()
 	newest := &layers[0]
 	members := make([]Member, 0, len(c.namespaces))
-	isFirst := c.failedBefore == nil
-	if isFirst {
-		c.failedBefore = FailedBefore{}
-	}
+	failedBefore := FailedBefore{}
 	for _, ns := range c.namespaces {
 		member := Member{
 			Wave: newest.WaveOf(ns), Position: newest.PositionOf(ns.UID), Reached: newest.Reached(ns),
 			Pending: c.has[ns.Name] != newest.Name,
 			Failed:  c.has[ns.Name] != "" && c.fails(ns, c.has[ns.Name]),
 		}
-		c.failedBefore.Update(ns.UID, &member, isFirst)
+		c.failedBefore.Next(failedBefore, ns.UID, &member)
 		members = append(members, member)
 	}
+	c.failedBefore = failedBefore
 	return members
 }
 
@@ -273,6 +271,20 @@ func TestFailuresOfAnEarlierRevisionDoNotStopARollout(t *testing.T) {
 	c.populate()
 	c.run()
 	require.Equal(t, 20, c.count("t-2"))
+}
+
+// As long as a rollout is paused, many namespaces may be created, fail and be deleted.
+func TestDeletedNamespacesThatFailedAreForgotten(t *testing.T) {
+	c := newCluster(t, nil, tiers(3)...)
+	c.edit("t-1")
+	c.run()
+	c.fails = func(*corev1.Namespace, string) bool { return true }
+	c.edit("t-2")
+	c.members()
+	require.Len(t, c.failedBefore, 3)
+	c.namespaces = c.namespaces[:1]
+	c.members()
+	require.Len(t, c.failedBefore, 1)
 }
 
 // A namespace that is created after a rollout stopped does not have the revision, whatever its position.

@@ -41,20 +41,18 @@ type TemplateResult struct {
 	// Failed may have drifted, too.
 	HasDrifted bool
 	Failures   []failure
-	// Passes is true if every failure may pass by itself.
-	Passes bool
-	// IsLocal is true if users of the namespace can have caused every failure, so that these say nothing about the
-	// template.
-	IsLocal bool
+	// Passes is true if a failure may pass by itself, and Lasts if one does not, and users of the namespace cannot have
+	// caused it either: only such a failure says something about the template.
+	Passes, Lasts bool
 	// Overridden are the objects that both this template and another one declare.
 	Overridden []populate.Overridden
 }
 
 // plainResult is a TemplateResult without failures and overridden objects.
 type plainResult struct {
-	generation         int64
-	state              State
-	hasDrifted, passes bool
+	generation int64
+	state      State
+	hasDrifted bool
 }
 
 // Results keeps the latest result of each template in each namespace in memory. The status of a template sums them up.
@@ -498,7 +496,7 @@ func (r *Results) shared(result TemplateResult) *TemplateResult {
 	if len(result.Failures) > 0 || len(result.Overridden) > 0 {
 		return &result
 	}
-	key := plainResult{result.Generation, result.State, result.HasDrifted, result.Passes}
+	key := plainResult{result.Generation, result.State, result.HasDrifted}
 	return r.plain.Value(key, func() *TemplateResult { return &result })
 }
 
@@ -532,7 +530,7 @@ func (r *Results) remove(template, namespace string) {
 
 func same(a, b TemplateResult) bool {
 	return a.State == b.State && a.HasDrifted == b.HasDrifted && a.Generation == b.Generation && a.Passes == b.Passes &&
-		a.IsLocal == b.IsLocal &&
+		a.Lasts == b.Lasts &&
 		slices.Equal(a.Failures, b.Failures) &&
 		slices.EqualFunc(a.Overridden, b.Overridden, func(x, y populate.Overridden) bool { return x == y })
 }

@@ -297,20 +297,21 @@ func (r *Rollouts) advance(
 	return wait, nil
 }
 
-// failedBeforeOf returns the namespaces of a template that failed before its newest revision reached them, and whether
+// failedBeforeOf returns the namespaces of a template that failed before its newest revision reached them, or nil if
 // nothing is known about them yet. A template has one reconciliation at a time, which alone uses them.
-func (r *Rollouts) failedBeforeOf(template string) (known rollout.FailedBefore, isFirst bool) {
+func (r *Rollouts) failedBeforeOf(template string) rollout.FailedBefore {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	known, isKnown := r.failedBefore[template]
-	if !isKnown {
-		known = rollout.FailedBefore{}
-		if r.failedBefore == nil {
-			r.failedBefore = map[string]rollout.FailedBefore{}
-		}
-		r.failedBefore[template] = known
+	return r.failedBefore[template]
+}
+
+func (r *Rollouts) setFailedBefore(template string, known rollout.FailedBefore) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failedBefore == nil {
+		r.failedBefore = map[string]rollout.FailedBefore{}
 	}
-	return known, !isKnown
+	r.failedBefore[template] = known
 }
 
 // forget forgets a deleted template.
@@ -331,7 +332,7 @@ func (r *Rollouts) members(
 	}
 	results := r.Results.Of(template.Name)
 	newest := &layers[0]
-	failedBefore, isFirst := r.failedBeforeOf(template.Name)
+	before, failedBefore := r.failedBeforeOf(template.Name), rollout.FailedBefore{}
 	members := make([]rollout.Member, 0, len(namespaces))
 	for _, ns := range namespaces {
 		if r.Index.IsOutside(ns, template.Name) {
@@ -342,15 +343,16 @@ func (r *Rollouts) members(
 			IsNew: newest.StartTime.Before(&ns.CreationTimestamp),
 		}
 		result, isKnown := results[ns.Name]
-		member.Failed = isKnown && result.State == Failed && !result.Passes && !result.IsLocal
+		member.Failed = isKnown && result.State == Failed && result.Lasts
 		if !isKnown {
 			member.Pending = selects(newest, ns)
 		} else {
 			member.Pending = result.Generation < newest.Template.Generation || result.State == Pending ||
-				result.State == Failed && result.Passes
+				result.State == Failed && result.Passes && !result.Lasts
 		}
-		failedBefore.Update(ns.UID, &member, isFirst)
+		before.Next(failedBefore, ns.UID, &member)
 		members = append(members, member)
 	}
+	r.setFailedBefore(template.Name, failedBefore)
 	return members, nil
 }

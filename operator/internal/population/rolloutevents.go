@@ -29,7 +29,10 @@ func (r *Rollouts) recordRollout(template *v1alpha1.NamespaceTemplate, before []
 		// Status.Namespaces.Failed also counts failures that stop no rollout.
 		note = "stopped, because namespaces failed"
 	case newest.State == v1alpha1.RolloutComplete:
-		note = "every namespace has the revision"
+		note = "has reached every namespace"
+		if failed := template.Status.Namespaces.Failed; failed > 0 {
+			note += fmt.Sprintf(", but %d could not be populated", failed)
+		}
 	case newest.State == v1alpha1.RolloutProgressing && len(newest.Waves) > 0:
 		note = fmt.Sprintf("wave %d of %d began", newest.Wave+1, len(newest.Waves)+1)
 	case newest.State == v1alpha1.RolloutProgressing:

@@ -88,6 +88,23 @@ func TestTheEventOfAStoppedRolloutCountsNoOtherFailures(t *testing.T) {
 	require.Equal(t, "Warning RolloutStopped revision 2: stopped, because namespaces failed", <-recorder.Events)
 }
 
+// A rollout is complete although namespaces failed that do not stop it.
+func TestTheEventOfACompleteRolloutCountsFailures(t *testing.T) {
+	t.Parallel()
+	recorder := events.NewFakeRecorder(1)
+	r := &Rollouts{Metrics: NewMetrics(prometheus.NewRegistry()), Recorder: recorder}
+	for failed, want := range map[int32]string{0: "", 2: ", but 2 could not be populated"} {
+		template := &v1alpha1.NamespaceTemplate{}
+		template.Status.Namespaces.Failed = failed
+		newest := v1alpha1.TemplateRevision{Name: "t-2", Revision: 2, State: v1alpha1.RolloutProgressing}
+		before := []v1alpha1.TemplateRevision{newest}
+		newest.State = v1alpha1.RolloutComplete
+		template.Status.Revisions = []v1alpha1.TemplateRevision{newest}
+		r.recordRollout(template, before)
+		require.Equal(t, "Normal RolloutComplete revision 2: has reached every namespace"+want, <-recorder.Events)
+	}
+}
+
 // The next pass knows the new state of the rollout, so it would record no Event.
 func TestTheStateOfARolloutIsRecordedAlthoughALaterWriteFails(t *testing.T) {
 	t.Parallel()

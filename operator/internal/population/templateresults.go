@@ -21,9 +21,7 @@ func templateResults(
 		all[template.Name] = TemplateResult{State: Ahead}
 	}
 	for _, template := range plan.Templates {
-		all[template.Name] = TemplateResult{
-			Generation: template.Generation, State: Populated, Passes: true, IsLocal: true,
-		}
+		all[template.Name] = TemplateResult{Generation: template.Generation, State: Populated}
 	}
 	for _, finding := range findings {
 		if result, selects := all[finding.Template]; selects {
@@ -50,7 +48,8 @@ func (s TemplateResult) with(finding populate.Finding) TemplateResult {
 	case slices.Contains([]string{
 		populate.FindingFailed, populate.FindingBrokenTemplate, populate.FindingValueMissing, populate.FindingSelects,
 	}, reason):
-		s.State, s.Passes, s.IsLocal = Failed, s.Passes && finding.MayPass, s.IsLocal && finding.IsLocal
+		s.State, s.Passes = Failed, s.Passes || finding.MayPass
+		s.Lasts = s.Lasts || !finding.MayPass && !finding.IsLocal
 		failure := failure{message: reporting.Shorten(finding.Message)}
 		if finding.Object != (populate.ObjectID{}) {
 			failure.object = finding.Object.String()
