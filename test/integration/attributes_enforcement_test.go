@@ -3,7 +3,6 @@ package integration_test
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,6 +19,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/marks"
+	"nstpl.dev/nstpl/test/measure"
 )
 
 // countWebhookCalls returns the API server's own counts of its calls of a webhook, and of the requests that the
@@ -29,27 +29,13 @@ func (cluster *testCluster) countWebhookCalls(ctx context.Context, webhook strin
 	if err != nil {
 		return 0, 0, err
 	}
-	text, err := clients.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	all, err := measure.OfAPIServer(ctx, clients)
 	if err != nil {
 		return 0, 0, err
 	}
-	count := func(metric string) (sum int, err error) {
-		pattern := regexp.MustCompile(`(?m)^` + metric + `\{[^}]*name="` + regexp.QuoteMeta(webhook) +
-			`"[^}]*\} (\d+)$`)
-		for _, match := range pattern.FindAllSubmatch(text, -1) {
-			var n int
-			if _, err := fmt.Sscan(string(match[1]), &n); err != nil {
-				return 0, err
-			}
-			sum += n
-		}
-		return sum, nil
-	}
-	if calls, err = count("apiserver_admission_webhook_admission_duration_seconds_count"); err != nil {
-		return 0, 0, err
-	}
-	excluded, err = count("apiserver_admission_match_condition_exclusions_total")
-	return calls, excluded, err
+	name := fmt.Sprintf("name=%q", webhook)
+	return int(all.Sum("apiserver_admission_webhook_admission_duration_seconds_count", name)),
+		int(all.Sum("apiserver_admission_match_condition_exclusions_total", name)), nil
 }
 
 const attributesWebhook = "attributes.policy.nstpl.dev"

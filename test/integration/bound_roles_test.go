@@ -1,7 +1,6 @@
 package integration_test
 
 import (
-	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -125,11 +124,9 @@ func TestRolesOfHeldNamespacesWaitForNoConsistentList(t *testing.T) {
 	clients, err := kubernetes.NewForConfig(s.controlPlane.RESTConfig())
 	require.NoError(t, err)
 	consistent := func() float64 {
-		text, err := clients.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+		all, err := measure.OfAPIServer(t.Context(), clients)
 		require.NoError(t, err)
-		all, err := measure.Parse(bytes.NewReader(text))
-		require.NoError(t, err)
-		return all.Sum("apiserver_watch_cache_consistent_read_total", "rolebindings")
+		return all.Sum("apiserver_watch_cache_consistent_read_total", `resource="rolebindings"`)
 	}
 	before := consistent()
 	require.NoError(t, s.client.List(t.Context(), &rbacv1.RoleBindingList{}))

@@ -57,6 +57,6 @@ func (b *bench) restart(ctx context.Context) error {
 // memory adds a line with the operator's resident memory.
 func (b *bench) memory(ctx context.Context, what string) error {
 	all, err := b.operator.AllMetrics(ctx)
-	b.table.add(what, "MiB", all.Sum("process_resident_memory_bytes", "")/(1<<20), "at most 256")
+	b.table.add(what, "MiB", all.Sum("process_resident_memory_bytes")/(1<<20), "at most 256")
 	return err
 }

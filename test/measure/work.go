@@ -2,6 +2,7 @@ package measure
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -24,22 +25,41 @@ func Parse(text io.Reader) (Families, error) {
 	return parser.TextToMetricFamilies(text)
 }
 
-// Sum adds up the counters or gauges of a name that have a value in one of their labels. An empty value matches all.
-func (f Families) Sum(name, value string) float64 {
-	var sum float64
-	for _, metric := range f[name].GetMetric() {
-		if value == "" || slices.ContainsFunc(metric.GetLabel(), func(l *dto.LabelPair) bool {
-			return l.GetValue() == value
-		}) {
-			sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
+// OfAPIServer returns the metrics of the API server.
+func OfAPIServer(ctx context.Context, client kubernetes.Interface) (Families, error) {
+	text, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the API server's metrics: %w", err)
+	}
+	return Parse(bytes.NewReader(text))
+}
+
+// Sum adds up the counters or gauges of a name that have all labels, each written as name="value". The suffix _count
+// stands for the number of values in a histogram.
+func (f Families) Sum(name string, labels ...string) float64 {
+	sum, _ := f.Find(name, labels...)
+	return sum
+}
+
+// Find is Sum. It also reports whether there are such counters or gauges.
+func (f Families) Find(name string, labels ...string) (sum float64, found bool) {
+	for _, metric := range cmp.Or(f[name], f[strings.TrimSuffix(name, "_count")]).GetMetric() {
+		var own []string
+		for _, label := range metric.GetLabel() {
+			own = append(own, fmt.Sprintf("%s=%q", label.GetName(), label.GetValue()))
+		}
+		if !slices.ContainsFunc(labels, func(label string) bool { return !slices.Contains(own, label) }) {
+			sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue() +
+				float64(metric.GetHistogram().GetSampleCount())
+			found = true
 		}
 	}
-	return sum
+	return sum, found
 }
 
 // CPU returns the processor time of the program that serves the metrics.
 func (f Families) CPU() time.Duration {
-	return time.Duration(f.Sum("process_cpu_seconds_total", "") * float64(time.Second))
+	return time.Duration(f.Sum("process_cpu_seconds_total") * float64(time.Second))
 }
 
 // Work is the work of the API server according to its metrics.
@@ -53,13 +73,9 @@ type Requests map[string]float64
 
 // WorkSoFar returns the work since the API server's start.
 func WorkSoFar(ctx context.Context, client kubernetes.Interface) (Work, error) {
-	text, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	all, err := OfAPIServer(ctx, client)
 	if err != nil {
-		return Work{}, fmt.Errorf("read the API server's metrics: %w", err)
-	}
-	all, err := Parse(bytes.NewReader(text))
-	if err != nil {
-		return Work{}, fmt.Errorf("read the API server's metrics: %w", err)
+		return Work{}, err
 	}
 	done := Work{Requests{}, all.CPU()}
 	for _, metric := range all["apiserver_request_total"].GetMetric() {

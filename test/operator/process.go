@@ -2,7 +2,6 @@
 package operator
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -11,8 +10,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -189,42 +186,14 @@ func (p *Process) AllMetrics(ctx context.Context) (measure.Families, error) {
 func (p *Process) HasReconciled(ctx context.Context, namespaces int) bool {
 	all, err := p.AllMetrics(ctx)
 	return err == nil && // the operator may not listen yet
-		all.Sum("controller_runtime_reconcile_total", "namespace") >= float64(namespaces) &&
-		all.Sum("controller_runtime_active_workers", "namespace") == 0 &&
-		all.Sum("workqueue_depth", "namespace") == 0
+		all.Sum("controller_runtime_reconcile_total", `controller="namespace"`) >= float64(namespaces) &&
+		all.Sum("controller_runtime_active_workers", `controller="namespace"`) == 0 &&
+		all.Sum("workqueue_depth", `name="namespace"`) == 0
 }
 
 // Metric returns the sum of a metric's series that have the labels, each written as name="value".
 func (p *Process) Metric(ctx context.Context, name string, labels ...string) (sum float64, found bool, err error) {
-	var body strings.Builder
-	if err := p.Get(ctx, p.Metrics, "/metrics", &body); err != nil {
-		return 0, false, err
-	}
-	lines := bufio.NewScanner(strings.NewReader(body.String()))
-series:
-	for lines.Scan() {
-		series, text, _ := cutLast(lines.Text(), " ")
-		if base, _, _ := strings.Cut(series, "{"); base != name {
-			continue
-		}
-		for _, label := range labels {
-			if !strings.Contains(series, label) {
-				continue series
-			}
-		}
-		value, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return 0, false, err
-		}
-		sum, found = sum+value, true
-	}
-	return sum, found, lines.Err()
-}
-
-func cutLast(s, separator string) (before, after string, found bool) {
-	at := strings.LastIndex(s, separator)
-	if at < 0 {
-		return s, "", false
-	}
-	return s[:at], s[at+len(separator):], true
+	all, err := p.AllMetrics(ctx)
+	sum, found = all.Find(name, labels...)
+	return sum, found, err
 }
