@@ -211,7 +211,7 @@ func TestSCCGivesEachServiceAccountAnID(t *testing.T) {
 
 // An administrator may choose the user IDs of a namespace when it is created. The operator may learn of its service
 // accounts before it learns of the namespace.
-func TestSCCAccountsAreSeenBeforeTheirNamespace(t *testing.T) {
+func TestSCCAccountsMayBeKnownBeforeTheirNamespace(t *testing.T) {
 	marks.Thorough(t)
 	t.Parallel()
 	s := newAccountScope(t)

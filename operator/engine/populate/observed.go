@@ -2,13 +2,13 @@ package populate
 
 import (
 	"context"
-	"net/http/httptrace"
 	"slices"
-	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
+
+	patches "nstpl.dev/nstpl/operator/internal/patch"
 )
 
 // asObserved calls write with the resourceVersion of an object that was observed, so that the API server denies a late
@@ -20,7 +20,7 @@ func asObserved[T any](
 	isSame func(observed, current *metav1.PartialObjectMetadata) bool,
 	write func(ctx context.Context, version string) (T, error),
 ) (T, error) {
-	counted, sent := countRequests(ctx)
+	counted, sent := patches.CountRequests(ctx)
 	written, err := write(counted, observed.ResourceVersion)
 	if !apierrors.IsConflict(err) {
 		return written, err
@@ -42,12 +42,4 @@ func asObserved[T any](
 // emptied first.
 func sameForDeletion(a, b *metav1.PartialObjectMetadata) bool {
 	return SameRecord(a, b) && slices.Equal(a.Finalizers, b.Finalizers)
-}
-
-// countRequests returns a context, and a function that returns how many requests were sent with it. client-go repeats a
-// request by itself if the API server, or a proxy, asks for that with status 429 or 5xx.
-func countRequests(ctx context.Context) (counted context.Context, sent func() int32) {
-	count := &atomic.Int32{}
-	trace := &httptrace.ClientTrace{WroteHeaders: func() { count.Add(1) }}
-	return httptrace.WithClientTrace(ctx, trace), count.Load
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/inventory"
 	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/patch"
 )
 
 const (
@@ -33,6 +35,9 @@ const (
 	// stepTime is how long a pass begins the changes of one step: requests that a webhook keeps waiting until they time
 	// out would otherwise keep newer commits, suspensions and other PolicyRepositories waiting, too.
 	stepTime = time.Minute
+	// maxPending is how many objects a record has at most that may have been created without an answer. With the longest
+	// names, they take 640 KB of its maxRecordSize.
+	maxPending = 2000
 )
 
 // outcome is the result of carrying out a plan.
@@ -43,6 +48,8 @@ type outcome struct {
 	unmade map[inventory.ID]int
 	// failures are the objects that could not be written.
 	failures []failure
+	// unanswered are the objects that may have been created although their creation failed.
+	unanswered map[inventory.ID]bool
 	// applied and deleted are the numbers of objects that were written.
 	applied, deleted int
 	// remaining is the number of objects that are left to the next pass.
@@ -140,6 +147,32 @@ func cut[T any](
 	return changes, nil
 }
 
+// limitPending leaves creations to later passes for which the record has no room. Which ones is left to chance: those
+// that are refused again and again keep no others waiting for ever.
+func (o *outcome) limitPending(pending map[inventory.ID]bool) {
+	room := maxPending - len(pending)
+	left, isLeft := []inventory.Apply(nil), map[inventory.ID]bool{}
+	for _, i := range rand.Perm(len(o.Applies)) {
+		change := o.Applies[i]
+		id := declared(change)
+		if change.Live != nil || pending[id] {
+			continue
+		}
+		if room--; room < 0 {
+			left = append(left, change)
+			isLeft[id] = true
+		}
+	}
+	if len(left) == 0 {
+		return
+	}
+	o.remaining += len(left)
+	o.Applies = o.Hold(slices.DeleteFunc(o.Applies, func(change inventory.Apply) bool {
+		return isLeft[declared(change)]
+	}), left)
+	o.Held = append(o.Held, left...)
+}
+
 // apply makes the objects in the cluster those that a tree declares. It makes a limited number of changes: the outcome
 // says how many remain.
 func (r *Repositories) apply(
@@ -170,7 +203,7 @@ func (r *Repositories) apply(
 		return outcome{}, err
 	}
 	undecided := r.leave(repository.Name, others, rec, live)
-	unanswered := maps.Clone(rec.pending)
+	wasPending := maps.Clone(rec.pending)
 	isConfirmed := repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == tree.commit
 	o := outcome{Plan: inventory.NewPlan(tree.declared,
 		inventory.State{Live: live, Created: rec.created, Undecided: undecided, Deletions: rec.deletions},
@@ -180,14 +213,14 @@ func (r *Repositories) apply(
 		})}
 	f.postpone(&o, time.Now())
 	o.limit(f.unmade)
+	o.limitPending(rec.pending)
 	rec.forgetGone(live)
 	rec.deletions = o.Deletions
 	rec.inForce = committed{tree.commit, cmp.Or(tree.committed, rec.inForce.at), tree.path}
 	for _, change := range o.Applies {
-		if id := declared(change); change.Live == nil {
-			rec.pending[id] = true
+		if change.Live == nil {
+			rec.pending[declared(change)] = true
 			rec.trees[tree.root] = true
-			delete(f.unanswered, id)
 		}
 	}
 	if err := rec.write(ctx, r.Client, repository); err != nil {
@@ -203,9 +236,10 @@ func (r *Repositories) apply(
 	f.settle(&o, tree, rivals, time.Now())
 	for _, object := range created {
 		rec.created[object.GetUID()] = true
-		if id := inventory.IDOf(object); !unanswered[id] {
-			delete(rec.pending, id)
-		}
+	}
+	maps.DeleteFunc(rec.pending, func(id inventory.ID, _ bool) bool { return !wasPending[id] && !o.unanswered[id] })
+	for id := range o.unanswered {
+		delete(f.unanswered, id) // it may take pendingFor from now on
 	}
 	if err := rec.write(ctx, r.Client, repository); err != nil {
 		return o, err
@@ -302,13 +336,18 @@ func applyAll(
 	}
 	var mu sync.Mutex
 	var created []*unstructured.Unstructured
+	o.unanswered = map[inventory.ID]bool{}
 	apply := func(change inventory.Apply) error {
-		object, err := to.apply(ctx, change)
-		if err != nil {
-			return err
-		}
+		counted, sent := patch.CountRequests(ctx)
+		object, err := to.apply(counted, change)
 		mu.Lock()
 		defer mu.Unlock()
+		if err != nil {
+			if change.Live == nil && patch.MayHappen(err, sent()) {
+				o.unanswered[declared(change)] = true
+			}
+			return err
+		}
 		o.stored = append(o.stored, stored{change.Declared, object})
 		if change.Live == nil {
 			created = append(created, object)

@@ -174,15 +174,17 @@ func TestAPassMakesALimitedNumberOfChanges(t *testing.T) {
 	require.NotContains(t, liveOf(t, admin, root), "ClusterRole "+root+"-old")
 }
 
+// object returns a namespace.
+func object(name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
+	}}
+}
+
 // What cannot be made again and again takes no room from what comes after it, however much that is. The order is kept:
 // after the first change without room, none is made.
 func TestChangesThatWereNotMadeNeedNoRoom(t *testing.T) {
 	t.Parallel()
-	object := func(name string) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
-		}}
-	}
 	deleted := object("deleted")
 	for name, test := range map[string]struct {
 		applies, unmade, wantApplies, wantDeletes, wantRemaining int
@@ -302,6 +304,83 @@ func TestManyFailuresKeepNothingElseBack(t *testing.T) {
 	require.Len(t, o.failures, 1+maxChanges/2)
 	require.Len(t, o.Held, 1+maxChanges/2)
 	require.Equal(t, []string{"NamespaceTemplate " + root, "PolicySpace " + root}, liveOf(t, refused, root))
+}
+
+// What the API server refuses is not pending: the record has room for what it may have created without an answer,
+// however many objects a commit declares that it always refuses.
+func TestRefusedCreationsAreNotPending(t *testing.T) {
+	t.Parallel()
+	cluster, admin := newCluster(t)
+	const root = "refused"
+	repository := createRepository(t, admin, root)
+	files := map[string]string{}
+	for _, name := range []string{"a", "b"} {
+		files[root+"-"+name+"/ns.yaml"] = "{apiVersion: v1, kind: Namespace, metadata: {name: " + root + "-" + name + "}}"
+	}
+	answers := true
+	config := rest.CopyConfig(cluster.RESTConfig())
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(request *http.Request) (*http.Response, error) {
+			isCreation := request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "namespaces/"+root+"-")
+			if isCreation {
+				request = request.Clone(request.Context())
+				request.URL.RawQuery += "&fieldValidation=Unknown" // which the API server refuses
+			}
+			response, err := next.RoundTrip(request)
+			if err == nil && isCreation && !answers {
+				response.Body.Close()
+				return nil, errEnded
+			}
+			return response, err
+		})
+	})
+	synced, tree := newRepositories(t, config, nil), treeOf(t, root, "one", files)
+	pendingAfter := func() map[inventory.ID]bool {
+		o, err := synced.apply(t.Context(), repository, tree)
+		require.NoError(t, err)
+		require.Len(t, o.failures, 2)
+		rec, err := readRecord(t.Context(), admin.Live, repository)
+		require.NoError(t, err)
+		return rec.pending
+	}
+	for range 2 {
+		require.Empty(t, pendingAfter())
+	}
+	answers = false
+	require.Len(t, pendingAfter(), 2)
+	answers = true
+	require.Len(t, pendingAfter(), 2) // the first requests may be executed yet
+	f := synced.of(repository)
+	require.Len(t, f.unanswered, 2)
+	for id, since := range f.unanswered {
+		f.unanswered[id] = since.Add(-pendingFor)
+	}
+	require.Empty(t, pendingAfter())
+}
+
+// The record has room for a limited number of creations. Those that are left get their turn, and keep nothing else.
+func TestCreationsWithoutRoomInTheRecordWait(t *testing.T) {
+	t.Parallel()
+	all, tried := 2*maxPending, map[inventory.ID]bool{}
+	pending := map[inventory.ID]bool{{Name: "of another tree"}: true}
+	changed := object("changed")
+	changed.SetLabels(map[string]string{"env": "prod"})
+	for passes := 0; len(tried) < all; passes++ {
+		require.Less(t, passes, 100)
+		o := outcome{Plan: inventory.Plan{Applies: []inventory.Apply{{Declared: changed, Live: object("changed")}}}}
+		for i := range all {
+			o.Applies = append(o.Applies, inventory.Apply{Declared: object(fmt.Sprint(i))})
+		}
+		pending[declared(o.Applies[1])] = true
+		o.limitPending(pending)
+		require.Len(t, o.Applies, maxPending)
+		require.Len(t, o.Held, all-maxPending+1)
+		require.Equal(t, len(o.Held), o.remaining)
+		require.Equal(t, changed, o.Applies[0].Declared)
+		for _, change := range o.Applies[1:] {
+			tried[declared(change)] = true
+		}
+	}
 }
 
 // Requests that are not answered in time keep a pass busy for a limited time. All changes get their turn, and those
@@ -485,9 +564,8 @@ func TestACreationThatArrivesLateIsUndone(t *testing.T) {
 		}
 		const creation = 2 // after that of the record
 		process := newRepositories(t, cluster.RESTConfig(), &ending{at: creation})
-		o, err := process.apply(t.Context(), repository, trees["first"])
-		require.NoError(t, err)
-		require.ErrorIs(t, o.failures[0].err, errEnded)
+		_, err := process.apply(t.Context(), repository, trees["first"])
+		require.ErrorIs(t, err, errEnded)
 		successor := newRepositories(t, cluster.RESTConfig(), nil)
 		force := func(name string) {
 			o, err := successor.apply(t.Context(), repository, trees[name])
@@ -520,7 +598,7 @@ func TestAnObjectOfOthersIsNotMistakenForAPendingOne(t *testing.T) {
 		first := treeOf(t, root, "one", map[string]string{"a.yaml": roleFile(root + "-a")})
 		second := treeOf(t, root, "two", map[string]string{"b.yaml": roleFile(root + "-b")})
 		_, err := newRepositories(t, cluster.RESTConfig(), &ending{at: 2}).apply(t.Context(), repository, first)
-		require.NoError(t, err)
+		require.ErrorIs(t, err, errEnded)
 		successor := newRepositories(t, cluster.RESTConfig(), nil)
 		foreign := first.declared[0].DeepCopy()
 		foreign.SetAnnotations(nil) // admission does not let users set those of nstpl on namespaces
