@@ -73,6 +73,22 @@ func TestDefinitions(t *testing.T) {
 	}
 }
 
+// The manifests would remove what the values of a Helm release set.
+func TestWhatHelmInstalledIsUpgradedWithHelm(t *testing.T) {
+	t.Parallel()
+	a := healthy(t)
+	for _, object := range a.stored {
+		object.value.SetAnnotations(map[string]string{"meta.helm.sh/release-name": "policies"})
+	}
+	a.stored[operatorRole] = fact[*unstructured.Unstructured]{err: errNotFound}
+	requireResult(t, checkObjects(a), Failure, "nstpl-operator not found",
+		"run 'helm upgrade policies CHART --namespace nstpl-system' with the chart of the operator's release and your "+
+			"values")
+	a.stored[operatorDeployment] = fact[*unstructured.Unstructured]{err: errNotFound}
+	require.Contains(t, checkDeployment(a).Remedy, "helm upgrade")
+	require.Contains(t, a.syncRemedy(), "and your values, and components.sync set to true")
+}
+
 func TestInstalledObjects(t *testing.T) {
 	t.Parallel()
 	role := func(a *after) *unstructured.Unstructured { return a.stored[operatorRole].value }

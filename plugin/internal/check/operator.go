@@ -85,7 +85,7 @@ func checkDeployment(a *after) Result {
 		r.Message = "the operator runs outside of the cluster: the API server calls it at " + a.url()
 	case apierrors.IsNotFound(found.err):
 		r.Status, r.Message = Failure, "the Deployment of the operator does not exist"
-		r.Remedy = "apply " + manifestFor(a.server.Version) + " of the release to install"
+		r.Remedy = a.applyRemedy()
 	case found.err != nil:
 		return unread(r.Check, "get deployments in namespace "+v1alpha1.OperatorNamespace, found.err)
 	case deployment == nil:
@@ -158,6 +158,14 @@ func checkLeader(a *after) Result {
 	return r
 }
 
+// syncRemedy is the remedy for nstpl-sync that is not installed.
+func (a *after) syncRemedy() string {
+	if upgrade := a.helmUpgrade(); upgrade != "" {
+		return upgrade + ", and components.sync set to true"
+	}
+	return "apply sync.yaml of the operator's release"
+}
+
 // checkSync checks whether nstpl-sync runs if PolicyRepositories need it.
 func checkSync(a *after) []Result {
 	repositories := len(a.own[v1alpha1.PolicyRepositories.Resource].value)
@@ -178,12 +186,12 @@ func checkSync(a *after) []Result {
 			r.Message = fmt.Sprintf("nstpl-sync is not installed, %s renewed its lease for the last time %s ago, and nothing "+
 				"follows %s", host, duration.HumanDuration(since), needs)
 		}
-		r.Remedy = "apply sync.yaml of the operator's release, or start nstpl-sync where it ran before"
+		r.Remedy = a.syncRemedy() + ", or start nstpl-sync where it ran before"
 	case apierrors.IsNotFound(a.sync.err) && a.syncLease.err != nil && !apierrors.IsNotFound(a.syncLease.err):
 		r = unread(r.Check, "get the lease "+cluster.SyncLease+" in namespace "+v1alpha1.OperatorNamespace, a.syncLease.err)
 	case apierrors.IsNotFound(a.sync.err):
 		r.Status, r.Message = Failure, "nstpl-sync is not installed, and nothing follows "+needs
-		r.Remedy = "apply sync.yaml of the operator's release"
+		r.Remedy = a.syncRemedy()
 	case a.sync.err != nil:
 		r = unread(r.Check, "get deployments in namespace "+v1alpha1.OperatorNamespace, a.sync.err)
 	case deployment == nil || deployment.Status.AvailableReplicas == 0:

@@ -177,7 +177,7 @@ func checkCalls(a *after) []Result {
 	case err == nil, strings.Contains(err.Error(), `"`+templateWebhook+`" denied the request`):
 	case strings.Contains(err.Error(), "failed calling webhook"):
 		r.Status, r.Message = Failure, "the API server cannot call the webhooks of the operator: "+causeOf(err)
-		r.Remedy = callRemedy(err.Error())
+		r.Remedy = a.callRemedy(err.Error())
 	case cluster.MayNotWrite(err):
 		return []Result{unread(r.Check, "create namespacetemplates", err)}
 	default:
@@ -197,14 +197,14 @@ func causeOf(err error) string {
 }
 
 // callRemedy returns the remedy for a webhook that cannot be called, by the message of the API server.
-func callRemedy(message string) string {
+func (a *after) callRemedy(message string) string {
 	switch {
 	case strings.Contains(message, "x509:"):
 		return "look for the certificate in the operator's log; restart the operator if it does not write another one"
 	case strings.Contains(message, "no endpoints available"), strings.Contains(message, "connection refused"):
 		return "start the operator: " + podsRemedy
 	case strings.Contains(message, "not found"):
-		return "apply the manifests of the operator's release again"
+		return a.applyRemedy()
 	default:
 		return "allow connections from the API servers to port 9443 of the operator's pods: see NetworkPolicies and " +
 			"firewalls between them; " + podsRemedy

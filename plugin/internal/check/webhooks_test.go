@@ -132,7 +132,7 @@ func TestCallsOfWebhooks(t *testing.T) {
 			failedCall(`no endpoints available for service "nstpl-operator-webhook"`), Failure, "no endpoints", "start the operator",
 		},
 		"refused":    {failedCall("dial tcp: connect: connection refused"), Failure, "refused", "start the operator"},
-		"no Service": {failedCall(`service "nstpl-operator-webhook" not found`), Failure, "not found", "apply the manifests"},
+		"no Service": {failedCall(`service "nstpl-operator-webhook" not found`), Failure, "not found", "apply install.yaml"},
 		"a firewall": {failedCall("context deadline exceeded"), Failure, "deadline", "port 9443"},
 		"without the right": {
 			mayNotCreate("namespacetemplates"), Unknown, "you may not create namespacetemplates", "administrator",
