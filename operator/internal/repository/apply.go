@@ -187,7 +187,7 @@ func (r *Repositories) apply(
 	if err != nil {
 		return outcome{}, err
 	}
-	r.scopes.set(repository.Name, tree, rec) // before the objects are read: a later event is compared with this tree
+	r.scopes.set(repository, tree, rec) // before the objects are read: a later event is compared with this tree
 	live, err := r.Cluster.live(ctx)
 	if err != nil {
 		return outcome{}, err
@@ -202,7 +202,7 @@ func (r *Repositories) apply(
 	if err := r.resolvePending(ctx, f, rec, treesOf(tree, others, rec), live); err != nil {
 		return outcome{}, err
 	}
-	undecided := r.leave(repository.Name, others, rec, live)
+	undecided := r.leave(repository.UID, others, rec, live)
 	wasPending := maps.Clone(rec.pending)
 	isConfirmed := repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == tree.commit
 	o := outcome{Plan: inventory.NewPlan(tree.declared,
@@ -245,7 +245,7 @@ func (r *Repositories) apply(
 		return o, err
 	}
 	if len(created) > 0 {
-		r.scopes.set(repository.Name, tree, rec)
+		r.scopes.set(repository, tree, rec)
 	}
 	o.keepForFailures()
 	deleteAll(ctx, to, &o, measure)
@@ -257,22 +257,23 @@ func (r *Repositories) apply(
 // yet what that tree declares. Once it is known that it declares an object that was created for this tree, the object
 // does not count as created for this one any more.
 func (r *Repositories) leave(
-	repository string, others map[string]*v1alpha1.PolicyRepository, rec *record,
+	repository types.UID, others map[string]*v1alpha1.PolicyRepository, rec *record,
 	live map[inventory.ID]*unstructured.Unstructured,
 ) map[inventory.ID]bool {
-	own, _ := r.scopes.of(repository)
+	own := r.scopes.of(repository)
 	undecided := map[inventory.ID]bool{}
 	for id, object := range live {
-		other, exists := others[object.GetLabels()[v1alpha1.TreeLabel]]
+		tree := object.GetLabels()[v1alpha1.TreeLabel]
+		other, exists := others[tree]
 		if !exists || own.Declared[id] != nil || !rec.created[object.GetUID()] {
 			continue
 		}
-		scope, isKnown := r.scopes.of(other.Name)
+		scope := r.scopes.of(other.UID)
 		switch {
+		case scope.Tree != tree: // it is unknown, or that of the path before
+			undecided[id] = true
 		case scope.Declared[id] != nil:
 			delete(rec.created, object.GetUID())
-		case !isKnown:
-			undecided[id] = true
 		}
 	}
 	return undecided

@@ -14,15 +14,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/repository/files"
 )
 
-// existing lists PolicyRepositories.
+// existing has PolicyRepositories, whose statuses it does not store.
 type existing struct {
 	client.Client
 	items []v1alpha1.PolicyRepository
@@ -33,29 +36,67 @@ func (e existing) List(_ context.Context, list client.ObjectList, _ ...client.Li
 	return nil
 }
 
+func (e existing) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	for i := range e.items {
+		if e.items[i].Name == key.Name {
+			e.items[i].DeepCopyInto(into.(*v1alpha1.PolicyRepository))
+			return nil
+		}
+	}
+	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("policyrepositories").GroupResource(), key.Name)
+}
+
+func (existing) Status() client.SubResourceWriter { return unstored{} }
+
+type unstored struct{ client.SubResourceWriter }
+
+func (unstored) Patch(context.Context, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+	return nil
+}
+
 // repositoryOf returns a PolicyRepository with a UID.
 func repositoryOf(uid types.UID) *v1alpha1.PolicyRepository {
 	return &v1alpha1.PolicyRepository{ObjectMeta: metav1.ObjectMeta{UID: uid}}
 }
 
-// What was fetched for a PolicyRepository is removed with it, and what others need stays.
-func TestFetchedCommitsOfDeletedRepositoriesAreRemoved(t *testing.T) {
+// A PolicyRepository leaves nothing in memory and nothing on the volume, also if another one has its name when that is
+// noticed, and if an earlier process or a late fetch has left something. What others need stays.
+func TestNothingStaysOfADeletedRepository(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	kept := repositoryOf("kept")
-	r := &Repositories{Client: existing{items: []v1alpha1.PolicyRepository{*kept}}, sources: &sources{dir: dir}}
-	for _, repository := range []*v1alpha1.PolicyRepository{repositoryOf("deleted"), kept} {
-		require.NoError(t, os.MkdirAll(filepath.Join(dir, string(repository.UID), "objects"), 0o700))
-		r.of(repository)
+	const deleted, left, kept = "11111111-2222-3333-4444-55555555555a", "11111111-2222-3333-4444-55555555555b",
+		"11111111-2222-3333-4444-55555555555c"
+	for name, successor := range map[string]string{"its name is free": "b", "another one has its name": "a"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			before, after := repositoryOf(deleted), repositoryOf(kept)
+			before.Name, after.Name = "a", successor
+			after.Spec.Suspend = true
+			r := &Repositories{Client: existing{items: []v1alpha1.PolicyRepository{*after}}, sources: &sources{dir: dir}}
+			isStopped := false
+			f := r.of(before).follower
+			f.busy, f.cancel = true, func() { isStopped = true }
+			r.scopes.set(before, treeOf(t, "a", "one", map[string]string{"role.yaml": roleFile("a-role")}), &record{})
+			role := newObject(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"))
+			role.SetName("a-role")
+			require.Equal(t, []string{"a"}, r.scopes.concernedBy(nil, role))
+			for _, directory := range []string{deleted, left, kept, "other"} {
+				require.NoError(t, os.MkdirAll(filepath.Join(dir, directory, "objects"), 0o700))
+			}
+			for _, name := range []string{successor, "a"} {
+				_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+				require.NoError(t, err)
+			}
+			require.True(t, isStopped)
+			require.Equal(t, []types.UID{kept}, slices.Collect(maps.Keys(r.followed)))
+			require.Empty(t, r.scopes.concernedBy(nil, role))
+			entries, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Len(t, entries, 2)
+			require.Equal(t, kept, entries[0].Name())
+			require.Equal(t, "other", entries[1].Name())
+		})
 	}
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "other"), 0o700))
-	require.NoError(t, r.forgetDeleted(t.Context()))
-	require.Equal(t, []types.UID{"kept"}, slices.Collect(maps.Keys(r.followed)))
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	require.Len(t, entries, 2)
-	require.Equal(t, "kept", entries[0].Name())
-	require.Equal(t, "other", entries[1].Name())
 }
 
 // A PolicyRepository that is followed again is asked first: what its follower knew may be over.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -155,11 +154,14 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 }
 
 func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	if err := r.forgetDeleted(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
 	repository := &v1alpha1.PolicyRepository{}
 	err := r.Client.Get(ctx, req.NamespacedName, repository)
 	if apierrors.IsNotFound(err) {
 		r.Metrics.forget(req.Name)
-		return reconcile.Result{}, r.forgetDeleted(ctx)
+		return reconcile.Result{}, nil
 	}
 	if err != nil || repository.DeletionTimestamp != nil {
 		return reconcile.Result{}, err
@@ -234,7 +236,7 @@ func (r *Repositories) ownedByOther(
 	if other == nil || other.UID == repository.UID {
 		return owned, false
 	}
-	r.scopes.remove(repository.Name)
+	r.scopes.remove(repository.UID)
 	message := fmt.Sprintf("the tree %s of the path before is that of the PolicyRepository %s now",
 		known.tree.root, other.Name)
 	if known.problem == nil {
@@ -268,7 +270,7 @@ func treeName(repository *v1alpha1.PolicyRepository) string { return path.Base(r
 // rest forgets what is known of a PolicyRepository that is not followed for a while.
 func (r *Repositories) rest(repository *v1alpha1.PolicyRepository) {
 	r.of(repository).follower.rest()
-	r.scopes.remove(repository.Name)
+	r.scopes.remove(repository.UID)
 }
 
 // owners returns the PolicyRepositories that follow trees, by the name of the tree: the oldest of those with a tree of
@@ -355,27 +357,25 @@ func (r *Repositories) of(repository *v1alpha1.PolicyRepository) *followed {
 }
 
 // forgetDeleted forgets the PolicyRepositories that do not exist any more, and removes the commits that were fetched
-// for them. All objects stay.
+// for them. All objects stay. Every pass calls it, because no pass tells that one was deleted and created again under
+// its name.
 func (r *Repositories) forgetDeleted(ctx context.Context) error {
 	list := &v1alpha1.PolicyRepositoryList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
-	var uids []types.UID
-	exists := map[string]bool{}
+	exists := map[types.UID]bool{}
 	for i := range list.Items {
-		uids = append(uids, list.Items[i].UID)
-		exists[list.Items[i].Name] = true
+		exists[list.Items[i].UID] = true
 	}
 	maps.DeleteFunc(r.followed, func(uid types.UID, known *followed) bool {
-		isGone := !slices.Contains(uids, uid)
-		if isGone {
+		if !exists[uid] {
 			known.follower.stop()
-			r.sources.remove(uid)
 		}
-		return isGone
+		return !exists[uid]
 	})
 	r.scopes.forget(exists)
+	r.sources.forget(exists)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"time"
 
@@ -88,11 +89,21 @@ func (s *sources) open(ctx context.Context, repository *v1alpha1.PolicyRepositor
 
 func (s *sources) dirOf(repository types.UID) string { return filepath.Join(s.dir, string(repository)) }
 
-// remove removes what was fetched for a PolicyRepository that does not exist any more. What a fetch that has not ended
-// yet writes after that stays until the next start.
-func (s *sources) remove(repository types.UID) {
-	if s.dir != "" && repository != "" {
-		_ = os.RemoveAll(s.dirOf(repository))
+// uid matches the UIDs that the API server gives to objects.
+var uid = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// forget removes what was fetched for all PolicyRepositories but those with the given UIDs, also by an earlier process,
+// or by a fetch that ended after its PolicyRepository was deleted. What cannot be removed is removed by the next pass.
+// The directory may have other files, too.
+func (s *sources) forget(exists map[types.UID]bool) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return // nothing was fetched yet, or the next fetch reports the error
+	}
+	for _, entry := range entries {
+		if name := entry.Name(); uid.MatchString(name) && !exists[types.UID(name)] {
+			_ = os.RemoveAll(filepath.Join(s.dir, name))
+		}
 	}
 }
 
