@@ -208,8 +208,8 @@ func TestPolicySpaceThatIsMissingDelaysNewNamespaces(t *testing.T) {
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		ready := templateCondition(status, v1alpha1.ConditionReady)
 		assert.Equal(c, "Misplaced", ready.Reason)
-		assert.Contains(c, ready.Message, "the template remains until 1 objects are deleted, which the place of their "+
-			"namespaces delays, the first is configmap/of-above in namespace "+ns.Name+": policyspace "+
+		assert.Contains(c, ready.Message, "the template remains until 1 object can be deleted; the place of the "+
+			"namespace delays that, the first is configmap/of-above in namespace "+ns.Name+": policyspace "+
 			s.name("late")+" is below policyspace "+s.name("above")+", which does not exist")
 	})
 	s.waitPresent(ns, configMap("of-above", "v"))

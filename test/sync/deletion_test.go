@@ -278,7 +278,7 @@ func TestOnlyCreatedObjectsAreDeleted(t *testing.T) {
 	x.follow()
 	message := x.waitReason("Synced", a)
 	require.Contains(t, message,
-		"1 declared namespaces existed before and are not managed, the first is created-existing")
+		"not managed: 1 namespace that the tree declares and that existed before, the first is created-existing")
 	x.waitExists(binding("created-adopted", "created.viewers"))
 	x.keepsTheLabel(adopted)
 	x.mustExist(existing)
@@ -411,8 +411,8 @@ func TestPolicySpacesStayWhileNamespacesAreInThem(t *testing.T) {
 	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
 		ready := conditionReady(status)
 		assert.Equal(c, "Synced", ready.Reason)
-		assert.Contains(c, ready.Message, "2 policyspaces are no longer declared and stay while namespaces are in "+
-			"them, the first is stay-above: delete the namespaces, or move them to another policyspace")
+		assert.Contains(c, ready.Message, "kept, because namespaces are in or below it: 2 policyspaces that the tree no longer "+
+			"declares, the first is stay-above: delete the namespaces, or move them to another policyspace")
 	})
 	x.mustExist(space("stay-team"))
 
@@ -460,7 +460,7 @@ func TestProtectedNamespacesAreKept(t *testing.T) {
 		assert.Equal(c, "Synced", ready.Reason)
 		assert.Contains(c, ready.Message, "kept, because protected from deletion: 1 namespace that the tree no longer "+
 			"declares, the first is guarded-one: to have it deleted, a user with the verb unprotect")
-		assert.Contains(c, ready.Message, "2 policyspaces are no longer declared and stay")
+		assert.Contains(c, ready.Message, "kept, because namespaces are in or below it: 2 policyspaces")
 	})
 	kept := namespace("guarded-one")
 	x.mustExist(kept)

@@ -198,8 +198,8 @@ func readiness(
 			"the API server does not ask the operator about namespaces yet: until it does, their number is not limited"
 	case len(status.Hard) < len(quota.Hard(space)):
 		return reporting.InProgress, "Counting", fmt.Sprintf(
-			"the API server has not counted usage yet in %d namespaces (%s): "+
-				"requests for limited resources are denied until it has", len(uncounted), nameFirst(uncounted))
+			"the API server has not counted usage yet in %s (%s): requests for limited resources are denied until it has",
+			reporting.Count(len(uncounted), "namespace"), nameFirst(uncounted))
 	case isEmpty && space.Labels[v1alpha1.TreeLabel] == space.Name:
 		return reporting.Current, "Empty", fmt.Sprintf(
 			"the tree %[1]s has no namespaces; if you renamed its root, delete the remaining objects: "+

@@ -76,7 +76,7 @@ func TestNextStatusIsReady(t *testing.T) {
 			change:   func(s *v1alpha1.PolicySpace) { s.Status.Hard = nil },
 			observed: map[string]quota.Usage{"a": pods("1"), "b": {}}, at: placed,
 			status: metav1.ConditionFalse, also: v1alpha1.ConditionReconciling, reason: "Counting",
-			message: "the API server has not counted usage yet in 1 namespaces (b): " +
+			message: "the API server has not counted usage yet in 1 namespace (b): " +
 				"requests for limited resources are denied until it has",
 		},
 		"a usage quota that was deleted": {

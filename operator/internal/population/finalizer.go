@@ -188,14 +188,15 @@ func (r *Remains) reportRemaining(
 	}
 	report := func(is reporting.Kstatus, reason, message string, objects []string) {
 		reporting.SetKstatus(&status.Conditions, template.Generation, is, reason, reporting.Shorten(fmt.Sprintf(
-			"the template remains until %d objects are deleted"+message, len(objects), slices.Min(objects))))
+			"the template remains until %s can be deleted; "+message, reporting.Count(len(objects), "object"),
+			slices.Min(objects))))
 	}
 	switch {
 	case len(protected) > 0:
-		report(reporting.Failed, populate.FindingProtected, " that are protected from deletion, the first is %s: a user with "+
-			"the verb unprotect on them must remove their annotation "+v1alpha1.DeletionProtectionAnnotation, protected)
+		report(reporting.Failed, populate.FindingProtected, "protected from deletion, the first is %s: a user with the "+
+			"verb unprotect on it must remove its annotation "+v1alpha1.DeletionProtectionAnnotation, protected)
 	case len(misplaced) > 0:
-		report(reporting.Failed, "Misplaced", ", which the place of their namespaces delays, the first is %s", misplaced)
+		report(reporting.Failed, "Misplaced", "the place of the namespace delays that, the first is %s", misplaced)
 	}
 	return nil
 }

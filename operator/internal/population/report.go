@@ -2,7 +2,6 @@ package population
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -136,9 +135,9 @@ func populatedBy(declared populate.Declared) string {
 		}
 	}
 	if len(names) == 0 {
-		return countObjects(0)
+		return reporting.Count(0, "object")
 	}
-	return countObjects(len(declared.Objects)) + " of " + strings.Join(names, ", ")
+	return reporting.Count(len(declared.Objects), "object") + " of " + strings.Join(names, ", ")
 }
 
 // storedReport is the report that is stored with a namespace.
@@ -224,12 +223,4 @@ func (r Report) patch(
 	}
 	return populate.WithPopulated(tested, ns, condition).Change("/metadata/labels", ns.Labels, labels).
 		Change("/metadata/annotations", ns.Annotations, annotations)
-}
-
-// countObjects returns a number of objects in words.
-func countObjects(n int) string {
-	if n == 1 {
-		return "1 object"
-	}
-	return fmt.Sprintf("%d objects", n)
 }

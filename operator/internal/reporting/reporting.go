@@ -2,6 +2,7 @@
 package reporting
 
 import (
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,14 @@ const MaxMessage = 1000
 // that the Events are stored in that namespace, where its users may read them.
 func InNamespace(ns *corev1.Namespace) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, Namespace: ns.Name, UID: ns.UID}
+}
+
+// Count returns a number and a noun, which gets an s unless the number is 1.
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // Shorten returns a message that is cut between two characters if it is longer than MaxMessage.

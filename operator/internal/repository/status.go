@@ -158,11 +158,11 @@ func conditionOf(known answer, applied string, o *outcome) condition {
 		return condition{reporting.Failed, reasonObjectsFailed, failureMessage(*o)}
 	case o.remaining > 0:
 		return condition{reporting.InProgress, reasonProgressing,
-			fmt.Sprintf("%s is being applied: %d objects remain", known.named(), o.remaining)}
+			fmt.Sprintf("%s is being applied: %s left", known.named(), reporting.Count(o.remaining, "object"))}
 	case len(o.Waiting) > 0:
 		return condition{reporting.Failed, reasonDeletionsPending, fmt.Sprintf(
 			"%s is in force, but would delete %s: see them with kubectl nstpl sync status, and confirm "+
-				"with kubectl nstpl sync confirm", named(known.tree.commit), countNamespaces(len(o.Waiting)))}
+				"with kubectl nstpl sync confirm", named(known.tree.commit), reporting.Count(len(o.Waiting), "namespace"))}
 	case len(o.contested) > 0:
 		message := fmt.Sprintf("%s is applied, but %s", named(known.tree.commit), o.contested[0])
 		if more := len(o.contested) - 1; more > 0 {
@@ -172,8 +172,8 @@ func conditionOf(known answer, applied string, o *outcome) condition {
 	}
 	message := named(known.tree.commit) + " is in force"
 	if n := len(o.Unmanaged); n > 0 {
-		message += fmt.Sprintf("; %d declared namespaces existed before and are not managed, the first is %s: "+
-			"set existingNamespaces to Adopt, or annotate them with %s=true", n, o.Unmanaged[0],
+		message += fmt.Sprintf("; not managed: %s that the tree declares and that existed before, the first is %s: "+
+			"set existingNamespaces to Adopt, or annotate them with %s=true", reporting.Count(n, "namespace"), o.Unmanaged[0],
 			v1alpha1.AdoptAnnotation)
 	}
 	if len(o.TemplateValues) > 0 {
@@ -184,35 +184,27 @@ func conditionOf(known answer, applied string, o *outcome) condition {
 		}
 		message += fmt.Sprintf("; in %s, templates set labels or annotations that the tree declares differently, the first is "+
 			"the %s of namespace %s, by template %s: remove it from the tree or from the template",
-			countNamespaces(len(names)), value.MetadataKey, value.Namespace, value.Template)
+			reporting.Count(len(names), "namespace"), value.MetadataKey, value.Namespace, value.Template)
 	}
 	if n := len(o.Protected); n > 0 {
 		message += fmt.Sprintf("; kept, because protected from deletion: %s that the tree no longer declares, the first is "+
 			"%s: to have it deleted, a user with the verb unprotect on it must remove its annotation %s",
-			countNamespaces(n), o.Protected[0], v1alpha1.DeletionProtectionAnnotation)
+			reporting.Count(n, "namespace"), o.Protected[0], v1alpha1.DeletionProtectionAnnotation)
 	}
 	if n := len(o.Used); n > 0 {
-		message += fmt.Sprintf("; %d policyspaces are no longer declared and stay while namespaces are in them, the "+
-			"first is %s: delete the namespaces, or move them to another policyspace", n, o.Used[0])
+		message += fmt.Sprintf("; kept, because namespaces are in or below it: %s that the tree no longer declares, the first is %s: "+
+			"delete the namespaces, or move them to another policyspace", reporting.Count(n, "policyspace"), o.Used[0])
 	}
 	if n := len(o.Delayed); n > 0 {
 		more := ""
 		if n > 1 {
-			more = fmt.Sprintf(", and neither do %d others", n-1)
+			more = fmt.Sprintf(" (and %d more)", n-1)
 		}
-		message += fmt.Sprintf("; template %s does not reach all namespaces yet, because its rollout is %s%s: see "+
-			"kubectl nstpl rollout status %[1]s",
+		message += fmt.Sprintf("; template %s does not reach all namespaces yet, because its rollout is %s: see "+
+			"kubectl nstpl rollout status %[1]s%[3]s",
 			o.Delayed[0].Template, strings.ToLower(string(o.Delayed[0].State)), more)
 	}
 	return condition{reporting.Current, reasonSynced, message}
-}
-
-// countNamespaces returns a number of namespaces in words.
-func countNamespaces(n int) string {
-	if n == 1 {
-		return "1 namespace"
-	}
-	return fmt.Sprintf("%d namespaces", n)
 }
 
 // failureMessage returns one of the failures, which is not one that passes if there is another.

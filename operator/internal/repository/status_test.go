@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/reporting"
@@ -30,6 +31,9 @@ func TestConditionOf(t *testing.T) {
 	ofTemplates := &outcome{Plan: inventory.Plan{TemplateValues: []inventory.TemplateValue{
 		{Namespace: "a", MetadataKey: render.MetadataKey{Field: render.Labels, Key: "tier"}, Template: "defaults"},
 	}}}
+	single := &outcome{Plan: inventory.Plan{Unmanaged: []string{"a"}, Used: []string{"s"}, Delayed: []inventory.Rollout{
+		{Template: "t", State: v1alpha1.RolloutPaused}, {Template: "u", State: v1alpha1.RolloutPaused},
+	}}}
 	fought := &outcome{contested: []contested{{id, "a client changes it"}, {id, "another changes it"}}}
 	waiting := &outcome{Plan: inventory.Plan{Waiting: []string{"a"}}}
 	for name, test := range map[string]struct {
@@ -51,6 +55,17 @@ func TestConditionOf(t *testing.T) {
 				"deletion: 2 namespaces that the tree no longer declares, the first is a: to have it deleted, a user with " +
 				"the verb unprotect on it must remove its annotation policy.nstpl.dev/deletion-protection"},
 		},
+		"one of everything": {
+			known: answer{tree: tree}, outcome: single,
+			want: condition{reporting.Current, reasonSynced, "commit 0123456 is in force; not managed: 1 namespace that the " +
+				"tree declares and that existed before, the first is a: set existingNamespaces to Adopt, or annotate them with " +
+				"policy.nstpl.dev/adopt=true; kept, because namespaces are in or below it: 1 policyspace that the tree no longer " +
+				"declares, the first is s: delete the namespaces, or move them to another policyspace; template t does not " +
+				"reach all namespaces yet, because its rollout is paused: see kubectl nstpl rollout status t (and 1 more)"},
+		},
+		"one object remains": {known: answer{tree: tree}, outcome: &outcome{remaining: 1}, want: condition{
+			reporting.InProgress, reasonProgressing, "commit 0123456 is being applied: 1 object left",
+		}},
 		"templates have set labels": {
 			known: answer{tree: tree}, outcome: ofTemplates,
 			want: condition{reporting.Current, reasonSynced, "commit 0123456 is in force; in 1 namespace, templates " +
@@ -58,11 +73,11 @@ func TestConditionOf(t *testing.T) {
 				"template defaults: remove it from the tree or from the template"},
 		},
 		"objects remain": {known: answer{tree: tree}, outcome: remaining, want: condition{
-			reporting.InProgress, reasonProgressing, "commit 0123456 is being applied: 2 objects remain",
+			reporting.InProgress, reasonProgressing, "commit 0123456 is being applied: 2 objects left",
 		}},
 		"objects of the commit in force remain, and a newer one is wrong": {known: answer{tree: tree, problem: wrong},
 			outcome: remaining, want: condition{
-				reporting.InProgress, reasonProgressing, "commit 0123456 is being applied: 2 objects remain",
+				reporting.InProgress, reasonProgressing, "commit 0123456 is being applied: 2 objects left",
 			}},
 		"the server does not answer": {known: answer{tree: tree, problem: waits}, outcome: &outcome{}, want: condition{
 			reporting.InProgress, "Unreachable", "no answer; commit 0123456 stays in force",

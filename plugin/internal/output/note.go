@@ -24,9 +24,9 @@ func Sentences(w io.Writer, escaped string) {
 }
 
 // FirstNotes returns the first notes and, if there are more than most, one with the number of the others instead of
-// %d.
+// %d. A single other one is returned itself.
 func FirstNotes(notes []string, most int, others string) []string {
-	if len(notes) <= most {
+	if len(notes) <= most+1 {
 		return notes
 	}
 	return append(slices.Clone(notes[:most]), fmt.Sprintf(others, len(notes)-most))
