@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -52,9 +53,15 @@ type entry struct {
 func (t *tokens) setupWithManager(mgr ctrl.Manager) error {
 	everyReplica := false
 	return ctrl.NewControllerManagedBy(mgr).Named("hint").
-		For(&v1alpha1.PolicyRepository{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.PolicyRepository{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: changesSpec})).
 		WithOptions(controller.Options{NeedLeaderElection: &everyReplica}).
 		Complete(t)
+}
+
+// changesSpec reports whether an update changed the spec. After an interruption of the watch, it may be that of another
+// PolicyRepository with the same name, whose generation is often the same.
+func changesSpec(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration()
 }
 
 // Reconcile reads the token of a PolicyRepository.
