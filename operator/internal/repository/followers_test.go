@@ -99,6 +99,17 @@ func TestNothingStaysOfADeletedRepository(t *testing.T) {
 	}
 }
 
+// A PolicyRepository that follows an object of Flux now keeps no commits of the Git repository that it followed before.
+func TestNoCommitsStayOfTheSourceBefore(t *testing.T) {
+	t.Parallel()
+	s, repository := &sources{dir: t.TempDir()}, repositoryOf("a")
+	repository.Spec.SourceRef = &v1alpha1.ArtifactSource{}
+	require.NoError(t, os.Mkdir(s.dirOf("a"), 0o700))
+	_, err := s.open(t.Context(), repository)
+	require.NoError(t, err)
+	require.NoDirExists(t, s.dirOf("a"))
+}
+
 // A PolicyRepository that is followed again is asked first: what its follower knew may be over.
 func TestARestingRepositoryKeepsNoAnswer(t *testing.T) {
 	t.Parallel()

@@ -74,6 +74,7 @@ type sources struct {
 // open opens the source of a PolicyRepository with the credentials as they are stored now.
 func (s *sources) open(ctx context.Context, repository *v1alpha1.PolicyRepository) (treeSource, error) {
 	if ref := repository.Spec.SourceRef; ref != nil {
+		s.remove(repository.UID) // the commits of a Git repository that it followed before
 		return &fluxSource{objects: s.objects, client: s.artifacts, ref: *ref}, nil
 	}
 	if repository.Spec.Git == nil {
@@ -92,6 +93,13 @@ func (s *sources) dirOf(repository types.UID) string { return filepath.Join(s.di
 // uid matches the UIDs that the API server gives to objects.
 var uid = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
+// remove removes what was fetched for a PolicyRepository.
+func (s *sources) remove(repository types.UID) {
+	if s.dir != "" {
+		_ = os.RemoveAll(s.dirOf(repository))
+	}
+}
+
 // forget removes what was fetched for all PolicyRepositories but those with the given UIDs, also by an earlier process,
 // or by a fetch that ended after its PolicyRepository was deleted. What cannot be removed is removed by the next pass.
 // The directory may have other files, too.
@@ -102,7 +110,7 @@ func (s *sources) forget(exists map[types.UID]bool) {
 	}
 	for _, entry := range entries {
 		if name := entry.Name(); uid.MatchString(name) && !exists[types.UID(name)] {
-			_ = os.RemoveAll(filepath.Join(s.dir, name))
+			s.remove(types.UID(name))
 		}
 	}
 }
