@@ -65,14 +65,51 @@ func (r Rule) guards() bool {
 func (r Rule) words() []string { return strings.Split(string(r), " ")[1:] }
 
 // Restricts reports whether a template with some rules requires permission for a namespace for which it does not with
-// the rules before, as far as that can be read from the rules.
+// the rules before. It takes a namespace that only several rules before select together for such a namespace.
 func Restricts(before, after []Rule) bool {
 	return slices.ContainsFunc(after, func(rule Rule) bool {
-		words := rule.words()
 		return rule.guards() && !slices.ContainsFunc(before, func(wider Rule) bool {
-			return wider.guards() && !slices.ContainsFunc(wider.words(), func(word string) bool {
-				return !slices.Contains(words, word)
-			})
+			return wider.guards() && wider.includes(rule)
 		})
 	})
+}
+
+// includes reports whether the rule selects every namespace that another one selects: one of the other's requirements
+// implies each of its own.
+func (r Rule) includes(other Rule) bool {
+	words := other.words()
+	return !slices.ContainsFunc(r.words(), func(word string) bool {
+		return !slices.ContainsFunc(words, func(stronger string) bool { return implies(stronger, word) })
+	})
+}
+
+// implies reports whether labels that meet one requirement meet another one.
+func implies(stronger, weaker string) bool {
+	key, operator, values := split(stronger)
+	other, wanted, allowed := split(weaker)
+	isAllowed := func(value string) bool { return slices.Contains(allowed, value) }
+	isValue := func(value string) bool { return slices.Contains(values, value) }
+	switch {
+	case key != other:
+		return false
+	case operator == '=' && wanted == '=':
+		return !slices.ContainsFunc(values, func(value string) bool { return !isAllowed(value) })
+	case operator == '=' && wanted == '~':
+		return !slices.ContainsFunc(values, isAllowed)
+	case operator == '~' && wanted == '~':
+		return !slices.ContainsFunc(allowed, func(value string) bool { return !isValue(value) })
+	}
+	return operator == wanted || operator == '=' && wanted == 0 || operator == '!' && wanted == '~'
+}
+
+// split returns the key of a requirement, its values, and its operator: '=', '~', '!', or 0 for a key of any value.
+func split(requirement string) (key string, operator byte, values []string) {
+	if key, isNegative := strings.CutPrefix(requirement, "!"); isNegative {
+		return key, '!', nil
+	}
+	at := strings.IndexAny(requirement, "=~")
+	if at < 0 {
+		return requirement, 0, nil
+	}
+	return requirement[:at], requirement[at], strings.Split(requirement[at+1:], "|")
 }

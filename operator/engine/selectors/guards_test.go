@@ -2,6 +2,7 @@ package selectors
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,6 +60,11 @@ func TestRestricts(t *testing.T) {
 		"enabled":                    {[]Rule{"d:t a=1"}, []Rule{"g:t a=1"}, false},
 		"a narrower selector":        {[]Rule{"g:t a=1"}, []Rule{"g:t a=1 b"}, false},
 		"a wider selector":           {[]Rule{"g:t a=1 b"}, []Rule{"g:t a=1"}, true},
+		"fewer values":               {[]Rule{"g:t a=1|2"}, []Rule{"g:t a=1"}, false},
+		"more values":                {[]Rule{"g:t a=1|2"}, []Rule{"g:t a=1|2|3"}, true},
+		"more excluded values":       {[]Rule{"g:t a~1"}, []Rule{"g:t a~1|2"}, false},
+		"fewer excluded values":      {[]Rule{"g:t a~1|2"}, []Rule{"g:t a~1"}, true},
+		"a value of a key":           {[]Rule{"g:t a"}, []Rule{"g:t a=1"}, false},
 		"another selector":           {[]Rule{"g:t a=1"}, []Rule{"g:t b=1"}, true},
 		"an overlay":                 {[]Rule{"g:t a=1"}, []Rule{"g:t a=1", "g:t a=1 b=2"}, false},
 		"an earlier revision's":      {[]Rule{"g:t a=1", "g:t b=1"}, []Rule{"g:t b=1"}, false},
@@ -68,6 +74,43 @@ func TestRestricts(t *testing.T) {
 		"a template without a guard": {nil, []Rule{"t: a=1"}, false},
 	} {
 		require.Equal(t, test.want, Restricts(test.before, test.after), name)
+	}
+}
+
+// A rule includes another one only if each namespace that meets the other meets it.
+func TestARuleIncludesNarrowerOnes(t *testing.T) {
+	t.Parallel()
+	words := []string{"k", "!k", "k=", "k=a", "k=a|b", "k=a|c", "k=|a|b", "k~a", "k~a|b", "k~", "l", "l=a", "l~a"}
+	selects := func(word string, labels map[string]string) bool {
+		key, operator, values := split(word)
+		value, exists := labels[key]
+		switch operator {
+		case '=':
+			return exists && slices.Contains(values, value)
+		case '~':
+			return !exists || !slices.Contains(values, value)
+		case '!':
+			return !exists
+		}
+		return exists
+	}
+	var all []map[string]string
+	values := []string{"", "a", "b", "c", "other"}
+	for _, l := range values {
+		all = append(all, map[string]string{}, map[string]string{"k": l}, map[string]string{"l": l})
+		for _, k := range values {
+			all = append(all, map[string]string{"k": k, "l": l})
+		}
+	}
+	for _, wider := range words {
+		for _, narrower := range words {
+			includes := true
+			for _, labels := range all {
+				includes = includes && (!selects(narrower, labels) || selects(wider, labels))
+			}
+			require.Equal(t, includes, Rule("g:t "+wider).includes(Rule("g:t m=1 "+narrower)), "%s of %s", wider, narrower)
+			require.Equal(t, !includes, Restricts([]Rule{Rule("g:t " + wider)}, []Rule{Rule("g:t " + narrower)}))
+		}
 	}
 }
 
