@@ -55,7 +55,8 @@
 //     them is missing, another client deleted it. An object is removed from the list before nstpl deletes it.
 //   - NamespaceMetadataAnnotation on a namespace lists the labels and annotations that templates set on the namespace
 //     itself: for each the template, a digest of the value, and whether it existed before. Only a value that is
-//     recorded, has this digest and did not exist before is removed. managedFields do not matter for these, because
+//     recorded, has this digest and did not exist before is removed. If another client has changed it, only its record
+//     is removed, so that a late write of a former leader is refused. managedFields do not matter for these, because
 //     users who may change a namespace can write them, and can apply a value that they want to keep.
 //   - The status of a template lists the kinds that it applied. Objects of other kinds are not pruned because of it,
 //     except Roles and RoleBindings.
@@ -69,8 +70,9 @@
 //   - So does a user who changes an open namespace all the time. After a conflict, its labels and annotations are
 //     compared again, and written if the records of the namespace have not changed, nor its Populated condition if a
 //     value is new. Reports on an open namespace are written if neither has changed. If such a write of a former leader
-//     arrives late, and the new leader has recorded nothing, or the same again, a label of a template that is gone may
-//     remain. A late move may add the label of a former policy space above the present ones, until the next pass.
+//     arrives late, and the new leader has neither recorded nor reported anything, or the same again, a new label of a
+//     template that is gone may remain. A late move may add the label of a former policy space above the present ones,
+//     until the next pass.
 //   - API servers receive Roles and RoleBindings from separate watches. A RoleBinding waits roleDelay after a change of
 //     its Role, but an API server whose watch lags for longer evaluates the RoleBinding with the former rules for a
 //     moment. A Role does not wait after its RoleBindings lost subjects: users who add subjects all the time would

@@ -28,7 +28,8 @@ type DeclaredValue struct {
 // ValueChange is what a plan does with a label or an annotation of the namespace, and why.
 type ValueChange struct {
 	render.MetadataKey
-	// Action is Create, Configure, Unchanged, Prune or LeaveAlone.
+	// Action is Create, Configure, Unchanged, Prune or LeaveAlone. Prune removes the value and its record, or only the
+	// record if another client has changed or removed the value.
 	Action Action
 	// Template is the name of the template that declares the value, or that declared it before.
 	Template string
@@ -107,8 +108,12 @@ func planMetadata(declared Declared, index *match.Index) (Change, bool) {
 		planned.Values = append(planned.Values, planValue(value, ns, record, index))
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(record), render.MetadataKey.Compare) {
-		if _, exists := valueIn(ns, key); exists && !isDeclared[key] {
-			planned.Values = append(planned.Values, undeclaredValue(declared, index, key, record[key]))
+		if isDeclared[key] {
+			continue
+		}
+		change := undeclaredValue(declared, index, key, record[key])
+		if _, exists := valueIn(ns, key); exists || change.Action == Prune {
+			planned.Values = append(planned.Values, change)
 		}
 	}
 	slices.SortStableFunc(planned.Values, func(a, b ValueChange) int { return a.MetadataKey.Compare(b.MetadataKey) })
@@ -137,7 +142,7 @@ func compareValue(declared *DeclaredValue, ns *corev1.Namespace, record Metadata
 	}
 	value, exists := valueIn(ns, change.MetadataKey)
 	recorded, isRecorded := record[change.MetadataKey]
-	isDeclared, isOurs := exists && value == declared.Value, exists && isRecorded && recorded.IsIn(value)
+	isDeclared, isOurs := exists && value == declared.Value, isRecorded && recorded.isValueOf(ns, change.MetadataKey)
 	change.hasDeclaredValue = isDeclared
 	switch {
 	case isDeclared && isOurs && recorded.isOf(declared.Template):
@@ -170,20 +175,22 @@ func driftedValue(change ValueChange, reason string) ValueChange {
 }
 
 // undeclaredValue plans a recorded value that no template declares. It is removed under the conditions under which an
-// object is pruned.
+// object is pruned. If another client has changed it, its record is removed under these conditions, or if the template
+// is gone: a late write of a former leader, which corrects the value, is refused only if the record has changed.
 func undeclaredValue(
 	declared Declared, index *match.Index, key render.MetadataKey, recorded RecordedValue,
 ) ValueChange {
 	change := ValueChange{MetadataKey: key, Action: LeaveAlone, Template: recorded.Template}
 	template := index.Get(recorded.Template)
-	value, _ := valueIn(declared.Namespace, key)
+	isGone := template == nil || template.UID != recorded.UID
+	isOurs := recorded.isValueOf(declared.Namespace, key)
 	hasName := func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == recorded.Template }
 	switch {
 	case recorded.Existed:
 		change.Reason = "existed before nstpl managed it"
-	case !recorded.IsIn(value):
-		change.Reason = "was set by another client"
-	case template == nil || template.UID != recorded.UID:
+	case isGone && !isOurs:
+		change.Action = Prune
+	case isGone:
 		change.Reason = fmt.Sprintf("remains, because template %s does not exist", recorded.Template)
 	case index.IsOutside(declared.Namespace, recorded.Template):
 		change.Reason = "remains: " + unmatched(template, declared)
@@ -201,6 +208,12 @@ func undeclaredValue(
 		change.Action, change.Reason = Prune, "is removed: "+unmatched(template, declared)
 	default:
 		change.Reason = "remains: " + unmatched(template, declared) + "; deletionPolicy is Orphan"
+	}
+	if !recorded.Existed && !isOurs {
+		change.Reason = "was set by another client"
+		if change.Action == Prune {
+			change.Reason = "was changed or removed by another client, so only its record is removed"
+		}
 	}
 	return change
 }
@@ -280,12 +293,17 @@ func (m *MetadataChange) declared() *Object {
 	return &Object{Unstructured: object, Template: template, Hash: hash}
 }
 
-// keeping returns the change without the removal of some values.
+// keeping returns the change without the removal of some values and their records.
 func (m *MetadataChange) keeping(keep func(render.MetadataKey) bool, reason string) Change {
-	values := slices.Clone(m.Values)
-	for i := range values {
-		if values[i].Action == Prune && keep(values[i].MetadataKey) {
-			values[i].Action, values[i].Reason = LeaveAlone, reason
+	var values []ValueChange
+	for _, value := range m.Values {
+		_, exists := valueIn(m.namespace, value.MetadataKey)
+		isKept := value.Action == Prune && keep(value.MetadataKey)
+		if isKept {
+			value.Action, value.Reason = LeaveAlone, reason
+		}
+		if exists || !isKept {
+			values = append(values, value)
 		}
 	}
 	return (&MetadataChange{Values: values, namespace: m.namespace}).change()
@@ -296,9 +314,10 @@ func (m *MetadataChange) After() (labels, annotations map[string]string) {
 	values := map[string]map[string]string{
 		render.Labels: maps.Clone(m.namespace.Labels), render.Annotations: maps.Clone(m.namespace.Annotations),
 	}
+	record := RecordedMetadata(m.namespace.Annotations)
 	for _, change := range m.Values {
 		switch {
-		case change.Action == Prune:
+		case change.Action == Prune && record[change.MetadataKey].isValueOf(m.namespace, change.MetadataKey):
 			delete(values[change.Field], change.Key)
 		case change.Declared != nil && !change.Selects:
 			if values[change.Field] == nil {
@@ -326,7 +345,9 @@ func (m *MetadataChange) patch() map[string]map[string]any {
 		_, exists := valueIn(m.namespace, key)
 		switch {
 		case change.Action == Prune:
-			patch[key.Field][key.Key] = nil
+			if recorded.isValueOf(m.namespace, key) {
+				patch[key.Field][key.Key] = nil
+			}
 			delete(after, key)
 		case change.Action == Create || change.Action == Configure:
 			patch[key.Field][key.Key] = change.Declared.Value
@@ -360,10 +381,7 @@ func (m *MetadataChange) in(current *metav1.PartialObjectMetadata) *MetadataChan
 	changed := &MetadataChange{Values: slices.Clone(m.Values), namespace: &ns}
 	for i := range changed.Values {
 		value := &changed.Values[i]
-		switch stored, _ := valueIn(&ns, value.MetadataKey); {
-		case value.Action == Prune && !record[value.MetadataKey].IsIn(stored):
-			value.Action = LeaveAlone
-		case value.Declared != nil && !value.Selects && !value.Postponed:
+		if value.Declared != nil && !value.Selects && !value.Postponed {
 			*value = compareValue(value.Declared, &ns, record)
 		}
 	}
@@ -479,9 +497,7 @@ func metadataFindings(change Change, failure *Failure, isWritten bool) []Finding
 // MayPruneMetadata reports whether labels or annotations of a namespace remain to be removed once a template is gone.
 func MayPruneMetadata(ns *corev1.Namespace, template string, uid types.UID) bool {
 	for key, recorded := range RecordedMetadata(ns.Annotations) {
-		value, exists := valueIn(ns, key)
-		if exists && recorded.Template == template && recorded.UID == uid && !recorded.Existed &&
-			recorded.IsIn(value) {
+		if recorded.Template == template && recorded.UID == uid && !recorded.Existed && recorded.isValueOf(ns, key) {
 			return true
 		}
 	}

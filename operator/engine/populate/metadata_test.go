@@ -2,6 +2,7 @@ package populate
 
 import (
 	"errors"
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -167,9 +168,20 @@ func TestPlanOfAnUndeclaredLabel(t *testing.T) {
 		"existed before": {
 			setsTier("t", ""), namespaceWith("x", existed(recorded("t", "x"))), LeaveAlone, "existed before",
 		},
-		"changed since":          {setsTier("t", ""), namespaceWith("y", recorded("t", "x")), LeaveAlone, "was set by another client"},
-		"not selected, Orphan":   {elsewhere, nil, LeaveAlone, "deletionPolicy is Orphan"},
-		"not selected, Delete":   {deletes, nil, Prune, "no longer matches"},
+		"changed since": {
+			setsTier("t", ""), namespaceWith("y", recorded("t", "x")), Prune, "only its record is removed",
+		},
+		"removed since": {
+			setsTier("t", ""), namespaceWith("", recorded("t", "x")), Prune, "only its record is removed",
+		},
+		"changed since, Orphan": {
+			elsewhere, namespaceWith("y", recorded("t", "x")), LeaveAlone, "was set by another client",
+		},
+		"not selected, Orphan": {elsewhere, nil, LeaveAlone, "deletionPolicy is Orphan"},
+		"not selected, Delete": {deletes, nil, Prune, "no longer matches"},
+		"changed since, no such template": {
+			setsTier("other", ""), namespaceWith("y", recorded("t", "x")), Prune, "only its record is removed",
+		},
 		"no such template":       {setsTier("other", ""), nil, LeaveAlone, "template t does not exist"},
 		"another of that name":   {another, nil, LeaveAlone, "template t does not exist"},
 		"the creator is unknown": {unknownCreator, nil, LeaveAlone, "once the namespace's creator is known"},
@@ -194,11 +206,16 @@ func TestPlanOfAnUndeclaredLabel(t *testing.T) {
 				require.Equal(t, LeaveAlone, plan.Changes[0].Action)
 				return
 			}
+			removed, remaining := map[string]any{}, maps.Clone(ns.Labels)
+			if ns.Labels["tier"] == "x" {
+				removed["tier"] = nil
+				delete(remaining, "tier")
+			}
 			require.Equal(t, map[string]map[string]any{
-				render.Labels: {"tier": nil}, render.Annotations: {v1alpha1.NamespaceMetadataAnnotation: nil},
+				render.Labels: removed, render.Annotations: {v1alpha1.NamespaceMetadataAnnotation: nil},
 			}, metadata.patch())
 			labels, _ := metadata.After()
-			require.Empty(t, labels)
+			require.Equal(t, remaining, labels)
 			require.Equal(t, LeaveAlone, plan.WithoutDeletions(index).Changes[0].Action)
 			coming := setsTier("u", "z")
 			require.Equal(t, LeaveAlone,

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -36,6 +37,12 @@ func NewRecordedValue(template string, uid types.UID, value string) RecordedValu
 
 // IsIn reports whether a label or an annotation still has the recorded value.
 func (r RecordedValue) IsIn(value string) bool { return r.Value == digest(value) }
+
+// isValueOf reports whether a namespace still has the recorded value.
+func (r RecordedValue) isValueOf(ns *corev1.Namespace, key render.MetadataKey) bool {
+	value, exists := valueIn(ns, key)
+	return exists && r.IsIn(value)
+}
 
 func (r RecordedValue) isOf(template *v1alpha1.NamespaceTemplate) bool {
 	return r.Template == template.Name && r.UID == template.UID
