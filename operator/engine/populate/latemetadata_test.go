@@ -1,0 +1,69 @@
+package populate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/test/controlplane"
+)
+
+// A write of an earlier leader that corrects a label reaches the API server after the template was deleted. The next
+// leader found the label removed or changed by a user, so that it had no value to remove.
+func TestLateMetadataOfADeletedTemplateIsRefused(t *testing.T) {
+	t.Parallel()
+	cluster := controlplane.New(t)
+	api, err := kubernetes.NewForConfig(cluster.RESTConfig())
+	require.NoError(t, err)
+	apply := func(config *beforePatches, ns *corev1.Namespace, templates ...*v1alpha1.NamespaceTemplate) *Outcome {
+		client, err := metadata.NewForConfig(config.wrap(cluster.RESTConfig()))
+		require.NoError(t, err)
+		index := match.NewIndex(templates...)
+		plan := NewPlan(Declare(render.NewCache(), ns, index.Match(ns), Inputs{}), index, Observed{})
+		return NewApplier(client, nil, nil, 1, nil).ApplyMetadata(t.Context(), plan)
+	}
+	template := setsTier("t", "gold")
+	template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+	deleted := template.DeepCopy()
+	deleted.DeletionTimestamp = &metav1.Time{}
+	for name, test := range map[string]struct {
+		theirs string
+		known  []*v1alpha1.NamespaceTemplate
+	}{
+		"removed":      {"", []*v1alpha1.NamespaceTemplate{deleted}},
+		"changed":      {"theirs", []*v1alpha1.NamespaceTemplate{deleted}},
+		"removed-gone": {"", nil},
+		"changed-gone": {"theirs", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ns := namespaceWith(test.theirs, recorded("t", "gold"))
+			ns.Name, ns.UID = name, ""
+			ns, err := api.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
+			require.NoError(t, err)
+			late := apply(&beforePatches{call: func(number int) {
+				current, err := api.CoreV1().Namespaces().Get(t.Context(), ns.Name, metav1.GetOptions{})
+				require.NoError(t, err)
+				if number == 0 { // the first write is repeated after a change by a user
+					current.Labels["own"] = "x"
+					_, err := api.CoreV1().Namespaces().Update(t.Context(), current, metav1.UpdateOptions{})
+					require.NoError(t, err)
+				} else if next := apply(&beforePatches{call: func(int) {}}, current, test.known...); next != nil {
+					require.Nil(t, next.Failure, "%v", next.Failure)
+				}
+			}}, ns, template)
+			stored, err := api.CoreV1().Namespaces().Get(t.Context(), ns.Name, metav1.GetOptions{})
+			require.NoError(t, err)
+			require.Equal(t, test.theirs, stored.Labels["tier"])
+			require.NotNil(t, late.Failure)
+			require.Equal(t, metav1.StatusReasonConflict, late.Failure.Reason, "%v", late.Failure)
+		})
+	}
+}
