@@ -154,8 +154,11 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 		"a Namespace with what users may set": {[]string{"a/namespace.yaml: " + namespace("a") +
 			"  labels: {policy.nstpl.dev/hints: enabled, policy.nstpl.dev/metrics: enabled}\n" +
 			"  annotations: {policy.nstpl.dev/adopt: 'true', policy.nstpl.dev/expires: never, " +
-			"policy.nstpl.dev/delete-when-expired: 'true', policy.nstpl.dev/deletion-protection: 'true', " +
+			"policy.nstpl.dev/deletion-protection: 'true', " +
 			"policy/namespace-template-opt-out: logging, authorization.k8s.io/creator: jane}\n"}, ""},
+		"a Namespace with the consent to its deletion": {[]string{"a/namespace.yaml: " + namespace("a") +
+			"  annotations: {policy.nstpl.dev/expires: '2020-01-01T00:00:00Z', " +
+			"policy.nstpl.dev/delete-when-expired: 'true'}\n"}, "schema foo-corp/a/namespace.yaml:5"},
 		"a Namespace with an invalid protection": {[]string{"a/namespace.yaml: " + namespace("a") +
 			"  annotations: {policy.nstpl.dev/deletion-protection: maybe}\n"}, "schema foo-corp/a/namespace.yaml:5"},
 		"a quota with scopes": {

@@ -91,10 +91,11 @@ func isPosition(key string) bool {
 
 // settable are the reserved labels and annotations of Namespaces that users set. Admission asks the account that
 // applies the tree for the verbs that some of them need. The others are records of the operator, which nstpl-sync may
-// write: with them, a tree could, for example, allocate all user IDs to one namespace.
+// write: with them, a tree could, for example, allocate all user IDs to one namespace. The consent to the deletion of an
+// expired namespace is not among them: deletions by a commit would not count for the limit that a person confirms.
 var settable = []string{
-	v1alpha1.AdoptAnnotation, v1alpha1.CreatorAnnotation, v1alpha1.DeleteWhenExpiredAnnotation,
-	v1alpha1.DeletionProtectionAnnotation, v1alpha1.ExpiresAnnotation, v1alpha1.OptOutAnnotation,
+	v1alpha1.AdoptAnnotation, v1alpha1.CreatorAnnotation, v1alpha1.DeletionProtectionAnnotation,
+	v1alpha1.ExpiresAnnotation, v1alpha1.OptOutAnnotation,
 	"policy.nstpl.dev/hints", "policy.nstpl.dev/metrics", // labels that the NetworkPolicies select by
 }
 
