@@ -59,15 +59,9 @@ type AccountIDs struct {
 // its user ID, and when the namespace is given other IDs. The request without a name is for the watch of
 // ServiceAccounts.
 func (r *AccountIDs) SetupWithManager(mgr ctrl.Manager) error {
-	idsOf := func(ns client.Object) string { return ns.GetAnnotations()[v1alpha1.UIDRangeAnnotation] }
 	idOf := func(account client.Object) string { return account.GetAnnotations()[v1alpha1.AccountUIDAnnotation] }
 	return ctrl.NewControllerManagedBy(mgr).Named("accountid").
-		For(&corev1.Namespace{}, builder.WithPredicates(predicate.Funcs{
-			// A namespace may begin with IDs, and its ServiceAccounts may arrive before it.
-			CreateFunc: func(e event.CreateEvent) bool { return idsOf(e.Object) != "" },
-			UpdateFunc: func(e event.UpdateEvent) bool { return idsOf(e.ObjectOld) != idsOf(e.ObjectNew) },
-			DeleteFunc: func(event.DeleteEvent) bool { return false },
-		})).
+		For(&corev1.Namespace{}, builder.WithPredicates(changesIDs)).
 		WatchesRawSource(source.Func(func(_ context.Context, queue backoff.Queue) error {
 			r.handler = watch.ChangeHandler(func(before, after *metav1.PartialObjectMetadata) {
 				// The ID of a deleted one is free again, for one that has none.
@@ -83,6 +77,18 @@ func (r *AccountIDs) SetupWithManager(mgr ctrl.Manager) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: accountWorkers, NewQueue: r.Queues.New}).
 		Complete(r.Caches.Before(r))
 }
+
+// changesIDs selects the events by which a namespace has other IDs than before. It may begin with IDs, and its
+// ServiceAccounts may arrive before it. While the watch was interrupted, it may have been deleted and created again.
+var changesIDs = predicate.Funcs{
+	CreateFunc: func(e event.CreateEvent) bool { return idsOf(e.Object) != "" },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetUID() != e.ObjectNew.GetUID() || idsOf(e.ObjectOld) != idsOf(e.ObjectNew)
+	},
+	DeleteFunc: func(event.DeleteEvent) bool { return false },
+}
+
+func idsOf(ns client.Object) string { return ns.GetAnnotations()[v1alpha1.UIDRangeAnnotation] }
 
 // Reconcile gives the ServiceAccounts of a namespace the user IDs that they lack.
 func (r *AccountIDs) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {

@@ -88,8 +88,10 @@ func mayExpire(ns client.Object) bool {
 	return ns.GetLabels()[v1alpha1.PolicySpaceLabel] != "" || ns.GetAnnotations()[v1alpha1.ExpiresAnnotation] != ""
 }
 
-// inputs are what the controller needs of a namespace.
+// inputs are what the controller needs of a namespace. It may be deleted and created again while the watch is
+// interrupted.
 type inputs struct {
+	uid                                 types.UID
 	expires, consent, protection, space string
 	isDeleted                           bool
 }
@@ -97,7 +99,8 @@ type inputs struct {
 func inputsOf(ns client.Object) inputs {
 	annotations, labels := ns.GetAnnotations(), ns.GetLabels()
 	return inputs{
-		expires: annotations[v1alpha1.ExpiresAnnotation], consent: annotations[v1alpha1.DeleteWhenExpiredAnnotation],
+		uid: ns.GetUID(), expires: annotations[v1alpha1.ExpiresAnnotation],
+		consent:    annotations[v1alpha1.DeleteWhenExpiredAnnotation],
 		protection: annotations[v1alpha1.DeletionProtectionAnnotation],
 		space:      labels[v1alpha1.PolicySpaceLabel], isDeleted: ns.GetDeletionTimestamp() != nil,
 	}

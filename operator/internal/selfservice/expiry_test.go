@@ -293,6 +293,18 @@ func (s spaces) List(_ context.Context, list client.ObjectList, _ ...client.List
 	return nil
 }
 
+// A namespace that was deleted and created again while the watch was interrupted may have no end yet.
+func TestANamespaceOfTheSameNameIsAnother(t *testing.T) {
+	t.Parallel()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "a", UID: "1", Labels: map[string]string{v1alpha1.PolicySpaceLabel: "s"},
+	}}
+	again := ns.DeepCopy()
+	require.Equal(t, inputsOf(ns), inputsOf(again))
+	again.UID = "2"
+	require.NotEqual(t, inputsOf(ns), inputsOf(again))
+}
+
 // A policy space that gives no namespace an end wakes none.
 func TestPolicySpacesThatWakeNamespaces(t *testing.T) {
 	t.Parallel()
