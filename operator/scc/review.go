@@ -171,10 +171,9 @@ func isPoolExhausted(constraint *v1alpha1.SecurityContextConstraints) bool {
 
 // NeedsAllocation reports whether a constraint takes user IDs or an SELinux level from the namespace.
 func NeedsAllocation(constraint *v1alpha1.SecurityContextConstraints) bool {
-	_, err := newProvider(constraint, nil,
-		func() (map[string]string, error) { return map[string]string{v1alpha1.AccountUIDAnnotation: "1"}, nil })
-	missing, isMissing := errors.AsType[*Missing](err)
-	return isMissing && missing.Of == "namespace"
+	_, err := newProvider(constraint, nil, nil)
+	_, isMissing := errors.AsType[*Missing](err)
+	return isMissing
 }
 
 // deniesRegardless returns what a constraint does not allow, whatever the missing annotations of the namespace are.

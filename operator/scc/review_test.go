@@ -605,6 +605,31 @@ func TestAPodDoesNotWaitForUserIDsThatDoNotExist(t *testing.T) {
 	require.Equal(t, "c", scc.Review(request).Constraint, "other namespaces have some")
 }
 
+func TestNeedsAllocation(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"runAsUser: {type: MustRunAsRange}":          true,
+		"runAsUser: {type: MustRunAsServiceAccount}": true,
+		"seLinuxContext: {type: MustRunAs}":          true,
+		"fsGroup: {type: MustRunAs}":                 true,
+		"supplementalGroups: {type: MustRunAs}":      true,
+
+		"runAsUser: {type: MustRunAsRange, uidRangeMin: 10, uidRangeMax: 20}":         false,
+		"seLinuxContext: {type: MustRunAs, seLinuxOptions: {level: 's0:c1,c2'}}":      false,
+		"fsGroup: {type: MustRunAs, ranges: [{min: 1, max: 2}]}":                      false,
+		"{runAsUser: {type: MustRunAsNonRoot}, supplementalGroups: {type: RunAsAny}}": false,
+	} {
+		tested := constraint(t, "c", text)
+		if tested.RunAsUser.Type == "" {
+			tested.RunAsUser.Type = v1alpha1.RunAsAny
+		}
+		if tested.SELinuxContext.Type == "" {
+			tested.SELinuxContext.Type = v1alpha1.RunAsAny
+		}
+		require.Equal(t, want, scc.NeedsAllocation(scc.Defaulted(tested)), text)
+	}
+}
+
 // A pod that comes before its namespace's allocation is not admitted by what is laxer, and is by what comes before
 // anyway.
 func TestReviewWaitsForThePreferredConstraint(t *testing.T) {
