@@ -40,8 +40,7 @@ type Remote struct {
 	kept      string // a commit that stays stored
 }
 
-// New returns a Remote. It sends no request. It removes from the directory what a killed process left unfinished, and
-// commits of other repositories.
+// New returns a Remote. It sends no request. It removes from the directory what a killed process left unfinished.
 func New(o Options) (*Remote, error) {
 	a, err := parseAddress(o.URL)
 	if err != nil {
@@ -55,7 +54,7 @@ func New(o Options) (*Remote, error) {
 		return nil, err
 	}
 	r := &Remote{address: a, reference: o.Reference, limits: defaultLimits(o.MaxBytes), kept: o.Kept}
-	if r.store, err = openStore(o.Dir, a.String(), r.limits); err != nil {
+	if r.store, err = openStore(o.Dir, r.limits); err != nil {
 		return nil, err
 	}
 	if o.Wait != nil {

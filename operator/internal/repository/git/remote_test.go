@@ -421,8 +421,7 @@ func TestStoredCommits(t *testing.T) {
 		entries, err := os.ReadDir(s.options.Dir)
 		require.NoError(t, err)
 		for _, e := range entries {
-			_, rest, _ := strings.Cut(e.Name(), "-")
-			names = append(names, strings.TrimSuffix(rest, ".pack"))
+			names = append(names, strings.TrimSuffix(e.Name(), ".pack"))
 		}
 		return names
 	}
@@ -483,12 +482,15 @@ func TestStoredCommits(t *testing.T) {
 	requireError(t, err, git.StorageFailed, "cannot be read and was removed: the commit is fetched again")
 	require.Equal(t, map[string]string{"a": "1"}, contents(t, fetchHash(t, s.remote(t), first), "."))
 
-	// Another repository in the same directory does not get commits of this one.
+	// After a change to a URL with no repository, the commit in force stays stored until another one is kept.
 	s.options.URL = strings.Replace(s.options.URL, "policies.git", "other.git", 1)
+	s.options.Kept = first
 	other := s.remote(t)
-	require.Empty(t, stored())
-	_, err = other.Fetch(t.Context(), first)
+	_, err = other.Fetch(t.Context(), second)
 	requireError(t, err, git.NotFound, "does not exist")
+	require.Equal(t, map[string]string{"a": "1"}, contents(t, fetchHash(t, other, first), "."))
+	require.NoError(t, other.Keep(second))
+	require.Empty(t, stored())
 }
 
 func TestTimes(t *testing.T) {

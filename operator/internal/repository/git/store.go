@@ -2,8 +2,6 @@ package git
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
@@ -14,10 +12,10 @@ import (
 )
 
 // store keeps fetched commits in a directory, each in one file with a pack. A file gets its name when it is complete:
-// files with other names were left by a process that was killed.
+// files with other names were left by a process that was killed. The commits may be those of another repository, if the
+// URL was changed: their hashes determine their content.
 type store struct {
 	dir    string
-	prefix string // of the files of this repository
 	limits limits
 	// wait waits until a pack may be read.
 	wait func(context.Context) error
@@ -28,15 +26,13 @@ const (
 	complete  = ".pack"
 )
 
-// openStore creates the directory if it does not exist, and removes unfinished files and those of other repositories.
-func openStore(dir, url string, l limits) (*store, error) {
+// openStore creates the directory if it does not exist, and removes unfinished files.
+func openStore(dir string, l limits) (*store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, storageFailed(err)
 	}
-	sum := sha256.Sum256([]byte(url))
-	s := &store{dir: dir, prefix: hex.EncodeToString(sum[:8]) + "-", limits: l}
-	s.wait = func(context.Context) error { return nil }
-	return s, s.clean(func(name string) bool { return strings.HasPrefix(name, s.prefix) })
+	s := &store{dir: dir, limits: l, wait: func(context.Context) error { return nil }}
+	return s, s.clean(func(string) bool { return true })
 }
 
 func storageFailed(err error) error {
@@ -70,7 +66,7 @@ func (s *store) clean(keep func(name string) bool) error {
 }
 
 // name returns the name of the file of a commit.
-func (s *store) name(commit string) string { return s.prefix + commit + complete }
+func (*store) name(commit string) string { return commit + complete }
 
 // create returns a file for the pack of a commit that is about to be fetched.
 func (s *store) create() (*os.File, error) {
