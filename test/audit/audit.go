@@ -9,15 +9,17 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Policy logs every write twice: when it is received, so that it is in the log before its effects are visible, and when
+// policy logs every write twice: when it is received, so that it is in the log before its effects are visible, and when
 // it is complete, with its outcome.
-const Policy = `
+const policy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [ResponseStarted, Panic]
@@ -52,6 +54,16 @@ type Request struct {
 		Code    int
 		Message string
 	}
+}
+
+// NewLog returns a log in a folder, and the flags with which an API server writes it.
+func NewLog(folder string) (log *Log, flags []string, err error) {
+	log = &Log{Path: filepath.Join(folder, "audit.log")}
+	file := filepath.Join(folder, "audit-policy.yaml")
+	return log, []string{
+		"--audit-policy-file=" + file, "--audit-log-path=" + log.Path, "--audit-log-mode=blocking",
+		"--audit-log-maxsize=100000",
+	}, os.WriteFile(file, []byte(policy), 0o600)
 }
 
 // Read returns all requests so far.
@@ -129,12 +141,11 @@ func (r Request) isForcedApply() bool {
 	return r.Verb == "patch" && strings.Contains(r.RequestURI, "force=true")
 }
 
+// Stateless are resources whose writes store nothing that tests check.
+var Stateless = []string{"events", "leases", "selfsubjectaccessreviews", "subjectaccessreviews", "tokenreviews"}
+
 func (r Request) storesNothing() bool {
-	switch r.ObjectRef.Resource {
-	case "events", "leases", "selfsubjectaccessreviews", "subjectaccessreviews":
-		return true
-	}
-	return strings.Contains(r.RequestURI, "dryRun=All")
+	return slices.Contains(Stateless, r.ObjectRef.Resource) || strings.Contains(r.RequestURI, "dryRun=All")
 }
 
 // CheckDeletions fails if the operator deleted an object that it had not created, and whose deletion is not expected.

@@ -26,7 +26,7 @@ import (
 
 var update = flag.Bool("update", false, "update the expected output in the scripts")
 
-// binDir is the directory with the built plugin, and with kubectlScript as kubectl.
+// binDir is the directory with the built plugin and operator, and with kubectlScript as kubectl.
 var binDir string
 
 // kubectlScript runs the plugin as kubectl does. kubectl itself needs more CPU time to start than the plugin, and
@@ -48,9 +48,8 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if out, err := exec.Command("go", "build", "-o", dir,
-		"nstpl.dev/nstpl/cmd/kubectl-nstpl").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build the plugin: %v: %s\n", err, out)
+	if err := operator.Build(context.Background(), dir, "kubectl-nstpl", "nstpl-operator"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	if err := os.Symlink("kubectl-nstpl", filepath.Join(dir, "kubectl_complete-nstpl")); err != nil {
@@ -149,15 +148,12 @@ func eventually(ts *testscript.TestScript, neg bool, args []string) {
 // install applies the manifests, and waits until the API server enforces their admission policies.
 func install(t *testing.T, cluster *controlplane.Cluster) {
 	t.Helper()
-	folder, _, err := controlplane.Manifests(controlplane.Version())
-	require.NoError(t, err)
-	kubectl(t, cluster, "apply", "--server-side", "-k", filepath.Join("../..", folder))
-	kubectl(t, cluster, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+	require.NoError(t, operator.Install(t.Context(), cluster))
 	require.Eventually(t, func() bool {
 		// The API server denies all namespaces until it has read the parameters of the policies.
-		out, err := exec.CommandContext(t.Context(), cluster.Kubectl, "--kubeconfig", cluster.Kubeconfig,
-			"create", "namespace", "probe", "--dry-run=server", "-o", "jsonpath={.metadata.annotations}").Output()
-		return err == nil && strings.Contains(string(out), v1alpha1.CreatorAnnotation)
+		out, err := cluster.RunKubectl(t.Context(), "", "create", "namespace", "probe", "--dry-run=server", "-o",
+			"jsonpath={.metadata.annotations}")
+		return err == nil && strings.Contains(out, v1alpha1.CreatorAnnotation)
 	}, time.Minute, 50*time.Millisecond)
 }
 
@@ -168,17 +164,17 @@ func startOperator(t *testing.T, cluster *controlplane.Cluster) (stop func() err
 	kubectl(t, cluster, "apply", "-f", filepath.Join("testdata", "rights.yaml"))
 	for _, resource := range []string{"secrets", "services"} {
 		require.Eventually(t, func() bool {
-			return exec.CommandContext(t.Context(), cluster.Kubectl, "--kubeconfig", cluster.Kubeconfig, "auth", "can-i", "delete",
-				resource, "--all-namespaces", "--as", "system:serviceaccount:nstpl-system:nstpl-operator").Run() == nil
+			_, err := cluster.RunKubectl(t.Context(), "", "auth", "can-i", "delete", resource, "--all-namespaces", "--as",
+				v1alpha1.OperatorUser)
+			return err == nil
 		}, time.Minute, 50*time.Millisecond)
 	}
 	dir := t.TempDir()
-	binary := filepath.Join(dir, "nstpl-operator")
-	out, err := exec.Command("go", "build", "-o", binary, "nstpl.dev/nstpl/cmd/nstpl-operator").CombinedOutput()
-	require.NoError(t, err, "build the operator: %s", out)
 	kubeconfig := filepath.Join(dir, "operator.kubeconfig")
 	require.NoError(t, operator.WriteKubeconfig(t.Context(), cluster, kubeconfig))
-	started, err := operator.Start(operator.Options{Binary: binary, Dir: dir, Kubeconfig: kubeconfig})
+	started, err := operator.Start(operator.Options{
+		Binary: filepath.Join(binDir, "nstpl-operator"), Dir: dir, Kubeconfig: kubeconfig,
+	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -194,7 +190,6 @@ func kubectl(t *testing.T, cluster *controlplane.Cluster, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, cluster.Kubectl,
-		append([]string{"--kubeconfig", cluster.Kubeconfig}, args...)...).CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	_, err := cluster.RunKubectl(ctx, "", args...)
+	require.NoError(t, err)
 }

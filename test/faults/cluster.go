@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -87,26 +85,17 @@ func newTestCluster(ctx context.Context, p programs, replicas int) (_ *testClust
 }
 
 func (c *testCluster) startControlPlane() error {
-	policy := filepath.Join(c.dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(audit.Policy), 0o600); err != nil {
-		return err
-	}
-	c.audit = &audit.Log{Path: filepath.Join(c.dir, "audit.log")}
-	var err error
-	c.cluster, err = controlplane.Start(c.ctx, controlplane.Options{APIServerArgs: []string{
-		"--audit-policy-file=" + policy, "--audit-log-path=" + c.audit.Path, "--audit-log-mode=blocking",
-		"--audit-log-maxsize=100000",
-	}})
+	log, flags, err := audit.NewLog(c.dir)
 	if err != nil {
 		return err
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	c.audit = log
+	if c.cluster, err = controlplane.Start(c.ctx, controlplane.Options{APIServerArgs: flags}); err != nil {
 		return err
 	}
 	config := c.cluster.RESTConfig()
 	config.Timeout = 20 * time.Second // the API server may be killed during a request
-	c.client, err = client.New(config, client.Options{Scheme: scheme})
+	c.client, err = operator.NewClient(config)
 	return err
 }
 
@@ -132,19 +121,12 @@ func (c *testCluster) install() error {
 // programs are the paths of the binaries.
 type programs struct{ operator, sync string }
 
-// build compiles the programs that have no path into a folder.
-func (p *programs) build(ctx context.Context, dir string) error {
-	for name, path := range map[string]*string{v1alpha1.OperatorLease: &p.operator, syncAccount: &p.sync} {
-		if *path != "" {
-			continue
-		}
-		*path = filepath.Join(dir, name)
-		out, err := exec.CommandContext(ctx, "go", "build", "-o", *path, "nstpl.dev/nstpl/cmd/"+name).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("build %s: %w\n%s", name, err, out)
-		}
-	}
-	return nil
+// build compiles the programs into a folder. $NSTPL_TEST_OPERATOR and $NSTPL_TEST_SYNC are the paths of others to test.
+func build(ctx context.Context, folder string) (programs, error) {
+	return programs{
+		operator: cmp.Or(os.Getenv("NSTPL_TEST_OPERATOR"), filepath.Join(folder, v1alpha1.OperatorLease)),
+		sync:     cmp.Or(os.Getenv("NSTPL_TEST_SYNC"), filepath.Join(folder, syncAccount)),
+	}, operator.Build(ctx, folder, v1alpha1.OperatorLease, syncAccount)
 }
 
 // runFirstTrial runs one trial without a fault, so that work that happens only once, such as the aggregation of

@@ -12,24 +12,16 @@ import (
 func TestParse(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]request{
-		"/api/v1/namespaces":   {resource: "namespaces"},
-		"/api/v1/namespaces/a": {resource: "namespaces", name: "a"},
-		"/api/v1/namespaces/a/status": {
-			resource: "namespaces", name: "a", subresource: "status",
-		},
-		"/api/v1/namespaces/a/configmaps/b?dryRun=All": {
-			resource: "configmaps", namespace: "a", name: "b", dryRun: true,
-		},
-		"/api/v1/configmaps?watch=true":                         {resource: "configmaps", watch: true},
-		"/apis/rbac.authorization.k8s.io/v1/namespaces/a/roles": {resource: "roles", namespace: "a"},
-		"/apis/policy.nstpl.dev/v1alpha1/policyspaces/b/status": {
-			resource: "policyspaces", name: "b", subresource: "status",
-		},
-		"/apis/policy.nstpl.dev/v1alpha1": {},
-		"/readyz":                         {},
-		"/api/v1/namespaces/a/serviceaccounts/b/token?watch=yes": {
-			resource: "serviceaccounts", namespace: "a", name: "b", subresource: "token",
-		},
+		"/api/v1/namespaces":                                     {resource: "namespaces"},
+		"/api/v1/namespaces/a":                                   {resource: "namespaces"},
+		"/api/v1/namespaces/a/status":                            {resource: "namespaces"},
+		"/api/v1/namespaces/a/configmaps/b?dryRun=All":           {resource: "configmaps", dryRun: true},
+		"/api/v1/configmaps?watch=true":                          {resource: "configmaps", watch: true},
+		"/apis/rbac.authorization.k8s.io/v1/namespaces/a/roles":  {resource: "roles"},
+		"/apis/policy.nstpl.dev/v1alpha1/policyspaces/b/status":  {resource: "policyspaces"},
+		"/apis/policy.nstpl.dev/v1alpha1":                        {},
+		"/readyz":                                                {},
+		"/api/v1/namespaces/a/serviceaccounts/b/token?watch=yes": {resource: "serviceaccounts"},
 	} {
 		want.method = http.MethodGet
 		require.Equal(t, want, parse(httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)), path)
@@ -37,14 +29,14 @@ func TestParse(t *testing.T) {
 }
 
 var (
-	aPatch    = request{method: http.MethodPatch, resource: "configmaps", namespace: "a", name: "b"}
-	aBinding  = request{method: http.MethodPatch, resource: "rolebindings", namespace: "a", name: "b"}
-	aDeletion = request{method: http.MethodDelete, resource: "rolebindings", namespace: "a", name: "b"}
+	aPatch    = request{method: http.MethodPatch, resource: "configmaps"}
+	aBinding  = request{method: http.MethodPatch, resource: "rolebindings"}
+	aDeletion = request{method: http.MethodDelete, resource: "rolebindings"}
 	aWatch    = request{method: http.MethodGet, resource: "configmaps", watch: true}
 	aList     = request{method: http.MethodGet, resource: "configmaps"}
-	aLease    = request{method: http.MethodPut, resource: "leases", namespace: "a", name: "b"}
-	aTrial    = request{method: http.MethodPatch, resource: "configmaps", namespace: "a", name: "b", dryRun: true}
-	anEvent   = request{method: http.MethodPost, resource: "events", namespace: "a"}
+	aLease    = request{method: http.MethodPut, resource: "leases"}
+	aTrial    = request{method: http.MethodPatch, resource: "configmaps", dryRun: true}
+	anEvent   = request{method: http.MethodPost, resource: "events"}
 )
 
 func TestDecide(t *testing.T) {
@@ -103,7 +95,7 @@ func TestDecide(t *testing.T) {
 			injected := 0
 			for i, r := range test.requests {
 				got := inj.decide(r)
-				require.Equal(t, test.want[i], got, "%d: %s", i, r)
+				require.Equal(t, test.want[i], got, "%d: %+v", i, r)
 				if got != (decision{}) {
 					injected++
 				}

@@ -34,7 +34,6 @@ type plan struct {
 	replicas   []int
 	policies   []string
 	namespaces int
-	idle       time.Duration
 	programs   programs
 }
 
@@ -67,9 +66,6 @@ func read(arguments []string) (plan, error) {
 	replicas := flags.String("replicas", "1,2", "numbers of operators to run: 1, 2, or both in turn")
 	policies := flags.String("policy", "Correct,Report", "drift policies of templates")
 	flags.IntVar(&p.namespaces, "namespaces", 3, "number of namespaces in a trial")
-	flags.DurationVar(&p.idle, "idle", 2*time.Second, "time after each trial in which nothing may be written")
-	flags.StringVar(&p.programs.operator, "operator", "", "path of the operator's binary; empty builds it")
-	flags.StringVar(&p.programs.sync, "sync", "", "path of nstpl-sync's binary; empty builds it")
 	if err := flags.Parse(arguments); err != nil {
 		return p, err
 	}
@@ -105,7 +101,7 @@ func (p plan) run(out io.Writer) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := p.programs.build(ctx, dir); err != nil {
+	if p.programs, err = build(ctx, dir); err != nil {
 		return err
 	}
 	results, known := newTable(out), newBaselines()
@@ -165,7 +161,7 @@ func (p plan) trials(replicas int) []trial {
 	random := rand.New(rand.NewPCG(p.seed, uint64(replicas)))
 	var all []trial
 	for _, t := range everything(replicas) {
-		t.namespaces, t.idle = p.namespaces, p.idle
+		t.namespaces = p.namespaces
 		for _, policy := range p.policies {
 			t.policy = v1alpha1.DriftPolicy(policy)
 			if p.only.MatchString(t.String()) {

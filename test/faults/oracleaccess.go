@@ -17,7 +17,7 @@ func (r *run) user() string { return r.name("user") }
 // returns the gaps.
 func (r *run) watchAccess() (gaps func() []string) {
 	longest, since := map[string]time.Duration{}, map[string]time.Time{}
-	end := r.checkContinuously(5*time.Millisecond, func(ctx context.Context) {
+	end := r.checkContinuously(func(ctx context.Context) []string {
 		for _, ns := range r.namespaceNames() {
 			allowed, known := r.mayRead(ctx, ns)
 			switch {
@@ -31,6 +31,7 @@ func (r *run) watchAccess() (gaps func() []string) {
 				longest[ns] = max(longest[ns], time.Since(since[ns]), time.Millisecond)
 			}
 		}
+		return nil
 	})
 	return func() []string {
 		end()

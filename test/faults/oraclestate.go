@@ -157,13 +157,12 @@ func (r *run) isOfRun(request audit.Request) bool {
 		strings.HasPrefix(strings.TrimPrefix(request.ObjectRef.Name, syncAccount+"-"), r.id+"-")
 }
 
-// writesWhenIdle returns the writes of the operator and of nstpl-sync after they have become idle, which begins with a
-// moment without writes.
+// writesWhenIdle returns the writes of the operator and of nstpl-sync in a second after they have become idle, which
+// begins with a second without writes.
 func (r *run) writesWhenIdle() []string {
 	if r.err != nil {
 		return nil
 	}
-	window := max(r.trial.idle, time.Second)
 	since, quiet := r.writes(), time.Now()
 	for begin := time.Now(); time.Since(quiet) < time.Second && r.ctx.Err() == nil; {
 		pause(r.ctx, 50*time.Millisecond)
@@ -174,9 +173,9 @@ func (r *run) writesWhenIdle() []string {
 			return []string{"writes continue although the state is as expected: " + r.lastWrites(5)}
 		}
 	}
-	pause(r.ctx, window-time.Second)
+	pause(r.ctx, time.Second)
 	if now := r.writes(); now != since {
-		return []string{fmt.Sprintf("%d writes in %s of idleness: %s", now-since, window, r.lastWrites(now-since))}
+		return []string{fmt.Sprintf("%d writes in a second of idleness: %s", now-since, r.lastWrites(now-since))}
 	}
 	return nil
 }

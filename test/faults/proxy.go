@@ -3,17 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"io"
 	"log"
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,29 +24,21 @@ import (
 // sender has ended.
 type proxy struct {
 	*injector
-	address  string // host:port
-	server   *http.Server
-	ended    chan error
+	server   *httptest.Server
 	upstream http.RoundTripper
 	target   *url.URL
 	// actions perform an action, and return when it is done.
 	actions map[action]func()
 
-	// leaseWritten is the time of the last forwarded write of a lease, in nanoseconds. writes is the number of other
-	// writes.
-	leaseWritten, writes atomic.Int64
+	// leaseWritten is the time of the last forwarded write of a lease, in nanoseconds.
+	leaseWritten atomic.Int64
 	// inFlight is the number of writes that have arrived here and are not answered by the API server yet.
 	inFlight atomic.Int64
-
-	mu          sync.Mutex
-	connections map[net.Conn]struct{}
 }
 
-// newProxy returns a proxy that serves at 127.0.0.1 with a certificate, and forwards to the API server of a
-// configuration.
-func newProxy(certificate tls.Certificate, config *rest.Config, inj *injector) (*proxy, error) {
-	config = rest.AnonymousClientConfig(config)
-	upstream, err := rest.TransportFor(config)
+// newProxy returns a proxy that serves at 127.0.0.1, and forwards to the API server of a configuration.
+func newProxy(config *rest.Config) (*proxy, error) {
+	upstream, err := rest.TransportFor(rest.AnonymousClientConfig(config))
 	if err != nil {
 		return nil, err
 	}
@@ -56,55 +46,23 @@ func newProxy(certificate tls.Certificate, config *rest.Config, inj *injector) (
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
+	p := &proxy{injector: newInjector(), upstream: upstream, target: target, actions: map[action]func(){}}
+	p.server = httptest.NewUnstartedServer(p)
+	p.server.EnableHTTP2 = true
+	p.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	p.server.Config.ConnState = func(connection net.Conn, state http.ConnState) {
+		if f, _ := p.current(); f.cut && state == http.StateNew {
+			_ = connection.Close()
+		}
 	}
-	p := &proxy{
-		injector: inj, address: listener.Addr().String(), ended: make(chan error, 1), upstream: upstream,
-		target:  target,
-		actions: map[action]func(){}, connections: map[net.Conn]struct{}{},
-	}
-	p.server = &http.Server{
-		Handler: p, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0),
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"}},
-		ConnState: p.track,
-	}
-	go func() { p.ended <- p.server.ServeTLS(listener, "", "") }()
+	p.server.StartTLS()
 	return p, nil
 }
 
+// close ends all connections: those that are in use, too, for which httptest waits.
 func (p *proxy) close() error {
-	err := p.server.Close()
-	if ended := <-p.ended; !errors.Is(ended, http.ErrServerClosed) {
-		err = errors.Join(err, ended)
-	}
-	return err
-}
-
-// track records connections, and resets new ones while the network is cut.
-func (p *proxy) track(connection net.Conn, state http.ConnState) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch state {
-	case http.StateNew:
-		p.connections[connection] = struct{}{}
-		if f, _ := p.current(); f.cut {
-			_ = connection.Close()
-		}
-	case http.StateClosed, http.StateHijacked:
-		delete(p.connections, connection)
-	default:
-	}
-}
-
-// cutConnections resets all connections. While the fault lasts, new ones are reset too.
-func (p *proxy) cutConnections() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for connection := range p.connections {
-		_ = connection.Close()
-	}
+	defer p.server.Close()
+	return p.server.Config.Close()
 }
 
 // ServeHTTP handles a request as the injector decides.
@@ -159,9 +117,6 @@ func (p *proxy) write(w http.ResponseWriter, r *http.Request, parsed request, v 
 	out := r.Clone(ctx)
 	out.Body, out.RequestURI = io.NopCloser(bytes.NewReader(body)), ""
 	out.URL.Scheme, out.URL.Host, out.Host = p.target.Scheme, p.target.Host, p.target.Host
-	if parsed.isWrite() {
-		p.writes.Add(1)
-	}
 	response, err := p.upstream.RoundTrip(out)
 	if err != nil {
 		panic(http.ErrAbortHandler)

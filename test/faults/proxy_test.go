@@ -3,8 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,8 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
-
-	"nstpl.dev/nstpl/test/controlplane"
 )
 
 // upstream acts as the API server: it records writes, and sends events to watches.
@@ -49,24 +45,17 @@ func newProxyAndUpstream(t *testing.T) (*proxy, *upstream, *http.Client) {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	certificate, authority, err := controlplane.ServingCertificate(time.Now().Add(time.Hour), "127.0.0.1")
-	require.NoError(t, err)
-	p, err := newProxy(certificate,
-		&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, newInjector())
+	p, err := newProxy(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.close()) })
-	pool := x509.NewCertPool()
-	require.True(t, pool.AppendCertsFromPEM(authority))
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
-	t.Cleanup(transport.CloseIdleConnections)
-	return p, u, &http.Client{Transport: transport}
+	return p, u, p.server.Client()
 }
 
 const somePath = "/api/v1/namespaces/a/configmaps/b"
 
 // send sends a request and returns the status.
 func send(ctx context.Context, p *proxy, client *http.Client, method string) (int, error) {
-	r, err := http.NewRequestWithContext(ctx, method, "https://"+p.address+somePath, strings.NewReader("{}"))
+	r, err := http.NewRequestWithContext(ctx, method, p.server.URL+somePath, strings.NewReader("{}"))
 	if err != nil {
 		return 0, err
 	}
@@ -85,7 +74,8 @@ func TestProxyForwardsWithTheSendersToken(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusCreated, code)
 	require.Equal(t, "PATCH "+somePath+" Bearer mine", <-u.writes)
-	require.EqualValues(t, 1, p.writes.Load())
+	writes, _ := p.counted()
+	require.Equal(t, 1, writes)
 }
 
 func TestProxyAnswersInsteadOfOrAfterForwarding(t *testing.T) {
@@ -163,7 +153,7 @@ func TestProxyCutsWatchesAndTheNetwork(t *testing.T) {
 	p.arm(fault{}, 1)
 	lines := watch(t, p, client)
 	p.arm(fault{cut: true}, 1)
-	p.cutConnections()
+	p.server.CloseClientConnections()
 	_, open = <-lines
 	require.False(t, open)
 	_, err := send(t.Context(), p, client, http.MethodGet)
@@ -178,7 +168,7 @@ func TestProxyCutsWatchesAndTheNetwork(t *testing.T) {
 func watch(t *testing.T, p *proxy, client *http.Client) <-chan string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-		"https://"+p.address+"/api/v1/configmaps?watch=true", nil)
+		p.server.URL+"/api/v1/configmaps?watch=true", nil)
 	require.NoError(t, err)
 	lines := make(chan string)
 	go func() {

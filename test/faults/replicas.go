@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -13,11 +12,9 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	utilwait "k8s.io/apimachinery/pkg/util/wait"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/test/controlplane"
 	"nstpl.dev/nstpl/test/operator"
 )
 
@@ -61,13 +58,9 @@ type replicaSet struct {
 }
 
 func (c *testCluster) newReplicaSet(p program, replicas int) (*replicaSet, error) {
-	certificate, authority, err := controlplane.ServingCertificate(time.Now().AddDate(0, 1, 0), "127.0.0.1")
-	if err != nil {
-		return nil, err
-	}
 	set := &replicaSet{program: p}
 	for i := range replicas {
-		r, err := c.newReplica(set, i, certificate, authority)
+		r, err := c.newReplica(set, i)
 		if err != nil {
 			return nil, errors.Join(err, set.close())
 		}
@@ -129,7 +122,7 @@ func (s *replicaSet) arm(f fault, seed uint64) {
 		}
 		r.proxy.arm(own, seed+uint64(i))
 		if own.cut || own.cutWatches > 0 {
-			r.proxy.cutConnections()
+			r.proxy.server.CloseClientConnections()
 		}
 	}
 }
@@ -167,10 +160,8 @@ type replica struct {
 	startPrevented bool
 }
 
-func (c *testCluster) newReplica(
-	set *replicaSet, number int, certificate tls.Certificate, authority []byte,
-) (*replica, error) {
-	p, err := newProxy(certificate, c.cluster.RESTConfig(), newInjector())
+func (c *testCluster) newReplica(set *replicaSet, number int) (*replica, error) {
+	p, err := newProxy(c.cluster.RESTConfig())
 	if err != nil {
 		return nil, err
 	}
@@ -184,9 +175,7 @@ func (c *testCluster) newReplica(
 		crashAPIServer: func() { c.crash("kube-apiserver") },
 		crashEtcd:      func() { c.crash("etcd") },
 	}
-	return r, operator.WriteKubeconfigOf(c.ctx, c.cluster, set.name, r.kubeconfig, func(c *clientcmdapi.Cluster) {
-		c.Server, c.CertificateAuthorityData = "https://"+p.address, authority
-	})
+	return r, operator.WriteKubeconfigOf(c.ctx, c.cluster, set.name, r.kubeconfig, p.server)
 }
 
 func (r *replica) current() *operator.Process {

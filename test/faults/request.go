@@ -4,13 +4,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"nstpl.dev/nstpl/test/audit"
 )
 
 // request is what the URL and method of a request contain.
 type request struct {
-	method                                 string
-	resource, subresource, namespace, name string
-	watch, dryRun                          bool
+	method, resource string
+	watch, dryRun    bool
 }
 
 // parse reads the path of a request to the API server, which is /api/v1/... or /apis/GROUP/VERSION/...
@@ -27,32 +28,20 @@ func parse(r *http.Request) request {
 		return parsed // discovery, health
 	}
 	if parts[0] == "namespaces" && len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
-		parsed.namespace, parts = parts[1], parts[2:]
+		parts = parts[2:]
 	}
-	parts = append(parts, "", "")
-	parsed.resource, parsed.name, parsed.subresource = parts[0], parts[1], parts[2]
+	parsed.resource = parts[0]
 	return parsed
 }
-
-// stateless are resources whose writes store nothing that the scenarios check.
-var stateless = []string{"leases", "events", "selfsubjectaccessreviews", "subjectaccessreviews", "tokenreviews"}
 
 // isWrite reports whether the request changes stored objects.
 func (r request) isWrite() bool {
 	changes := r.method == http.MethodPost || r.method == http.MethodPut || r.method == http.MethodPatch ||
 		r.method == http.MethodDelete
-	return changes && r.resource != "" && !r.dryRun && !slices.Contains(stateless, r.resource)
+	return changes && r.resource != "" && !r.dryRun && !slices.Contains(audit.Stateless, r.resource)
 }
 
 // isLeaseWrite reports whether the request acquires, renews or releases a leader's lease.
 func (r request) isLeaseWrite() bool {
 	return r.resource == "leases" && r.method != http.MethodGet && !r.dryRun
-}
-
-func (r request) String() string {
-	text := r.method + " " + r.resource
-	if r.subresource != "" {
-		text += "/" + r.subresource
-	}
-	return text + " " + strings.TrimPrefix(r.namespace+"/"+r.name, "/")
 }

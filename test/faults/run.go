@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"time"
@@ -16,12 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/test/gittest"
+	"nstpl.dev/nstpl/test/operator"
 )
 
 // settleTimeout is the longest time for the state to become correct once all faults are over.
@@ -110,19 +109,21 @@ func (r *run) waitUntilRight(what string, limit time.Duration, wrong func(ctx co
 	}
 }
 
-// checkContinuously calls check again and again, with pauses, until the returned function is called.
-func (r *run) checkContinuously(interval time.Duration, check func(context.Context)) (end func()) {
+// checkContinuously calls check again and again until the returned function is called, which returns all problems.
+func (r *run) checkContinuously(check func(context.Context) []string) (problems func() []string) {
 	ctx, cancel := context.WithCancel(r.ctx)
+	var all []string
 	var checking sync.WaitGroup
 	checking.Go(func() {
 		for ctx.Err() == nil {
-			check(ctx)
-			pause(ctx, interval)
+			all = append(all, check(ctx)...)
+			pause(ctx, 5*time.Millisecond)
 		}
 	})
-	return func() {
+	return func() []string {
 		cancel()
 		checking.Wait()
+		return all
 	}
 }
 
@@ -283,29 +284,11 @@ func (r *run) parseDeclared(short, text string) []runtime.RawExtension {
 
 // decode parses the documents of a YAML text, in which RUN stands for the run's id.
 func (r *run) decode(text string) []*unstructured.Unstructured {
-	objects, err := decode(strings.ReplaceAll(text, "RUN", r.id))
+	objects, err := operator.Decode(strings.ReplaceAll(text, "RUN", r.id))
 	if err != nil {
 		r.fail(err)
 	}
 	return objects
-}
-
-func decode(text string) ([]*unstructured.Unstructured, error) {
-	var objects []*unstructured.Unstructured
-	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
-	for {
-		object := &unstructured.Unstructured{}
-		err := decoder.Decode(object)
-		if errors.Is(err, io.EOF) {
-			return objects, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%w in:\n%s", err, text)
-		}
-		if len(object.Object) > 0 {
-			objects = append(objects, object)
-		}
-	}
 }
 
 // createForeignObjects creates the objects of a YAML text in each namespace, as a client other than the operator.

@@ -266,8 +266,7 @@ func (r *run) uidRanges(ctx context.Context) (holders map[string][]string, lacki
 // watchRanges checks continuously whether the range of a namespace changes.
 func (r *run) watchRanges() (changes func() []string) {
 	had := map[string]string{}
-	var changed []string
-	end := r.checkContinuously(10*time.Millisecond, func(ctx context.Context) {
+	return r.checkContinuously(func(ctx context.Context) (changed []string) {
 		holders, _, _ := r.uidRanges(ctx) // none if there is an error
 		for given, names := range holders {
 			for _, name := range names {
@@ -278,11 +277,8 @@ func (r *run) watchRanges() (changes func() []string) {
 				had[name] = given
 			}
 		}
-	})
-	return func() []string {
-		end()
 		return changed
-	}
+	})
 }
 
 // accounts: service accounts are created, deleted and created again while each gets a user ID of its own. No two of a
@@ -350,8 +346,7 @@ func (r *run) accountsWithoutID(ctx context.Context) []string {
 // had, or another ID than it had.
 func (r *run) watchAccountIDs() (problems func() []string) {
 	holders, ids := map[string]types.UID{}, map[types.UID]string{}
-	var wrong []string
-	end := r.checkContinuously(10*time.Millisecond, func(ctx context.Context) {
+	return r.checkContinuously(func(ctx context.Context) (wrong []string) {
 		accounts, _ := r.serviceAccounts(ctx) // none if there is an error
 		for i := range accounts {
 			account := &accounts[i]
@@ -370,11 +365,8 @@ func (r *run) watchAccountIDs() (problems func() []string) {
 			}
 			holders[key], ids[account.UID] = account.UID, id
 		}
-	})
-	return func() []string {
-		end()
 		return wrong
-	}
+	})
 }
 
 // memory: a template is edited many times. The memory of the operator does not grow.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -20,35 +19,16 @@ const (
 )
 
 // trialsOf returns the trials of a scenario with named faults.
-func trialsOf(t *testing.T, s scenario, policy v1alpha1.DriftPolicy, namespaces int, names ...string) []trial {
+func trialsOf(t *testing.T, scenario string, policy v1alpha1.DriftPolicy, namespaces int, names ...string) []trial {
 	t.Helper()
-	known := map[string]fault{}
-	for _, f := range append(append(append(faults(), faultsOfTwo()...), killed(12)...), slices.Concat(s.own, s.more)...) {
-		known[f.name] = f
-	}
 	var trials []trial
-	for _, name := range names {
-		require.Contains(t, known, name)
-		trials = append(trials, trial{scenario: s, fault: known[name], policy: policy, namespaces: namespaces, seed: 1})
+	for _, one := range everything(2) {
+		if one.scenario.name == scenario && slices.Contains(names, one.fault.name) {
+			one.policy, one.namespaces, one.seed = policy, namespaces, 1
+			trials = append(trials, one)
+		}
 	}
-	return trials
-}
-
-// syncScenario returns a scenario of nstpl-sync.
-func syncScenario(t *testing.T, name string) scenario {
-	t.Helper()
-	all := syncScenarios()
-	at := slices.IndexFunc(all, func(s scenario) bool { return s.name == name })
-	require.GreaterOrEqual(t, at, 0)
-	return all[at]
-}
-
-// trialsOfEveryWrite returns trials that kill the operator before and after each of its first writes.
-func trialsOfEveryWrite(s scenario, policy v1alpha1.DriftPolicy, writes int) []trial {
-	var trials []trial
-	for _, f := range killed(writes) {
-		trials = append(trials, trial{scenario: s, fault: f, policy: policy, namespaces: 1})
-	}
+	require.Len(t, trials, len(names), "scenario %q has other faults than %q", scenario, names)
 	return trials
 }
 
@@ -56,63 +36,60 @@ func trialsOfEveryWrite(s scenario, policy v1alpha1.DriftPolicy, writes int) []t
 // README.
 func sweepTrials(t *testing.T, replicas int) []trial {
 	t.Helper()
-	join := func(parts ...[]trial) (all []trial) {
-		for _, part := range parts {
-			all = append(all, part...)
-		}
-		return all
-	}
 	if replicas == 1 {
-		return join(
-			trialsOf(t, adopt(), correct, 5, "500 after writes", "500 instead of writes", "reset after writes",
+		return slices.Concat(
+			trialsOf(t, "adopt", correct, 5, "500 after writes", "500 instead of writes", "reset after writes",
 				"killed after write 2", "API server crashes"),
-			trialsOf(t, adopt(), report, 3, "429 after writes"),
-			trialsOf(t, redeclare(), report, 2, "answers to deletions late", "503 after writes"),
-			trialsOf(t, redeclare(), correct, 2, "answers to deletions late"),
-			trialsOf(t, edit(), report, 10, "reset after writes", "500 after writes"),
-			trialsOf(t, edit(), report, 3, "429 after every write", "500 after every write"),
-			trialsOf(t, relabel(), correct, 3, "RoleBindings not applied", "etcd crashes"),
-			trialsOf(t, move(), correct, 3, "RoleBindings not applied"),
-			trialsOf(t, moveAbove(), report, 3, "watches cut and gone"),
-			trialsOf(t, broken(), correct, 2, "a kind answers 503", "a kind does not answer"),
-			trialsOf(t, leave(), correct, 2, "down"),
-			trialsOf(t, populate(), report, 2, "killed after write 1", "killed before write 3",
+			trialsOf(t, "adopt", report, 3, "429 after writes"),
+			trialsOf(t, "again", report, 2, "answers to deletions late", "503 after writes"),
+			trialsOf(t, "again", correct, 2, "answers to deletions late"),
+			trialsOf(t, "edit", report, 10, "reset after writes", "500 after writes"),
+			trialsOf(t, "edit", report, 3, "429 after every write", "500 after every write"),
+			trialsOf(t, "relabel", correct, 3, "RoleBindings not applied", "etcd crashes"),
+			trialsOf(t, "move", correct, 3, "RoleBindings not applied"),
+			trialsOf(t, "move above", report, 3, "watches cut and gone"),
+			trialsOf(t, "broken kind", correct, 2, "a kind answers 503", "a kind does not answer"),
+			trialsOf(t, "leave", correct, 2, "down"),
+			trialsOf(t, "populate", report, 2, "killed after write 1", "killed before write 3",
 				"429 instead of writes"),
-			trialsOf(t, rename(), correct, 3, "network cut", "down"),
-			trialsOf(t, recreate(), report, 2, "watches late"),
-			trialsOf(t, authoritative(), report, 2, "reset instead of writes"),
-			trialsOfEveryWrite(edit(), report, 5),
-			trialsOf(t, rollout(), correct, 3, "restarted", "killed after write 3", "killed after write 6"),
-			trialsOf(t, stopped(), correct, 3, "killed after write 4"),
-			trialsOf(t, syncScenario(t, "sync churn"), correct, 2, "writes late and the sender killed"),
-			trialsOf(t, syncScenario(t, "sync rename"), correct, 3, "killed after write 4", "NamespaceTemplates not applied"),
-			trialsOf(t, syncScenario(t, "sync first"), correct, 2, "killed after write 3"),
-			trialsOf(t, syncScenario(t, "sync edit"), correct, 2, "500 after writes"),
-			trialsOf(t, syncScenario(t, "sync labels"), correct, 2, "killed after write 3", "500 after writes"),
-			trialsOf(t, counting(), correct, 3, "down"),
-			trialsOf(t, exemption(), report, 2, "reset after writes"),
-			trialsOf(t, expiry(), correct, 2, "500 after writes"),
+			trialsOf(t, "rename", correct, 3, "network cut", "down"),
+			trialsOf(t, "recreate", report, 2, "watches late"),
+			trialsOf(t, "authoritative", report, 2, "reset instead of writes"),
+			trialsOf(t, "edit", report, 1, "killed before write 1", "killed before write 2", "killed before write 3",
+				"killed before write 4", "killed before write 5", "killed after write 1", "killed after write 2",
+				"killed after write 3", "killed after write 4", "killed after write 5"),
+			trialsOf(t, "rollout", correct, 3, "restarted", "killed after write 3", "killed after write 6"),
+			trialsOf(t, "stopped rollout", correct, 3, "killed after write 4"),
+			trialsOf(t, "sync churn", correct, 2, "writes late and the sender killed"),
+			trialsOf(t, "sync rename", correct, 3, "killed after write 4", "NamespaceTemplates not applied"),
+			trialsOf(t, "sync first", correct, 2, "killed after write 3"),
+			trialsOf(t, "sync edit", correct, 2, "500 after writes"),
+			trialsOf(t, "sync labels", correct, 2, "killed after write 3", "500 after writes"),
+			trialsOf(t, "counting", correct, 3, "down"),
+			trialsOf(t, "exemption", report, 2, "reset after writes"),
+			trialsOf(t, "expiry", correct, 2, "500 after writes"),
 		)
 	}
-	return join(
-		trialsOf(t, edit(), correct, 10, "the leader is suspended"),
-		trialsOf(t, uids(), correct, 20, "writes late and the sender killed", "killed after write 1"),
-		trialsOf(t, relabel(), correct, 5, "the leader ends while the standby is late"),
-		trialsOf(t, moveAbove(), correct, 5, "the leader ends while the standby is late"),
-		trialsOf(t, quota(), correct, 3, "killed after write 2", "500 after writes"),
-		trialsOf(t, drift(), report, 3, "restarted", "down"),
-		trialsOf(t, remove(), report, 3, "503 instead of writes", "writes late and the sender killed"),
-		trialsOf(t, adopt(), report, 3, "killed after write 1", "killed before write 2"),
-		trialsOf(t, rename(), report, 3, "network cut"),
-		trialsOf(t, redeclare(), correct, 2, "watches cut"),
-		trialsOf(t, rollout(), report, 3, "the leader is suspended"),
-		trialsOfEveryWrite(relabel(), correct, 2),
-		trialsOf(t, syncScenario(t, "sync delete"), correct, 2, "the leader is suspended at once"),
-		trialsOf(t, syncScenario(t, "sync confirm"), correct, 2, "killed before write 2"),
-		trialsOf(t, accounts(), correct, 2, "killed after write 3"),
-		trialsOf(t, sources(), report, 2, "killed after write 4"),
-		trialsOf(t, metadata(), correct, 2, "503 after writes"),
-		trialsOf(t, protection(), correct, 2, "killed after write 2"),
+	return slices.Concat(
+		trialsOf(t, "edit", correct, 10, "the leader is suspended"),
+		trialsOf(t, "uids", correct, 20, "writes late and the sender killed", "killed after write 1"),
+		trialsOf(t, "relabel", correct, 5, "the leader ends while the standby is late"),
+		trialsOf(t, "move above", correct, 5, "the leader ends while the standby is late"),
+		trialsOf(t, "quota", correct, 3, "killed after write 2", "500 after writes"),
+		trialsOf(t, "drift", report, 3, "restarted", "down"),
+		trialsOf(t, "delete", report, 3, "503 instead of writes", "writes late and the sender killed"),
+		trialsOf(t, "adopt", report, 3, "killed after write 1", "killed before write 2"),
+		trialsOf(t, "rename", report, 3, "network cut"),
+		trialsOf(t, "again", correct, 2, "watches cut"),
+		trialsOf(t, "rollout", report, 3, "the leader is suspended"),
+		trialsOf(t, "relabel", correct, 1, "killed before write 1", "killed before write 2", "killed after write 1",
+			"killed after write 2"),
+		trialsOf(t, "sync delete", correct, 2, "the leader is suspended at once"),
+		trialsOf(t, "sync confirm", correct, 2, "killed before write 2"),
+		trialsOf(t, "accounts", correct, 2, "killed after write 3"),
+		trialsOf(t, "sources", report, 2, "killed after write 4"),
+		trialsOf(t, "metadata", correct, 2, "503 after writes"),
+		trialsOf(t, "protection", correct, 2, "killed after write 2"),
 	)
 }
 
@@ -120,8 +97,8 @@ func sweepTrials(t *testing.T, replicas int) []trial {
 func TestSweep(t *testing.T) {
 	marks.Thorough(t)
 	ctrl.SetLogger(zap.New()) // controller-runtime complains if clients have no logger
-	tested := programs{operator: os.Getenv("NSTPL_TEST_OPERATOR"), sync: os.Getenv("NSTPL_TEST_SYNC")}
-	require.NoError(t, tested.build(t.Context(), t.TempDir()))
+	tested, err := build(t.Context(), t.TempDir())
+	require.NoError(t, err)
 	known := newBaselines()
 	for replicas, name := range map[int]string{1: "one replica", 2: "two replicas"} {
 		trials := sweepTrials(t, replicas)

@@ -49,8 +49,6 @@ type trial struct {
 	policy     v1alpha1.DriftPolicy
 	namespaces int
 	seed       uint64
-	// idle is the time at the end in which nothing may be written.
-	idle time.Duration
 }
 
 func (t trial) String() string {
@@ -267,7 +265,8 @@ const inFlight = 16
 
 // resume resumes a leader that was suspended until another one took over. It must end, and write nothing more.
 func (r *run) resume(leader *replica) {
-	former, before := leader.current(), leader.proxy.writes.Load()
+	former := leader.current()
+	before, _ := leader.proxy.counted()
 	r.noteProblem(former.Signal(syscall.SIGCONT)) // it may have ended already
 	if r.err != nil {
 		return
@@ -277,9 +276,9 @@ func (r *run) resume(leader *replica) {
 	case <-time.After(settleTimeout):
 		r.fail(errors.New("a leader that has lost its lease did not end"))
 	}
-	if late := leader.proxy.writes.Load() - before; late > inFlight {
+	if after, _ := leader.proxy.counted(); after-before > inFlight {
 		r.suspendedWrites = append(r.suspendedWrites,
-			fmt.Sprintf("a leader that was suspended made %d writes after its lease had run out", late))
+			fmt.Sprintf("a leader that was suspended made %d writes after its lease had run out", after-before))
 	}
 }
 

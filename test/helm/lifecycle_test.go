@@ -1,10 +1,7 @@
 package helm_test
 
 import (
-	"bytes"
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,19 +27,9 @@ type installation struct {
 // kubectl returns the standard output of kubectl, which must succeed.
 func (i *installation) kubectl(args ...string) string {
 	i.t.Helper()
-	out, err := i.tryKubectl(args...)
+	out, err := i.cluster.RunKubectl(i.t.Context(), "", args...)
 	require.NoError(i.t, err)
 	return out
-}
-
-func (i *installation) tryKubectl(args ...string) (string, error) {
-	cmd := exec.CommandContext(i.t.Context(), i.cluster.Kubectl, append(args, "--kubeconfig", i.cluster.Kubeconfig)...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return stdout.String(), errors.Join(err, errors.New(stderr.String()))
-	}
-	return stdout.String(), nil
 }
 
 func (i *installation) write(name, content string) string {
@@ -88,8 +75,7 @@ func (i *installation) uninstall() {
 // requireAsApplied requires that kubectl apply would change nothing.
 func (i *installation) requireAsApplied() {
 	i.t.Helper()
-	difference, err := i.tryKubectl("diff", "--filename", i.manifests)
-	require.NoError(i.t, err, difference)
+	i.kubectl("diff", "--filename", i.manifests)
 }
 
 func (i *installation) startOperator() *operator.Process {
@@ -109,9 +95,8 @@ func newInstallation(t *testing.T) *installation {
 	t.Helper()
 	i := &installation{t: t, dir: t.TempDir()}
 	i.binary = filepath.Join(i.dir, "nstpl-operator")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../..", "-o", i.binary,
-		"nstpl.dev/nstpl/cmd/nstpl-operator").CombinedOutput()
-	require.NoError(t, err, string(out))
+	require.NoError(t, operator.Build(t.Context(), i.dir, "nstpl-operator"))
+	var err error
 	i.cluster, err = controlplane.Start(t.Context(), controlplane.Options{OneCPU: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, i.cluster.Stop()) })
@@ -177,9 +162,7 @@ func TestHelmAndKubectlUpgradeAlternately(t *testing.T) {
 	i.kubectl("delete", "crd", "--selector=app.kubernetes.io/part-of=nstpl", "--timeout=6m")
 	i.uninstall()
 	i.kubectl("delete", "namespace", "nstpl-system", "nstpl-trial", "--timeout=1m")
-	left, err := i.tryKubectl("get", "--filename", i.manifests, "--ignore-not-found", "--output=name")
-	require.NoError(t, err)
-	require.Empty(t, left)
+	require.Empty(t, i.kubectl("get", "--filename", i.manifests, "--ignore-not-found", "--output=name"))
 	i.kubectl("get", "configmap", "settings", "--namespace=team-a")
 }
 
@@ -191,9 +174,7 @@ func (i *installation) upgradeAndTakeOver() {
 	require.Contains(i.t, i.kubectl("get", "securitycontextconstraints", "--output=name"), "restricted")
 	i.kubectl("get", "clusterrole", "nstpl-template-author")
 	i.upgrade("operator: {replicas: 3}")
-	roles, err := i.tryKubectl("get", "clusterrole", "nstpl-template-author", "--ignore-not-found")
-	require.NoError(i.t, err)
-	require.Empty(i.t, roles)
+	require.Empty(i.t, i.kubectl("get", "clusterrole", "nstpl-template-author", "--ignore-not-found"))
 	i.requireReleases(2 + 1)
 
 	i.kubectl("apply", "--filename", i.manifests)

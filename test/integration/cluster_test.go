@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -93,28 +92,21 @@ func startTestCluster(ctx context.Context, apiServerArgs ...string) (_ *testClus
 			err = errors.Join(err, cluster.stop())
 		}
 	}()
-	policy := filepath.Join(cluster.dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(audit.Policy), 0o600); err != nil {
+	log, flags, err := audit.NewLog(cluster.dir)
+	if err != nil {
 		return nil, err
 	}
 	addresses, err := process.FreeAddresses(1)
 	if err != nil {
 		return nil, err
 	}
-	cluster.webhookAddress = addresses[0]
-	cluster.audit = &audit.Log{Path: filepath.Join(cluster.dir, "audit.log")}
-	cluster.controlPlane, err = controlplane.Start(ctx, controlplane.Options{APIServerArgs: append([]string{
-		"--audit-policy-file=" + policy, "--audit-log-path=" + cluster.audit.Path, "--audit-log-mode=blocking",
-		"--audit-log-maxsize=100000",
-	}, apiServerArgs...)})
+	cluster.audit, cluster.webhookAddress = log, addresses[0]
+	cluster.controlPlane, err = controlplane.Start(ctx,
+		controlplane.Options{APIServerArgs: append(flags, apiServerArgs...)})
 	if err != nil {
 		return nil, err
 	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return nil, err
-	}
-	if cluster.client, err = client.New(cluster.controlPlane.RESTConfig(), client.Options{Scheme: scheme}); err != nil {
+	if cluster.client, err = operator.NewClient(cluster.controlPlane.RESTConfig()); err != nil {
 		return nil, err
 	}
 	return cluster, cluster.install(ctx)
@@ -195,7 +187,7 @@ var installed = sync.OnceValues(func() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decodeYAML(strings.Join([]string{text, additionalKindsRole, rejectingPolicy}, "\n---\n"))
+	return operator.Decode(strings.Join([]string{text, additionalKindsRole, rejectingPolicy}, "\n---\n"))
 })
 
 // kustomize returns what kubectl kustomize prints.

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/operator"
 )
 
 func TestInvalidTemplatesAreRejected(t *testing.T) {
@@ -68,7 +69,7 @@ func TestInvalidTemplatesAreRejected(t *testing.T) {
 // tryToCreate creates an object with a dry run, in the namespace default if it has one.
 func tryToCreate(t *testing.T, text string) error {
 	t.Helper()
-	objects, err := decodeYAML(text)
+	objects, err := operator.Decode(text)
 	require.NoError(t, err)
 	require.Len(t, objects, 1)
 	isNamespaced, err := sharedCluster.client.IsObjectNamespaced(objects[0])

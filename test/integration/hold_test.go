@@ -20,6 +20,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
 	"nstpl.dev/nstpl/test/marks"
+	"nstpl.dev/nstpl/test/operator"
 )
 
 // newHeldNamespace returns a populated namespace that waits for the initializer network, and a user who may edit in it.
@@ -342,7 +343,7 @@ func TestHoldServesManyUsersAtOnce(t *testing.T) {
 	marks.OnEveryVersion(t)
 	marks.Thorough(t)
 	users := 500
-	if withRaceDetector() { // beside other tests, the operator then takes longer for so many than the API server waits
+	if operator.HasRaceDetector() { // beside other tests, the operator then takes longer for so many than the API server waits
 		users = 100
 	}
 	cluster := borrowCluster(t)

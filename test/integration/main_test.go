@@ -7,14 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"testing"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"nstpl.dev/nstpl/test/operator"
 )
 
 // sharedCluster is the cluster of all tests that do not disturb each other.
@@ -40,7 +39,7 @@ func run(m *testing.M) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	operatorBinary = filepath.Join(dir, "nstpl-operator")
-	if err := buildOperator(operatorBinary); err != nil {
+	if err := operator.Build(context.Background(), dir, "nstpl-operator"); err != nil {
 		return 1, err
 	}
 	sharedCluster, err = startTestCluster(context.Background())
@@ -59,24 +58,4 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	return m.Run(), nil
-}
-
-// withRaceDetector reports whether the tests are compiled with the race detector.
-func withRaceDetector() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}
-
-// buildOperator compiles the operator, with the race detector if the tests are compiled with it.
-func buildOperator(path string) error {
-	// Without the commit, it has the version of the plugin in this process.
-	args := []string{"build", "-buildvcs=false", "-o", path}
-	if withRaceDetector() {
-		args = append(args, "-race")
-	}
-	out, err := exec.Command("go", append(args, "nstpl.dev/nstpl/cmd/nstpl-operator")...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("build the operator: %w\n%s", err, out)
-	}
-	return nil
 }

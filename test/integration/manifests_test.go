@@ -19,6 +19,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/operator"
 )
 
 // The component for cert-manager builds with the manifests for all versions, and has the operator use a certificate of
@@ -113,7 +114,7 @@ func TestComponentsBuildAndApply(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(root, "kustomization.yaml"), []byte(kustomization), 0o600))
 		text, err := kustomize(root)
 		require.NoError(t, err)
-		objects, err := decodeYAML(text)
+		objects, err := operator.Decode(text)
 		require.NoError(t, err)
 		return objects
 	}

@@ -2,9 +2,7 @@ package integration_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"strings"
 	"testing"
@@ -17,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"nstpl.dev/nstpl/test/operator"
 )
 
 // documents joins YAML texts.
@@ -284,32 +282,9 @@ func rawObjects(t *testing.T, objects string) []runtime.RawExtension {
 // parseYAML decodes the documents of a YAML text.
 func parseYAML(t *testing.T, text string) []*unstructured.Unstructured {
 	t.Helper()
-	objects, err := decodeYAML(text)
+	objects, err := operator.Decode(text)
 	require.NoError(t, err)
 	return objects
-}
-
-// decodeYAML returns the objects of some YAML documents.
-func decodeYAML(text string) ([]*unstructured.Unstructured, error) {
-	var objects []*unstructured.Unstructured
-	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
-	for {
-		var document runtime.RawExtension
-		err := decoder.Decode(&document)
-		if errors.Is(err, io.EOF) {
-			return objects, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		object := &unstructured.Unstructured{}
-		if err := utiljson.Unmarshal(document.Raw, &object.Object); err != nil {
-			return nil, err
-		}
-		if len(object.Object) > 0 {
-			objects = append(objects, object)
-		}
-	}
 }
 
 // differences returns the paths at which a stored value differs from the declared one. Fields that are not declared do

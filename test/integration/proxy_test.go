@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"context"
-	"encoding/pem"
 	"io"
 	"log"
 	"net"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"nstpl.dev/nstpl/test/operator"
 )
@@ -109,14 +107,7 @@ func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 		server.Close()
 	})
 	path := filepath.Join(cluster.dir, name+".kubeconfig")
-	require.NoError(t,
-		operator.WriteKubeconfig(t.Context(), cluster.controlPlane, path, func(cluster *clientcmdapi.Cluster) {
-			cluster.Server = server.URL
-			cluster.CertificateAuthority = ""
-			cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{
-				Type: "CERTIFICATE", Bytes: server.Certificate().Raw,
-			})
-		}))
+	require.NoError(t, operator.WriteKubeconfig(t.Context(), cluster.controlPlane, path, server))
 	p.kubeconfig = "--kubeconfig=" + path
 	return p
 }

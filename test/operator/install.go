@@ -18,7 +18,7 @@ func Install(ctx context.Context, cluster *controlplane.Cluster, files ...string
 	if err != nil {
 		return err
 	}
-	args := []string{"apply", "--kustomize", filepath.Join(root, folder)}
+	args := []string{"apply", "--server-side", "--kustomize", filepath.Join(root, folder)}
 	if _, err := cluster.RunKubectl(ctx, "", args...); err != nil {
 		return err
 	}
@@ -27,6 +27,6 @@ func Install(ctx context.Context, cluster *controlplane.Cluster, files ...string
 			return err
 		}
 	}
-	_, err = cluster.RunKubectl(ctx, "", "wait", "--for=condition=Established", "crd", "--all")
+	_, err = cluster.RunKubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=1m", "crd", "--all")
 	return err
 }

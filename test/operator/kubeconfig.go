@@ -2,7 +2,9 @@ package operator
 
 import (
 	"context"
+	"encoding/pem"
 	"fmt"
+	"net/http/httptest"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,17 +16,17 @@ import (
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
-// WriteKubeconfig writes a kubeconfig with only the permissions of the operator's ServiceAccount. The functions may
-// change the cluster that it points to.
+// WriteKubeconfig is WriteKubeconfigOf for the operator's ServiceAccount.
 func WriteKubeconfig(
-	ctx context.Context, cluster *controlplane.Cluster, path string, change ...func(*clientcmdapi.Cluster),
+	ctx context.Context, cluster *controlplane.Cluster, path string, proxies ...*httptest.Server,
 ) error {
-	return WriteKubeconfigOf(ctx, cluster, "nstpl-operator", path, change...)
+	return WriteKubeconfigOf(ctx, cluster, v1alpha1.OperatorServiceAccount, path, proxies...)
 }
 
-// WriteKubeconfigOf writes a kubeconfig with only the permissions of a ServiceAccount in the operator's namespace.
+// WriteKubeconfigOf writes a kubeconfig with only the permissions of a ServiceAccount in the operator's namespace. If
+// there is a proxy, the kubeconfig points to it, and otherwise to the API server.
 func WriteKubeconfigOf(
-	ctx context.Context, cluster *controlplane.Cluster, account, path string, change ...func(*clientcmdapi.Cluster),
+	ctx context.Context, cluster *controlplane.Cluster, account, path string, proxies ...*httptest.Server,
 ) error {
 	client, err := kubernetes.NewForConfig(cluster.RESTConfig())
 	if err != nil {
@@ -45,8 +47,11 @@ func WriteKubeconfigOf(
 		config.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
 	}
 	for _, cluster := range config.Clusters {
-		for _, apply := range change {
-			apply(cluster)
+		for _, proxy := range proxies {
+			cluster.Server, cluster.CertificateAuthority = proxy.URL, ""
+			cluster.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{
+				Type: "CERTIFICATE", Bytes: proxy.Certificate().Raw,
+			})
 		}
 	}
 	return clientcmd.WriteToFile(*config, path)

@@ -5,23 +5,20 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"nstpl.dev/nstpl/test/marks"
+	"nstpl.dev/nstpl/test/operator"
 )
 
 // TestRun measures a small cluster with all steps.
 func TestRun(t *testing.T) {
 	marks.Thorough(t)
 	dir := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir,
-		"nstpl.dev/nstpl/cmd/nstpl-operator", "nstpl.dev/nstpl/cmd/kubectl-nstpl")
-	output, err := build.CombinedOutput()
-	require.NoError(t, err, string(output))
+	require.NoError(t, operator.Build(t.Context(), dir, "nstpl-operator", "kubectl-nstpl"))
 	t.Chdir("../..") // where make bench-scale runs: the manifests are relative to it
 	o, err := parseFlags([]string{
 		"-sizes=10", "-creations=3", "-floor=5", "-probes=2", "-operator=" + filepath.Join(dir, "nstpl-operator"),

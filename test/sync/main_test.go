@@ -7,15 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -62,7 +57,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := build(dir); err != nil {
+	if err := operator.Build(ctx, dir, "nstpl-operator", "nstpl-sync"); err != nil {
 		return 1, err
 	}
 	if cluster.Cluster, err = controlplane.Start(ctx, controlplane.Options{OneCPU: true}); err != nil {
@@ -101,52 +96,23 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), cluster.sync.AwaitReady(ctx)
 }
 
-// build compiles the programs, with the race detector if the tests are compiled with it.
-func build(dir string) error {
-	args := []string{"build", "-o", dir}
-	if info, ok := debug.ReadBuildInfo(); ok &&
-		slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		args = append(args, "-race")
-	}
-	args = append(args, "nstpl.dev/nstpl/cmd/nstpl-operator", "nstpl.dev/nstpl/cmd/nstpl-sync")
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("build the programs: %w\n%s", err, out)
-	}
-	return nil
-}
-
 // install applies the manifests, with the component, and returns when the kinds are served.
 func install(ctx context.Context) error {
-	folder, _, err := controlplane.Manifests(controlplane.Version())
-	if err != nil {
+	if err := operator.Install(ctx, cluster.Cluster, "manifests/components/sync/rbac.yaml",
+		"test/sync/testdata/flux.yaml"); err != nil {
 		return err
 	}
-	for _, args := range [][]string{
-		{"apply", "--kustomize", filepath.Join("../..", folder)},
-		{"apply", "--filename", "../../manifests/components/sync/rbac.yaml"},
-		{"apply", "--filename", "testdata/flux.yaml"},
-		{"create", "serviceaccount", "nstpl-sync", "--namespace", v1alpha1.OperatorNamespace},
-		{"wait", "--for=condition=Established", "--timeout=1m", "crd", "--all"},
-	} {
-		if _, err := kubectl(ctx, args...); err != nil {
-			return err
-		}
-	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if _, err := kubectl(ctx, "create", "serviceaccount", "nstpl-sync", "--namespace",
+		v1alpha1.OperatorNamespace); err != nil {
 		return err
 	}
-	cluster.client, err = client.New(cluster.RESTConfig(), client.Options{Scheme: scheme})
+	var err error
+	cluster.client, err = operator.NewClient(cluster.RESTConfig())
 	return err
 }
 
 func kubectl(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, cluster.Kubectl, append([]string{"--kubeconfig", cluster.Kubeconfig}, args...)...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("kubectl %v: %w\n%s", args, err, out)
-	}
-	return string(out), nil
+	return cluster.RunKubectl(ctx, "", args...)
 }
