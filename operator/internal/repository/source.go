@@ -90,8 +90,8 @@ func (s *sources) open(ctx context.Context, repository *v1alpha1.PolicyRepositor
 
 func (s *sources) dirOf(repository types.UID) string { return filepath.Join(s.dir, string(repository)) }
 
-// uid matches the UIDs that the API server gives to objects.
-var uid = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+// fullUID matches the UIDs that the API server gives to objects.
+var fullUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // remove removes what was fetched for a PolicyRepository.
 func (s *sources) remove(repository types.UID) {
@@ -109,7 +109,7 @@ func (s *sources) forget(exists map[types.UID]bool) {
 		return // nothing was fetched yet, or the next fetch reports the error
 	}
 	for _, entry := range entries {
-		if name := entry.Name(); uid.MatchString(name) && !exists[types.UID(name)] {
+		if name := entry.Name(); fullUID.MatchString(name) && !exists[types.UID(name)] {
 			s.remove(types.UID(name))
 		}
 	}
