@@ -253,3 +253,23 @@ func TestWarningsAboutTextThatResemblesTokensOfLabels(t *testing.T) {
 		require.Equal(t, []string{"spec.templates[0].data.a: " + want}, warnings)
 	}
 }
+
+// A value of an annotation may be invalid in a label, and in no other annotation.
+func TestWarningsAboutAnnotationsInLabels(t *testing.T) {
+	t.Parallel()
+	values := map[string]string{"a": "$(ANNOTATION:owner)"}
+	template := &v1alpha1.NamespaceTemplate{}
+	template.Spec.NamespaceMetadata = &v1alpha1.NamespaceMetadata{Annotations: values}
+	require.Empty(t, Warnings(template))
+	template.Spec.NamespaceMetadata.Labels = map[string]string{"a": "$(LABEL:owner)", "b": "$$(ANNOTATION:owner)"}
+	require.Empty(t, Warnings(template))
+	template.Spec.Overlays = []v1alpha1.Overlay{{NamespaceMetadata: &v1alpha1.NamespaceMetadata{Labels: values}}}
+	require.Equal(t, []string{"spec.overlays[0].namespaceMetadata.labels[a]: an annotation may have a value that is not " +
+		"valid in labels: such namespaces are not populated"}, Warnings(template))
+	object := rendering(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {a: $(ANNOTATION:owner)}, "+
+		"labels: {b: $(LABEL:owner)}}}")
+	require.Empty(t, Warnings(object))
+	object = rendering(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {b: $(ANNOTATION:owner)}}}")
+	require.Equal(t, []string{"spec.templates[0]: ConfigMap a: annotations may have values that are not valid in labels: " +
+		"the object is missing in such namespaces: see metadata.labels[b]"}, Warnings(object))
+}
