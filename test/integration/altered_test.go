@@ -37,8 +37,7 @@ kind: MutatingAdmissionPolicyBinding
 metadata: {name: %[1]s}
 spec: {policyName: %[1]s}
 `, s.name(name), group, resource, patches, testLabel, s.id)
-	_, err := s.kubectl(s.t.Context(), text, "apply", "--filename", "-")
-	require.NoError(s.t, err)
+	s.applyYAML(text)
 	remove = func() { _, _ = s.kubectl(context.WithoutCancel(s.t.Context()), text, "delete", "--filename", "-") }
 	s.t.Cleanup(remove)
 	return remove

@@ -28,8 +28,7 @@ func TestAPIServerAndEngineReadTheSameAttributes(t *testing.T) {
 	const rounds = 120
 	cluster := borrowCluster(t)
 	s := newScope(t, cluster)
-	_, err := cluster.kubectl(t.Context(), shapeDefinition, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(shapeDefinition)
 	waitEstablished(t, cluster, "shapes.example.com")
 	var clusterRules []v1alpha1.ClusterProtectedAttribute
 	for kind, names := range map[v1alpha1.AttributeKind][]string{

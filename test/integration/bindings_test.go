@@ -45,8 +45,7 @@ spec:
   policyName: SCOPE
   validationActions: [Deny]
 `)
-	_, err := s.kubectl(s.t.Context(), policy, "apply", "--filename", "-")
-	require.NoError(s.t, err)
+	s.applyYAML(policy)
 	probe := parseYAML(s.t, readerRole(name, "pods"))[0]
 	probe.SetNamespace("default")
 	s.eventually(func(c *assert.CollectT) {
@@ -54,8 +53,7 @@ spec:
 			"this Role is refused")
 	})
 	return func() {
-		_, err := s.kubectl(s.t.Context(), policy, "delete", "--filename", "-")
-		require.NoError(s.t, err)
+		s.deleteYAML(policy)
 	}
 }
 

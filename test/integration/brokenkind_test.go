@@ -24,8 +24,7 @@ func TestUnlistableKindAffectsOnlyItsTemplates(t *testing.T) {
 	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
-	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(widgetDefinition)
 	const widget = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}, spec: {size: 1}}"
 	healthy := s.createTemplate("healthy", configMap("settings", "v"), withSelectorLabel("healthy"))
 	broken := s.createTemplate("broken", widget, withSelectorLabel("broken"), deletesObjects)
@@ -67,8 +66,7 @@ func TestNamespacesDoNotWaitForAKindThatTheirTemplatesDoNotDeclare(t *testing.T)
 	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
-	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(widgetDefinition)
 	const widget = "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}, spec: {size: 1}}"
 	s.createTemplate("healthy", configMap("settings", "v"), withSelectorLabel("healthy"))
 	silent := s.createTemplate("silent", documents(widget, configMap("beside", "v")), withSelectorLabel("silent"))
@@ -133,8 +131,7 @@ func TestATemplateThatCannotBeAcceptedDelaysNoOther(t *testing.T) {
 	policy := refusal(stuck.Name,
 		`{apiGroups: [policy.nstpl.dev], apiVersions: ["*"], operations: [UPDATE], resources: [namespacetemplates/status]}`,
 		"object.metadata.name == 'NAME'", "this status is refused")
-	_, err := s.kubectl(t.Context(), policy, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(policy)
 	asOperator := s.impersonate(t, operatorUser).CoreV1().RESTClient()
 	s.eventually(func(c *assert.CollectT) { // until the API server enforces it
 		err := asOperator.Patch(types.MergePatchType).
@@ -162,8 +159,7 @@ func TestATemplateThatCannotBeAcceptedDelaysNoOther(t *testing.T) {
 	s.delete(s.mustGet(held, parseYAML(t, readerRole("before", "configmaps"))[0]))
 	s.waitPresent(held, readerRole("before", "configmaps"))
 
-	_, err = s.kubectl(t.Context(), policy, "delete", "--filename", "-")
-	require.NoError(t, err)
+	s.deleteYAML(policy)
 	s.waitPresent(waiting, readerRole("after", "configmaps"))
 }
 
@@ -179,8 +175,7 @@ func TestATemplateWhoseRevisionCannotBeStored(t *testing.T) {
 	policy := refusal(stuck.Name,
 		`{apiGroups: [apps], apiVersions: ["*"], operations: [CREATE], resources: [controllerrevisions]}`,
 		"object.metadata.name.startsWith('NAME-')", "this revision is refused")
-	_, err := s.kubectl(t.Context(), policy, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(policy)
 	asOperator := s.impersonate(t, operatorUser).AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace)
 	s.eventually(func(c *assert.CollectT) { // until the API server enforces it
 		_, err := asOperator.Create(t.Context(), &appsv1.ControllerRevision{
@@ -203,8 +198,7 @@ func TestATemplateWhoseRevisionCannotBeStored(t *testing.T) {
 	require.Zero(t, code, "the namespace has the revision before: %s", out)
 	s.moveNamespace(moving, "b")
 	s.waitInSpace(moving, "b")
-	_, err = s.kubectl(t.Context(), policy, "delete", "--filename", "-")
-	require.NoError(t, err)
+	s.deleteYAML(policy)
 	s.waitPresent(selected, configMap("other", "changed"))
 	s.waitTemplateStatus(stuck, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
 		assert.Equal(c, metav1.ConditionTrue, templateCondition(status, v1alpha1.ConditionReady).Status)

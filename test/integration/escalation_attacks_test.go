@@ -439,8 +439,7 @@ func denyOperatorRoles(s *testScope, namespaces ...*corev1.Namespace) {
 	for _, ns := range namespaces {
 		ns.Labels["refuse-roles"] = s.id
 	}
-	_, err := s.kubectl(s.t.Context(), strings.ReplaceAll(denyRolesPolicy, "SCOPE", s.id), "apply", "--filename", "-")
-	require.NoError(s.t, err)
+	s.applyYAML(strings.ReplaceAll(denyRolesPolicy, "SCOPE", s.id))
 	probe := s.newNamespace("probe", withLabel("refuse-roles", s.id))
 	require.NoError(s.t, s.createAsCreator(probe))
 	operator := s.impersonate(s.t, operatorUser)

@@ -128,8 +128,7 @@ webhooks:
   matchConditions: [{name: settings, expression: "request.name == 'settings'"}]
   rules: [{apiGroups: [""], apiVersions: [v1], resources: [configmaps], operations: [CREATE]}]
 `)
-	_, err := s.kubectl(t.Context(), webhook, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(webhook)
 	s.eventually(func(c *assert.CollectT) { // until the API server calls the webhook
 		probe := newConfigMap(before.Name, "settings")
 		assert.ErrorContains(c, s.client.Create(t.Context(), probe, client.DryRunAll), "unreachable.example.com")
@@ -150,8 +149,7 @@ webhooks:
 			metav1.CreateOptions{})
 		done <- err
 	}()
-	_, err = s.kubectl(t.Context(), webhook, "delete", "--filename", "-")
-	require.NoError(t, err)
+	s.deleteYAML(webhook)
 	require.NoError(t, <-done)
 	s.waitPopulated(ns)
 }
@@ -210,8 +208,7 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: SCOPE}
 spec: {policyName: SCOPE, validationActions: [Deny]}
 `)
-	_, err := s.kubectl(t.Context(), policy, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(policy)
 	s.eventually(func(c *assert.CollectT) {
 		probe := &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: s.name("token"), Namespace: "default"},
@@ -221,7 +218,7 @@ spec: {policyName: SCOPE, validationActions: [Deny]}
 	})
 	ns := s.createNamespace("a")
 	s.waitReason(ns, "ObjectsFailed")
-	_, err = user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("", "mine"), metav1.CreateOptions{})
+	_, err := user.CoreV1().ConfigMaps(ns.Name).Create(t.Context(), newConfigMap("", "mine"), metav1.CreateOptions{})
 	expectForbidden(t, err, "secret/"+s.name("token")+" of template "+template.Name+": ")
 	require.ErrorContains(t, err, "may contain values of the Secret")
 	s.waitEvent(ns, corev1.EventTypeWarning, "ObjectFailed", "secret/"+s.name("token"))

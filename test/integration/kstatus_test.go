@@ -118,8 +118,7 @@ func TestEveryKindHasKstatus(t *testing.T) {
 	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
-	_, err := s.kubectl(t.Context(), everyKind, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(everyKind)
 	objects := parseYAML(t, everyKind)
 	require.Len(t, objects, len(changesOfKinds))
 	for _, object := range objects {
@@ -128,7 +127,7 @@ func TestEveryKindHasKstatus(t *testing.T) {
 		require.NoError(t, err)
 		waitKstatusCurrent(s, object)
 	}
-	_, err = s.kubectl(t.Context(), "", "wait", "--for=condition=Ready", "--timeout=1m", "scc/kstatus")
+	_, err := s.kubectl(t.Context(), "", "wait", "--for=condition=Ready", "--timeout=1m", "scc/kstatus")
 	require.NoError(t, err)
 
 	position := s.auditPosition()
@@ -172,8 +171,7 @@ func TestKindsThatAreNotReadyShowWhoActs(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
 	objects := parseYAML(t, everyKind)
-	_, err := s.kubectl(t.Context(), everyKind, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(everyKind)
 	for _, object := range objects {
 		waitKstatusCurrent(s, object)
 	}
@@ -187,7 +185,7 @@ func TestKindsThatAreNotReadyShowWhoActs(t *testing.T) {
 	createParent()
 	patchObject(s, space, `{"spec": {"parent": "parent"}}`)
 	waitKstatusCurrent(s, space)
-	_, err = s.kubectl(t.Context(), "", "delete", "policyspace", "parent")
+	_, err := s.kubectl(t.Context(), "", "delete", "policyspace", "parent")
 	require.NoError(t, err)
 	waitKstatusAbnormal(s, space, v1alpha1.ConditionReconciling, "policyspace parent, which does not exist")
 	createParent()

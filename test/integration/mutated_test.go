@@ -99,8 +99,7 @@ spec:
   policyName: zz-%[1]s
 `
 	text := fmt.Sprintf(policy, s.id, mutatedLabel, testLabel, v1alpha1.CreatorAnnotation)
-	_, err := s.kubectl(s.t.Context(), text, "apply", "--filename", "-")
-	require.NoError(s.t, err)
+	s.applyYAML(text)
 	s.t.Cleanup(func() { _, _ = s.kubectl(context.WithoutCancel(s.t.Context()), text, "delete", "--filename", "-") })
 }
 

@@ -279,6 +279,19 @@ func rawObjects(t *testing.T, objects string) []runtime.RawExtension {
 	return all
 }
 
+// applyYAML applies the documents of a YAML text with kubectl, and deleteYAML deletes their objects.
+func (s *testScope) applyYAML(text string) {
+	s.t.Helper()
+	_, err := s.kubectl(s.t.Context(), text, "apply", "--filename", "-")
+	require.NoError(s.t, err)
+}
+
+func (s *testScope) deleteYAML(text string) {
+	s.t.Helper()
+	_, err := s.kubectl(s.t.Context(), text, "delete", "--filename", "-")
+	require.NoError(s.t, err)
+}
+
 // parseYAML decodes the documents of a YAML text.
 func parseYAML(t *testing.T, text string) []*unstructured.Unstructured {
 	t.Helper()

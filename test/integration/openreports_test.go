@@ -63,8 +63,7 @@ func TestOpenReports(t *testing.T) {
 	s := newScope(t, cluster)
 	permissions, err := os.ReadFile("../../manifests/components/openreports/rbac.yaml")
 	require.NoError(t, err)
-	_, err = cluster.kubectl(t.Context(), string(permissions), "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(string(permissions))
 	require.NoError(t, cluster.startOperator(t.Context(), "--open-reports"))
 	template := s.createTemplate("defaults", documents(configMap("settings", "v")), reportsDrift)
 

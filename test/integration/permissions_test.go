@@ -37,8 +37,7 @@ rules:
 	require.ErrorContains(t, err, rule)
 	require.ErrorContains(t, err, v1alpha1.AggregateLabel)
 
-	_, err = s.kubectl(t.Context(), role, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(role)
 	// Admission waits until the rule is one of the operator's, so that both can be applied together.
 	template := s.createTemplate("defaults", objects)
 	_, err = s.kubectl(t.Context(), "", "delete", "clusterrole", "services")
@@ -59,8 +58,7 @@ rules:
 	require.NoError(t, s.client.Patch(t.Context(), template.DeepCopy(), disabled, client.DryRunAll))
 	require.NoError(t, s.client.Delete(t.Context(), template.DeepCopy(), client.DryRunAll))
 
-	_, err = s.kubectl(t.Context(), role, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(role)
 	s.waitPopulated(ns)
 	s.waitPresent(ns, service)
 }

@@ -305,7 +305,7 @@ func TestNamespacesOpenWhenLimitsAreRemoved(t *testing.T) {
 	s.waitPendingOnCreation(v1alpha1.TemplateInitializer)
 	require.NoError(t, s.operator.Kill())
 	ns := s.createNamespace("n", s.inSpace("a"))
-	_, err := s.kubectl(t.Context(), fmt.Sprintf(`
+	s.applyYAML(fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: no-quotas}
@@ -318,8 +318,7 @@ apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata: {name: no-quotas}
 spec: {policyName: no-quotas, validationActions: [Deny]}
-`, ns.Name), "apply", "--filename", "-")
-	require.NoError(t, err)
+`, ns.Name))
 	s.eventually(func(c *assert.CollectT) { // until the API server enforces it
 		probe := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: "probe"}}
 		assert.ErrorContains(c, s.client.Create(t.Context(), probe, client.DryRunAll), "no ResourceQuota here")

@@ -168,8 +168,7 @@ func TestObjectsOfKindInstalledLaterArePopulated(t *testing.T) {
 		assert.Equal(c, int32(1), status.Namespaces.Failed)
 	})
 
-	_, err := s.kubectl(t.Context(), widgetDefinition, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(widgetDefinition)
 	s.waitPopulated(ns)
 	s.waitPresent(ns, widget)
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
@@ -189,7 +188,7 @@ func TestObjectsOfAKindInALaterVersionOfItsGroupArePopulated(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	install := func(kind, version string) {
 		lower := strings.ToLower(kind)
-		_, err := s.kubectl(t.Context(), fmt.Sprintf(`
+		s.applyYAML(fmt.Sprintf(`
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: %[1]ss.parts.example.com}
@@ -199,8 +198,7 @@ spec:
   scope: Namespaced
   versions:
   - {name: %[3]s, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
-`, lower, kind, version), "apply", "--filename", "-")
-		require.NoError(t, err)
+`, lower, kind, version))
 	}
 	const nut = "{apiVersion: parts.example.com/v1alpha1, kind: Nut, metadata: {name: nut}}"
 	const bolt = "{apiVersion: parts.example.com/v1, kind: Bolt, metadata: {name: bolt}}"
@@ -226,22 +224,19 @@ func TestObjectsOfReinstalledKindArePopulated(t *testing.T) {
 	s := newScope(t, sharedCluster)
 	const gadget = "apiVersion: example.com/v1\nkind: Gadget\nmetadata:\n  name: g\nspec:\n  size: 3\n"
 	definition := strings.NewReplacer("widgets", "gadgets", "Widget", "Gadget").Replace(widgetDefinition)
-	_, err := s.kubectl(t.Context(), definition, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(definition)
 	s.createTemplate("defaults", documents(configMap("settings", "v"), gadget))
 	ns := s.createPopulatedNamespace("a")
 	s.waitPresent(ns, gadget)
 
-	_, err = s.kubectl(t.Context(), definition, "delete", "--wait", "--filename", "-")
-	require.NoError(t, err)
+	s.deleteYAML(definition)
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionFalse, condition.Status)
 		assert.Contains(c, condition.Message, "gadget.example.com/g")
 	})
 	s.waitPresent(ns, configMap("settings", "v"))
 
-	_, err = s.kubectl(t.Context(), definition, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(definition)
 	s.waitPopulated(ns)
 	s.waitPresent(ns, gadget)
 	require.Equal(t, 1, s.countWrites(ns)["patch configmaps"])
@@ -417,8 +412,7 @@ spec:
   policyName: SCOPE
   validationActions: [Deny]
 `, "SCOPE", s.id)
-	_, err := s.kubectl(t.Context(), policy, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(policy)
 	forbidden := configMap(s.name("forbidden"), "v")
 	probe := parseYAML(t, forbidden)[0]
 	probe.SetNamespace("default")
@@ -435,8 +429,7 @@ spec:
 		assert.Contains(c, condition.Message, "this ConfigMap is forbidden")
 	})
 
-	_, err = s.kubectl(t.Context(), policy, "delete", "--filename", "-")
-	require.NoError(t, err)
+	s.deleteYAML(policy)
 	s.waitPopulated(ns)
 	s.waitPresent(ns, forbidden)
 }

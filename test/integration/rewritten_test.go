@@ -30,7 +30,7 @@ func TestVerifyFindsWhatAdmissionChanges(t *testing.T) {
 	// mutated creates a namespace in which the API server mutates NetworkPolicies.
 	mutated := func(name, mutation string) *corev1.Namespace {
 		ns := s.createNamespace(name, withLabel("mutated.example.com/by", s.name(name)))
-		_, err := s.kubectl(t.Context(), fmt.Sprintf(`
+		s.applyYAML(fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicy
 metadata: {name: %[1]s}
@@ -47,8 +47,7 @@ apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicyBinding
 metadata: {name: %[1]s}
 spec: {policyName: %[1]s}
-`, s.name(name), mutation), "apply", "--filename", "-")
-		require.NoError(t, err)
+`, s.name(name), mutation))
 		t.Cleanup(func() {
 			_, err := s.kubectl(context.WithoutCancel(t.Context()), "", "delete",
 				"mutatingadmissionpolicies,mutatingadmissionpolicybindings", s.name(name))

@@ -46,8 +46,7 @@ type accountScope struct {
 func newAccountScope(t *testing.T) accountScope {
 	t.Helper()
 	s := newScope(t, borrowCluster(t))
-	_, err := s.kubectl(t.Context(), ownIDConstraints, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(ownIDConstraints)
 	a := accountScope{s, s.createNamespace("a").Name}
 	a.waitID("default")
 	a.eventually(func(c *assert.CollectT) {

@@ -61,8 +61,7 @@ seLinuxContext: {type: RunAsAny}
 func newSCCScope(t *testing.T) *testScope {
 	t.Helper()
 	s := newScope(t, borrowCluster(t))
-	_, err := s.kubectl(t.Context(), someConstraints, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(someConstraints)
 	probe := s.createNamespace("scc-probe").Name
 	s.eventually(func(c *assert.CollectT) {
 		p := newPod(probe, "probe")
@@ -336,8 +335,7 @@ func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
 	s.eventually(func(c *assert.CollectT) { // until its service account exists
 		assert.NoError(c, s.client.Create(t.Context(), system.DeepCopy(), client.DryRunAll))
 	})
-	_, err := s.kubectl(t.Context(), someConstraints, "delete", "--filename", "-")
-	require.NoError(t, err)
+	s.deleteYAML(someConstraints)
 	s.eventually(func(c *assert.CollectT) {
 		assert.NotContains(c, hooks(), "scc.policy.nstpl.dev")
 		p := newPod(s.name("scc-probe"), "p", makesPrivileged)
@@ -351,8 +349,7 @@ func TestSCCWebhooksExistOnlyWithConstraints(t *testing.T) {
 		assert.NoError(c, s.client.Status().Patch(t.Context(), p, annotationPatch(v1alpha1.SCCAnnotation, `"none"`)),
 			"the policy is not evaluated")
 	})
-	_, err = s.kubectl(t.Context(), someConstraints, "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(someConstraints)
 	s.eventually(func(c *assert.CollectT) {
 		err := s.client.Status().Patch(t.Context(), p, annotationPatch(v1alpha1.SCCAnnotation, `"privileged"`),
 			client.DryRunAll)

@@ -432,8 +432,7 @@ func TestNamespacesExpire(t *testing.T) {
 	waitExpired(s, kept, "Expired", "the operator may not delete namespaces: apply manifests/components/expiry")
 	permissions, err := os.ReadFile("../../manifests/components/expiry/rbac.yaml")
 	require.NoError(t, err)
-	_, err = cluster.kubectl(t.Context(), string(permissions), "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(string(permissions))
 
 	t.Run("a namespace in the policyspace gets an end", func(t *testing.T) { expectEndInSpace(t, s.withT(t), jane) })
 

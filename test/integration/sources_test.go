@@ -452,12 +452,11 @@ metadata: {name: NAME}
 spec: {policyName: NAME, validationActions: [ACTION]}
 `)
 	}
-	_, err := s.kubectl(t.Context(), documents(
+	s.applyYAML(documents(
 		policy("denied", "Deny", "CREATE, UPDATE", "object", "object.metadata.name != 'denied'"),
 		policy("kept", "Deny", "DELETE", "oldObject", "oldObject.metadata.name != 'kept'"),
 		policy("warned", "Warn", "CREATE, UPDATE", "object", "!has(object.data.key)"),
-	), "apply", "--filename", "-")
-	require.NoError(t, err)
+	))
 	ns := s.createNamespace("n")
 	s.waitInitialized(ns)
 	prober, warnings := s.newWarnedUser("prober", "system:masters")

@@ -157,7 +157,7 @@ func TestTrialAsksAdmissionPolicies(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	denied := s.name("denied")
-	_, err := s.kubectl(t.Context(), strings.NewReplacer("NAME", denied).Replace(`
+	s.applyYAML(strings.NewReplacer("NAME", denied).Replace(`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: NAME}
@@ -172,8 +172,7 @@ apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata: {name: NAME}
 spec: {policyName: NAME, validationActions: [Deny]}
-`), "apply", "--filename", "-")
-	require.NoError(t, err)
+`))
 	s.eventually(func(c *assert.CollectT) {
 		err := s.vet(documents(configMap("fine", "v"), configMap(denied+"-$(NAMESPACE)", "v")))
 		assert.ErrorContains(c, err, fmt.Sprintf("vetted: spec.templates[1]: configmap/%s-$(NAMESPACE): "+
@@ -188,14 +187,14 @@ func TestTrialOfCustomObjects(t *testing.T) {
 	typo := "{apiVersion: example.com/v1, kind: TrialBackup, metadata: {name: daily}, " +
 		"spec: {schedul: '0 2 * * *', keep: many, targets: [{nam: a}]}}"
 	require.NoError(t, s.vet(typo), "a kind that is not installed yet")
-	_, err := s.kubectl(t.Context(), `
+	s.applyYAML(`
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: `+plural+`.example.com}
+metadata: {name: ` + plural + `.example.com}
 spec:
   group: example.com
   scope: Namespaced
-  names: {kind: TrialBackup, plural: `+plural+`, singular: trialbackup}
+  names: {kind: TrialBackup, plural: ` + plural + `, singular: trialbackup}
   versions:
   - name: v1
     served: true
@@ -210,8 +209,7 @@ spec:
               schedule: {type: string}
               keep: {type: integer, minimum: 1}
               targets: {type: array, items: {type: object, properties: {name: {type: string}}}}
-`, "apply", "--filename", "-")
-	require.NoError(t, err)
+`)
 	s.eventually(func(c *assert.CollectT) {
 		err := s.vet(typo)
 		assert.ErrorContains(c, err, "spec.templates[0].spec.schedul: trialbackup.example.com/daily: unknown field: "+

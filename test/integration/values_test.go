@@ -30,8 +30,7 @@ func TestIntegersThatFloatsRoundToTheSame(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	kind := strings.NewReplacer("widgets", "tallies", "widget", "tally", "Widget", "Tally")
-	_, err := s.kubectl(t.Context(), kind.Replace(widgetDefinition), "apply", "--filename", "-")
-	require.NoError(t, err)
+	s.applyYAML(kind.Replace(widgetDefinition))
 	tally := func(size string) string {
 		return `{"apiVersion":"example.com/v1","kind":"Tally","metadata":{"name":"t"},"spec":{"size":` + size + `}}`
 	}
