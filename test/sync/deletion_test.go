@@ -424,7 +424,8 @@ func TestPolicySpacesStayWhileNamespacesAreInThem(t *testing.T) {
 }
 
 // A namespace that is protected from deletion stays when a commit no longer declares it, also after a confirmation, and
-// so do the policyspaces that it is in. The protection is declared in the tree, and a commit may remove it.
+// so do the policyspaces that it is in. The protection is declared in the tree, and a commit may remove it. The
+// confirmation was not for the protected namespace, which the status did not list.
 func TestProtectedNamespacesAreKept(t *testing.T) {
 	t.Parallel()
 	x := newTree(t, "guarded")
@@ -466,11 +467,18 @@ func TestProtectedNamespacesAreKept(t *testing.T) {
 	x.mustExist(kept)
 	x.mustExist(space("guarded-team"))
 
-	// Once a person removes the protection, the namespace and its policyspaces are deleted.
+	// Once a person removes the protection, the namespace waits for a confirmation, with its policyspaces.
 	x.waitApplied(fewer)
 	patch := client.RawPatch(types.MergePatchType,
 		[]byte(`{"metadata": {"annotations": {"policy.nstpl.dev/deletion-protection": null}}}`))
 	require.NoError(t, cluster.client.Patch(t.Context(), kept, patch))
+	x.waitReason("DeletionsPending", fewer)
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.Equal(c, &v1alpha1.PendingDeletions{Commit: fewer, Namespaces: []string{"guarded-one"}, Total: 1},
+			status.PendingDeletions)
+	})
+	x.mustExist(namespace("guarded-one"))
+	x.annotate(v1alpha1.ConfirmedCommitAnnotation, fewer)
 	x.waitReason("Synced", fewer)
 	x.waitGone(namespace("guarded-one"))
 	x.waitGone(space("guarded-team"))
@@ -641,6 +649,8 @@ func TestANamespaceIsHandedToAnotherTree(t *testing.T) {
 	c := one.commit(map[string]string{"hand-b/namespace.yaml": files["hand-b/namespace.yaml"]})
 	one.suspend(false)
 	one.waitApplied(c)
+	require.Contains(t, one.waitReason("Synced", c), "kept until the tree that the label policy.nstpl.dev/tree names was "+
+		"read: 1 namespace that this tree no longer declares, the first is hand-a")
 	one.mustExist(role("hand-role"))
 	one.mustExist(moved)
 	two.suspend(false)

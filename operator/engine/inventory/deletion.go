@@ -51,6 +51,7 @@ func (p *Plan) deleteNamespaces(undeclared []*unstructured.Unstructured, state S
 		case p.Deletions.Waiting[ns.GetUID()]:
 			p.Waiting = append(p.Waiting, ns.GetName())
 		case state.Undecided[IDOf(ns)]:
+			p.Undecided = append(p.Undecided, ns.GetName())
 		default:
 			p.Deletes = append(p.Deletes, ns)
 		}
@@ -65,9 +66,12 @@ func (p *Plan) createsNamespaces() bool {
 }
 
 // decide decides about all undeclared namespaces. Those that are protected or being deleted count as well: a person who
-// protects or deletes one of several namespaces has not confirmed the deletion of the others. While some wait, all wait
-// about which nothing was decided before. The last namespace of the tree waits, unless the commit creates others: what
-// the limit allowed for an earlier commit does not count then.
+// protects or deletes one of several namespaces has not confirmed the deletion of the others. While some wait that a
+// confirmation would have deleted, all wait about which nothing was decided before. The last namespace of the tree
+// waits, unless the commit creates others: what the limit allowed for an earlier commit does not count then.
+//
+// A confirmation holds for the namespaces that a person was shown: those that waited before it, and are not protected.
+// The same commit may lack others by now, if spec.path was changed.
 func decide(undeclared []*unstructured.Unstructured, createsOthers bool, state State, options Options) Deletions {
 	total := 0 // of the tree's namespaces, without those that are being deleted
 	for id, live := range state.Live {
@@ -85,27 +89,29 @@ func decide(undeclared []*unstructured.Unstructured, createsOthers bool, state S
 	decided := Deletions{
 		Waiting: map[types.UID]bool{}, Decided: map[types.UID]bool{}, Confirmed: map[types.UID]bool{},
 	}
-	var asked, undecided []types.UID
+	isAsked := false
+	var undecided []types.UID
 	for _, ns := range undeclared {
 		switch uid := ns.GetUID(); {
 		case state.Deletions.Confirmed[uid]:
 			decided.Confirmed[uid] = true
 		case state.Deletions.Decided[uid] && (!isLast || isBeingDeleted(ns)):
 			decided.Decided[uid] = true
-		case state.Deletions.Waiting[uid]:
-			asked = append(asked, uid)
-		default:
+		case !state.Deletions.Waiting[uid]:
 			undecided = append(undecided, uid)
+		case isProtected(ns):
+			decided.Waiting[uid] = true
+		case options.Confirmed:
+			isAsked, decided.Confirmed[uid] = true, true
+		default:
+			isAsked, decided.Waiting[uid] = true, true
 		}
 	}
 	into := decided.Decided
-	switch {
-	case options.Confirmed:
-		into = decided.Confirmed
-	case len(asked) > 0 || len(undecided) > Allowed(options.Limit, total) || isLast:
+	if isAsked || len(undecided) > Allowed(options.Limit, total) || isLast {
 		into = decided.Waiting
 	}
-	for _, uid := range slices.Concat(asked, undecided) {
+	for _, uid := range undecided {
 		into[uid] = true
 	}
 	return decided

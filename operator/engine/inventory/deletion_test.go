@@ -132,14 +132,10 @@ func TestADecidedDeletionNeedsNoOtherConfirmation(t *testing.T) {
 	t.Parallel()
 	s := newStory(t)
 	protected(s.live("n00"))
-	protected(s.live("n01"))
-	s.options.Confirmed = true
-	require.Equal(t, "waits: ; deleted: n02", s.without("n00", "n01", "n02"))
-	// Those that a person has protected do not count for a later commit.
-	require.Equal(t, "waits: ; deleted: n03", s.without("n00", "n01", "n03"))
+	require.Equal(t, "waits: ; deleted:", s.without("n00"))
+	require.Equal(t, "waits: ; deleted: n03", s.without("n00", "n03"))
 	s.live("n00").SetAnnotations(nil)
-	s.live("n01").SetAnnotations(nil)
-	require.Equal(t, "waits: ; deleted: n00 n01", s.without("n00", "n01"))
+	require.Equal(t, "waits: ; deleted: n00", s.without("n00"))
 
 	// When it is declared again, the next commit without it is another matter.
 	protected(s.live("n04"))
@@ -148,6 +144,25 @@ func TestADecidedDeletionNeedsNoOtherConfirmation(t *testing.T) {
 	require.Equal(t, "waits: ; deleted:", s.without())
 	require.Empty(t, s.state.Deletions.Decided)
 	require.Equal(t, "waits: n05; deleted:", s.without("n04", "n05"))
+}
+
+// A confirmation holds for what a person was shown: neither for a namespace that was protected, nor for one that the
+// commit lacks only since spec.path was changed.
+func TestAConfirmationHoldsForWhatWaited(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	protected(s.live("n00"))
+	require.Equal(t, "waits: n01 n02; deleted:", s.without("n00", "n01", "n02"))
+	s.options.Confirmed = true
+	require.Equal(t, "waits: n03; deleted: n01 n02", s.without("n00", "n01", "n02", "n03"))
+	s.options.Confirmed = true
+	require.Equal(t, "waits: ; deleted: n03", s.without("n00", "n03"))
+	// Those that a person has protected do not count for a later commit.
+	require.Equal(t, "waits: ; deleted: n04", s.without("n00", "n04"))
+	s.live("n00").SetAnnotations(nil)
+	require.Equal(t, "waits: n00; deleted:", s.without("n00"))
+	s.options.Confirmed = true
+	require.Equal(t, "waits: ; deleted: n00", s.without("n00"))
 }
 
 // A namespace that gets another name is created first. That there is another one then confirms nothing.

@@ -99,6 +99,8 @@ type Plan struct {
 	Waiting []string
 	// Protected are the names of the namespaces that are not deleted because they are protected from deletion.
 	Protected []string
+	// Undecided are the names of the namespaces that are not deleted yet, because another tree may declare them.
+	Undecided []string
 	// Used are the names of the policyspaces that are not deleted yet, because namespaces are in or below them.
 	Used []string
 	// Unmanaged are the names of declared namespaces that exist and are not adopted.

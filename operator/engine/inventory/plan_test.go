@@ -146,7 +146,8 @@ func stateOf(created []string, live ...*unstructured.Unstructured) State {
 }
 
 // summary returns the plan in short: + for applies, = for replacements, h for applies that are held back, - for
-// deletions, ~ for releases, ? for waiting deletions, p for protected namespaces, u for policyspaces in use, ! for unmanaged namespaces and x for conflicts.
+// deletions, ~ for releases, ? for waiting deletions, p for protected namespaces, o for those that another tree may
+// declare, u for policyspaces in use, ! for unmanaged namespaces and x for conflicts.
 func summary(p Plan) []string {
 	var lines []string
 	for _, apply := range p.Applies {
@@ -175,6 +176,9 @@ func summary(p Plan) []string {
 	}
 	for _, name := range p.Protected {
 		lines = append(lines, "p"+name)
+	}
+	for _, name := range p.Undecided {
+		lines = append(lines, "o"+name)
 	}
 	for _, name := range p.Used {
 		lines = append(lines, "u"+name)
@@ -604,6 +608,7 @@ func TestPlan(t *testing.T) {
 				Created:   map[types.UID]bool{"1": true, "2": true},
 				Undecided: map[ID]bool{{namespaceKind, "n"}: true},
 			},
+			want: []string{"on"},
 		},
 		"what another tree may declare is not deleted": {
 			state: State{
@@ -628,6 +633,9 @@ func TestPlan(t *testing.T) {
 			t.Parallel()
 			if test.options.Tree == "" {
 				test.options.Tree = "foo"
+			}
+			if test.options.Confirmed { // after the plan that asked
+				test.state.Deletions = NewPlan(declare(t, test.declared...), test.state, Options{Tree: "foo"}).Deletions
 			}
 			plan := NewPlan(declare(t, test.declared...), test.state, test.options)
 			var applied []*unstructured.Unstructured
@@ -674,8 +682,12 @@ func TestDeletionOfNamespacesIsLimited(t *testing.T) {
 			live := stored(t, id, ns)
 			state.Live[IDOf(live)], state.Created[live.GetUID()] = live, true
 		}
-		plan := NewPlan(declare(t, declared...), state,
-			Options{Tree: "foo", Limit: test.limit, Confirmed: test.confirmed})
+		options := Options{Tree: "foo", Limit: test.limit}
+		if test.confirmed {
+			state.Deletions = NewPlan(declare(t, declared...), state, options).Deletions
+			options.Confirmed = true
+		}
+		plan := NewPlan(declare(t, declared...), state, options)
 		require.Len(t, plan.Deletes, test.deleted, "%+v", test)
 		require.Len(t, plan.Waiting, test.undeclared-test.deleted, "%+v", test)
 	}

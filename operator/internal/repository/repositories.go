@@ -250,7 +250,10 @@ func (r *Repositories) bring(
 	ctx context.Context, repository *v1alpha1.PolicyRepository, known answer, status *v1alpha1.PolicyRepositoryStatus,
 ) (*outcome, error) {
 	tree := known.tree
-	isVoid := func(of string) bool { return known.problem == nil && of != tree.commit }
+	// The status has asked about a directory of a commit.
+	isVoid := func(of string) bool {
+		return known.problem == nil && of != tree.commit || tree.path != repository.Status.Path
+	}
 	if err := r.removeConfirmations(ctx, repository, isVoid); err != nil {
 		return nil, err
 	}
@@ -315,6 +318,7 @@ func (r *Repositories) removeConfirmations(
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("remove a confirmation from PolicyRepository %s: %w", repository.Name, err)
 	}
+	*repository = *changed
 	return nil
 }
 

@@ -188,8 +188,13 @@ func conditionOf(known answer, applied string, o *outcome) condition {
 	}
 	if n := len(o.Protected); n > 0 {
 		message += fmt.Sprintf("; kept, because protected from deletion: %s that the tree no longer declares, the first is "+
-			"%s: to have it deleted, a user with the verb unprotect on it must remove its annotation %s",
+			"%s: to have it deleted, a user with the verb unprotect on it must remove its annotation %s, after which the "+
+			"commit may need a confirmation",
 			reporting.Count(n, "namespace"), o.Protected[0], v1alpha1.DeletionProtectionAnnotation)
+	}
+	if n := len(o.Undecided); n > 0 {
+		message += fmt.Sprintf("; kept until the tree that the label %s names was read: %s that this tree no longer "+
+			"declares, the first is %s", v1alpha1.TreeLabel, reporting.Count(n, "namespace"), o.Undecided[0])
 	}
 	if n := len(o.Used); n > 0 {
 		message += fmt.Sprintf("; kept, because namespaces are in or below it: %s that the tree no longer declares, the first is %s: "+

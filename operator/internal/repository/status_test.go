@@ -53,7 +53,8 @@ func TestConditionOf(t *testing.T) {
 			known: answer{tree: tree}, outcome: kept,
 			want: condition{reporting.Current, reasonSynced, "commit 0123456 is in force; kept, because protected from " +
 				"deletion: 2 namespaces that the tree no longer declares, the first is a: to have it deleted, a user with " +
-				"the verb unprotect on it must remove its annotation policy.nstpl.dev/deletion-protection"},
+				"the verb unprotect on it must remove its annotation policy.nstpl.dev/deletion-protection, after which the " +
+				"commit may need a confirmation"},
 		},
 		"one of everything": {
 			known: answer{tree: tree}, outcome: single,
@@ -109,6 +110,13 @@ func TestConditionOf(t *testing.T) {
 			reporting.Failed, reasonContested,
 			"commit 0123456 is applied, but namespace/a: a client changes it (and 1 more)",
 		}},
+		"another tree may declare a namespace": {
+			known: answer{tree: tree}, outcome: &outcome{Plan: inventory.Plan{Undecided: []string{"a", "b"}}},
+			want: condition{
+				reporting.Current, reasonSynced, "commit 0123456 is in force; kept until the tree that the label " +
+					"policy.nstpl.dev/tree names was read: 2 namespaces that this tree no longer declares, the first is a",
+			},
+		},
 		"deletions wait": {known: answer{tree: tree}, outcome: waiting, want: condition{
 			reporting.Failed, reasonDeletionsPending,
 			"commit 0123456 is in force, but would delete 1 namespace: see them " +
