@@ -164,8 +164,8 @@ func startOperator(t *testing.T, cluster *controlplane.Cluster) (stop func() err
 	kubectl(t, cluster, "apply", "-f", filepath.Join("testdata", "rights.yaml"))
 	for _, resource := range []string{"secrets", "services"} {
 		require.Eventually(t, func() bool {
-			_, err := cluster.RunKubectl(t.Context(), "", "auth", "can-i", "delete", resource, "--all-namespaces", "--as",
-				v1alpha1.OperatorUser)
+			_, err := cluster.RunKubectl(t.Context(), "", "auth", "can-i", "delete", resource, "--all-namespaces",
+				"--as", v1alpha1.OperatorUser)
 			return err == nil
 		}, time.Minute, 50*time.Millisecond)
 	}

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,12 +49,11 @@ type testCluster struct {
 	mu         sync.Mutex
 	complaints []error
 	runs       int
-	backends   map[*replica]string // host:port of the webhooks
 }
 
 // newTestCluster starts a control plane and replicas of the operator, and returns when namespaces are populated.
 func newTestCluster(ctx context.Context, p programs, replicas int) (_ *testCluster, err error) {
-	c := &testCluster{backends: map[*replica]string{}}
+	c := &testCluster{}
 	c.ctx, c.end = context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
@@ -184,14 +181,9 @@ func (c *testCluster) drainProblems() []error {
 func (c *testCluster) serve(r *replica, p *operator.Process) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !r.set.hasWebhooks {
-		return
+	if r.set.hasWebhooks {
+		c.service.SetReady(p.Webhooks, p.Runs())
 	}
-	delete(c.backends, r)
-	if p.Runs() {
-		c.backends[r] = p.Webhooks
-	}
-	c.service.Use(slices.Sorted(maps.Values(c.backends))...)
 }
 
 // crash kills a program of the control plane, and starts it again.

@@ -96,7 +96,7 @@ func (r *run) request() string { return strconv.Itoa(len(r.commits)) }
 
 func (r *run) annotateRepository(key, value string) {
 	r.patch(&v1alpha1.PolicyRepository{ObjectMeta: metav1.ObjectMeta{Name: r.name("repo")}},
-		map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
+		metadataChange("annotations", key, value))
 }
 
 // follow creates the PolicyRepository. The server is asked only on request, so that what is lost is not made up for at

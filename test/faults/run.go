@@ -177,9 +177,17 @@ func (r *run) create(object client.Object) {
 // label sets a label of all namespaces; a nil value removes it.
 func (r *run) label(key string, value any) {
 	for _, name := range r.namespaceNames() {
-		r.patch(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
-			map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
+		r.labelNamespace(name, key, value)
 	}
+}
+
+func (r *run) labelNamespace(name, key string, value any) {
+	r.patch(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metadataChange("labels", key, value))
+}
+
+// metadataChange returns a change of a label or an annotation; a nil value removes it.
+func metadataChange(field, key string, value any) map[string]any {
+	return map[string]any{"metadata": map[string]any{field: map[string]any{key: value}}}
 }
 
 // createForAll creates an object that concerns the namespaces of other runs, too. It is deleted when the run ends.
@@ -207,9 +215,8 @@ func (r *run) patch(object client.Object, change map[string]any) {
 // annotateUnlessGone sets an annotation of an object, after which the operator may delete it; nil removes the
 // annotation. The object may be gone already if an earlier answer was lost.
 func (r *run) annotateUnlessGone(object client.Object, key string, value any) {
-	change := map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}}
 	r.retryUntilDone("annotate "+object.GetName(), func(ctx context.Context) error {
-		return client.IgnoreNotFound(r.mergeInto(ctx, object, change))
+		return client.IgnoreNotFound(r.mergeInto(ctx, object, metadataChange("annotations", key, value)))
 	})
 }
 

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -41,7 +39,7 @@ func quota() scenario {
 		do: func(r *run) {
 			r.history = newHistory()
 			for wave := range 3 {
-				r.createPodsConcurrently(wave, 8, 4)
+				r.createPodsConcurrently(wave)
 				r.deleteHalf()
 				r.waitCounted(faultyTimeout)
 			}
@@ -84,7 +82,8 @@ func (r *run) uncounted(ctx context.Context) []string {
 }
 
 // createPodsConcurrently has several clients create pods, each one after the other.
-func (r *run) createPodsConcurrently(wave, clients, pods int) {
+func (r *run) createPodsConcurrently(wave int) {
+	const clients, pods = 8, 4
 	var all sync.WaitGroup
 	for number := range clients {
 		all.Go(func() {
@@ -405,14 +404,6 @@ func memory() scenario {
 // residentMemory returns the resident memory of the leader in MiB.
 func (r *run) residentMemory() (int, error) {
 	leader, _ := r.leader()
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", leader.current().PID()))
-	if err != nil {
-		return 0, err
-	}
-	fields := strings.Fields(string(content))
-	if len(fields) < 2 {
-		return 0, errors.New("/proc/PID/statm has no resident size")
-	}
-	pages, err := strconv.Atoi(fields[1])
-	return pages * os.Getpagesize() >> 20, err
+	all, err := leader.current().AllMetrics(r.ctx)
+	return int(all.Sum("process_resident_memory_bytes")) >> 20, err
 }

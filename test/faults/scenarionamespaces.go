@@ -306,14 +306,13 @@ func (r *run) deleteCounted(number int, name string) {
 
 // moveInAndOut moves a namespace into policyspace team and, if that is allowed, out of it again.
 func (r *run) moveInAndOut(number int, name string) {
-	move := func(space string) error {
-		return r.client.Patch(r.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
-			client.RawPatch("application/merge-patch+json",
-				fmt.Appendf(nil, `{"metadata": {"labels": {%q: %s}}}`, v1alpha1.PolicySpaceLabel, space)))
+	move := func(space any) error {
+		return r.mergeInto(r.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			metadataChange("labels", v1alpha1.PolicySpaceLabel, space))
 	}
 	var came outcome
 	r.history.record(number, create, name, func() outcome {
-		came = r.outcomeOf(move(`"` + r.name("team") + `"`))
+		came = r.outcomeOf(move(r.name("team")))
 		return came
 	})
 	if came != accepted {
@@ -321,7 +320,7 @@ func (r *run) moveInAndOut(number int, name string) {
 	}
 	r.history.record(number, destroy, name, func() outcome {
 		for begin := time.Now(); r.ctx.Err() == nil && time.Since(begin) < settleTimeout; {
-			if move("null") == nil {
+			if move(nil) == nil {
 				return accepted
 			}
 			pause(r.ctx, 20*time.Millisecond)

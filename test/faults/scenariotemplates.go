@@ -299,17 +299,13 @@ func rollout() scenario {
 			r.createNamespaces()
 		},
 		do: func(r *run) {
-			canary := func(name string, value any) {
-				r.patch(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}},
-					map[string]any{"metadata": map[string]any{"labels": map[string]any{stageLabel: value}}})
-			}
 			names := r.namespaceNames()
-			canary(names[0], "canary")
+			r.labelNamespace(names[0], stageLabel, "canary")
 			r.updateTemplate("t", configMap+binding("of-2", "view"))
-			canary(names[len(names)-1], "canary")
+			r.labelNamespace(names[len(names)-1], stageLabel, "canary")
 			r.pauseRollout("t", true)
 			r.updateTemplate("t", configMap+binding("of-3", "view"))
-			canary(names[0], nil)
+			r.labelNamespace(names[0], stageLabel, nil)
 			r.create(r.namespace(r.name("late")))
 			r.pauseRollout("t", false)
 		},

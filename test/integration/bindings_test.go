@@ -52,9 +52,7 @@ spec:
 		assert.ErrorContains(c, s.client.Create(s.t.Context(), probe.DeepCopy(), client.DryRunAll),
 			"this Role is refused")
 	})
-	return func() {
-		s.deleteYAML(policy)
-	}
+	return func() { s.deleteYAML(policy) }
 }
 
 // A RoleBinding whose Role is denied is not applied, because it would grant the rules of any Role of that name.

@@ -343,7 +343,8 @@ func TestHoldServesManyUsersAtOnce(t *testing.T) {
 	marks.OnEveryVersion(t)
 	marks.Thorough(t)
 	users := 500
-	if operator.HasRaceDetector() { // beside other tests, the operator then takes longer for so many than the API server waits
+	// Beside other tests, the operator then takes longer for so many than the API server waits.
+	if operator.HasRaceDetector() {
 		users = 100
 	}
 	cluster := borrowCluster(t)

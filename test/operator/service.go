@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,6 +66,16 @@ func (s *Service) Use(backends ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.backends = backends
+}
+
+// SetReady adds the address of a replica that is ready, or removes that of one that is not.
+func (s *Service) SetReady(backend string, isReady bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.backends = slices.DeleteFunc(s.backends, func(other string) bool { return other == backend })
+	if isReady {
+		s.backends = append(s.backends, backend)
+	}
 }
 
 // Close stops the service and closes its connections.

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -27,9 +25,8 @@ type replicas struct {
 	running sync.WaitGroup
 
 	mu sync.Mutex
-	// all are the processes by the address of their webhooks, and ready are the addresses of those that are ready.
-	all   map[string]*operator.Process
-	ready map[string]bool
+	// all are the processes by the address of their webhooks.
+	all map[string]*operator.Process
 	// leader is the address of the replica that led at first.
 	leader string
 	errs   []error
@@ -41,7 +38,7 @@ func (b *bench) startReplicas(ctx context.Context) (r *replicas, err error) {
 	if err := b.stopOperator(); err != nil {
 		return nil, err
 	}
-	r = &replicas{bench: b, all: map[string]*operator.Process{}, ready: map[string]bool{}}
+	r = &replicas{bench: b, all: map[string]*operator.Process{}}
 	ctx, r.end = context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
@@ -90,20 +87,8 @@ func (r *replicas) start(ctx context.Context, program, address string) (*operato
 	if err := replica.AwaitReady(ctx); err != nil {
 		return replica, err
 	}
-	r.serve(address, true)
+	r.service.SetReady(address, true)
 	return replica, nil
-}
-
-// serve sets whether the Service forwards to a replica.
-func (r *replicas) serve(address string, isReady bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if isReady {
-		r.ready[address] = true
-	} else {
-		delete(r.ready, address)
-	}
-	r.service.Use(slices.Collect(maps.Keys(r.ready))...)
 }
 
 // keep starts a replica again whenever it has ended, until ctx ends or the replica does not become ready.
@@ -114,7 +99,7 @@ func (r *replicas) keep(ctx context.Context, replica *operator.Process, program,
 			return
 		case <-replica.Exited:
 		}
-		r.serve(address, false)
+		r.service.SetReady(address, false)
 		r.fail(replica.Kill()) // ends its guard, and looks for panics in its log
 		if measure.Pause(ctx, restartDelay) != nil {
 			return
@@ -137,7 +122,7 @@ func (r *replicas) fail(err error) {
 
 // killLeader kills the replica that led at first.
 func (r *replicas) killLeader() error {
-	r.serve(r.leader, false)
+	r.service.SetReady(r.leader, false)
 	r.mu.Lock()
 	leader := r.all[r.leader]
 	r.mu.Unlock()
