@@ -217,13 +217,18 @@ func nameFirst(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// exceededCondition returns whether usage in a policy space exceeds a limit.
+// exceededCondition returns whether usage in a policy space exceeds a limit. While usage is not counted everywhere, what
+// is counted is a part of it.
 func exceededCondition(space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus) metav1.Condition {
 	exceeded := metav1.Condition{
 		Type: v1alpha1.PolicySpaceExceeded, ObservedGeneration: space.Generation, Status: metav1.ConditionFalse,
 		Reason: "WithinQuota", Message: "usage is within all limits",
 	}
-	if over := quota.Excess(space, status); over != "" {
+	switch over := quota.Excess(space, status); {
+	case over == "" && (len(status.Hard) < len(quota.Hard(space)) || len(status.Uncounted) > 0):
+		exceeded.Status, exceeded.Reason = metav1.ConditionUnknown, "Counting"
+		exceeded.Message = "what is counted so far is within all limits"
+	case over != "":
 		exceeded.Status, exceeded.Reason, exceeded.Message = metav1.ConditionTrue, "Exceeded", reporting.Shorten(over)
 	}
 	return exceeded

@@ -158,6 +158,11 @@ func TestNextStatusIsExceeded(t *testing.T) {
 	require.Equal(t, metav1.ConditionTrue, exceeded.Status)
 	require.Equal(t, "Exceeded", exceeded.Reason)
 	require.Equal(t, "pods: 4 of 3", exceeded.Message)
+	space.Spec.Quota.Hard = resourceList("pods", "3", "secrets", "5")
+	require.Equal(t, metav1.ConditionTrue, next(space, "4").Status, "what is counted suffices")
+	unknown := next(space, "3")
+	require.Equal(t, metav1.ConditionUnknown, unknown.Status, "secrets are not counted")
+	require.Equal(t, "what is counted so far is within all limits", unknown.Message)
 	space.Spec.Quota = nil
 	require.Nil(t, next(space, "4"))
 }

@@ -121,7 +121,7 @@ func underway(template *v1alpha1.NamespaceTemplate, newest *v1alpha1.TemplateRev
 func stoppedError(template *v1alpha1.NamespaceTemplate, newest *v1alpha1.TemplateRevision) error {
 	counts := template.Status.Namespaces
 	var text strings.Builder
-	fmt.Fprintf(&text, "rollout of revision %d of template %q stopped after %d of %s: %s failed", newest.Revision,
+	fmt.Fprintf(&text, "rollout of revision %d of template %q stopped after %d of %s: %s", newest.Revision,
 		template.Name, counts.Updated, output.Count(int(counts.Matched), "namespace"), failed(counts, newest))
 	for _, failure := range template.Status.Failures {
 		fmt.Fprintf(&text, "\n  %s", failureLine(failure))
@@ -133,11 +133,11 @@ func stoppedError(template *v1alpha1.NamespaceTemplate, newest *v1alpha1.Templat
 	return fmt.Errorf("%s", text.String())
 }
 
-// failed returns the number of failed namespaces, and how many of them had failed before the rollout.
+// failed says how many namespaces failed, and how many had failed before the rollout, which may be others.
 func failed(counts v1alpha1.NamespaceCounts, newest *v1alpha1.TemplateRevision) string {
-	text := output.Count(int(counts.Failed), "namespace")
+	text := output.Count(int(counts.Failed), "namespace") + " failed"
 	if newest.FailedBefore > 0 {
-		text += fmt.Sprintf(" (%d of them before the rollout)", min(newest.FailedBefore, counts.Failed))
+		text += fmt.Sprintf(" (%d had failed before the rollout)", newest.FailedBefore)
 	}
 	return text
 }

@@ -172,7 +172,7 @@ func TestARolloutThatCannotGoOnIsAnError(t *testing.T) {
 				}
 			}), 3,
 			`rollout of revision 3 of template "budget" stopped after 40 of 200 namespaces: ` +
-				`5 namespaces (1 of them before the rollout) failed
+				`5 namespaces failed (1 had failed before the rollout)
   limitrange/sizes in a, b, c and 1 more: invalid: min
   in d: forbidden
 To take the change back: kubectl nstpl rollout undo budget
