@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -218,6 +219,31 @@ func TestTemplatesRenderOnlyProtectedValues(t *testing.T) {
 	expectForbidden(t, err, "may not get namespaces in all namespaces")
 	s.grant(s.name("reads"), userSubject(s.name("author")), policyRule("get", "", "namespaces"))
 	s.eventually(func(c *assert.CollectT) { assert.NoError(c, author.Create(t.Context(), template.DeepCopy())) })
+	waitAccepted(s, template, "True", "Accepted", "")
+}
+
+// The operator may learn of a rule while it accepts the template that was created after the rule.
+func TestARuleArrivesWhileItsTemplateIsAccepted(t *testing.T) {
+	marks.Thorough(t)
+	t.Parallel()
+	s := newScope(t, borrowCluster(t))
+	require.NoError(t, s.operator.Stop())
+	through := newProxy(t, s.testCluster, "late")
+	require.NoError(t, s.startOperator(t.Context(), through.kubeconfig))
+	through.holdWatches("/clusterprotectedattributes")
+	rule := &v1alpha1.ClusterProtectedAttribute{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name("tier")},
+		AttributeRule: s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind,
+			s.createAttributeRole("", "setter")),
+	}
+	require.NoError(t, s.client.Create(t.Context(), rule))
+	template := s.newTemplate("values", withValue("tier", "$(LABEL:"+s.name("tier")+")"))
+	accepting, release := through.holdWrites("/" + template.Name + "/status")
+	require.NoError(t, s.client.Create(t.Context(), template))
+	<-accepting
+	through.releaseWatches()
+	s.waitEnforced(rule)
+	release()
 	waitAccepted(s, template, "True", "Accepted", "")
 }
 

@@ -439,6 +439,8 @@ func (r *Templates) accept(
 	if accepted.Status != metav1.ConditionTrue {
 		return accepted
 	}
+	// Before the check, so that a rule that arrives after it queues the template again.
+	r.Values.set(ctx, template, r.Index.Layers(template.Name))
 	if err := r.Values.check(ctx, template.Name, render.UsedKeys(&template.Spec)); err != nil {
 		accepted.Status, accepted.Reason = metav1.ConditionFalse, v1alpha1.TemplateValueNotProtected
 		accepted.Message = reporting.Shorten(err.Error())
