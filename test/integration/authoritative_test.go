@@ -119,6 +119,22 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 	})
 }
 
+// Users may write into a namespace before the operator learns of it, and before there is a template that selects it.
+func TestUndeclaredObjectsArriveBeforeTheirNamespace(t *testing.T) {
+	marks.Thorough(t)
+	t.Parallel()
+	s := newScope(t, borrowCluster(t))
+	require.NoError(t, s.operator.Stop())
+	through := newProxy(t, s.testCluster, "late")
+	require.NoError(t, s.startOperator(t.Context(), through.kubeconfig))
+	through.holdWatches("/api/v1/namespaces")
+	ns := s.createNamespace("n")
+	s.createObjects(ns.Name, podQuota("undeclared"))
+	s.createTemplate("root", "", authoritative(v1alpha1.AuthoritativeDelete))
+	through.releaseWatches()
+	s.waitAbsent(ns, podQuota("undeclared"))
+}
+
 // requireOccupiedBindingReplaced checks that the operator replaces a RoleBinding of another client that has the name of
 // a declared one.
 func requireOccupiedBindingReplaced(s *testScope, ns *corev1.Namespace, declared string) {

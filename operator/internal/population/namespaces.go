@@ -328,7 +328,9 @@ func (r *Namespaces) plan(
 	return plan, err
 }
 
-// observe returns the objects that exist in the namespace. A namespace that was created just now has none.
+// observe returns the objects that exist in the namespace. In one that was created just now, they may be those of an
+// earlier namespace of the same name, so it returns none. If there are some, it queues the namespace again: users may
+// have created them before the watch reported the namespace.
 func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 	kinds := map[schema.GroupKind]bool{}
 	var all []schema.GroupKind
@@ -338,14 +340,19 @@ func (r *Namespaces) observe(declared populate.Declared) populate.Observed {
 			all = append(all, kind)
 		}
 	}
-	if r.Results.IsSuccessor(declared.Namespace.Name, declared.Namespace.UID) {
-		r.Objects.NamespaceEnded(declared.Namespace.Name)
+	name, uid := declared.Namespace.Name, declared.Namespace.UID
+	isSuccessor := r.Results.IsSuccessor(name, uid)
+	if isSuccessor {
+		r.Objects.NamespaceEnded(name)
 	}
-	observed := r.Objects.Observe(declared.Namespace.Name, all, declared.ConsideredKinds())
-	if r.Results.IsNew(declared.Namespace.Name, declared.Namespace.UID) {
+	observed := r.Objects.Observe(name, all, declared.ConsideredKinds())
+	if isSuccessor || r.Results.IsNew(name, uid) {
+		if len(observed.Objects)+len(observed.Others) > 0 {
+			r.Queue.Enqueue(queue.Changed, requeueSoon, name)
+		}
 		observed.Objects, observed.Others, observed.Lost = nil, nil, nil
 	}
-	observed.Unconfirmed = r.Results.Unconfirmed(declared.Namespace.Name, declared.Namespace.UID)
+	observed.Unconfirmed = r.Results.Unconfirmed(name, uid)
 	return observed
 }
 
