@@ -133,11 +133,37 @@ func (q *QuotaAdmission) passing(ctx context.Context, namespace string, err erro
 		exceeded.Error(), namespace, exceeded.Space), webhook.RetryAfter)
 }
 
+// readerFor returns from where to read the policy spaces that charge a change: the cache, or the API server if the
+// cache is late. A usage quota has only resources that its policy spaces limit, so one of them limits each.
+func (q *QuotaAdmission) readerFor(ctx context.Context, spaces []string, change quota.Change) (client.Reader, error) {
+	unlimited := change.Adds()
+	for _, name := range spaces {
+		space, err := getSpace(ctx, q.cached, name)
+		if err != nil {
+			return nil, err
+		}
+		if space == nil {
+			continue
+		}
+		hard := quota.Objects(space)
+		unlimited = slices.DeleteFunc(unlimited, func(name corev1.ResourceName) bool {
+			_, isLimited := hard[name]
+			return isLimited
+		})
+	}
+	if len(unlimited) > 0 {
+		return q.live, nil
+	}
+	return q.cached, nil
+}
+
 // checkRoom checks that all policy spaces have room for a change before usage is reserved in any of them. It reads a
 // policy space from the API server before it denies a change, because the cache may be out of date.
-func (q *QuotaAdmission) checkRoom(ctx context.Context, spaces []string, change quota.Change) error {
+func (q *QuotaAdmission) checkRoom(
+	ctx context.Context, known client.Reader, spaces []string, change quota.Change,
+) error {
 	for _, name := range spaces {
-		cached, err := getSpace(ctx, q.cached, name)
+		cached, err := getSpace(ctx, known, name)
 		if err == nil && cached != nil && quota.Check(cached, change) == nil {
 			continue
 		}

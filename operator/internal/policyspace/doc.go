@@ -75,6 +75,8 @@
 //     from. If another replica wrote meanwhile, the write fails, and the request is checked again with the new status.
 //     What a replica keeps in memory saves reads and waits, and decides nothing: a request is denied only after a read
 //     from the API server, and allowed only by a conditional write.
+//   - A limit on a resource that was not limited before is enforced by a replica whose cache does not have it yet, too:
+//     the usage quota already has the resource, so the replica reads the policy spaces from the API server.
 //   - Unknown usage is never treated as no usage. While a usage quota is missing or changed by a user, status.uncounted
 //     names the namespace, and requests for limited resources are denied. A new leader writes no status before its
 //     cache contains all usage quotas that existed when it began to lead.
@@ -104,6 +106,8 @@
 //     Until the cache of a replica has the new parent, the replica counts them in the old place only.
 //   - Between the write of the first limit on namespaces and the new webhook configuration, namespaces are created
 //     without a check. They count afterwards. The condition Ready is True once a probe has found the webhooks in force.
+//   - Until the cache of a replica has a limit on a resource that another policy space above the namespace limited
+//     before, the replica reserves only in that one.
 //   - The namespaces of a renamed policy space move one by one. The old and the new policy space count the usage in
 //     both until the old one is empty, or 30 seconds after a move. mayReplace tells a rename from another move. If it
 //     takes a move for a rename, requests are deferred for that time; if it takes a rename with other limits for a

@@ -104,9 +104,13 @@ func (q *QuotaAdmission) Validate(ctx context.Context, request *webhook.Request)
 	if err := q.checkStored(ctx, change); err != nil {
 		return err
 	}
-	err = q.checkRoom(ctx, spaces, change)
+	known, err := q.readerFor(ctx, spaces, change)
+	if err != nil {
+		return err
+	}
+	err = q.checkRoom(ctx, known, spaces, change)
 	if err == nil && !isDryRun(request) {
-		err = q.reserveAll(ctx, spaces, change)
+		err = q.reserveAll(ctx, known, spaces, change)
 	}
 	isNew := q.sequence.decided(request.Namespace, decisionOf(change, err))
 	err = q.passing(ctx, request.Namespace, err)

@@ -21,13 +21,15 @@ import (
 const reservationWriteTimeout = 10 * time.Second
 
 // reserveAll reserves the usage after a change in each policy space that limits it, the nearest first, and in those
-// with which they share usage according to their latest status. If a policy space denies the change, no further
+// with which they share usage according to their latest status. It finds the limits with known. If a policy space denies the change, no further
 // reservation is made, and those already made are ended later.
-func (q *QuotaAdmission) reserveAll(ctx context.Context, spaces []string, change quota.Change) error {
+func (q *QuotaAdmission) reserveAll(
+	ctx context.Context, known client.Reader, spaces []string, change quota.Change,
+) error {
 	isReserved := map[string]bool{}
 	var sharedWith []string
 	for _, name := range spaces {
-		shares, err := q.reserveOnce(ctx, name, change, isReserved)
+		shares, err := q.reserveOnce(ctx, known, name, change, isReserved)
 		if err != nil {
 			return err
 		}
@@ -37,7 +39,7 @@ func (q *QuotaAdmission) reserveAll(ctx context.Context, spaces []string, change
 	}
 	for _, name := range sharedWith {
 		// The namespace is not counted in the policy spaces with which this one shares usage in turn.
-		if _, err := q.reserveOnce(ctx, name, change, isReserved); err != nil {
+		if _, err := q.reserveOnce(ctx, known, name, change, isReserved); err != nil {
 			return err
 		}
 	}
@@ -47,9 +49,9 @@ func (q *QuotaAdmission) reserveAll(ctx context.Context, spaces []string, change
 // reserveOnce reserves in a policy space that limits a change, unless isReserved contains its name. It returns the
 // shares of the policy space.
 func (q *QuotaAdmission) reserveOnce(
-	ctx context.Context, name string, change quota.Change, isReserved map[string]bool,
+	ctx context.Context, known client.Reader, name string, change quota.Change, isReserved map[string]bool,
 ) ([]v1alpha1.PolicySpaceShare, error) {
-	space, err := getSpace(ctx, q.cached, name)
+	space, err := getSpace(ctx, known, name)
 	if err != nil || space == nil || isReserved[name] || !limits(space, change) {
 		return nil, err
 	}
