@@ -100,11 +100,9 @@ func (c *Configurations) SetupWithManager(mgr ctrl.Manager, renewed <-chan struc
 
 // Reconcile writes the configurations that differ from what the chain needs.
 func (c *Configurations) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	var bundle []byte
-	if c.Endpoint.Bundle != nil {
-		if bundle = c.Endpoint.Bundle(); bundle == nil {
-			return reconcile.Result{}, nil // once there is a bundle, renewed enqueues the configurations again
-		}
+	bundle, err := c.bundle(ctx)
+	if err != nil || bundle == nil && c.Endpoint.Bundle != nil {
+		return reconcile.Result{}, err // once there is a bundle, renewed enqueues the configurations again
 	}
 	var result reconcile.Result
 	errs := []error{c.writeMutating(ctx, bundle)}
@@ -117,7 +115,7 @@ func (c *Configurations) Reconcile(ctx context.Context, _ reconcile.Request) (re
 		}
 		errs = append(errs, c.writeValidating(ctx, name, bundle))
 	}
-	err := errors.Join(errs...)
+	err = errors.Join(errs...)
 	if isConflict(errs) {
 		return reconcile.Result{RequeueAfter: retryConflict}, nil // the cache does not show the last write yet
 	}
@@ -153,9 +151,9 @@ func (c *Configurations) writeValidating(ctx context.Context, name string, bundl
 		return err
 	}
 	if c.Endpoint.Bundle == nil {
-		if err := c.keepBundles(ctx, stored, desired); err != nil {
-			return err
-		}
+		keepBundles(stored.Webhooks, desired, func(w *admissionregistrationv1.ValidatingWebhook) (string, *[]byte) {
+			return w.Name, &w.ClientConfig.CABundle
+		})
 	}
 	if name == v1alpha1.WebhookName {
 		probe, err := newProbe(desired)
@@ -178,28 +176,33 @@ func (c *Configurations) writeValidating(ctx context.Context, name string, bundl
 	return nil
 }
 
-// keepBundles copies the bundles that another program has written to the stored webhooks. A webhook that is not stored
-// gets that of the first one in v1alpha1.WebhookName, so that the API server can call it at once.
-func (c *Configurations) keepBundles(
-	ctx context.Context, stored *admissionregistrationv1.ValidatingWebhookConfiguration,
-	desired []admissionregistrationv1.ValidatingWebhook,
-) error {
-	always, err := c.Stored.Get(ctx, v1alpha1.WebhookName)
-	if err != nil {
-		return err
+// bundle returns the bundle of webhooks that are not stored yet. If another program writes the bundles, it is that of
+// the first webhook in v1alpha1.WebhookName, so that the API server can call the others at once.
+func (c *Configurations) bundle(ctx context.Context) ([]byte, error) {
+	if c.Endpoint.Bundle != nil {
+		return c.Endpoint.Bundle(), nil
+	}
+	stored, err := c.Stored.Get(ctx, v1alpha1.WebhookName)
+	if err != nil || len(stored.Webhooks) == 0 {
+		return nil, client.IgnoreNotFound(err) // writeValidating reports what does not exist
+	}
+	return stored.Webhooks[0].ClientConfig.CABundle, nil
+}
+
+// keepBundles copies the bundles that another program has written to stored webhooks. parts returns the name and the
+// bundle of a webhook.
+func keepBundles[W any](stored, desired []W, parts func(*W) (name string, bundle *[]byte)) {
+	bundles := map[string][]byte{}
+	for i := range stored {
+		name, bundle := parts(&stored[i])
+		bundles[name] = *bundle
 	}
 	for i := range desired {
-		same := slices.IndexFunc(stored.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
-			return w.Name == desired[i].Name
-		})
-		switch {
-		case same >= 0:
-			desired[i].ClientConfig.CABundle = stored.Webhooks[same].ClientConfig.CABundle
-		case len(always.Webhooks) > 0:
-			desired[i].ClientConfig.CABundle = always.Webhooks[0].ClientConfig.CABundle
+		name, bundle := parts(&desired[i])
+		if kept := bundles[name]; len(kept) > 0 {
+			*bundle = kept
 		}
 	}
-	return nil
 }
 
 func (c *Configurations) writeMutating(ctx context.Context, bundle []byte) error {
@@ -211,13 +214,10 @@ func (c *Configurations) writeMutating(ctx context.Context, bundle []byte) error
 	if err != nil {
 		return err
 	}
-	for i := range desired {
-		same := slices.IndexFunc(stored.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
-			return w.Name == desired[i].Name
+	if c.Endpoint.Bundle == nil {
+		keepBundles(stored.Webhooks, desired, func(w *admissionregistrationv1.MutatingWebhook) (string, *[]byte) {
+			return w.Name, &w.ClientConfig.CABundle
 		})
-		if c.Endpoint.Bundle == nil && same >= 0 {
-			desired[i].ClientConfig.CABundle = stored.Webhooks[same].ClientConfig.CABundle
-		}
 	}
 	next := stored.DeepCopy()
 	next.Webhooks = desired
