@@ -72,7 +72,8 @@ func TestNothingStaysOfADeletedRepository(t *testing.T) {
 			before, after := repositoryOf(deleted), repositoryOf(kept)
 			before.Name, after.Name = "a", successor
 			after.Spec.Suspend = true
-			r := &Repositories{Client: existing{items: []v1alpha1.PolicyRepository{*after}}, sources: &sources{dir: dir}}
+			api := existing{items: []v1alpha1.PolicyRepository{*after}}
+			r := &Repositories{Client: api, sources: &sources{dir: dir}}
 			isStopped := false
 			f := r.of(before).follower
 			f.busy, f.cancel = true, func() { isStopped = true }
