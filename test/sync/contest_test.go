@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -162,10 +161,10 @@ func TestATreeUndoesAdditionsToItsTemplates(t *testing.T) {
 	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "added"}}
 	x.mustExist(template)
 	declared := template.Spec
-	require.NoError(t, cluster.client.Patch(t.Context(), template, client.RawPatch(types.MergePatchType, []byte(`{
+	mergePatch(t, template, `{
 		"metadata": {"annotations": {"policy/namespace-template-apply": "disable"}},
 		"spec": {"driftPolicy": "Report", "rollout": {"paused": true}, "namespaceMetadata": {"labels": {"a": "b"}}}
-	}`))))
+	}`)
 	x.eventually(func(c *assert.CollectT) {
 		assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(template), template))
 		declared.Rollout = &v1alpha1.Rollout{Paused: true}

@@ -16,7 +16,6 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/gittest"
-	"nstpl.dev/nstpl/test/operator"
 )
 
 // without returns files without some of them.
@@ -154,15 +153,13 @@ func TestADeletionThatWaitsIsNotConfirmedByAccident(t *testing.T) {
 
 	protect := func(value string) {
 		t.Helper()
-		require.NoError(t, cluster.client.Patch(t.Context(), kept, client.RawPatch(types.MergePatchType, []byte(
-			`{"metadata": {"annotations": {"`+v1alpha1.DeletionProtectionAnnotation+`": `+value+`}}}`))))
+		mergePatch(t, kept, `{"metadata": {"annotations": {"`+v1alpha1.DeletionProtectionAnnotation+`": `+value+`}}}`)
 	}
 	protect(`"true"`)
 	waits(fewer, "asked-b", "asked-c")
 	require.NoError(t, cluster.client.Delete(t.Context(), namespace("asked-b")))
 	waits(fewer, "asked-c")
-	require.NoError(t, cluster.client.Patch(t.Context(), x.repository, client.RawPatch(types.MergePatchType,
-		[]byte(`{"spec": {"deletionLimit": {"namespaces": 9, "percent": 100}}}`))))
+	mergePatch(t, x.repository, `{"spec": {"deletionLimit": {"namespaces": 9, "percent": 100}}}`)
 	waits(fewer, "asked-c")
 	empty := both(files)
 	waits(empty, "asked-c")
@@ -205,15 +202,12 @@ func TestADeletionWaitsAcrossARestart(t *testing.T) {
 
 	require.NoError(t, cluster.sync.Kill())
 	require.NoError(t, cluster.client.Delete(t.Context(), namespace("afterwards-b")))
-	require.NoError(t, cluster.client.Patch(t.Context(), namespace("afterwards-a"), client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata": {"annotations": {"`+v1alpha1.DeletionProtectionAnnotation+`": "true"}}}`))))
+	mergePatch(t, namespace("afterwards-a"),
+		`{"metadata": {"annotations": {"`+v1alpha1.DeletionProtectionAnnotation+`": "true"}}}`)
 	empty := x.commit(map[string]string{
 		"afterwards-left/namespace.yaml": namespaceFile("afterwards-left"), "README.md": "no policies",
 	})
-	var err error
-	cluster.sync, err = operator.StartSync(cluster.syncOptions)
-	require.NoError(t, err)
-	require.NoError(t, cluster.sync.AwaitReady(t.Context()))
+	startSync(t, cluster.syncOptions)
 	x.waitReason("DeletionsPending", empty)
 	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
 		assert.Equal(c, &v1alpha1.PendingDeletions{Commit: empty, Namespaces: []string{"afterwards-c"}, Total: 1},
@@ -342,8 +336,7 @@ func TestATreeRemovesWhatOthersApplyToo(t *testing.T) {
 		}
 		require.NoError(t, cluster.client.Patch(t.Context(), current, apply, client.FieldOwner("owner")))
 	}
-	require.NoError(t, cluster.client.Patch(t.Context(), namespace("owned-reset"),
-		client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"managedFields": [{}]}}`))))
+	mergePatch(t, namespace("owned-reset"), `{"metadata": {"managedFields": [{}]}}`)
 	owner := impersonate(t, "owned-owner")
 	require.NoError(t, cluster.client.Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "owned-owner"},
@@ -510,8 +503,7 @@ func TestTreesHaveDifferentNames(t *testing.T) {
 	x.waitApplied(x.commit(map[string]string{
 		"twice-a/namespace.yaml": namespaceFile("twice-a"), "role.yaml": roleFile("twice-role", "list"),
 	}))
-	require.NoError(t, cluster.client.Patch(t.Context(), x.repository, client.RawPatch(types.MergePatchType,
-		[]byte(`{"spec": {"path": "twice-later"}}`))))
+	mergePatch(t, x.repository, `{"spec": {"path": "twice-later"}}`)
 	b := x.git.Commit(x, gittest.Commit{Files: map[string]string{"other/twice/role.yaml": roleFile("twice-role", "get")}})
 	second.request()
 	second.waitApplied(b)
@@ -577,8 +569,7 @@ func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 	one.mustExist(shared)
 	// The namespace is handed over once its tree is gone.
 	require.NoError(t, cluster.client.Delete(t.Context(), one.repository))
-	require.NoError(t, cluster.client.Patch(t.Context(), shared, client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata": {"labels": {"policy.nstpl.dev/tree": "others-two"}}}`))))
+	mergePatch(t, shared, `{"metadata": {"labels": {"policy.nstpl.dev/tree": "others-two"}}}`)
 	files["others-shared/namespace.yaml"] = namespaceFile("others-shared")
 	two.apply(files)
 	two.mustExist(shared)
@@ -640,8 +631,7 @@ func TestANamespaceIsHandedToAnotherTree(t *testing.T) {
 	one.suspend(true)
 	one.waitReason("Suspended", a)
 	for _, object := range []client.Object{moved, role("hand-role")} {
-		require.NoError(t, cluster.client.Patch(t.Context(), object, client.RawPatch(types.MergePatchType,
-			[]byte(`{"metadata": {"labels": {"policy.nstpl.dev/tree": "hand-two"}}}`))))
+		mergePatch(t, object, `{"metadata": {"labels": {"policy.nstpl.dev/tree": "hand-two"}}}`)
 	}
 	two.waitApplied(b)
 	two.suspend(true) // it is unknown then what the second tree declares

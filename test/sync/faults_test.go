@@ -1,7 +1,6 @@
 package sync_test
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -88,10 +87,7 @@ func TestARestartKeepsTheLastValidCommitInForce(t *testing.T) {
 
 	restart := func(options operator.Options) {
 		require.NoError(t, cluster.sync.Kill())
-		var err error
-		cluster.sync, err = operator.StartSync(options)
-		require.NoError(t, err)
-		require.NoError(t, cluster.sync.AwaitReady(context.Background()))
+		startSync(t, options)
 	}
 	empty := cluster.syncOptionsOf(t) // the new process has none of the fetched commits
 	t.Cleanup(func() { restart(cluster.syncOptions) })
@@ -150,9 +146,7 @@ func TestARenamedTreeKeepsItsNamespaces(t *testing.T) {
 	ns := namespace("before-a")
 	x.mustExist(ns)
 	uid := ns.UID
-	body := []byte(`{"spec": {"path": "after"}}`)
-	require.NoError(t,
-		cluster.client.Patch(t.Context(), x.repository, client.RawPatch("application/merge-patch+json", body)))
+	mergePatch(t, x.repository, `{"spec": {"path": "after"}}`)
 	x.waitExists(space("after"))
 	x.waitGone(space("before"))
 	x.waitExists(binding("before-a", "after.viewers"))
@@ -189,12 +183,8 @@ func TestARenamedTreeDeletesWhatWasCreatedWithoutAnAnswer(t *testing.T) {
 	record.Data["pending"] = "ClusterRole.rbac.authorization.k8s.io/unanswered-role\n"
 	record.Data["trees"] = "unanswered\n"
 	require.NoError(t, cluster.client.Update(t.Context(), record))
-	require.NoError(t, cluster.client.Patch(t.Context(), x.repository,
-		client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"path": "unanswered-2"}}`))))
-	var err error
-	cluster.sync, err = operator.StartSync(cluster.syncOptions)
-	require.NoError(t, err)
-	require.NoError(t, cluster.sync.AwaitReady(t.Context()))
+	mergePatch(t, x.repository, `{"spec": {"path": "unanswered-2"}}`)
+	startSync(t, cluster.syncOptions)
 
 	x.waitGone(created)
 	x.waitApplied(a)

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/test/operator"
 )
 
 // fluxTree is a tree of policies in the artifacts of an object of Flux. The test is the controller of the object.
@@ -271,10 +270,7 @@ func TestARestartReadsTheArtifactAgain(t *testing.T) {
 		t.Helper()
 		require.NoError(t, cluster.sync.Stop())
 		between()
-		var err error
-		cluster.sync, err = operator.StartSync(cluster.syncOptions)
-		require.NoError(t, err)
-		require.NoError(t, cluster.sync.AwaitReady(t.Context()))
+		startSync(t, cluster.syncOptions)
 	}
 	restart(func() {
 		x.offer(a, "main@sha1:"+commit, false)

@@ -15,11 +15,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/gittest"
+	"nstpl.dev/nstpl/test/operator"
 )
 
 // tree is a tree of policies in a Git repository, and the PolicyRepository with which the cluster follows it.
@@ -83,6 +85,21 @@ func (x *tree) followSpec(spec v1alpha1.PolicyRepositorySpec, changes ...func(*v
 	})
 }
 
+// mergePatch changes an object by a merge patch.
+func mergePatch(t testing.TB, object client.Object, body string) {
+	t.Helper()
+	require.NoError(t, cluster.client.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(body))))
+}
+
+// startSync starts the nstpl-sync of all tests after it has ended, and returns when it is ready.
+func startSync(t testing.TB, options operator.Options) {
+	t.Helper()
+	var err error
+	cluster.sync, err = operator.StartSync(options)
+	require.NoError(t, err)
+	require.NoError(t, cluster.sync.AwaitReady(context.WithoutCancel(t.Context())))
+}
+
 // explain logs what may explain why the test failed.
 func (x *tree) explain() {
 	for _, args := range [][]string{
@@ -135,17 +152,13 @@ func (x *tree) waitRequestServed() {
 
 func (x *tree) annotate(key, value string) {
 	x.Helper()
-	body := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, key, value)
-	require.NoError(x,
-		cluster.client.Patch(x.Context(), x.repository, client.RawPatch("application/merge-patch+json", []byte(body))))
+	mergePatch(x, x.repository, fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, key, value))
 }
 
 // suspend suspends or resumes the synchronization.
 func (x *tree) suspend(suspended bool) {
 	x.Helper()
-	body := fmt.Sprintf(`{"spec": {"suspend": %t}}`, suspended)
-	require.NoError(x,
-		cluster.client.Patch(x.Context(), x.repository, client.RawPatch("application/merge-patch+json", []byte(body))))
+	mergePatch(x, x.repository, fmt.Sprintf(`{"spec": {"suspend": %t}}`, suspended))
 }
 
 // waitStatus waits until a status is as expected.

@@ -238,8 +238,7 @@ func TestHintsWaitForASuspendedRepository(t *testing.T) {
 	x.waitAccepted(cluster.sync, signed("X-Signature", hintToken))
 	x.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, x.requested(c)) })
 	// Once nstpl-sync reports the next generation, it has reconciled the hint too.
-	require.NoError(t, cluster.client.Patch(t.Context(), x.repository,
-		client.RawPatch("application/merge-patch+json", []byte(`{"spec": {"interval": "23h"}}`))))
+	mergePatch(t, x.repository, `{"spec": {"interval": "23h"}}`)
 	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
 		assert.Equal(c, x.repository.Generation, conditionReady(status).ObservedGeneration)
 	})
@@ -351,7 +350,7 @@ func TestHintsNeedTheTokenThatIsStoredNow(t *testing.T) {
 	change := func(spec string) { // the token is read again
 		t.Helper()
 		body := `{"spec": ` + spec + `}`
-		require.NoError(t, cluster.client.Patch(t.Context(), x.repository, client.RawPatch("application/merge-patch+json", []byte(body))))
+		mergePatch(t, x.repository, body)
 	}
 	waitRejected := func(token string) {
 		t.Helper()
@@ -359,8 +358,7 @@ func TestHintsNeedTheTokenThatIsStoredNow(t *testing.T) {
 			assert.Equal(c, http.StatusUnauthorized, x.hint(c, cluster.sync, x.name, signed("X-Signature", token)))
 		})
 	}
-	require.NoError(t, cluster.client.Patch(t.Context(), secret,
-		client.RawPatch("application/merge-patch+json", []byte(`{"stringData": {"token": "another"}}`))))
+	mergePatch(t, secret, `{"stringData": {"token": "another"}}`)
 	change(`{"interval": "23h"}`)
 	waitRejected(hintToken)
 	x.waitAccepted(cluster.sync, signed("X-Signature", "another"))

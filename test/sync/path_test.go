@@ -5,8 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/gittest"
@@ -30,8 +28,7 @@ func TestAChangedPathDeletesNothingWhileItsCommitIsRefused(t *testing.T) {
 	x.waitReason("Suspended", a)
 	files["path-after/path-a/namespace.yaml"] = namespaceFile("other")
 	b := x.git.Commit(t, gittest.Commit{Files: files})
-	require.NoError(t, cluster.client.Patch(t.Context(), x.repository, client.RawPatch(types.MergePatchType,
-		[]byte(`{"spec": {"path": "path-after", "suspend": false}}`))))
+	mergePatch(t, x.repository, `{"spec": {"path": "path-after", "suspend": false}}`)
 	require.Contains(t, x.waitReason("Violations", b), "commit "+a[:7]+" stays in force")
 	require.NoError(t, cluster.client.Delete(t.Context(), role("path-a")))
 	x.waitExists(role("path-a"))
@@ -74,8 +71,7 @@ func TestAConfirmationHoldsForAPath(t *testing.T) {
 	x.suspend(true)
 	x.waitReason("Suspended", b)
 	x.annotate(v1alpha1.ConfirmedCommitAnnotation, b)
-	require.NoError(t, cluster.client.Patch(t.Context(), x.repository, client.RawPatch(types.MergePatchType,
-		[]byte(`{"spec": {"path": "later/path-shown", "suspend": false}}`))))
+	mergePatch(t, x.repository, `{"spec": {"path": "later/path-shown", "suspend": false}}`)
 	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
 		assert.Equal(c, "later/path-shown", status.Path)
 		assert.Equal(c, &v1alpha1.PendingDeletions{

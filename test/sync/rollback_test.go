@@ -16,7 +16,6 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/test/gittest"
-	"nstpl.dev/nstpl/test/operator"
 )
 
 // commitSigned commits files of the tree at a time, signs the commit, and asks for a synchronization.
@@ -87,10 +86,7 @@ func TestASignedCommitThatIsOlderWaitsForAConfirmation(t *testing.T) {
 	// A restart changes nothing, and what is in force is repaired.
 	require.NoError(t, cluster.sync.Kill())
 	require.NoError(t, cluster.client.Delete(t.Context(), role("rolled-role")))
-	var err error
-	cluster.sync, err = operator.StartSync(cluster.syncOptions)
-	require.NoError(t, err)
-	require.NoError(t, cluster.sync.AwaitReady(t.Context()))
+	startSync(t, cluster.syncOptions)
 	x.waitExists(role("rolled-role"))
 	hasVerb("get")
 	x.waitReason("RollbackPending", old)
@@ -127,8 +123,7 @@ func TestASignedCommitThatIsOlderWaitsForAConfirmation(t *testing.T) {
 	})
 	require.NoError(t, cluster.sync.Kill())
 	require.NoError(t, cluster.client.Delete(t.Context(), role("rolled-role")))
-	cluster.sync, err = operator.StartSync(cluster.syncOptions)
-	require.NoError(t, err)
+	startSync(t, cluster.syncOptions)
 	x.waitExists(role("rolled-role"))
 	hasVerb("watch")
 	x.reset(partly)

@@ -19,7 +19,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -59,9 +58,7 @@ func (x *tree) setSecret(data map[string][]byte) {
 // setURL sets the URL of the repository.
 func (x *tree) setURL(url string) {
 	x.Helper()
-	body := fmt.Sprintf(`{"spec": {"git": {"url": %q}}}`, url)
-	require.NoError(x, cluster.client.Patch(x.Context(), x.repository,
-		client.RawPatch("application/merge-patch+json", []byte(body))))
+	mergePatch(x, x.repository, fmt.Sprintf(`{"spec": {"git": {"url": %q}}}`, url))
 }
 
 // A commit that is being fetched is not applied once the PolicyRepository wants signatures.
@@ -92,8 +89,7 @@ func TestACommitOfTheSourceBeforeIsNotApplied(t *testing.T) {
 	hangs.Store(true)
 	b := x.commit(map[string]string{"role.yaml": roleFile("verified-b", "get")})
 	<-fetching
-	require.NoError(t, cluster.client.Patch(t.Context(), x.repository, client.RawPatch(types.MergePatchType,
-		[]byte(`{"spec": {"git": {"verify": {"secretRef": {"name": "verified-keys"}}}}}`))))
+	mergePatch(t, x.repository, `{"spec": {"git": {"verify": {"secretRef": {"name": "verified-keys"}}}}}`)
 	require.Contains(t, x.waitReason("NotVerified", a), "the commit "+b+" is not signed")
 	x.mustNotExist(role("verified-b"))
 	x.mustExist(role("verified-a"))
@@ -397,8 +393,7 @@ func keepDeletedNamespace(t *testing.T, name string) *corev1.ConfigMap {
 // releaseNamespace removes the finalizer of keepDeletedNamespace.
 func releaseNamespace(t *testing.T, kept *corev1.ConfigMap) {
 	t.Helper()
-	require.NoError(t, cluster.client.Patch(t.Context(), kept,
-		client.RawPatch("application/merge-patch+json", []byte(`{"metadata": {"finalizers": null}}`))))
+	mergePatch(t, kept, `{"metadata": {"finalizers": null}}`)
 }
 
 // While the operator is down, commits are applied, and the operator populates the namespaces later. While nstpl-sync is
@@ -422,9 +417,7 @@ func TestOneOfTheProgramsIsDown(t *testing.T) { //nolint:paralleltest // it stop
 	require.NoError(t, cluster.client.Delete(t.Context(), role("down-a")))
 	files = with(files, "down-b/namespace.yaml", namespaceFile("down-b"))
 	x.commit(files)
-	var err error
-	cluster.sync, err = operator.StartSync(cluster.syncOptions)
-	require.NoError(t, err)
+	startSync(t, cluster.syncOptions)
 	x.waitExact(files)
 
 	require.NoError(t, cluster.operator.Kill())
@@ -435,6 +428,7 @@ func TestOneOfTheProgramsIsDown(t *testing.T) { //nolint:paralleltest // it stop
 	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
 		assert.Equal(c, commit, status.Commits.Vetted)
 	})
+	var err error
 	cluster.operator, err = operator.Start(cluster.operatorOptions)
 	require.NoError(t, err)
 	require.NoError(t, cluster.operator.AwaitReady(t.Context()))
