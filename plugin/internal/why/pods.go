@@ -97,22 +97,6 @@ func (e *explainer) explainDeniedPods(ctx context.Context, a *answer, err error)
 	e.addDenial(ctx, a, err.Error())
 }
 
-// addDeniedPods explains why the API server denies the pods of a Deployment or a ReplicaSet: the controller copies the
-// message to the condition ReplicaFailure.
-func (e *explainer) addDeniedPods(ctx context.Context, a *answer, live *unstructured.Unstructured) {
-	conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
-	for _, item := range conditions {
-		condition, _ := item.(map[string]any)
-		message, _ := condition["message"].(string)
-		if condition["type"] != "ReplicaFailure" || condition["status"] != "True" || message == "" {
-			continue
-		}
-		a.Summary += ". Its pods are denied"
-		a.replace(labelRemedy, "")
-		e.addDenial(ctx, a, message)
-	}
-}
-
 // mayHaveSeveralPods reports whether a workload may have more than one pod at the same time.
 func mayHaveSeveralPods(object *unstructured.Unstructured) bool {
 	field := "replicas"

@@ -39,9 +39,10 @@ func New(s cli.Session) *cobra.Command {
 
 			Of a namespace, the command shows whether it is populated, what it waits for, and which templates select it.
 			Of another object, it shows which template declares it, and which fields differ because of whom; of a
-			Deployment or ReplicaSet, also why its pods are denied. With -f, it tries to create the objects by a dry
-			run, as you or the user of --as, and explains each denial. Of a workload, it also tries one of its pods, as
-			the controller that creates them, or as you if you may not impersonate the controller.
+			workload, also why its pods could not be created, as long as a condition or an Event says so. With -f, it
+			tries to create the objects by a dry run, as you or the user of --as, and explains each denial. Of a
+			workload, it also tries one of its pods, as the controller that creates them, or as you if you may not
+			impersonate the controller.
 
 			Of an object of nstpl, such as a template, a policy repository or an exemption, it shows what its status
 			says; of a pod, which SecurityContextConstraints admitted it.
