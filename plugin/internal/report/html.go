@@ -112,18 +112,20 @@ func hash(text string) string {
 
 // verdict says in one sentence whether someone must act.
 func verdict(r Report) string {
-	all := output.Count(r.Summary.Namespaces, "namespace")
-	problems := r.Summary.Failed + r.Summary.Drifted
-	switch {
-	case problems > 0:
-		return fmt.Sprintf("%d of %s need attention: %d failed, %d drifted.", problems, all, r.Summary.Failed,
-			r.Summary.Drifted)
-	case slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == Failure }):
-		return fmt.Sprintf("No namespace of %s is known to have failed or drifted, but the cluster's policies fail.", all)
-	case len(r.Notes) > 0:
-		return fmt.Sprintf("No namespace of %s is known to have failed or drifted.", all)
+	all, pending := r.Summary.Namespaces, ""
+	if r.Summary.Pending > 0 {
+		pending = fmt.Sprintf(" Not populated yet: %d.", r.Summary.Pending)
 	}
-	return fmt.Sprintf("None of %s has failed or drifted.", all)
+	switch problems := r.Summary.Failed + r.Summary.Drifted; {
+	case problems > 0:
+		return fmt.Sprintf("Namespaces that need attention: %d of %d (%d failed, %d drifted).", problems, all,
+			r.Summary.Failed, r.Summary.Drifted) + pending
+	case slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == Failure }):
+		return fmt.Sprintf("Failed or drifted namespaces: none known of %d, but the cluster's policies fail.", all) + pending
+	case len(r.Notes) > 0 || r.Summary.Unknown > 0:
+		return fmt.Sprintf("Failed or drifted namespaces: none known of %d.", all) + pending
+	}
+	return fmt.Sprintf("Failed or drifted namespaces: none of %d.", all) + pending
 }
 
 func tiles(s Summary) []tile {

@@ -388,9 +388,20 @@ func TestThePageIsSmall(t *testing.T) {
 	require.Less(t, written.Len(), 3<<20)
 }
 
-// What is unknown is not denied beside failures of the cluster's policies.
+// What is unknown is not denied, nor what is not populated yet.
 func TestTheVerdictDeniesNothingUnknown(t *testing.T) {
 	t.Parallel()
-	r := Report{Summary: Summary{Namespaces: 1, Unknown: 1}, Findings: []Finding{{Severity: Failure}}}
-	require.Contains(t, verdict(r), "No namespace of 1 namespace is known to have failed or drifted, but ")
+	for want, r := range map[string]Report{
+		"Failed or drifted namespaces: none of 1.":       {Summary: Summary{Namespaces: 1, Populated: 1}},
+		"Failed or drifted namespaces: none known of 1.": {Summary: Summary{Namespaces: 1, Unknown: 1}},
+		"Failed or drifted namespaces: none known of 1, but the cluster's policies fail.": {
+			Summary: Summary{Namespaces: 1, Unknown: 1}, Findings: []Finding{{Severity: Failure}},
+		},
+		"Failed or drifted namespaces: none of 3. Not populated yet: 2.": {Summary: Summary{Namespaces: 3, Pending: 2}},
+		"Namespaces that need attention: 1 of 3 (1 failed, 0 drifted). Not populated yet: 2.": {
+			Summary: Summary{Namespaces: 3, Failed: 1, Pending: 2},
+		},
+	} {
+		require.Equal(t, want, verdict(r))
+	}
 }
