@@ -56,8 +56,6 @@ type run struct {
 	forAll []client.Object
 	// suspendedWrites are the forbidden writes of a suspended leader.
 	suspendedWrites []string
-	// lastWrong is the result of the last check.
-	lastWrong []string
 }
 
 // runLabel is the label of a namespace with the id of its run. Templates can also select by stageLabel.
@@ -77,18 +75,12 @@ func (r *run) fail(err error) {
 
 // retryUntilDone repeats a request until it succeeds, because the API server may be down or an answer may be lost.
 func (r *run) retryUntilDone(what string, do func(ctx context.Context) error) {
-	if r.err != nil {
-		return
-	}
-	var last error
-	err := wait.PollUntilContextTimeout(r.ctx, 50*time.Millisecond, settleTimeout, true,
-		func(ctx context.Context) (bool, error) {
-			last = do(ctx)
-			return last == nil, nil
-		})
-	if err != nil {
-		r.fail(fmt.Errorf("%s: %w", what, errors.Join(last, err)))
-	}
+	r.waitUntilRight("cannot "+what, settleTimeout, func(ctx context.Context) []string {
+		if err := do(ctx); err != nil {
+			return []string{err.Error()}
+		}
+		return nil
+	})
 }
 
 // waitUntilRight waits until a function returns no problems.
@@ -96,16 +88,17 @@ func (r *run) waitUntilRight(what string, limit time.Duration, wrong func(ctx co
 	if r.err != nil {
 		return
 	}
+	var last []string
 	err := wait.PollUntilContextTimeout(r.ctx, 50*time.Millisecond, limit, true,
 		func(ctx context.Context) (bool, error) {
 			now := wrong(ctx)
 			if ctx.Err() == nil { // otherwise the problems are only caused by the end of ctx
-				r.lastWrong = now
+				last = now
 			}
 			return len(now) == 0, nil
 		})
 	if err != nil {
-		r.fail(fmt.Errorf("%s after %s: %s", what, limit, strings.Join(r.lastWrong, "\n\t")))
+		r.fail(fmt.Errorf("%s after %s: %s", what, limit, strings.Join(last, "\n\t")))
 	}
 }
 
@@ -357,15 +350,26 @@ func deletesObjects(template *v1alpha1.NamespaceTemplate) {
 
 // waitAbsent waits until an object does not exist in any namespace.
 func (r *run) waitAbsent(like client.Object) {
-	r.waitUntilRight("objects that must be deleted exist", settleTimeout, func(ctx context.Context) []string {
-		var there []string
-		for _, name := range r.namespaceNames() {
+	r.waitInEach(r.namespaceNames(), like, "objects that must be deleted exist", apierrors.IsNotFound)
+}
+
+// waitConfigMap waits until a ConfigMap exists in some namespaces.
+func (r *run) waitConfigMap(name string, namespaces []string) {
+	like := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	r.waitInEach(namespaces, like, "ConfigMaps do not exist", func(err error) bool { return err == nil })
+}
+
+// waitInEach waits until the answer to a request for an object is right in each of some namespaces.
+func (r *run) waitInEach(namespaces []string, like client.Object, what string, isRight func(error) bool) {
+	r.waitUntilRight(what, settleTimeout, func(ctx context.Context) []string {
+		var wrong []string
+		for _, namespace := range namespaces {
 			object := like.DeepCopyObject().(client.Object)
-			if err := r.client.Get(ctx, client.ObjectKey{Namespace: name, Name: like.GetName()},
-				object); !apierrors.IsNotFound(err) {
-				there = append(there, fmt.Sprintf("%s/%s: %v", name, like.GetName(), err))
+			key := client.ObjectKey{Namespace: namespace, Name: like.GetName()}
+			if err := r.client.Get(ctx, key, object); !isRight(err) {
+				wrong = append(wrong, fmt.Sprintf("%s: %v", key, err))
 			}
 		}
-		return there
+		return wrong
 	})
 }

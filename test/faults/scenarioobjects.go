@@ -185,20 +185,6 @@ func (r *run) exempt(namespace, short string, configMaps ...string) *v1alpha1.Te
 	return exemption
 }
 
-// waitConfigMap waits until a ConfigMap exists in some namespaces.
-func (r *run) waitConfigMap(name string, namespaces []string) {
-	r.waitUntilRight("ConfigMaps do not exist", settleTimeout, func(ctx context.Context) []string {
-		var missing []string
-		for _, namespace := range namespaces {
-			if err := r.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name},
-				&corev1.ConfigMap{}); err != nil {
-				missing = append(missing, fmt.Sprintf("%s/%s: %s", namespace, name, err))
-			}
-		}
-		return missing
-	})
-}
-
 // auditNow returns the position at the end of the audit log.
 func (r *run) auditNow() int {
 	now, err := r.audit.Now()
