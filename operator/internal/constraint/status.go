@@ -139,7 +139,8 @@ func readiness(
 	case webhook.Deleted:
 		return reporting.Failed, "NotReached", "MutatingWebhookConfiguration " + v1alpha1.WebhookName +
 			" or ValidatingWebhookConfiguration " + v1alpha1.ConstraintWebhookName +
-			" does not exist, so the API server admits pods without the operator: apply the manifests again"
+			" does not exist. Without the first, no fields of pods are set; without the second, exec, attach and what other " +
+			"webhooks set in pods are not checked: apply the manifests again"
 	case webhook.Missing:
 		return reporting.InProgress, "NotReached", "the API server does not send pods to the operator yet"
 	case webhook.Configured:

@@ -46,7 +46,8 @@ func TestReadiness(t *testing.T) {
 		"a deleted webhook configuration": {
 			valid, webhook.Deleted, false, reporting.Failed, "NotReached",
 			"MutatingWebhookConfiguration nstpl-operator or ValidatingWebhookConfiguration nstpl-operator-constraints does " +
-				"not exist, so the API server admits pods without the operator: apply the manifests again",
+				"not exist. Without the first, no fields of pods are set; without the second, exec, attach and what other " +
+				"webhooks set in pods are not checked: apply the manifests again",
 		},
 		"a constraint that cannot be evaluated": {
 			invalid, webhook.Configured, false, reporting.Failed, "Invalid",
