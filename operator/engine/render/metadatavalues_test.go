@@ -144,6 +144,9 @@ func TestCompileRefusesTokens(t *testing.T) {
 		},
 		"another key of nstpl": {rendering(t, configMap("$(LABEL:policy/namespace-initializing)")), "is reserved for nstpl"},
 		"an invalid key":       {rendering(t, configMap("$(LABEL:a//b)")), "has an invalid key"},
+		"a label with capitals in its domain": {
+			rendering(t, configMap("$(LABEL:Example.com/a)")), "has an invalid key",
+		},
 		"a key that is too long": {
 			rendering(t, configMap("$(LABEL:"+strings.Repeat("k", 64)+")")), "has an invalid key",
 		},
@@ -201,7 +204,8 @@ func TestCompileRefusesTokens(t *testing.T) {
 			require.NotEmpty(t, Vet(t.Context(), test.template, nil))
 		})
 	}
-	_, err := Compile(t.Context(), rendering(t, configMap("$$(LABEL:kubernetes.io/metadata.name) $(LABEL:tier)")), nil)
+	_, err := Compile(t.Context(), rendering(t, configMap(
+		"$$(LABEL:kubernetes.io/metadata.name) $(LABEL:tier) $(ANNOTATION:Example.com/a)")), nil)
 	require.NoError(t, err)
 }
 
