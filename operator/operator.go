@@ -117,7 +117,7 @@ func newLease(config *rest.Config, options Options) (*leadership.Lease, error) {
 		return nil, nil
 	}
 	labels := map[string]string{v1alpha1.VersionLabel: version.Label()}
-	return leadership.NewLease(config, v1alpha1.OperatorNamespace, v1alpha1.OperatorLease, labels)
+	return leadership.NewLease(config, v1alpha1.OperatorLease, labels)
 }
 
 // extend returns a context that is canceled a duration after ctx is done.
@@ -158,21 +158,13 @@ func newManager(
 	}
 	namespaces, templates := &watch.Kept{Reduce: reduce.Namespace}, &watch.Kept{Reduce: reduce.Template}
 	managerOptions := ctrl.Options{
-		Scheme:                        scheme,
-		Cache:                         cacheOptions(namespaces, templates),
-		Metrics:                       metricsserver.Options{BindAddress: options.MetricsAddress},
-		HealthProbeBindAddress:        options.ProbeAddress,
-		MapperProvider:                served.NewMapper,
-		LeaderElection:                options.LeaderElect,
-		LeaderElectionID:              v1alpha1.OperatorLease,
-		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 new(leadership.Duration),
-		RenewDeadline:                 new(leadership.RenewDeadline),
-		RetryPeriod:                   new(leadership.RetryPeriod),
+		Scheme:                 scheme,
+		Cache:                  cacheOptions(namespaces, templates),
+		Metrics:                metricsserver.Options{BindAddress: options.MetricsAddress},
+		HealthProbeBindAddress: options.ProbeAddress,
+		MapperProvider:         served.NewMapper,
 	}
-	if lease != nil {
-		managerOptions.LeaderElectionResourceLockInterface = lease
-	}
+	lease.Elect(&managerOptions)
 	mgr, err := ctrl.NewManager(config, managerOptions)
 	if err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	var lease *leadership.Lease
 	if options.LeaderElect {
 		var err error
-		if lease, err = leadership.NewLease(config, v1alpha1.OperatorNamespace, leaseName, nil); err != nil {
+		if lease, err = leadership.NewLease(config, leaseName, nil); err != nil {
 			return err
 		}
 	}
@@ -89,22 +89,13 @@ func newManager(
 	config *rest.Config, scheme *runtime.Scheme, options Options, lease *leadership.Lease,
 ) (ctrl.Manager, error) {
 	managerOptions := ctrl.Options{
-		Scheme:                        scheme,
-		Cache:                         cache.Options{DefaultTransform: withoutStatus},
-		Client:                        client.Options{Cache: &client.CacheOptions{Unstructured: true}},
-		Metrics:                       metricsserver.Options{BindAddress: options.MetricsAddress},
-		HealthProbeBindAddress:        options.ProbeAddress,
-		LeaderElection:                options.LeaderElect,
-		LeaderElectionID:              leaseName,
-		LeaderElectionNamespace:       v1alpha1.OperatorNamespace,
-		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 new(leadership.Duration),
-		RenewDeadline:                 new(leadership.RenewDeadline),
-		RetryPeriod:                   new(leadership.RetryPeriod),
+		Scheme:                 scheme,
+		Cache:                  cache.Options{DefaultTransform: withoutStatus},
+		Client:                 client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Metrics:                metricsserver.Options{BindAddress: options.MetricsAddress},
+		HealthProbeBindAddress: options.ProbeAddress,
 	}
-	if lease != nil {
-		managerOptions.LeaderElectionResourceLockInterface = lease
-	}
+	lease.Elect(&managerOptions)
 	mgr, err := ctrl.NewManager(config, managerOptions)
 	if err != nil {
 		return nil, err

@@ -2,9 +2,7 @@ package helm_test
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,13 +19,13 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
-	sigsyaml "sigs.k8s.io/yaml"
+	"sigs.k8s.io/yaml"
 
 	nstplarchive "nstpl.dev/nstpl/krew/release/archive"
 	nstplchart "nstpl.dev/nstpl/krew/release/chart"
+	"nstpl.dev/nstpl/test/operator"
 )
 
 // digest is that of the images in the chart.
@@ -120,22 +118,15 @@ func builtText(t *testing.T, kustomization string) string {
 // parsed returns the objects of a stream by kind, namespace and name.
 func parsed(t *testing.T, stream string) map[string]map[string]any {
 	t.Helper()
+	all, err := operator.Decode(stream)
+	require.NoError(t, err)
 	objects := map[string]map[string]any{}
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewBufferString(stream), 4096)
-	for {
-		object := &unstructured.Unstructured{}
-		err := decoder.Decode(object)
-		if errors.Is(err, io.EOF) {
-			return objects
-		}
-		require.NoError(t, err)
-		if object.Object == nil {
-			continue
-		}
+	for _, object := range all {
 		key := object.GetKind() + " " + object.GetNamespace() + "/" + object.GetName()
 		require.NotContains(t, objects, key)
 		objects[key] = object.Object
 	}
+	return objects
 }
 
 // withoutKeep removes the annotation that only Helm evaluates. Its objects are those whose deletion loses data.
@@ -160,9 +151,9 @@ func requireEqual(t *testing.T, kubernetes string, values map[string]any, kustom
 	withoutKeep(got)
 	for key, object := range want {
 		require.Contains(t, got, key)
-		wantYAML, err := sigsyaml.Marshal(object)
+		wantYAML, err := yaml.Marshal(object)
 		require.NoError(t, err)
-		gotYAML, err := sigsyaml.Marshal(got[key])
+		gotYAML, err := yaml.Marshal(got[key])
 		require.NoError(t, err)
 		require.Equal(t, string(wantYAML), string(gotYAML), key)
 	}

@@ -16,24 +16,27 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// The intervals of leader election. Another replica may lead Duration after it saw the last renewal, and it looks every
-// RetryPeriod. A leader renews its lease every renewInterval, and ends itself when that has failed for RenewDeadline.
+// The intervals of leader election. Another replica may lead duration after it saw the last renewal, and it looks every
+// retryPeriod. A leader renews its lease every renewInterval, and ends itself when that has failed for renewDeadline.
 //
-// A replica that ends itself needlessly costs a restart, and one that is dead costs Duration. An API server that is
+// A replica that ends itself needlessly costs a restart, and one that is dead costs duration. An API server that is
 // healthy answers a write within a second (the SLO of Kubernetes), so five seconds are several attempts, and an API
 // server that takes longer to come back is not helped by a leader that waits for it.
 const (
-	Duration      = 10 * time.Second
-	RenewDeadline = 5 * time.Second
-	RetryPeriod   = 500 * time.Millisecond
+	duration      = 10 * time.Second
+	renewDeadline = 5 * time.Second
+	retryPeriod   = 500 * time.Millisecond
 	renewInterval = 1500 * time.Millisecond
 )
 
 // patience is how long after the last renewal a replica may write as the leader. The process ends by then, unless it
-// was suspended. Requests that it sent before have the rest of Duration to arrive.
-const patience = renewInterval + RetryPeriod + RenewDeadline
+// was suspended. Requests that it sent before have the rest of duration to arrive.
+const patience = renewInterval + retryPeriod + renewDeadline
 
 // Lease is the lock of leader election. It records when it was last renewed.
 type Lease struct {
@@ -69,24 +72,36 @@ func (i instant) since(earlier instant) time.Duration {
 }
 
 // NewLease returns the lock of this process, which does not hold the lease yet.
-func NewLease(config *rest.Config, namespace, name string, labels map[string]string) (*Lease, error) {
+func NewLease(config *rest.Config, name string, labels map[string]string) (*Lease, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("get the host name of this replica: %w", err)
 	}
 	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election")
-	config.Timeout = RenewDeadline / 2 // one request that is never answered must not cost the leadership
+	config.Timeout = renewDeadline / 2 // one request that is never answered must not cost the leadership
 	client, err := coordinationv1client.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make the client of leader election: %w", err)
 	}
 	lock := &resourcelock.LeaseLock{
-		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
+		LeaseMeta:  metav1.ObjectMeta{Namespace: v1alpha1.OperatorNamespace, Name: name},
 		Client:     client,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
 		Labels:     labels,
 	}
 	return &Lease{Interface: lock, lock: lock, now: clock()}, nil
+}
+
+// Elect sets the options of a manager that leads while this process holds the lease. A nil lease means that there is no
+// leader election.
+func (l *Lease) Elect(options *ctrl.Options) {
+	if l == nil {
+		return
+	}
+	options.LeaderElection, options.LeaderElectionReleaseOnCancel = true, true
+	options.LeaderElectionID, options.LeaderElectionResourceLockInterface = l.lock.LeaseMeta.Name, l
+	options.LeaseDuration, options.RenewDeadline, options.RetryPeriod =
+		new(duration), new(renewDeadline), new(retryPeriod)
 }
 
 // RecordTo records changes of the leader as Events. It must be called before the election begins.

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 // fakeLock answers each write with an error, or nil, after a time.
@@ -107,15 +109,15 @@ func TestHeld(t *testing.T) {
 func TestNewLeaseKeepsTheConfigurationAsItIs(t *testing.T) {
 	config := &rest.Config{Host: "https://127.0.0.1:1", UserAgent: "operator"}
 	before := rest.CopyConfig(config)
-	lease, err := NewLease(config, "here", "it", map[string]string{"version": "1"})
+	lease, err := NewLease(config, "it", map[string]string{"version": "1"})
 	require.NoError(t, err)
 	require.Equal(t, before, config)
-	require.Equal(t, "here/it", lease.Describe())
+	require.Equal(t, v1alpha1.OperatorNamespace+"/it", lease.Describe())
 	require.NotEmpty(t, lease.Identity())
 	require.ErrorContains(t, lease.Held(), "this replica is not the leader")
 }
 
-// The elector renews every RetryPeriod. Each renewal that is not due is one write less.
+// The elector renews every retryPeriod. Each renewal that is not due is one write less.
 func TestRenewalsThatAreNotDueAreNotSent(t *testing.T) {
 	sent := 0
 	var now instant
@@ -123,10 +125,10 @@ func TestRenewalsThatAreNotDueAreNotSent(t *testing.T) {
 	renew := func() {
 		require.NoError(t, lease.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "this"}))
 	}
-	for range 60 * time.Second / RetryPeriod {
+	for range 60 * time.Second / retryPeriod {
 		renew()
 		require.NoError(t, lease.Held())
-		now.monotonic += RetryPeriod
+		now.monotonic += retryPeriod
 	}
 	require.Equal(t, 40, sent)
 	require.NoError(t, lease.Update(t.Context(), resourcelock.LeaderElectionRecord{}))
