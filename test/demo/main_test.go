@@ -101,6 +101,8 @@ func playPages(t *testing.T, root, bin string, paths []string) {
 			sh = withSync(t, sh)
 		case "runbook.md":
 			sh = withSync(t, sh)
+		case "backup.md":
+			sh.env = append(sh.env, "HOME="+t.TempDir()) // for the backup
 		}
 		playPage(t, sh, path, operator)
 	}
