@@ -63,7 +63,8 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		Lists: []client.ObjectList{
 			&corev1.NamespaceList{}, &v1alpha1.PolicySpaceList{}, &v1alpha1.NamespaceTemplateList{},
 			&v1alpha1.NamespaceInitializationConfigurationList{}, &v1alpha1.TemplateExemptionList{},
-			&v1alpha1.ClusterProtectedAttributeList{},
+			&v1alpha1.ClusterProtectedAttributeList{}, &v1alpha1.ProtectedAttributeList{},
+			&v1alpha1.SecurityContextConstraintsList{},
 		},
 	})
 	if err != nil {

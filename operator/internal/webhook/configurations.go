@@ -95,7 +95,7 @@ func (c *Configurations) SetupWithManager(mgr ctrl.Manager, renewed <-chan struc
 	for _, name := range c.Chain.configurations() {
 		builder = builder.WatchesRawSource(c.Stored.Source(name, requests))
 	}
-	return builder.Complete(c)
+	return builder.Complete(c.Caches.Before(c))
 }
 
 // Reconcile writes the configurations that differ from what the chain needs.
