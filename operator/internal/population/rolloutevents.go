@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
 // recordRollout records an Event about the template when the state of its newest revision changed. A template whose
@@ -38,8 +39,8 @@ func (r *Rollouts) recordRollout(template *v1alpha1.NamespaceTemplate, before []
 	case newest.State == v1alpha1.RolloutProgressing:
 		note = "began"
 	case newest.State == v1alpha1.RolloutWaiting:
-		note = fmt.Sprintf("waits %d seconds after wave %d of %d", newest.Waves[newest.Wave].PauseSeconds,
-			newest.Wave+1, len(newest.Waves)+1)
+		note = fmt.Sprintf("waits %s after wave %d of %d",
+			reporting.Count(int(newest.Waves[newest.Wave].PauseSeconds), "second"), newest.Wave+1, len(newest.Waves)+1)
 	default:
 		note = "is paused"
 	}

@@ -105,6 +105,20 @@ func TestTheEventOfACompleteRolloutCountsFailures(t *testing.T) {
 	}
 }
 
+func TestTheEventOfAPauseCountsSeconds(t *testing.T) {
+	t.Parallel()
+	recorder := events.NewFakeRecorder(1)
+	r := &Rollouts{Metrics: NewMetrics(prometheus.NewRegistry()), Recorder: recorder}
+	for seconds, want := range map[int32]string{1: "1 second", 60: "60 seconds"} {
+		template := &v1alpha1.NamespaceTemplate{}
+		template.Status.Revisions = []v1alpha1.TemplateRevision{{
+			Name: "t-2", Revision: 2, State: v1alpha1.RolloutWaiting, Waves: []v1alpha1.Wave{{PauseSeconds: seconds}},
+		}}
+		r.recordRollout(template, nil)
+		require.Equal(t, "Normal RolloutWaiting revision 2: waits "+want+" after wave 1 of 2", <-recorder.Events)
+	}
+}
+
 // The next pass knows the new state of the rollout, so it would record no Event.
 func TestTheStateOfARolloutIsRecordedAlthoughALaterWriteFails(t *testing.T) {
 	t.Parallel()

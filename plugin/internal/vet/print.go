@@ -10,9 +10,9 @@ import (
 // maxFindings is how many findings of a kind are printed as lines at most.
 const maxFindings = 100
 
-// first returns the first findings, and prints how many more there are.
+// first returns the first findings, and prints how many more there are, unless it is one.
 func (v *vet) first(findings []finding, what string) []finding {
-	if more := len(findings) - maxFindings; more > 0 {
+	if more := len(findings) - maxFindings; more > 1 {
 		v.Note("%d more %s: -o json has all", more, what)
 		return findings[:maxFindings]
 	}

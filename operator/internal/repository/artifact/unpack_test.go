@@ -266,7 +266,7 @@ func TestUnpackRefuses(t *testing.T) {
 		},
 		"devices": {
 			pack(t, entry{name: "foo-corp/b", kind: tar.TypeBlock}, entry{name: "foo-corp/a", kind: tar.TypeFifo}), "",
-			"a: it is not a file, directory or link: remove it (and 1 more files of the tree cannot be used)",
+			"a: it is not a file, directory or link: remove it (and 1 more in the tree)",
 		},
 		"a hole of 8 EiB": {hole(t), "", "a.yaml: it is a sparse file: make the archive without holes in files"},
 		"a pointer of LFS": {

@@ -74,7 +74,7 @@ func (r RefusedFiles) Error() string {
 	}
 	text := fmt.Sprintf("%s: %s: %s", r[0].Path, r[0].Message, r[0].Remedy)
 	if len(r) > 1 {
-		text += fmt.Sprintf(" (and %d more files of the tree cannot be used)", len(r)-1)
+		text += fmt.Sprintf(" (and %d more in the tree)", len(r)-1)
 	}
 	return text
 }

@@ -51,7 +51,7 @@ func TestChecker(t *testing.T) {
 	require.False(t, usable)
 	c.RefusePointer("a\x1b")
 	require.EqualError(t, c.Err(), "a: it is a pointer to a file in Git LFS, and not the file itself: remove it from LFS: "+
-		"git lfs untrack, then git add --renormalize (and 1 more files of the tree cannot be used)")
+		"git lfs untrack, then git add --renormalize (and 1 more in the tree)")
 	_, err = c.Measure("c", 6)
 	require.EqualError(t, err,
 		"the files in the tree of the commit 1a have more than 15 bytes together: select a smaller path")

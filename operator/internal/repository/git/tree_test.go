@@ -99,7 +99,7 @@ func TestTrees(t *testing.T) {
 				Submodules: map[string]string{"b": submodule},
 			}, "", nil,
 			"", "[31mx: it is a pointer to a file in Git LFS, and not the file itself: remove it from LFS: git lfs untrack, " +
-				"then git add --renormalize (and 3 more files of the tree cannot be used)",
+				"then git add --renormalize (and 3 more in the tree)",
 		},
 		"a huge file": {
 			gittest.Commit{Files: map[string]string{"t/a.bin": random(9 << 20)}}, "t", nil,
