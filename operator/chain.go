@@ -133,7 +133,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 	}
 	chain = append(chain, spaces.Namespaces...) // after the others, since they reserve
 	if options.MutateNamespaces {
-		chain = append(chain, population.NewNamespaceMutators(mgr, clients.set, cached).Plugins()...)
+		chain = append(chain, population.NewNamespaceMutators(clients.set).Plugins()...)
 	}
 	return chain, nil
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/test/marks"
 )
 
@@ -76,6 +77,26 @@ func TestEarlierRevisionsOfAGuardedTemplateRequireUse(t *testing.T) {
 		assert.NoError(c, tenant.patchesNamespace(ns.Name, gold))
 	})
 	s.waitAbsent(ns, configMap("prize", ""))
+}
+
+// A new namespace waits for the earlier revision that it gets, although the newest one does not select it.
+func TestNewNamespacesWaitForEarlierRevisions(t *testing.T) {
+	marks.OnEveryVersion(t)
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("a", fixedValue("one"), s.selectsClass("class", "gold"))
+	s.createPopulatedNamespace("before", withLabel("class", "gold"), withLabel("env", "prod"))
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		template.Spec.Namespaces.LabelSelector.MatchLabels["env"] = "prod"
+		withObjects(t, fixedValue("two"))(template)
+	})
+	s.waitRollout(template, v1alpha1.RolloutStopped)
+	require.NoError(t, s.client.Get(t.Context(), client.ObjectKeyFromObject(template), template))
+	ns := createNamespaceAfter(s, *template.Status.Revisions[0].StopTime, withLabel("class", "gold"))
+	require.Equal(t, []string{v1alpha1.TemplateInitializer}, initialize.Pending(ns))
+	s.waitInitialized(ns)
+	s.mustGet(ns, parseYAML(t, fixedValue("one"))[0])
 }
 
 // A template that begins to require permission guards its earlier revisions from then on.

@@ -61,8 +61,11 @@ func (r Rule) guards() bool {
 	return strings.HasPrefix(string(r), Guards) || strings.HasPrefix(string(r), GuardsDisabled)
 }
 
-// words returns the requirements of the rule.
-func (r Rule) words() []string { return strings.Split(string(r), " ")[1:] }
+// words returns the requirements of the rule. The other words have a colon.
+func (r Rule) words() []string {
+	hasColon := func(word string) bool { return strings.Contains(word, ":") }
+	return slices.DeleteFunc(strings.Split(string(r), " "), hasColon)
+}
 
 // Restricts reports whether a template with some rules requires permission for a namespace for which it does not with
 // the rules before. It takes a namespace that only several rules before select together for such a namespace.

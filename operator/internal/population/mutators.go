@@ -14,10 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
@@ -29,10 +27,6 @@ import (
 // NamespaceMutators do what the MutatingAdmissionPolicies of manifests/admission do, for API servers before Kubernetes
 // 1.36.
 type NamespaceMutators struct {
-	// Templates are the templates as the cache has them.
-	Templates *match.Index
-	// Configurations reads NamespaceInitializationConfigurations.
-	Configurations client.Reader
 	// ConfigMaps are those of the operator's namespace.
 	ConfigMaps corev1client.ConfigMapInterface
 	// Reviews asks who may name another creator.
@@ -71,30 +65,44 @@ func (m NamespaceMutators) maySetCreator(ctx context.Context, request *webhook.R
 
 // AutoOptOut opts out the namespaces that users and groups of the ConfigMap nstpl-auto-opt-out create.
 func (m NamespaceMutators) AutoOptOut(ctx context.Context, request *webhook.Request) error {
-	configMap, err := m.ConfigMaps.Get(ctx, v1alpha1.SelectorsConfigMap, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
+	data, err := m.data(ctx)
 	if err != nil {
-		return fmt.Errorf("read who is opted out: %w", err)
+		return err
 	}
-	if selectors.OptOutsOf(configMap.Data).Has(request.UserInfo.Username, request.UserInfo.Groups) {
+	if selectors.OptOutsOf(data).Has(request.UserInfo.Username, request.UserInfo.Groups) {
 		annotate(request.Object, v1alpha1.OptOutAnnotation, "true")
 	}
 	return nil
 }
 
+// data returns the data of the ConfigMap nstpl-selectors, by which the policies decide from Kubernetes 1.36 on, or none
+// if it does not exist.
+func (m NamespaceMutators) data(ctx context.Context) (map[string]string, error) {
+	configMap, err := m.ConfigMaps.Get(ctx, v1alpha1.SelectorsConfigMap, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what selects the namespace: %w", err)
+	}
+	return configMap.Data, nil
+}
+
 // Initialization sets the initializers that a new namespace waits for: namespace-template if a template selects it or
-// it is in a policy space, and those that select it by a NamespaceInitializationConfiguration.
+// it is in a policy space, and those that select it by a NamespaceInitializationConfiguration. System namespaces wait
+// for none.
 func (m NamespaceMutators) Initialization(ctx context.Context, request *webhook.Request) error {
 	ns := namespaceOf(request.Object)
-	populated := match.UnpopulatedReason(ns) == "" && len(m.Templates.Match(ns)) > 0
-	selecting, err := m.initializers(ctx, ns)
+	if match.IsSystemNamespace(ns.Name) {
+		return nil
+	}
+	data, err := m.data(ctx)
 	if err != nil {
 		return err
 	}
-	if populated || ns.Labels[v1alpha1.PolicySpaceLabel] != "" && !match.IsSystemNamespace(ns.Name) {
-		selecting = append(selecting, v1alpha1.TemplateInitializer)
+	populates, selecting := selectors.Parse(data).Selecting(ns.Labels)
+	if populates && !match.OptedOut(ns) || ns.Labels[v1alpha1.PolicySpaceLabel] != "" {
+		selecting = slices.Insert(selecting, 0, v1alpha1.TemplateInitializer)
 	}
 	if len(selecting) == 0 {
 		return nil
@@ -114,41 +122,19 @@ func (m NamespaceMutators) Initialization(ctx context.Context, request *webhook.
 }
 
 // namespaceOf returns the fields of a namespace that selectors and rules use. The API server appends five random
-// characters to a generateName after admission, and corrects the label with the name. Any five stand for them here, so
-// that the prefix alone is not treated as a name.
+// characters to a generateName after admission, and sets the label with the name. Any five stand for them here, so that
+// the prefix alone is not treated as a name.
 func namespaceOf(object *unstructured.Unstructured) *corev1.Namespace {
 	name := object.GetName()
 	if name == "" {
 		name = object.GetGenerateName() + "xxxxx"
 	}
-	labels := maps.Clone(object.GetLabels())
-	if _, isForged := labels[corev1.LabelMetadataName]; isForged {
-		labels[corev1.LabelMetadataName] = name
-	}
+	labels := map[string]string{}
+	maps.Copy(labels, object.GetLabels())
+	labels[corev1.LabelMetadataName] = name
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: labels, Annotations: object.GetAnnotations(),
 	}}
-}
-
-// initializers returns those that select a namespace. System namespaces wait for none.
-func (m NamespaceMutators) initializers(ctx context.Context, ns *corev1.Namespace) ([]string, error) {
-	if match.IsSystemNamespace(ns.Name) {
-		return nil, nil
-	}
-	configurations := &v1alpha1.NamespaceInitializationConfigurationList{}
-	if err := m.Configurations.List(ctx, configurations, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
-	var names []string
-	for i := range configurations.Items {
-		for _, initializer := range configurations.Items[i].Initializers {
-			selector, err := metav1.LabelSelectorAsSelector(initializer.NamespaceSelector)
-			if err == nil && selector.Matches(labels.Set(ns.Labels)) {
-				names = append(names, initializer.Name)
-			}
-		}
-	}
-	return names, nil
 }
 
 func annotate(object *unstructured.Unstructured, key, value string) {

@@ -136,9 +136,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 }
 
 // NewNamespaceMutators returns what API servers before Kubernetes 1.36 need.
-func NewNamespaceMutators(mgr ctrl.Manager, clients kubernetes.Interface, stored *match.Index) NamespaceMutators {
+func NewNamespaceMutators(clients kubernetes.Interface) NamespaceMutators {
 	return NamespaceMutators{
-		Templates: stored, Configurations: mgr.GetClient(),
 		ConfigMaps: clients.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
 		Reviews:    clients.AuthorizationV1().SubjectAccessReviews(),
 	}
