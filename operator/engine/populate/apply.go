@@ -30,7 +30,7 @@ type Applier struct {
 	client metadata.Interface
 	// objects returns what it applies as the API server stored it.
 	objects dynamic.Interface
-	mapper  meta.RESTMapper
+	mapper  meta.RESTMapperWithContext
 	slots   chan struct{}
 	yield   *Yield
 
@@ -42,7 +42,7 @@ type Applier struct {
 // NewApplier returns an applier that makes at most the given number of writes at the same time, in all namespaces
 // together. Each write waits for yield unless yield is nil.
 func NewApplier(
-	client metadata.Interface, objects dynamic.Interface, mapper meta.RESTMapper, writes int, yield *Yield,
+	client metadata.Interface, objects dynamic.Interface, mapper meta.RESTMapperWithContext, writes int, yield *Yield,
 ) *Applier {
 	return &Applier{
 		client: client, objects: objects, mapper: mapper, slots: make(chan struct{}, writes), yield: yield,
@@ -107,48 +107,53 @@ func (r Result) RetryAfter() time.Duration {
 func (a *Applier) Apply(ctx context.Context, plan Plan, write WriteExisting) Result {
 	p := newPass(a, plan, write)
 	plan.Changes = slices.Clone(plan.Changes)
+	result, roles := p.applyDeclared(ctx, plan)
+	if result.NamespaceGone() {
+		return result
+	}
+	for _, change := range roles.unsafeBindings(plan) {
+		result.replaceOutcome(p.revokeDeclared(ctx, change, roles.obstacle(change)))
+	}
+	prunes := slices.DeleteFunc(slices.Clone(plan.Changes), func(change Change) bool {
+		return change.Metadata != nil || !change.Deletes() // see ApplyMetadata
+	})
+	result.Outcomes = append(result.Outcomes, p.pruneAll(ctx, allowedPrunes(prunes, result.Outcomes))...)
+	return result
+}
+
+// applyDeclared carries out the first three steps of Apply. It stores in the plan's changes what it wrote to
+// RoleBindings before.
+func (p *pass) applyDeclared(ctx context.Context, plan Plan) (Result, roles) {
 	obstacles := p.narrowBindings(ctx, plan)
-	var first, waiting, prunes []Change
+	var first, waiting []Change
 	roles := rolesOf(plan)
 	for _, change := range plan.Changes {
-		if change.Metadata != nil {
-			continue // see ApplyMetadata
-		}
-		switch change.Action {
-		case Create, Configure, Unknown:
-			if roles.mustWait(change) {
-				waiting = append(waiting, change)
-			} else {
-				first = append(first, change)
-			}
-		case Prune, Empty:
-			prunes = append(prunes, change)
-		case Unchanged, LeaveAlone:
+		isApplied := slices.Contains([]Action{Create, Configure, Unknown}, change.Action)
+		switch {
+		case change.Metadata != nil || !isApplied: // see ApplyMetadata
+		case roles.mustWait(change):
+			waiting = append(waiting, change)
+		default:
+			first = append(first, change)
 		}
 	}
-	var result Result
-	applied := a.each(ctx, first, func(change Change) Outcome {
+	result := Result{p.each(ctx, first, func(change Change) Outcome {
 		if obstacle := obstacles[change.ID()]; obstacle != nil && change.Kind.GroupKind() == roleKind {
 			return Outcome{Change: change, Failure: obstacle}
 		}
 		return p.apply(ctx, change)
-	})
-	result.Outcomes = append(result.Outcomes, applied...)
+	})}
 	if result.NamespaceGone() {
-		return result
+		return result, roles
 	}
-	roles.addOutcomes(applied)
-	result.Outcomes = append(result.Outcomes, a.each(ctx, waiting, func(change Change) Outcome {
+	roles.addOutcomes(result.Outcomes)
+	result.Outcomes = append(result.Outcomes, p.each(ctx, waiting, func(change Change) Outcome {
 		if obstacle := roles.obstacle(change); obstacle != nil {
 			return Outcome{Change: change, Failure: obstacle}
 		}
 		return p.apply(ctx, change)
 	})...)
-	for _, change := range roles.unsafeBindings(plan) {
-		result.replaceOutcome(p.revokeDeclared(ctx, change, roles.obstacle(change)))
-	}
-	result.Outcomes = append(result.Outcomes, p.pruneAll(ctx, allowedPrunes(prunes, result.Outcomes))...)
-	return result
+	return result, roles
 }
 
 // pass carries out the changes of one plan.
@@ -222,7 +227,7 @@ func (r *Result) replaceOutcome(outcome Outcome) {
 // revokeDeclared deletes a RoleBinding that is declared, because its Role is not as declared.
 func (p *pass) revokeDeclared(ctx context.Context, change Change, obstacle *Failure) Outcome {
 	outcome := Outcome{Change: change}
-	objects, err := p.resource(change.Kind, p.namespace)
+	objects, err := p.resource(ctx, change.Kind, p.namespace)
 	if err == nil {
 		err = p.existing.remove(ctx, change)
 	}
@@ -266,7 +271,7 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 		outcome.Failure = NewFailure(change.Err, p.namespace)
 		return outcome
 	}
-	objects, err := p.resource(change.Kind, p.namespace)
+	objects, err := p.resource(ctx, change.Kind, p.namespace)
 	if err == nil && isEndingRole(change) {
 		if _, err = empty(ctx, objects, change); err == nil {
 			outcome.Failure = finalizerFailure(change)
@@ -346,8 +351,8 @@ func (r resource) apply(
 }
 
 // resource returns the client for a kind in a namespace.
-func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (resource, error) {
-	mapping, err := a.mapping(kind)
+func (a *Applier) resource(ctx context.Context, kind schema.GroupVersionKind, namespace string) (resource, error) {
+	mapping, err := a.mapping(ctx, kind)
 	if err != nil {
 		return resource{}, err
 	}
@@ -361,14 +366,14 @@ func (a *Applier) resource(kind schema.GroupVersionKind, namespace string) (reso
 	}, nil
 }
 
-func (a *Applier) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+func (a *Applier) mapping(ctx context.Context, kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	a.mu.Lock()
 	known := a.mappings[kind]
 	a.mu.Unlock()
 	if known != nil {
 		return known, nil
 	}
-	mapping, err := a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	mapping, err := a.mapper.RESTMappingWithContext(ctx, kind.GroupKind(), kind.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -397,11 +402,7 @@ func create(
 			return nil, false, conflict
 		}
 	}
-	o := options{existing: existing, record: recordOf(existing)}
-	// If its label was removed, nstpl created the object, or its replacement belongs to nstpl.
-	o.adopted = change.isAdopted(existing) || !Ours(existing) && !change.replacesOwn(existing)
-	o.isForged = !o.adopted && existing.Annotations[v1alpha1.AdoptedAnnotation] != ""
-	written, err = patch(ctx, objects, change.Declared, o)
+	written, err = patch(ctx, objects, change.Declared, options{existing: existing, record: change.recordOn(existing)})
 	return written, false, err
 }
 
@@ -419,7 +420,7 @@ func find(ctx context.Context, objects metadata.ResourceInterface, name string) 
 func (a *Applier) Grants(ctx context.Context, namespace string) ([]*metav1.PartialObjectMetadata, error) {
 	var found []*metav1.PartialObjectMetadata
 	for _, kind := range []schema.GroupKind{roleKind, bindingKind} {
-		objects, err := a.resource(kind.WithVersion(rbacv1.SchemeGroupVersion.Version), namespace)
+		objects, err := a.resource(ctx, kind.WithVersion(rbacv1.SchemeGroupVersion.Version), namespace)
 		if err != nil {
 			return nil, err
 		}
@@ -516,7 +517,7 @@ func (p *pass) pruneAll(ctx context.Context, changes []Change) []Outcome {
 
 func (p *pass) prune(ctx context.Context, change Change) Outcome {
 	outcome := Outcome{Change: change}
-	objects, err := p.resource(change.Kind, p.namespace)
+	objects, err := p.resource(ctx, change.Kind, p.namespace)
 	switch {
 	case err != nil:
 	case change.Action == Empty:

@@ -189,7 +189,7 @@ func (p *pass) narrow(
 func (p *pass) setSubjects(
 	ctx context.Context, change Change, stored *unstructured.Unstructured, subjects any,
 ) (*metav1.PartialObjectMetadata, error) {
-	objects, err := p.resource(change.Kind, p.namespace)
+	objects, err := p.resource(ctx, change.Kind, p.namespace)
 	if err != nil {
 		return nil, err
 	}

@@ -425,7 +425,7 @@ func TestUsersWhoChangeARoleBindingKeepNoSubject(t *testing.T) {
 		require.NoError(t, err)
 		objects, err := dynamic.NewForConfig(config)
 		require.NoError(t, err)
-		p := newPass(NewApplier(client, objects, mapper, 1, nil),
+		p := newPass(NewApplier(client, objects, apimeta.ToRESTMapperWithContext(mapper), 1, nil),
 			Plan{Declared: Declared{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}}, nil)
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(binding)
 		require.NoError(t, err)

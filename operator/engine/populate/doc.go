@@ -7,7 +7,8 @@
 //     wins.
 //   - NewPlan compares the declared objects with the metadata of the existing ones. It returns one Change for each
 //     object, with an action and a reason. Declare and NewPlan are functions of values: they make no requests.
-//   - Applier.Apply writes the changes with server-side apply (KEP-555), and returns an Outcome for each write.
+//   - Applier.Apply writes the changes with server-side apply (KEP-555), and returns an Outcome for each write. The
+//     plugin writes only by Applier.Restore, which applies single objects with the same checks and conditions.
 //   - Findings returns what a user should know after the pass: failures, drift, conflicts and omissions. Conditions,
 //     Events, metrics and the output of the plugin are views of the findings.
 //

@@ -156,7 +156,7 @@ func TestNothingIsDeletedUntilTheRecordDoesNotListIt(t *testing.T) {
 		"replaced": func(p *pass) Outcome {
 			change := change
 			change.Action = Configure
-			objects, err := p.resource(change.Kind, p.namespace)
+			objects, err := p.resource(t.Context(), change.Kind, p.namespace)
 			require.NoError(t, err)
 			change.Declared.SetAnnotations(map[string]string{v1alpha1.ReplaceAnnotation: "true"})
 			outcome, err := p.replace(t.Context(), objects, change, errors.New("it is immutable"))
@@ -167,7 +167,7 @@ func TestNothingIsDeletedUntilTheRecordDoesNotListIt(t *testing.T) {
 		for _, refusal := range []error{errors.New("the API server is down"), nil} {
 			client := metadatafake.NewSimpleMetadataClient(scheme, observed)
 			p := &pass{
-				Applier:   NewApplier(client, dynamicfake.NewSimpleDynamicClient(scheme), mapper, 1, nil),
+				Applier:   NewApplier(client, dynamicfake.NewSimpleDynamicClient(scheme), meta.ToRESTMapperWithContext(mapper), 1, nil),
 				namespace: "team-a",
 				existing: newExistingStore(Plan{Declared: declared}, func(context.Context, string) error {
 					return refusal
@@ -208,7 +208,7 @@ func TestAnObjectOfAVersionThatIsNotServedIsNotPruned(t *testing.T) {
 			return true, nil, answer
 		})
 		p := &pass{
-			Applier:   NewApplier(client, dynamicfake.NewSimpleDynamicClient(scheme), mapper, 1, nil),
+			Applier:   NewApplier(client, dynamicfake.NewSimpleDynamicClient(scheme), meta.ToRESTMapperWithContext(mapper), 1, nil),
 			namespace: "team-a",
 		}
 		outcome := p.prune(t.Context(), change)

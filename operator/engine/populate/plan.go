@@ -415,12 +415,16 @@ func (c Change) asDeclaredNow(recorded existing) Change {
 	if c.Action != LeaveAlone || !c.Drifted || !recorded.hasOther(c.Declared) {
 		return c
 	}
-	isMissing := c.isLeftDeleted()
-	c.Action, c.Drifted, c.Reason = Configure, false, reasonDeclarationChanged
-	if isMissing {
-		c.Action = Create
-	}
+	c.Action, c.Drifted, c.Reason = c.correction(), false, reasonDeclarationChanged
 	return c
+}
+
+// correction returns the action that applies an object which driftPolicy Report leaves as it is.
+func (c Change) correction() Action {
+	if c.isLeftDeleted() {
+		return Create
+	}
+	return Configure
 }
 
 // overwritingReason returns the reason of a change by a new declaration that undoes what another client did.

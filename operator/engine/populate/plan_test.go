@@ -20,7 +20,7 @@ import (
 // applied returns the metadata of an object after nstpl applied it and another client changed the given paths.
 func applied(t testing.TB, object Object, changed ...fieldpath.Path) *metav1.PartialObjectMetadata {
 	t.Helper()
-	body, err := Body(&object, nil)
+	body, err := Change{Declared: &object}.Body(nil)
 	require.NoError(t, err)
 	written := &unstructured.Unstructured{}
 	require.NoError(t, written.UnmarshalJSON(body))

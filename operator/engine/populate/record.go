@@ -30,19 +30,25 @@ func recordOf(object metav1.Object) record {
 	}
 }
 
-// Body returns the body of the request that applies an object: its declaration, and the annotations that record the
-// hash and the record. The existing object is nil if there is none.
-func Body(object *Object, existing metav1.Object) ([]byte, error) {
-	var r record
-	if existing != nil {
-		r = recordOf(existing)
-		r.adopted = !Ours(existing)
-	}
-	r.unowned = expectUnowned(object, r.unowned)
-	return object.body(r)
+// recordOn returns the record of the object that the change creates, or that it applies to an existing one.
+func (c Change) recordOn(existing metav1.Object) record {
+	r := recordOf(existing)
+	// If its label was removed, nstpl created the object, or its replacement belongs to nstpl.
+	r.adopted = c.isAdopted(existing) || !Ours(existing) && !c.replacesOwn(existing)
+	r.isForged = !r.adopted && existing.GetAnnotations()[v1alpha1.AdoptedAnnotation] != ""
+	return r
 }
 
-func (o *Object) body(r record) ([]byte, error) { return o.bodyFor(r, precondition{}) }
+// Body returns the body of a request that applies the declared object of a change, for a dry run: its declaration, and
+// the annotations that record the hash and the record. The existing object is nil if there is none.
+func (c Change) Body(existing metav1.Object) ([]byte, error) {
+	var r record
+	if existing != nil {
+		r = c.recordOn(existing)
+	}
+	r.unowned = expectUnowned(c.Declared, r.unowned)
+	return c.Declared.bodyFor(r, precondition{})
+}
 
 // precondition is a condition that the API server checks when it receives an apply: it denies the request with a
 // conflict if the condition is false. The zero value is always true.

@@ -17,7 +17,7 @@ func TestBodyAddsTheRecordToTheDeclaration(t *testing.T) {
 		before, err := json.Marshal(object.Object)
 		require.NoError(t, err)
 		for _, existing := range []metav1.Object{nil, foreign("settings", "a")} {
-			body, err := Body(&object, existing)
+			body, err := Change{Declared: &object}.Body(existing)
 			require.NoError(t, err)
 			want := object.DeepCopy()
 			annotations := want.GetAnnotations()

@@ -114,11 +114,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		return nil, fmt.Errorf("set up the controller of templates: %w", err)
 	}
 	templates.followRules(ctx)
-	yield := populate.NewYield()
+	yield, mapper := populate.NewYield(), meta.ToRESTMapperWithContext(mgr.GetRESTMapper())
 	namespaces := &Namespaces{
 		Client: o.Leader.Client, Live: mgr.GetAPIReader(), Templates: templates, Objects: templates.Objects,
-		Urgent:  populate.NewApplier(o.Leader.Metadata, o.Leader.Objects, mgr.GetRESTMapper(), urgentWrites, nil),
-		Bulk:    populate.NewApplier(o.Leader.Metadata, o.Leader.Objects, mgr.GetRESTMapper(), bulkWrites, yield),
+		Urgent:  populate.NewApplier(o.Leader.Metadata, o.Leader.Objects, mapper, urgentWrites, nil),
+		Bulk:    populate.NewApplier(o.Leader.Metadata, o.Leader.Objects, mapper, bulkWrites, yield),
 		Yield:   yield,
 		Results: results, Queue: o.Namespaces, Recorder: recorder,
 		Events: o.Leader.Clientset.EventsV1(), Metrics: populationMetrics,

@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
 // Cluster holds clients that share one connection.
@@ -146,6 +147,11 @@ func Decode[T any](object *unstructured.Unstructured) (*T, error) {
 		return nil, fmt.Errorf("decode %s %s: %w", strings.ToLower(object.GetKind()), object.GetName(), err)
 	}
 	return decoded, nil
+}
+
+// Applier returns an applier that writes with the permissions of the caller, one object at a time.
+func (c *Cluster) Applier() *populate.Applier {
+	return populate.NewApplier(c.Metadata, c.Dynamic, c.Mapper, 1, nil)
 }
 
 // Objects returns a client for the objects of a kind in a namespace. The version of the kind may be empty.

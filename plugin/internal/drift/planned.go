@@ -25,7 +25,7 @@ type planned struct {
 	namespace *corev1.Namespace
 	templates []*v1alpha1.NamespaceTemplate
 	index     *match.Index
-	changes   []populate.Change
+	plan      populate.Plan
 }
 
 // plan reads the templates and the objects of the namespace of the command line. A namespace that no template populates
@@ -62,7 +62,7 @@ func plan(ctx context.Context, s cli.Session) (*planned, error) {
 		if ns.Skipped != "" {
 			return nil, fmt.Errorf("namespace/%s is not populated: %s", name, ns.Skipped)
 		}
-		p.changes = ns.Changes
+		p.plan = ns.Plan()
 	}
 	return p, ctx.Err()
 }
@@ -70,8 +70,8 @@ func plan(ctx context.Context, s cli.Session) (*planned, error) {
 // find returns the change of the object that an argument names as TYPE/NAME. An object that no template declares, that
 // is exempt, that cannot be compared, or whose declaration the operator leaves out is an error.
 func (p *planned) find(ctx context.Context, argument string) (populate.Change, error) {
-	declared := make([]populate.ObjectID, 0, len(p.changes))
-	for _, change := range p.changes {
+	declared := make([]populate.ObjectID, 0, len(p.plan.Changes))
+	for _, change := range p.plan.Changes {
 		declared = append(declared, change.ID())
 	}
 	id, err := p.cluster.ObjectID(ctx, argument, declared)
@@ -79,7 +79,7 @@ func (p *planned) find(ctx context.Context, argument string) (populate.Change, e
 		return populate.Change{}, err
 	}
 	var omitted error
-	for _, change := range p.changes {
+	for _, change := range p.plan.Changes {
 		switch {
 		case change.ID() != id:
 		case change.Metadata != nil:
@@ -115,6 +115,15 @@ func (p *planned) find(ctx context.Context, argument string) (populate.Change, e
 // leftAlone returns the error for an object that the operator leaves as it is, such as one that two templates declare.
 func (p *planned) leftAlone(change populate.Change) error {
 	return fmt.Errorf("%s is left alone by the operator: %s", p.where(change), change.Reason)
+}
+
+// cannotRestore returns the error for an object that restore does not apply.
+func (p *planned) cannotRestore(outcome populate.Outcome) error {
+	err := fmt.Errorf("cannot restore %s: %w", p.where(outcome.Change), outcome.Failure)
+	if outcome.Failure.Reason == populate.ReasonWaitsForRole {
+		err = fmt.Errorf("%w: run the command again", err)
+	}
+	return err
 }
 
 // where returns the object of a change, and its namespace.

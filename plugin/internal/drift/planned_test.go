@@ -51,7 +51,7 @@ func inRollout(t *testing.T, first, second map[string]string) *planned {
 		}},
 	}
 	declared := survey.Declare(render.NewCache(), nil, index, p.namespace)
-	p.changes = populate.NewPlan(declared.Declared, index, populate.Observed{}).Changes
+	p.plan = populate.NewPlan(declared.Declared, index, populate.Observed{})
 	return p
 }
 
@@ -104,7 +104,7 @@ func TestAnObjectThatOnlyTheNewestRevisionDeclares(t *testing.T) {
 func TestAnObjectThatATemplateOmits(t *testing.T) {
 	t.Parallel()
 	p := inRollout(t, map[string]string{"own": "{}"}, map[string]string{"own": "{}"})
-	p.changes = append(p.changes, populate.Change{
+	p.plan.Changes = append(p.plan.Changes, populate.Change{
 		Action: populate.LeaveAlone, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Name: "creator", Template: "t",
 		Reason: "template t omits it, because the creator is unknown",
 	})
@@ -116,7 +116,7 @@ func TestAnObjectThatATemplateOmits(t *testing.T) {
 func TestLabelsOfTheNamespaceAreNotRestored(t *testing.T) {
 	t.Parallel()
 	p := inRollout(t, map[string]string{"own": "{}"}, map[string]string{"own": "{}"})
-	p.changes = append(p.changes, populate.Change{
+	p.plan.Changes = append(p.plan.Changes, populate.Change{
 		Kind: render.NamespaceKind, Name: "team-a", Template: "t,u", Metadata: &populate.MetadataChange{},
 	})
 	_, err := p.find(t.Context(), "namespace/team-a")

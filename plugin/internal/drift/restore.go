@@ -1,19 +1,19 @@
 package drift
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/plugin/internal/cli"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 type restore struct {
@@ -32,8 +32,11 @@ func NewRestore(s cli.Session) *cobra.Command {
 			operator keeps such changes until the template changes the object. Fields that no template declares stay
 			as they are.
 
-			The command applies the object with your permissions, as the operator would. So you need the verb patch on
-			the object, and also on the NamespaceTemplate that declares it. An exempt object is refused.`),
+			The command applies the object with your permissions, and with the checks of the operator. So you need the
+			verb patch on the object, and also on the NamespaceTemplate that declares it. An exempt object is refused,
+			a Role that would give its rules to a RoleBinding which no template declares, and a RoleBinding whose Role
+			is not as declared. Name a RoleBinding and its Role in one command. An object that cannot be changed in
+			place is deleted and recreated where the operator would do so.`),
 		Example: templates.Examples(`
 			# Show what was changed in the current namespace
 			kubectl nstpl diff
@@ -55,70 +58,100 @@ func NewRestore(s cli.Session) *cobra.Command {
 	return cmd
 }
 
-// run restores the objects in the order of the arguments. It looks up all of them before it writes the first.
+// run restores the objects, and prints them in the order of the arguments. It looks up all of them, and checks whether
+// they may be restored, before it writes the first.
 func (o *restore) run(ctx context.Context, args []string) error {
 	p, err := plan(ctx, o.Session)
 	if err != nil {
 		return err
 	}
+	changes, err := o.find(ctx, p, args)
+	if err != nil {
+		return err
+	}
+	result, err := o.restore(ctx, p, changes)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, change := range changes {
+		errs = append(errs, o.print(ctx, p, change, result))
+	}
+	return errors.Join(errs...)
+}
+
+// find returns the changes of the objects that the arguments name. An object that the caller may not restore is an
+// error.
+func (o *restore) find(ctx context.Context, p *planned, args []string) ([]populate.Change, error) {
 	var changes []populate.Change
 	permitted := map[string]bool{}
 	for _, argument := range args {
 		change, err := p.find(ctx, argument)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if change.Action == populate.LeaveAlone && !change.Drifted {
-			return p.leftAlone(change)
+			return nil, p.leftAlone(change)
 		}
 		changes = append(changes, change)
 		writes := change.Action != populate.Unchanged && !o.written.IsLocal()
 		if writes && !permitted[change.Template] {
 			if err := checkPermission(ctx, p, change.Template); err != nil {
-				return err
+				return nil, err
 			}
 			permitted[change.Template] = true
 		}
 	}
-	for _, change := range changes {
-		if err := o.restore(ctx, p, change); err != nil {
-			return err
-		}
-	}
-	return nil
+	return changes, nil
 }
 
-func (o *restore) restore(ctx context.Context, p *planned, change populate.Change) error {
+// restore applies the objects of changes as the operator would, unless the command is a dry run.
+func (o *restore) restore(ctx context.Context, p *planned, changes []populate.Change) (populate.Result, error) {
+	var ids []populate.ObjectID
+	for _, change := range changes {
+		if change.Action != populate.Unchanged {
+			ids = append(ids, change.ID())
+		}
+	}
+	applier := p.cluster.Applier()
+	if refused := applier.MayRestore(ctx, p.plan, ids); refused != nil {
+		return populate.Result{}, p.cannotRestore(*refused)
+	}
+	if o.written.IsDryRun() {
+		return populate.Result{}, nil
+	}
+	return applier.Restore(ctx, p.plan, ids), nil
+}
+
+// print prints an object as it is stored after the result or, for a dry run, as it would be stored.
+func (o *restore) print(ctx context.Context, p *planned, change populate.Change, result populate.Result) error {
+	isUnchanged := change.Action == populate.Unchanged
+	switch {
+	case isUnchanged:
+	case o.written.IsLocal():
+		return o.written.Print(o.Out, change.Declared.Unstructured, "restored")
+	case o.written.IsDryRun():
+		sides, err := survey.DryRun(ctx, p.cluster, p.namespace.Name, change)
+		if err = cmp.Or(err, sides.Refusal); err != nil {
+			return fmt.Errorf("cannot restore %s: %w", p.where(change), err)
+		}
+		return o.written.Print(o.Out, sides.Stored, "restored")
+	}
+	for _, outcome := range result.Outcomes {
+		if outcome.ID() == change.ID() && outcome.Failure != nil {
+			return p.cannotRestore(outcome)
+		}
+	}
 	objects, err := p.cluster.Objects(ctx, change.Kind, p.namespace.Name)
 	if err != nil {
 		return err
 	}
-	live, err := objects.Get(ctx, change.Name, metav1.GetOptions{})
-	var existing metav1.Object // not a nil pointer in an interface
+	stored, err := objects.Get(ctx, change.Name, metav1.GetOptions{})
 	switch {
-	case err == nil:
-		existing = live
-	case !apierrors.IsNotFound(err):
+	case err != nil:
 		return err
-	}
-	switch {
-	case change.Action == populate.Unchanged && existing != nil:
-		return o.written.Print(o.Out, live, "unchanged")
-	case o.written.IsLocal():
-		return o.written.Print(o.Out, change.Declared.Unstructured, "restored")
-	}
-	body, err := populate.Body(change.Declared, existing)
-	if err != nil {
-		return err
-	}
-	force := true
-	options := metav1.PatchOptions{FieldManager: v1alpha1.FieldManager, Force: &force, DryRun: o.written.DryRun()}
-	stored, err := objects.Patch(ctx, change.Name, types.ApplyPatchType, body, options)
-	if apierrors.IsInvalid(err) && existing != nil {
-		return fmt.Errorf("%s cannot be updated in place: delete it and run the command again: %w", p.where(change), err)
-	}
-	if err != nil {
-		return err
+	case isUnchanged:
+		return o.written.Print(o.Out, stored, "unchanged")
 	}
 	return o.written.Print(o.Out, stored, "restored")
 }

@@ -109,7 +109,7 @@ func dryRunApply(
 	if live != nil {
 		existing = live
 	}
-	body, err := populate.Body(change.Declared, existing)
+	body, err := change.Body(existing)
 	if err != nil {
 		return Sides{}, err
 	}

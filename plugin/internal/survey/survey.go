@@ -41,9 +41,14 @@ type Namespace struct {
 	Unchanged int
 }
 
+// Plan returns what the operator would do in the namespace, as a plan. It declares nothing if the scope omits objects.
+func (n Namespace) Plan() populate.Plan {
+	return populate.Plan{Declared: n.Declared, Changes: n.Changes}
+}
+
 // Findings returns what a user should know about the namespace, as the operator would report it before its writes.
 func (n Namespace) Findings() []populate.Finding {
-	return populate.Findings(populate.Plan{Declared: n.Declared, Changes: n.Changes}, populate.Result{})
+	return populate.Findings(n.Plan(), populate.Result{})
 }
 
 // BrokenTemplates returns the findings about templates that cannot be rendered for the namespace.

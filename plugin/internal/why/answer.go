@@ -29,6 +29,8 @@ type answer struct {
 	unpopulated string
 	// leftAlone is why the operator leaves the object as it is, although its template declares it, or empty.
 	leftAlone string
+	// refused is why 'kubectl nstpl restore' would refuse the object, or empty.
+	refused string
 	// expected is why an object that does not exist is expected, or empty.
 	expected string
 	// declared are the objects that templates declare in the namespace of the object, as an ObjectID prints them.

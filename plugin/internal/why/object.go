@@ -145,6 +145,7 @@ func (e *explainer) planned(
 			return change.Kind.GroupKind() == id.GroupKind && output.ChangedObject(change) == a.Subject
 		})
 		if i >= 0 {
+			a.refused = e.refusal(ctx, planned.Plan(), planned.Changes[i])
 			return &planned.Changes[i], index
 		}
 		addFindings(a, planned)
@@ -155,6 +156,18 @@ func (e *explainer) planned(
 		}
 	}
 	return nil, index
+}
+
+// refusal returns why 'kubectl nstpl restore' would refuse an object that driftPolicy Report leaves as it is, or "".
+func (e *explainer) refusal(ctx context.Context, plan populate.Plan, change populate.Change) string {
+	if change.Action != populate.LeaveAlone || !change.Drifted {
+		return ""
+	}
+	refused := e.cluster.Applier().MayRestore(ctx, plan, []populate.ObjectID{change.ID()})
+	if refused == nil {
+		return ""
+	}
+	return refused.Failure.Error()
 }
 
 // unplanned returns why the operator leaves an object as it is that has the label of a template, and that it would not
@@ -315,8 +328,11 @@ func (e *explainer) explainChange(
 // driftRemedy says what to do about a change that the operator does not correct.
 func driftRemedy(a *answer, template string, exists bool) string {
 	restore := fmt.Sprintf("To take the change back, run 'kubectl nstpl restore %s -n %s', which takes the verb patch on "+
-		"namespacetemplates/%s. To accept it here, exempt the object with %s.", a.Subject, a.Namespace, template,
-		a.exemptCommand(template))
+		"namespacetemplates/%s.", a.Subject, a.Namespace, template)
+	if a.refused != "" {
+		restore = "It cannot be restored now: " + a.refused + "."
+	}
+	restore += fmt.Sprintf(" To accept the change here, exempt the object with %s.", a.exemptCommand(template))
 	if !exists {
 		return restore
 	}
