@@ -60,6 +60,7 @@ const (
 
 	// NamespaceMetadataAnnotation on a Namespace records the labels and annotations that templates set on it: for each,
 	// the template, a digest of the value, and whether it existed before. What is not recorded is never removed.
+	// It also records with which depth labels the Namespace was moved.
 	NamespaceMetadataAnnotation = "policy.nstpl.dev/namespace-metadata"
 
 	// CopyOfAnnotation on an object names the source that a template copies, as NAMESPACE/NAME. The source is of the

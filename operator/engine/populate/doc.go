@@ -58,7 +58,8 @@
 //     itself: for each the template, a digest of the value, and whether it existed before. Only a value that is
 //     recorded, has this digest and did not exist before is removed. If another client has changed it, only its record
 //     is removed, so that a late write of a former leader is refused. managedFields do not matter for these, because
-//     users who may change a namespace can write them, and can apply a value that they want to keep.
+//     users who may change a namespace can write them, and can apply a value that they want to keep. It also has a
+//     digest of the labels of policy spaces to which an open namespace was moved last: see WithDepths.
 //   - The status of a template lists the kinds that it applied. Objects of other kinds are not pruned because of it,
 //     except Roles and RoleBindings.
 //
@@ -72,8 +73,7 @@
 //     compared again, and written if the records of the namespace have not changed, nor its Populated condition if a
 //     value is new. Reports on an open namespace are written if neither has changed. If such a write of a former leader
 //     arrives late, and the new leader has neither recorded nor reported anything, or the same again, a new label of a
-//     template that is gone may remain. A late move may add the label of a former policy space above the present ones,
-//     until the next pass.
+//     template that is gone may remain.
 //   - API servers receive Roles and RoleBindings from separate watches. A RoleBinding waits roleDelay after a change of
 //     its Role, but an API server whose watch lags for longer evaluates the RoleBinding with the former rules for a
 //     moment. A Role does not wait after its RoleBindings lost subjects: users who add subjects all the time would

@@ -67,3 +67,25 @@ func TestLateMetadataOfADeletedTemplateIsRefused(t *testing.T) {
 		})
 	}
 }
+
+// The depth labels of a namespace remain in the record when the labels and annotations of templates change.
+func TestTheRecordKeepsTheDepths(t *testing.T) {
+	t.Parallel()
+	template := setsTier("t", "gold")
+	ns := namespaceWith("", RecordedValue{})
+	patchOf := func() string {
+		plan := NewPlan(Declare(render.NewCache(), ns, []*v1alpha1.NamespaceTemplate{template}, Inputs{}),
+			match.NewIndex(template), Observed{})
+		require.NotEmpty(t, plan.Changes)
+		return plan.Changes[0].Metadata.patch()[render.Annotations][recordKey.Key].(string)
+	}
+	ns.Annotations[recordKey.Key] = WithDepths(ns.Annotations, "first")
+	ns.Labels["tier"], ns.Annotations[recordKey.Key] = "gold", patchOf()
+	moved := WithDepths(ns.Annotations, "second")
+	require.NotEqual(t, ns.Annotations[recordKey.Key], moved)
+	require.True(t, MayPruneMetadata(ns, "t", template.UID))
+	ns.Annotations[recordKey.Key], template.Spec.NamespaceMetadata = moved, nil
+	require.Equal(t, WithDepths(nil, "second"), patchOf())
+	ns.Annotations[recordKey.Key] = WithDepths(nil, "second")
+	require.Empty(t, NewPlan(Declare(render.NewCache(), ns, nil, Inputs{}), match.NewIndex(), Observed{}).Changes)
+}

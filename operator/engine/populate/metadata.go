@@ -108,7 +108,7 @@ func planMetadata(declared Declared, index *match.Index) (Change, bool) {
 		planned.Values = append(planned.Values, planValue(value, ns, record, index))
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(record), render.MetadataKey.Compare) {
-		if isDeclared[key] {
+		if isDeclared[key] || key == depthsKey {
 			continue
 		}
 		change := undeclaredValue(declared, index, key, record[key])
@@ -335,7 +335,7 @@ func (m *MetadataChange) patch() map[string]map[string]any {
 	patch := map[string]map[string]any{render.Labels: {}, render.Annotations: {}}
 	before, after := RecordedMetadata(m.namespace.Annotations), MetadataRecord{}
 	for key, recorded := range before {
-		if _, exists := valueIn(m.namespace, key); exists {
+		if _, exists := valueIn(m.namespace, key); exists || key == depthsKey {
 			after[key] = recorded
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,14 +16,18 @@ import (
 // recordKey is the annotation with the record.
 var recordKey = render.MetadataKey{Field: render.Annotations, Key: v1alpha1.NamespaceMetadataAnnotation}
 
-// MetadataRecord records which labels and annotations of a namespace templates have set. The write that sets them also
-// writes the record, into NamespaceMetadataAnnotation, which admission protects.
+// depthsKey is the entry of the record for the depth labels of a namespace that was moved.
+var depthsKey = render.MetadataKey{Field: "policySpaces", Key: "depths"}
+
+// MetadataRecord records which labels and annotations of a namespace templates have set, and the depth labels with which
+// it was moved while it was open. The write that sets them also writes the record, into NamespaceMetadataAnnotation,
+// which admission protects.
 type MetadataRecord map[render.MetadataKey]RecordedValue
 
 // RecordedValue is a label or an annotation in the record.
 type RecordedValue struct {
-	// Template and UID are those of the template that declared the value.
-	Template string    `json:"template"`
+	// Template and UID are those of the template that declared the value. Depth labels have none.
+	Template string    `json:"template,omitempty"`
 	UID      types.UID `json:"uid,omitempty"`
 	// Value is a digest of the value that was set. A value with another digest was set by another client.
 	Value string `json:"value"`
@@ -76,12 +81,22 @@ func RecordedMetadata(annotations map[string]string) MetadataRecord {
 		return nil
 	}
 	record := MetadataRecord{}
-	for _, field := range []string{render.Labels, render.Annotations} {
+	for _, field := range []string{render.Labels, render.Annotations, depthsKey.Field} {
 		for key, value := range stored[field] {
 			record[render.MetadataKey{Field: field, Key: key}] = value
 		}
 	}
 	return record
+}
+
+// WithDepths returns the record among the annotations of a namespace with other depth labels, as text. Every move of an
+// open namespace changes it, so a write on which an earlier leader decided before a move is refused after it: see
+// UnlessRecorded. The write cannot test that the namespace has no depth labels that this leader does not know.
+func WithDepths(annotations map[string]string, depths string) string {
+	record := MetadataRecord{}
+	maps.Copy(record, RecordedMetadata(annotations))
+	record[depthsKey] = RecordedValue{Value: digest(depths)}
+	return record.String()
 }
 
 // digest returns a digest of a value. 64 bits suffice to notice that another client changed the value.

@@ -131,10 +131,8 @@ func TestLateMovesAreRefused(t *testing.T) {
 		{"labels", v1alpha1.PolicySpaceLabel, `"c"`, true},
 		{"labels", v1alpha1.PolicySpaceLabel, "null", true},
 		{"labels", a, "null", true},
-		{"labels", b, `"2"`, true},
-		{"labels", c, `"2"`, true},
 		{"annotations", v1alpha1.AdoptAnnotation, "null", true},
-		{"annotations", v1alpha1.InTreeAnnotation, `"true"`, true},
+		{"annotations", v1alpha1.NamespaceMetadataAnnotation, `"{}"`, true},
 	} {
 		ns := &corev1.Namespace{}
 		ns.Name, ns.Labels = fmt.Sprint("moves-", i), map[string]string{v1alpha1.PolicySpaceLabel: "b", a: "1", c: "3"}
@@ -158,6 +156,38 @@ func TestLateMovesAreRefused(t *testing.T) {
 			move.patch(later, seen, Report{Depths: stored(later).Depths}, metav1.Now(), nil))
 		decides := test.key == v1alpha1.PolicySpaceLabel || test.key == v1alpha1.AdoptAnnotation
 		require.Equal(t, decides, patch.IsStale(err), "%s: %v", body, err)
+	}
+}
+
+// A late move of an earlier leader adds no policy space to those to which the next one has moved the namespace, also if
+// all of its changes would fit: both knew the namespace's own space, and another one above it.
+func TestLateMovesAddNoSpace(t *testing.T) {
+	t.Parallel()
+	api, err := client.New(controlplane.New(t).RESTConfig(), client.Options{})
+	require.NoError(t, err)
+	own, b, c := "own"+v1alpha1.DepthLabelSuffix, "b"+v1alpha1.DepthLabelSuffix, "c"+v1alpha1.DepthLabelSuffix
+	record := populate.MetadataRecord{
+		{Field: "labels", Key: "tier"}: populate.NewRecordedValue("t", "uid", "gold"),
+	}.String()
+	for name, annotations := range map[string]map[string]string{
+		"none": nil, "own": {"a": "b"}, "record": {v1alpha1.NamespaceMetadataAnnotation: record},
+	} {
+		ns := &corev1.Namespace{}
+		ns.Name, ns.Annotations = name, annotations
+		ns.Labels = map[string]string{v1alpha1.PolicySpaceLabel: "own", own: "1", "tier": "gold"}
+		require.NoError(t, api.Create(t.Context(), ns))
+		move := func(seen *corev1.Namespace, depths map[string]string) error {
+			report := Report{Depths: depths}
+			return api.Status().Patch(t.Context(), ns, report.patch(seen, seen, stored(seen).Report, metav1.Now(), nil))
+		}
+		seen, later := ns.DeepCopy(), map[string]string{own: "1", c: "2"}
+		require.NoError(t, move(seen, later))
+		require.True(t, patch.IsStale(move(seen, map[string]string{own: "1", b: "2"})), name)
+		require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+		require.Equal(t, later, stored(ns).Depths)
+		require.Equal(t, annotations["a"], ns.Annotations["a"])
+		require.Equal(t, name == "record", populate.MayPruneMetadata(ns, "t", "uid"))
+		require.NoError(t, move(ns, map[string]string{own: "1", b: "2"}), "a later move")
 	}
 }
 

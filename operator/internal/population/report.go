@@ -2,6 +2,7 @@ package population
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -172,7 +173,7 @@ func (r Report) moves(before Report) bool {
 // patch returns the one write that stores a report, and the annotations of a new block of user IDs if there are some.
 // Another leader's report must not be overwritten. If the write may open the namespace, the namespace must not have
 // changed at all: what a user or an initializer changed could decide about that. If it moves an open one, what decided
-// about its place in placed must not have changed.
+// about its place in placed must not have changed. A move is recorded.
 func (r Report) patch(
 	ns, placed *corev1.Namespace, before Report, transition metav1.Time, block map[string]string,
 ) patch.Tested {
@@ -181,12 +182,8 @@ func (r Report) patch(
 	case before.Initializing:
 		tested = tested.Test("/metadata/resourceVersion", ns.ResourceVersion)
 	case r.moves(before):
-		depths := slices.Concat(slices.Collect(maps.Keys(before.Depths)), slices.Collect(maps.Keys(r.Depths)))
-		slices.Sort(depths)
 		tested = tested.TestIn("/metadata/labels", placed.Labels, v1alpha1.PolicySpaceLabel).
-			TestIn("/metadata/annotations", placed.Annotations, v1alpha1.AdoptAnnotation).
-			TestIn("/metadata/labels", ns.Labels, slices.Compact(depths)...).
-			TestIn("/metadata/annotations", ns.Annotations, v1alpha1.InTreeAnnotation)
+			TestIn("/metadata/annotations", placed.Annotations, v1alpha1.AdoptAnnotation)
 	}
 	labels, annotations := map[string]string{}, map[string]string{}
 	maps.Copy(labels, ns.Labels)
@@ -202,6 +199,10 @@ func (r Report) patch(
 		}
 	}
 	put(v1alpha1.ExistingAnnotation, r.Existing)
+	if r.moves(before) && !before.Initializing {
+		put(v1alpha1.NamespaceMetadataAnnotation,
+			populate.WithDepths(ns.Annotations, fmt.Sprint(r.Depths, r.InTree)))
+	}
 	if r.InTree != before.InTree {
 		put(v1alpha1.InTreeAnnotation, "")
 		if r.InTree {
