@@ -212,7 +212,9 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		change.Populated, change.Adopted = had.Populated, had.Adopted
 		change = change.asDeclaredNow(recorded)
 		if existing != nil && observed.Tampered[existing.UID] && change.Action == Unchanged {
-			change = Drift(change, "its managedFields were written by another client under the name of nstpl")
+			// Also with driftPolicy Report: the plugin restores objects so.
+			change.Action, change.Drifted = Configure, object.Template.Spec.DriftPolicy != v1alpha1.DriftReport
+			change.Reason = "its managedFields were written by another client under the name of nstpl"
 		}
 		change = unconfirmed.confirm(change).overwriting(reported)
 		change.Occupied = change.Observed != nil && ownEntry(change.Observed) == nil &&
