@@ -55,9 +55,9 @@ func TestDeniedPodsOfEveryWorkloadAreExplained(t *testing.T) {
 			`admit it (nstpl:constraint-denied)`
 		inStatefulSet = "create Pod x-0 in StatefulSet x failed error: "
 		limitRange    = `pods "x" is forbidden: maximum cpu usage per Container is 1, but limit is 2`
-		noPods        = ". Its pods could not be created 5m ago"
+		noPods        = ". Its pods could not be created 15m ago"
 	)
-	failed := func(kind, name, note string) string { return eventOf("FailedCreate", kind, name, note, 5) }
+	failed := func(kind, name, note string) string { return eventOf("FailedCreate", kind, name, note, 15) }
 	created := func(kind, name string, minutes int) string {
 		return eventOf("SuccessfulCreate", kind, name, "Created", minutes)
 	}
@@ -79,9 +79,9 @@ func TestDeniedPodsOfEveryWorkloadAreExplained(t *testing.T) {
 			[]string{noPods + ": constraint-denied"}, ""},
 		"a Job of another CronJob": {"CronJob", []string{failed("Job", "x-y-2912", quota)}, nil, "could not be created"},
 		"another object":           {"Job", []string{failed("Job", "y", quota)}, nil, "could not be created"},
-		"created since": {"Job", []string{created("Job", "x", 2), failed("Job", "x", quota)}, nil,
+		"created since": {"Job", []string{created("Job", "x", 12), failed("Job", "x", quota)}, nil,
 			"could not be created"},
-		"created before": {"Job", []string{created("Job", "x", 9), failed("Job", "x", quota)}, []string{noPods}, ""},
+		"created before": {"Job", []string{created("Job", "x", 19), failed("Job", "x", quota)}, []string{noPods}, ""},
 		"no Events":      {"Job", nil, nil, "could not be created"},
 		"no right":       {"Job", []string{forbidden}, []string{"you may not read events in namespace a, so it is unknown"}, ""},
 	} {
