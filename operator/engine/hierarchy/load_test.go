@@ -156,9 +156,10 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 			"  annotations: {policy.nstpl.dev/adopt: 'true', policy.nstpl.dev/expires: never, " +
 			"policy.nstpl.dev/deletion-protection: 'true', " +
 			"policy/namespace-template-opt-out: logging, authorization.k8s.io/creator: jane}\n"}, ""},
-		"a Namespace with the consent to its deletion": {[]string{"a/namespace.yaml: " + namespace("a") +
-			"  annotations: {policy.nstpl.dev/expires: '2020-01-01T00:00:00Z', " +
-			"policy.nstpl.dev/delete-when-expired: 'true'}\n"}, "schema foo-corp/a/namespace.yaml:5"},
+		"a Namespace with an end, and the consent to its deletion": {[]string{"a/namespace.yaml: " + namespace("a") +
+			"  annotations:\n    policy.nstpl.dev/expires: '2020-01-01T00:00:00Z'\n" +
+			"    policy.nstpl.dev/delete-when-expired: 'true'\n"},
+			"schema foo-corp/a/namespace.yaml:6 schema foo-corp/a/namespace.yaml:7"},
 		"a Namespace with an invalid protection": {[]string{"a/namespace.yaml: " + namespace("a") +
 			"  annotations: {policy.nstpl.dev/deletion-protection: maybe}\n"}, "schema foo-corp/a/namespace.yaml:5"},
 		"a quota with scopes": {

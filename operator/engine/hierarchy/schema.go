@@ -91,11 +91,12 @@ func isPosition(key string) bool {
 
 // settable are the reserved labels and annotations of Namespaces that users set. Admission asks the account that
 // applies the tree for the verbs that some of them need. The others are records of the operator, which nstpl-sync may
-// write: with them, a tree could, for example, allocate all user IDs to one namespace. The consent to the deletion of an
-// expired namespace is not among them: deletions by a commit would not count for the limit that a person confirms.
+// write: with them, a tree could, for example, allocate all user IDs to one namespace. A tree may have its namespaces never
+// expire, but neither lets them expire nor consents to their deletion then: deletions by a commit would not count for the
+// limit that a person confirms.
 var settable = []string{
 	v1alpha1.AdoptAnnotation, v1alpha1.CreatorAnnotation, v1alpha1.DeletionProtectionAnnotation,
-	v1alpha1.ExpiresAnnotation, v1alpha1.OptOutAnnotation,
+	v1alpha1.OptOutAnnotation,
 	"policy.nstpl.dev/hints", "policy.nstpl.dev/metrics", // labels that the NetworkPolicies select by
 }
 
@@ -103,8 +104,9 @@ var settable = []string{
 // isPosition reports.
 func withoutSettable(metadata map[string]string) map[string]string {
 	records := maps.Clone(metadata)
-	maps.DeleteFunc(records, func(key, _ string) bool {
-		return !render.IsReservedKey(key) || isPosition(key) || slices.Contains(settable, key)
+	maps.DeleteFunc(records, func(key, value string) bool {
+		return !render.IsReservedKey(key) || isPosition(key) || slices.Contains(settable, key) ||
+			key == v1alpha1.ExpiresAnnotation && value == v1alpha1.ExpiresNever
 	})
 	return records
 }
