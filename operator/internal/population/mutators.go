@@ -2,26 +2,34 @@ package population
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/initialize"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/selectors"
 	"nstpl.dev/nstpl/operator/internal/webhook"
+)
+
+// timeoutSeconds is how long the API server waits for an answer before it admits a namespace as it is. So that the answer
+// comes before, what it depends on is read within readTimeout.
+const (
+	timeoutSeconds = 5
+	readTimeout    = 3 * time.Second
 )
 
 // NamespaceMutators do what the MutatingAdmissionPolicies of manifests/admission do, for API servers before Kubernetes
@@ -63,45 +71,38 @@ func (m NamespaceMutators) maySetCreator(ctx context.Context, request *webhook.R
 	})
 }
 
-// AutoOptOut opts out the namespaces that users and groups of the ConfigMap nstpl-auto-opt-out create.
-func (m NamespaceMutators) AutoOptOut(ctx context.Context, request *webhook.Request) error {
-	data, err := m.data(ctx)
-	if err != nil {
-		return err
-	}
-	if selectors.OptOutsOf(data).Has(request.UserInfo.Username, request.UserInfo.Groups) {
-		annotate(request.Object, v1alpha1.OptOutAnnotation, "true")
-	}
-	return nil
-}
-
 // data returns the data of the ConfigMap nstpl-selectors, by which the policies decide from Kubernetes 1.36 on, or none
 // if it does not exist.
 func (m NamespaceMutators) data(ctx context.Context) (map[string]string, error) {
+	ctx, stop := context.WithTimeout(ctx, readTimeout)
+	defer stop()
 	configMap, err := m.ConfigMaps.Get(ctx, v1alpha1.SelectorsConfigMap, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, fmt.Errorf("read what selects the namespace: %w", err)
+		return nil, client.IgnoreNotFound(err)
 	}
 	return configMap.Data, nil
 }
 
-// Initialization sets the initializers that a new namespace waits for: namespace-template if a template selects it or
-// it is in a policy space, and those that select it by a NamespaceInitializationConfiguration. System namespaces wait
-// for none.
+// Initialization opts out the namespaces that users and groups of the ConfigMap nstpl-auto-opt-out create, and sets the
+// initializers that a new namespace waits for: namespace-template if a template selects it or it is in a policy space,
+// and those that select it by a NamespaceInitializationConfiguration. System namespaces wait for none. If it is unknown
+// what selects a namespace, the namespace waits for namespace-template: the operator opens those that no template
+// selects.
 func (m NamespaceMutators) Initialization(ctx context.Context, request *webhook.Request) error {
+	data, err := m.data(ctx)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot read what selects the namespace, so it waits", "namespace", request.Name)
+	}
+	if selectors.OptOutsOf(data).Has(request.UserInfo.Username, request.UserInfo.Groups) {
+		annotate(request.Object, v1alpha1.OptOutAnnotation, "true")
+	}
 	ns := namespaceOf(request.Object)
 	if match.IsSystemNamespace(ns.Name) {
 		return nil
 	}
-	data, err := m.data(ctx)
-	if err != nil {
-		return err
-	}
 	populates, selecting := selectors.Parse(data).Selecting(ns.Labels)
-	if populates && !match.OptedOut(ns) || ns.Labels[v1alpha1.PolicySpaceLabel] != "" {
+	populates = (populates || err != nil) && !match.OptedOut(ns)
+	if populates || ns.Labels[v1alpha1.PolicySpaceLabel] != "" {
 		selecting = slices.Insert(selecting, 0, v1alpha1.TemplateInitializer)
 	}
 	if len(selecting) == 0 {
@@ -156,13 +157,12 @@ func (m NamespaceMutators) Plugins() []webhook.Plugin {
 				webhook.Rule("", "v1", admissionregistrationv1.ClusterScope, resources, operations...),
 			},
 			FailurePolicy:  admissionregistrationv1.Ignore,
-			TimeoutSeconds: 5,
+			TimeoutSeconds: timeoutSeconds,
 		}
 	}
 	everyWrite := []string{"namespaces", "namespaces/status", "namespaces/finalize"}
 	create, update := admissionregistrationv1.Create, admissionregistrationv1.Update
 	return []webhook.Plugin{
-		plugin("auto-opt-out", webhook.MutatorFunc(m.AutoOptOut), []string{"namespaces"}, create),
 		plugin("initialization", webhook.MutatorFunc(m.Initialization), []string{"namespaces"}, create),
 		plugin("creator", webhook.MutatorFunc(m.Creator), everyWrite, create, update),
 	}
