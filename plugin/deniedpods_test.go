@@ -61,6 +61,7 @@ func TestDeniedPodsOfEveryWorkloadAreExplained(t *testing.T) {
 	created := func(kind, name string, minutes int) string {
 		return eventOf("SuccessfulCreate", kind, name, "Created", minutes)
 	}
+	deniedJob := failed("Job", "x", quota)
 	for name, test := range map[string]struct {
 		kind   string
 		events []string
@@ -69,6 +70,9 @@ func TestDeniedPodsOfEveryWorkloadAreExplained(t *testing.T) {
 	}{
 		"a StatefulSet": {"StatefulSet", []string{failed("StatefulSet", "x", inStatefulSet+denied)},
 			[]string{noPods + ": constraint-denied: ", "Message:"}, "StatefulSet x failed"},
+		"an aggregated Event": {"DaemonSet",
+			[]string{failed("DaemonSet", "x", "(combined from similar events): Error creating: "+limitRange)},
+			[]string{noPods, "maximum cpu usage"}, "similar events"},
 		"a volume claim": {"StatefulSet", []string{failed("StatefulSet", "x", claim)}, []string{noPods + ": ", "budget"}, ""},
 		"a Job":          {"Job", []string{failed("Job", "x", "Error creating: "+quota)}, []string{noPods + ": ", "budget"}, ""},
 		"a DaemonSet": {"DaemonSet", []string{failed("DaemonSet", "x", "Error creating: "+limitRange)},
@@ -77,13 +81,17 @@ func TestDeniedPodsOfEveryWorkloadAreExplained(t *testing.T) {
 			[]string{noPods + ": ", "budget"}, ""},
 		"the Job itself": {"CronJob", []string{failed("CronJob", "x", "Error creating job: "+denied)},
 			[]string{noPods + ": constraint-denied"}, ""},
-		"a Job of another CronJob": {"CronJob", []string{failed("Job", "x-y-2912", quota)}, nil, "could not be created"},
-		"another object":           {"Job", []string{failed("Job", "y", quota)}, nil, "could not be created"},
-		"created since": {"Job", []string{created("Job", "x", 12), failed("Job", "x", quota)}, nil,
+		"a Job of another CronJob":   {"CronJob", []string{failed("Job", "x-y-2912", quota)}, nil, "could not be created"},
+		"another object":             {"Job", []string{failed("Job", "y", quota)}, nil, "could not be created"},
+		"created since":              {"Job", []string{created("Job", "x", 12), deniedJob}, nil, "could not be created"},
+		"created in the same second": {"Job", []string{created("Job", "x", 15), deniedJob}, nil, "could not be created"},
+		"created before":             {"Job", []string{created("Job", "x", 19), deniedJob}, []string{noPods}, ""},
+		"created in a later Job": {"CronJob", []string{failed("Job", "x-1", quota), created("Job", "x-2", 12)}, nil,
 			"could not be created"},
-		"created before": {"Job", []string{created("Job", "x", 19), failed("Job", "x", quota)}, []string{noPods}, ""},
-		"no Events":      {"Job", nil, nil, "could not be created"},
-		"no right":       {"Job", []string{forbidden}, []string{"you may not read events in namespace a, so it is unknown"}, ""},
+		"only a later Job created": {"CronJob", []string{failed("Job", "x-1", quota), created("CronJob", "x", 12)},
+			[]string{noPods}, ""},
+		"no Events": {"Job", nil, nil, "could not be created"},
+		"no right":  {"Job", []string{forbidden}, []string{"you may not read events in namespace a, so it is unknown"}, ""},
 	} {
 		serveWorkload(t, test.kind, test.events)
 		_, printed := run(t, "why", strings.ToLower(test.kind)+"/x", "-n", "a")

@@ -1,10 +1,12 @@
 package why
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	eventsv1 "k8s.io/api/events/v1"
@@ -42,8 +44,8 @@ func (e *explainer) addDeniedPods(ctx context.Context, a *answer, live *unstruct
 }
 
 // beforeDenial matches what the controllers of workloads write before the message of the API server.
-var beforeDenial = regexp.MustCompile(
-	`^(?:Error creating(?: job)?: |(?i:create) (?:Claim \S+ for )?Pod \S+ in StatefulSet \S+ failed error: )`)
+var beforeDenial = regexp.MustCompile(`^(?:\(combined from similar events\): )?` +
+	`(?:Error creating(?: job)?: |(?i:create) (?:Claim \S+ for )?Pod \S+ in StatefulSet \S+ failed error: )`)
 
 // replicaFailure returns the message of the API server in the condition ReplicaFailure of a workload whose pods cannot
 // be created, or "".
@@ -63,7 +65,7 @@ func replicaFailure(live *unstructured.Unstructured) string {
 const failedCreate, successfulCreate = "FailedCreate", "SuccessfulCreate"
 
 // lastFailedCreation returns the last Event that says that a pod of a workload, or a Job of a CronJob or its pod, could
-// not be created. It returns nil if no Event says so, or if a later one says that one could.
+// not be created. It returns nil if no Event says so, or if a later one says that one could: a pod of a later Job, too.
 func (e *explainer) lastFailedCreation(ctx context.Context, live *unstructured.Unstructured) *eventsv1.Event {
 	options := metav1.ListOptions{FieldSelector: "regarding.uid=" + string(live.GetUID())}
 	ofCronJob := regexp.MustCompile("^" + regexp.QuoteMeta(live.GetName()) + `-\d+$`)
@@ -76,7 +78,10 @@ func (e *explainer) lastFailedCreation(ctx context.Context, live *unstructured.U
 	if e.isUnread(err, "events in namespace "+live.GetNamespace()+", so it is unknown whether the pods were denied", "") {
 		return nil
 	}
-	slices.SortStableFunc(events, func(x, y *eventsv1.Event) int { return timeOfEvent(x).Compare(timeOfEvent(y)) })
+	// Many Events have whole seconds: of those of one second, a success counts as the later one.
+	slices.SortFunc(events, func(x, y *eventsv1.Event) int {
+		return cmp.Or(timeOfEvent(x).Compare(timeOfEvent(y)), strings.Compare(x.Reason, y.Reason))
+	})
 	var last *eventsv1.Event
 	for _, event := range events {
 		about := event.Regarding
@@ -84,8 +89,7 @@ func (e *explainer) lastFailedCreation(ctx context.Context, live *unstructured.U
 		case about.UID != live.GetUID() && (!isCronJob || about.Kind != "Job" || !ofCronJob.MatchString(about.Name)):
 		case event.Reason == failedCreate:
 			last = event
-		case event.Reason == successfulCreate && last != nil && last.Regarding.UID == about.UID &&
-			timeOfEvent(last).Before(timeOfEvent(event)):
+		case event.Reason == successfulCreate && last != nil && last.Regarding.Kind == about.Kind:
 			last = nil
 		}
 	}
