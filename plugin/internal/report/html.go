@@ -112,20 +112,23 @@ func hash(text string) string {
 
 // verdict says in one sentence whether someone must act.
 func verdict(r Report) string {
-	all, pending := r.Summary.Namespaces, ""
+	all, rest := r.Summary.Namespaces, ""
+	if r.Summary.Unknown > 0 {
+		rest += fmt.Sprintf(" Unknown: %d.", r.Summary.Unknown)
+	}
 	if r.Summary.Pending > 0 {
-		pending = fmt.Sprintf(" Not populated yet: %d.", r.Summary.Pending)
+		rest += fmt.Sprintf(" Not populated now: %d.", r.Summary.Pending)
 	}
 	switch problems := r.Summary.Failed + r.Summary.Drifted; {
 	case problems > 0:
 		return fmt.Sprintf("Namespaces that need attention: %d of %d (%d failed, %d drifted).", problems, all,
-			r.Summary.Failed, r.Summary.Drifted) + pending
+			r.Summary.Failed, r.Summary.Drifted) + rest
 	case slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity == Failure }):
-		return fmt.Sprintf("Failed or drifted namespaces: none known of %d, but the cluster's policies fail.", all) + pending
+		return fmt.Sprintf("Failed or drifted namespaces: none known of %d, but the cluster's policies fail.", all) + rest
 	case len(r.Notes) > 0 || r.Summary.Unknown > 0:
-		return fmt.Sprintf("Failed or drifted namespaces: none known of %d.", all) + pending
+		return fmt.Sprintf("Failed or drifted namespaces: none known of %d.", all) + rest
 	}
-	return fmt.Sprintf("Failed or drifted namespaces: none of %d.", all) + pending
+	return fmt.Sprintf("Failed or drifted namespaces: none of %d.", all) + rest
 }
 
 func tiles(s Summary) []tile {

@@ -388,18 +388,21 @@ func TestThePageIsSmall(t *testing.T) {
 	require.Less(t, written.Len(), 3<<20)
 }
 
-// What is unknown is not denied, nor what is not populated yet.
+// What is unknown is not denied, nor what is not populated now.
 func TestTheVerdictDeniesNothingUnknown(t *testing.T) {
 	t.Parallel()
 	for want, r := range map[string]Report{
-		"Failed or drifted namespaces: none of 1.":       {Summary: Summary{Namespaces: 1, Populated: 1}},
-		"Failed or drifted namespaces: none known of 1.": {Summary: Summary{Namespaces: 1, Unknown: 1}},
-		"Failed or drifted namespaces: none known of 1, but the cluster's policies fail.": {
+		"Failed or drifted namespaces: none of 1.":                   {Summary: Summary{Namespaces: 1, Populated: 1}},
+		"Failed or drifted namespaces: none known of 1. Unknown: 1.": {Summary: Summary{Namespaces: 1, Unknown: 1}},
+		"Failed or drifted namespaces: none known of 1, but the cluster's policies fail. Unknown: 1.": {
 			Summary: Summary{Namespaces: 1, Unknown: 1}, Findings: []Finding{{Severity: Failure}},
 		},
-		"Failed or drifted namespaces: none of 3. Not populated yet: 2.": {Summary: Summary{Namespaces: 3, Pending: 2}},
-		"Namespaces that need attention: 1 of 3 (1 failed, 0 drifted). Not populated yet: 2.": {
+		"Failed or drifted namespaces: none of 3. Not populated now: 2.": {Summary: Summary{Namespaces: 3, Pending: 2}},
+		"Namespaces that need attention: 1 of 3 (1 failed, 0 drifted). Not populated now: 2.": {
 			Summary: Summary{Namespaces: 3, Failed: 1, Pending: 2},
+		},
+		"Namespaces that need attention: 1 of 3 (1 failed, 0 drifted). Unknown: 2.": {
+			Summary: Summary{Namespaces: 3, Failed: 1, Unknown: 2},
 		},
 	} {
 		require.Equal(t, want, verdict(r))
