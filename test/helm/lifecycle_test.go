@@ -178,6 +178,8 @@ func (i *installation) upgradeAndTakeOver() {
 	i.requireReleases(2 + 1)
 
 	i.kubectl("apply", "--filename", i.manifests)
+	i.kubectl("annotate", "--filename", i.manifests, "meta.helm.sh/release-name-", "meta.helm.sh/release-namespace-")
+	require.NotContains(i.t, i.kubectl("get", "--filename", i.manifests, "--output=yaml"), "meta.helm.sh")
 	i.kubectl("delete", "secret", "--namespace=nstpl-system", "--selector=owner=helm,name=nstpl")
 	require.Equal(i.t, "2", i.replicas())
 	i.requireReleases(0)

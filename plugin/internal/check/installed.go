@@ -17,7 +17,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// helmRelease is the annotation in which Helm records its release on each object that it manages.
+// helmRelease is the annotation in which Helm records its release on each object that it manages. It stays on the objects
+// that 'helm uninstall' keeps.
 const helmRelease = "meta.helm.sh/release-name"
 
 // applyRemedy is the remedy for objects of the manifests that are missing or differ.
@@ -28,14 +29,14 @@ func (a *after) applyRemedy() string {
 	return "apply " + manifestFor(a.server.Version) + " of the operator's release, or the kustomization that you applied"
 }
 
-// helmUpgrade returns how to apply the manifests again if Helm manages them, or "". install.yaml would remove what the
-// values set.
+// helmUpgrade returns how to apply the manifests again if Helm manages them or managed them last, or "". install.yaml
+// would remove what the values set.
 func (a *after) helmUpgrade() string {
 	for _, object := range a.manifests {
 		found := a.stored[refOf(object)].value
 		if found != nil && found.GetAnnotations()[helmRelease] != "" {
-			return fmt.Sprintf("run 'helm upgrade %s CHART --namespace %s' with the chart of the operator's release "+
-				"and your values", found.GetAnnotations()[helmRelease], v1alpha1.OperatorNamespace)
+			return fmt.Sprintf("run 'helm upgrade %s CHART --install --namespace %s --take-ownership' with the chart of "+
+				"the operator's release and your values", found.GetAnnotations()[helmRelease], v1alpha1.OperatorNamespace)
 		}
 	}
 	return ""

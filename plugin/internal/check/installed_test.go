@@ -82,8 +82,8 @@ func TestWhatHelmInstalledIsUpgradedWithHelm(t *testing.T) {
 	}
 	a.stored[operatorRole] = fact[*unstructured.Unstructured]{err: errNotFound}
 	requireResult(t, checkObjects(a), Failure, "nstpl-operator not found",
-		"run 'helm upgrade policies CHART --namespace nstpl-system' with the chart of the operator's release and your "+
-			"values")
+		"run 'helm upgrade policies CHART --install --namespace nstpl-system --take-ownership' with the chart of the "+
+			"operator's release and your values")
 	a.stored[operatorDeployment] = fact[*unstructured.Unstructured]{err: errNotFound}
 	require.Contains(t, checkDeployment(a).Remedy, "helm upgrade")
 	require.Contains(t, a.syncRemedy(), "and your values, and components.sync set to true")
