@@ -6,7 +6,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -42,6 +45,39 @@ func TestAuthorsDoNotWriteTheRecordsOfTheOperator(t *testing.T) {
 	})
 	expectForbidden(t, listing.Patch(t.Context(), newConfigMap(v1alpha1.OperatorNamespace, v1alpha1.SelectorsConfigMap),
 		mergePatch(`{"data": {"a": "b"}}`)), "decides what nstpl does")
+}
+
+// A user with all rights on ControllerRevisions neither forges a revision of a template, to which an administrator would
+// roll back, nor changes or deletes one. The UID of its owner alone makes a revision one of the template.
+func TestUsersDoNotWriteTheRevisionsOfTemplates(t *testing.T) {
+	marks.OnEveryVersion(t)
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	template := s.createTemplate("a", configMap("a", "v"))
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	stored := &appsv1.ControllerRevision{}
+	require.NoError(t, s.client.Get(t.Context(),
+		client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: template.Name + "-1"}, stored))
+	user := s.newUserWithRules("user", policyRule("*", "apps", "controllerrevisions"),
+		policyRule("create "+v1alpha1.VerbOptOut, v1alpha1.GroupVersion.Group, "namespacetemplates"))
+	owner := stored.OwnerReferences[0]
+	owner.APIVersion, owner.Kind = "v1", "ConfigMap"
+	for _, name := range []string{template.Name + "-999", v1alpha1.AutoOptOutConfigMap} {
+		forged := stored.DeepCopy()
+		forged.ObjectMeta = metav1.ObjectMeta{
+			Namespace: stored.Namespace, Name: name, Labels: stored.Labels, OwnerReferences: []metav1.OwnerReference{owner},
+		}
+		forged.Revision = 999
+		expectForbidden(t, user.Create(t.Context(), forged, client.DryRunAll), "decides what nstpl does")
+	}
+	expectForbidden(t, user.Patch(t.Context(), stored.DeepCopy(), mergePatch(`{"revision": 999}`)),
+		"decides what nstpl does")
+	expectForbidden(t, user.Delete(t.Context(), stored), "ControllerRevision "+stored.Name)
+	s.delete(template)
+	s.eventually(func(c *assert.CollectT) {
+		err := s.client.Get(t.Context(), client.ObjectKeyFromObject(stored), stored)
+		assert.True(c, apierrors.IsNotFound(err), "it is deleted with the template: %v", err)
+	})
 }
 
 // Owners do not write the condition in which commands and audits read what is wrong in their namespace.
