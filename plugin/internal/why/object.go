@@ -158,7 +158,8 @@ func (e *explainer) planned(
 	return nil, index
 }
 
-// refusal returns why 'kubectl nstpl restore' would refuse an object that driftPolicy Report leaves as it is, or "".
+// refusal returns why 'kubectl nstpl restore' would refuse an object that driftPolicy Report leaves as it is. It returns
+// "" if it would not, or if that cannot be read.
 func (e *explainer) refusal(ctx context.Context, plan populate.Plan, change populate.Change) string {
 	if change.Action != populate.LeaveAlone || !change.Drifted {
 		return ""
@@ -167,7 +168,13 @@ func (e *explainer) refusal(ctx context.Context, plan populate.Plan, change popu
 	if refused == nil {
 		return ""
 	}
-	return refused.Failure.Error()
+	switch refused.Failure.Reason {
+	case populate.ReasonBound, populate.ReasonRoleNotAsDeclared:
+		return refused.Failure.Error()
+	}
+	e.isUnread(refused.Failure, fmt.Sprintf("roles and rolebindings in namespace %s, so it is unknown whether %s can be "+
+		"restored", plan.Namespace.Name, change.ID()), "")
+	return ""
 }
 
 // unplanned returns why the operator leaves an object as it is that has the label of a template, and that it would not
