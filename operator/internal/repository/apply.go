@@ -35,9 +35,9 @@ const (
 	// stepTime is how long a pass begins the changes of one step: requests that a webhook keeps waiting until they time
 	// out would otherwise keep newer commits, suspensions and other PolicyRepositories waiting, too.
 	stepTime = time.Minute
-	// maxPending is how many objects a record has at most that may have been created without an answer. With the longest
-	// names, they take 640 KB of its maxRecordSize.
-	maxPending = 2000
+	// maxPendingSize is the size in bytes up to which a record takes objects that may have been created without an
+	// answer: some 5,000 of them.
+	maxPendingSize = maxRecordSize / 2
 )
 
 // outcome is the result of carrying out a plan.
@@ -52,8 +52,10 @@ type outcome struct {
 	unanswered map[inventory.ID]bool
 	// applied and deleted are the numbers of objects that were written.
 	applied, deleted int
-	// remaining is the number of objects that are left to the next pass.
+	// remaining is the number of objects that are left to the next pass. lacksRoom means that some of them have no room
+	// in the record yet, which has more once what is pending is over.
 	remaining int
+	lacksRoom bool
 	// differed are the declarations that were not in force before.
 	differed map[declaration]bool
 	// stored are the objects that were applied, as the API server stored them.
@@ -86,7 +88,7 @@ func (o outcome) passes() bool {
 // wait returns when the next pass is due, or the given time if no pass is.
 func (o outcome) wait(complete time.Duration) time.Duration {
 	switch {
-	case o.hasFailed():
+	case o.hasFailed(), o.lacksRoom:
 		return retryFailed
 	case o.remaining > 0:
 		return time.Nanosecond // zero would mean never
@@ -147,18 +149,27 @@ func cut[T any](
 	return changes, nil
 }
 
-// limitPending leaves creations to later passes for which the record has no room. Which ones is left to chance: those
-// that are refused again and again keep no others waiting for ever.
+// limitPending leaves creations to later passes for which the record has no room. Chance decides which: those that are
+// refused again and again keep no others waiting for ever. Objects of the cluster go first, since all others need them.
 func (o *outcome) limitPending(pending map[inventory.ID]bool) {
-	room := maxPending - len(pending)
-	left, isLeft := []inventory.Apply(nil), map[inventory.ID]bool{}
-	for _, i := range rand.Perm(len(o.Applies)) {
-		change := o.Applies[i]
+	room := maxPendingSize
+	for id := range pending {
+		room -= len(pendingLine(id))
+	}
+	isCluster := func(change inventory.Apply) bool {
+		return inventory.PhaseOf(declared(change).GroupKind) == inventory.Cluster
+	}
+	order := slices.Clone(o.Applies)
+	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	first := slices.DeleteFunc(slices.Clone(order), func(change inventory.Apply) bool { return !isCluster(change) })
+	isLeft := map[inventory.ID]bool{}
+	var left []inventory.Apply
+	for _, change := range append(first, slices.DeleteFunc(order, isCluster)...) {
 		id := declared(change)
-		if change.Live != nil || pending[id] {
+		if change.Live != nil || change.Replaced != nil || pending[id] {
 			continue
 		}
-		if room--; room < 0 {
+		if room -= len(pendingLine(id)); room < 0 {
 			left = append(left, change)
 			isLeft[id] = true
 		}
@@ -167,6 +178,7 @@ func (o *outcome) limitPending(pending map[inventory.ID]bool) {
 		return
 	}
 	o.remaining += len(left)
+	o.lacksRoom = true
 	o.Applies = o.Hold(slices.DeleteFunc(o.Applies, func(change inventory.Apply) bool {
 		return isLeft[declared(change)]
 	}), left)
@@ -228,7 +240,8 @@ func (r *Repositories) apply(
 	}
 	f.inForce = tree
 	// The record has what was confirmed.
-	if err := r.removeConfirmations(ctx, repository, func(of string) bool { return of == tree.commit }); err != nil {
+	isUsed := func(_, of string) bool { return of == tree.commit }
+	if err := r.removeConfirmations(ctx, repository, isUsed); err != nil {
 		return outcome{}, err
 	}
 	rivals := f.rivals(ctx, &o, to, time.Now())

@@ -358,26 +358,41 @@ func TestRefusedCreationsAreNotPending(t *testing.T) {
 	require.Empty(t, pendingAfter())
 }
 
-// The record has room for a limited number of creations. Those that are left get their turn, and keep nothing else.
+// The record has room for a limited number of creations. Those without get their turn, keep nothing else waiting, and
+// are not tried again at once.
 func TestCreationsWithoutRoomInTheRecordWait(t *testing.T) {
 	t.Parallel()
-	all, tried := 2*maxPending, map[inventory.ID]bool{}
+	const length = 50
+	name := func(i int) string { return fmt.Sprintf("%0*d", length-len("Namespace/"), i) }
+	room := maxPendingSize / length
+	all, tried := 2*room, map[inventory.ID]bool{}
 	pending := map[inventory.ID]bool{{Name: "of another tree"}: true}
 	changed := object("changed")
 	changed.SetLabels(map[string]string{"env": "prod"})
+	role := object("role")
+	role.SetAPIVersion("rbac.authorization.k8s.io/v1")
+	role.SetKind("ClusterRole")
 	for passes := 0; len(tried) < all; passes++ {
 		require.Less(t, passes, 100)
-		o := outcome{Plan: inventory.Plan{Applies: []inventory.Apply{{Declared: changed, Live: object("changed")}}}}
+		o := outcome{Plan: inventory.Plan{Applies: []inventory.Apply{
+			{Declared: changed, Live: object("changed")}, {Declared: object("replaced"), Replaced: object("replaced")},
+		}}}
 		for i := range all {
-			o.Applies = append(o.Applies, inventory.Apply{Declared: object(fmt.Sprint(i))})
+			o.Applies = append(o.Applies, inventory.Apply{Declared: object(name(i))})
 		}
-		pending[declared(o.Applies[1])] = true
+		o.Applies = append(o.Applies, inventory.Apply{Declared: role})
+		pending[declared(o.Applies[2])] = true
 		o.limitPending(pending)
-		require.Len(t, o.Applies, maxPending)
-		require.Len(t, o.Held, all-maxPending+1)
+		require.Less(t, len(o.Held), all-room+10)
+		require.Greater(t, len(o.Held), all-room)
+		require.Len(t, o.Held, all+3-len(o.Applies))
 		require.Equal(t, len(o.Held), o.remaining)
-		require.Equal(t, changed, o.Applies[0].Declared)
-		for _, change := range o.Applies[1:] {
+		require.Equal(t, retryFailed, o.wait(time.Hour))
+		require.Equal(t, []*unstructured.Unstructured{changed, object("replaced"), object(name(0)), role},
+			[]*unstructured.Unstructured{
+				o.Applies[0].Declared, o.Applies[1].Declared, o.Applies[2].Declared, o.Applies[len(o.Applies)-1].Declared,
+			})
+		for _, change := range o.Applies[2 : len(o.Applies)-1] {
 			tried[declared(change)] = true
 		}
 	}

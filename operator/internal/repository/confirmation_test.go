@@ -93,3 +93,24 @@ func tryToEndWhileDeletionsWait(
 	require.Empty(t, repository.Annotations)
 	return !end.isEnded.Load()
 }
+
+// A confirmation of deletions is void once spec.path was changed, for which the status has not listed them. One of a
+// rollback is about a commit, and holds until the record has it.
+func TestAChangedPathKeepsTheConfirmationOfARollback(t *testing.T) {
+	t.Parallel()
+	cluster, admin := newCluster(t)
+	repository := createRepository(t, admin, "moved")
+	repository.Annotations = map[string]string{
+		v1alpha1.ConfirmedCommitAnnotation: "one", v1alpha1.ConfirmedRollbackAnnotation: "one",
+	}
+	require.NoError(t, admin.Client.Update(t.Context(), repository))
+	repository.Status.Path = "before"
+	tree := treeOf(t, "moved", "one", map[string]string{"a.yaml": roleFile("moved-a")})
+	tree.path = "after"
+	const ofRecord = 2 // after the removal of the confirmation
+	process := newRepositories(t, cluster.RESTConfig(), &ending{at: ofRecord})
+	_, err := process.bring(t.Context(), repository, answer{tree: tree}, &v1alpha1.PolicyRepositoryStatus{})
+	require.ErrorIs(t, err, errEnded)
+	require.NoError(t, admin.Client.Get(t.Context(), client.ObjectKeyFromObject(repository), repository))
+	require.Equal(t, map[string]string{v1alpha1.ConfirmedRollbackAnnotation: "one"}, repository.Annotations)
+}

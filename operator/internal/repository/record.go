@@ -206,13 +206,18 @@ func uids(value string) map[types.UID]bool {
 	return set
 }
 
-// pendingLines returns the lines of pending objects. Their names may contain white space.
+// pendingLines returns the lines of pending objects.
 func pendingLines(pending map[inventory.ID]bool) map[string]bool {
 	texts := map[string]bool{}
 	for id := range pending {
-		texts[id.GroupKind.String()+"/"+url.PathEscape(id.Name)] = true
+		texts[pendingLine(id)] = true
 	}
 	return texts
+}
+
+// pendingLine returns the line of a pending object, whose name may contain white space.
+func pendingLine(id inventory.ID) string {
+	return id.GroupKind.String() + "/" + url.PathEscape(id.Name)
 }
 
 // pendingOf returns the pending objects in the value of a key.
@@ -220,7 +225,7 @@ func pendingOf(value string) map[inventory.ID]bool {
 	pending := map[inventory.ID]bool{}
 	for line := range strings.FieldsSeq(value) {
 		kind, escaped, _ := strings.Cut(line, "/")
-		name, _ := url.PathUnescape(escaped) // was escaped by pendingLines
+		name, _ := url.PathUnescape(escaped) // was escaped by pendingLine
 		pending[inventory.ID{GroupKind: schema.ParseGroupKind(kind), Name: name}] = true
 	}
 	return pending

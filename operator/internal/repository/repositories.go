@@ -250,9 +250,10 @@ func (r *Repositories) bring(
 	ctx context.Context, repository *v1alpha1.PolicyRepository, known answer, status *v1alpha1.PolicyRepositoryStatus,
 ) (*outcome, error) {
 	tree := known.tree
-	// The status has asked about a directory of a commit.
-	isVoid := func(of string) bool {
-		return known.problem == nil && of != tree.commit || tree.path != repository.Status.Path
+	isVoid := func(key, of string) bool {
+		// The status has asked about the deletions by a directory of a commit.
+		isOtherPath := key == v1alpha1.ConfirmedCommitAnnotation && tree.path != repository.Status.Path
+		return known.problem == nil && of != tree.commit || isOtherPath
 	}
 	if err := r.removeConfirmations(ctx, repository, isVoid); err != nil {
 		return nil, err
@@ -302,11 +303,11 @@ func isOlder(one, other *v1alpha1.PolicyRepository) bool {
 // removeConfirmations removes confirmations of commits that are used up or void, so that they do not hold when the
 // branch returns to that commit later.
 func (r *Repositories) removeConfirmations(
-	ctx context.Context, repository *v1alpha1.PolicyRepository, isOver func(commit string) bool,
+	ctx context.Context, repository *v1alpha1.PolicyRepository, isOver func(key, commit string) bool,
 ) error {
 	changed := repository.DeepCopy()
 	for _, key := range []string{v1alpha1.ConfirmedCommitAnnotation, v1alpha1.ConfirmedRollbackAnnotation} {
-		if commit := changed.Annotations[key]; commit != "" && isOver(commit) {
+		if commit := changed.Annotations[key]; commit != "" && isOver(key, commit) {
 			delete(changed.Annotations, key)
 		}
 	}
