@@ -91,9 +91,9 @@ func isPosition(key string) bool {
 
 // settable are the reserved labels and annotations of Namespaces that users set. Admission asks the account that
 // applies the tree for the verbs that some of them need. The others are records of the operator, which nstpl-sync may
-// write: with them, a tree could, for example, allocate all user IDs to one namespace. A tree may have its namespaces never
-// expire, but neither lets them expire nor consents to their deletion then: deletions by a commit would not count for the
-// limit that a person confirms.
+// write: with them, a tree could, for example, allocate all user IDs to one namespace. A tree may have its namespaces
+// never expire, but neither lets them expire nor consents to their deletion then: deletions by a commit would not count
+// for the limit that a person confirms.
 var settable = []string{
 	v1alpha1.AdoptAnnotation, v1alpha1.CreatorAnnotation, v1alpha1.DeletionProtectionAnnotation,
 	v1alpha1.OptOutAnnotation,

@@ -19,9 +19,9 @@ var recordKey = render.MetadataKey{Field: render.Annotations, Key: v1alpha1.Name
 // depthsKey is the entry of the record for the depth labels of a namespace that was moved.
 var depthsKey = render.MetadataKey{Field: "policySpaces", Key: "depths"}
 
-// MetadataRecord records which labels and annotations of a namespace templates have set, and the depth labels with which
-// it was moved while it was open. The write that sets them also writes the record, into NamespaceMetadataAnnotation,
-// which admission protects.
+// MetadataRecord records which labels and annotations of a namespace templates have set, and the depth labels with
+// which it was moved while it was open. The write that sets them also writes the record, into
+// NamespaceMetadataAnnotation, which admission protects.
 type MetadataRecord map[render.MetadataKey]RecordedValue
 
 // RecordedValue is a label or an annotation in the record.

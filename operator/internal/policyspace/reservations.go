@@ -21,8 +21,8 @@ import (
 const reservationWriteTimeout = 10 * time.Second
 
 // reserveAll reserves the usage after a change in each policy space that limits it, the nearest first, and in those
-// with which they share usage according to their latest status. It finds the limits with known. If a policy space denies the change, no further
-// reservation is made, and those already made are ended later.
+// with which they share usage according to their latest status. It finds the limits with known. If a policy space
+// denies the change, no further reservation is made, and those already made are ended later.
 func (q *QuotaAdmission) reserveAll(
 	ctx context.Context, known client.Reader, spaces []string, change quota.Change,
 ) error {

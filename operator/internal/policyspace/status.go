@@ -217,8 +217,8 @@ func nameFirst(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// exceededCondition returns whether usage in a policy space exceeds a limit. While usage is not counted everywhere, what
-// is counted is a part of it.
+// exceededCondition returns whether usage in a policy space exceeds a limit. While usage is not counted everywhere,
+// what is counted is a part of it.
 func exceededCondition(space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus) metav1.Condition {
 	exceeded := metav1.Condition{
 		Type: v1alpha1.PolicySpaceExceeded, ObservedGeneration: space.Generation, Status: metav1.ConditionFalse,

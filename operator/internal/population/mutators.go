@@ -25,8 +25,8 @@ import (
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
-// timeoutSeconds is how long the API server waits for an answer before it admits a namespace as it is. So that the answer
-// comes before, what it depends on is read within readTimeout.
+// timeoutSeconds is how long the API server waits for an answer before it admits a namespace as it is. So that the
+// answer comes before, what it depends on is read within readTimeout.
 const (
 	timeoutSeconds = 5
 	readTimeout    = 3 * time.Second
