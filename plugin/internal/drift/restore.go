@@ -33,10 +33,10 @@ func NewRestore(s cli.Session) *cobra.Command {
 			as they are.
 
 			The command applies the object with your permissions, and with the checks of the operator. So you need the
-			verb patch on the object, and also on the NamespaceTemplate that declares it. An exempt object is refused,
-			a Role that would give its rules to a RoleBinding which no template declares, and a RoleBinding whose Role
-			is not as declared. Name a RoleBinding and its Role in one command. An object that cannot be changed in
-			place is deleted and recreated where the operator would do so.`),
+			verb patch on the object, and also on the NamespaceTemplate that declares it. The command refuses an exempt
+			object, a Role that would give its rules to a RoleBinding which no template declares, and a RoleBinding
+			whose Role is not as declared. Name a RoleBinding and its Role in one command. An object that cannot be
+			changed in place is deleted and recreated where the operator would do so.`),
 		Example: templates.Examples(`
 			# Show what was changed in the current namespace
 			kubectl nstpl diff
