@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,7 +26,9 @@ import (
 // appliedTree is the state of the cluster after a tree was applied and the objects that it no longer declares were
 // pruned.
 type appliedTree struct {
-	index *match.Index
+	// unchanged are the templates whose spec stays the same, and changed the others.
+	unchanged, changed []*v1alpha1.NamespaceTemplate
+	index              *match.Index
 	// namespaces are the existing namespaces that are or were in the tree, with the labels of their policyspaces. A
 	// namespace that is not adopted has these labels as if it were adopted.
 	namespaces []*corev1.Namespace
@@ -56,7 +59,15 @@ func (live liveObjects) apply(root string, declared []*unstructured.Unstructured
 	isInTree := func(ns *corev1.Namespace) bool {
 		return slices.ContainsFunc(hierarchy.SpacesOf(ns), func(space string) bool { return isOfTree[space] })
 	}
-	applied := &appliedTree{index: match.NewIndex(templates...), notAdopted: map[string]*hierarchy.NotAdoptedError{}}
+	applied := &appliedTree{notAdopted: map[string]*hierarchy.NotAdoptedError{}}
+	declaredTemplates := ofKind(declared, templateKind)
+	for _, template := range templates {
+		if sameSpec(live[templateKind][template.Name], declaredTemplates[template.Name]) {
+			applied.unchanged = append(applied.unchanged, template)
+		} else {
+			applied.changed = append(applied.changed, template)
+		}
+	}
 	forest := hierarchy.NewForest(spaces)
 	declaredNamespaces := ofKind(declared, namespaceKind)
 	for _, ns := range namespaces {
@@ -75,6 +86,22 @@ func (live liveObjects) apply(root string, declared []*unstructured.Unstructured
 		}
 	}
 	return applied, nil
+}
+
+// sameSpec reports whether a template keeps its spec when a tree is applied, which may not declare the template.
+func sameSpec(live, declared *unstructured.Unstructured) bool {
+	return declared == nil || live != nil &&
+		reflect.DeepEqual(withoutDefaults(live).Object["spec"], withoutDefaults(declared).Object["spec"])
+}
+
+// indexTemplates sets the index. Namespaces keep the revisions of the unchanged templates that rollouts have given
+// them, and have the specs of the others, as after their rollouts. The errors are UnreadRevisionsErrors.
+func (t *appliedTree) indexTemplates(ctx context.Context, c *cluster.Cluster) (unread []error) {
+	t.index, unread = c.IndexWithoutExemptions(ctx, t.unchanged, t.namespaces)
+	for _, template := range t.changed {
+		t.index.Set(template)
+	}
+	return unread
 }
 
 // applyKind returns the objects of a kind after a tree was applied, sorted by name. A template that the tree no longer

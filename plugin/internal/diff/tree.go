@@ -98,6 +98,9 @@ func (d *diff) compareTree(
 	if err != nil {
 		return nil, nil, err
 	}
+	for _, err := range applied.indexTemplates(ctx, c) {
+		d.Note("Warning: %v", err)
+	}
 	deleted, unreadable, err := applied.deletions(ctx, c, d.output.Format == "")
 	if err != nil {
 		return nil, nil, err
