@@ -52,6 +52,12 @@ func (e edit) pauseWarnings() []string {
 	case removed != "":
 		warning += "; what it removes from the grants of " + removed + " is taken away at once"
 	}
+	// Admission checks the permission by the stored selector, so no namespace is selected by an earlier one alone.
+	if match.RequiresPermission(e.updated) && e.updated.Spec.DeletionPolicy == v1alpha1.DeletionDelete &&
+		!equality.Semantic.DeepEqual(e.old.Spec.Namespaces, e.updated.Spec.Namespaces) {
+		warning += "; namespaces that it no longer selects lose all objects of the template at once, " +
+			"because the template requires permission"
+	}
 	return []string{warning}
 }
 

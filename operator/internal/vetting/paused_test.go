@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -32,6 +33,13 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 	complete.Status.Revisions = []v1alpha1.TemplateRevision{{State: v1alpha1.RolloutComplete}}
 	disabled := template(nil)
 	disabled.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+	guarded := func(stage string, policy v1alpha1.DeletionPolicy) *v1alpha1.NamespaceTemplate {
+		template := template(paused, "a")
+		template.Annotations = map[string]string{v1alpha1.RequirePermissionAnnotation: "true"}
+		template.Spec.DeletionPolicy = policy
+		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"stage": stage}}
+		return template
+	}
 	for name, c := range map[string]struct {
 		edit edit
 		want []string
@@ -57,6 +65,12 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 		"disabled": {edit{template(nil, "a"), disabled}, []string{
 			"namespaces keep what this change removes from the grants of rolebinding/a, because the template is disabled " +
 				"(annotation policy/namespace-template-apply: disable)"}},
+		"selector of a template that requires permission": {
+			edit{guarded("a", v1alpha1.DeletionDelete), guarded("b", v1alpha1.DeletionDelete)}, []string{
+				notYet + "; namespaces that it no longer selects lose all objects of the template at once, " +
+					"because the template requires permission"}},
+		"selector of one that keeps its objects": {
+			edit{guarded("a", v1alpha1.DeletionOrphan), guarded("b", v1alpha1.DeletionOrphan)}, []string{notYet}},
 		"added without a pause": {edit{template(keepsUnpaused), template(keepsUnpaused, "a")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, c.edit.pauseWarnings()) })
