@@ -20,7 +20,7 @@ func TestALateReplicaKnowsTheRulesOfTheCluster(t *testing.T) {
 	author := s.newTemplateAuthor("author", policyRule("create get patch", "", "configmaps"))
 	owner := s.newTemplateAuthor("owner", policyRule("create get", v1alpha1.GroupVersion.Group, "protectedattributes"))
 	role := s.createAttributeRole(ns.Name, "own")
-	replicas.watches.holdWatches("")
+	replicas.watches.holdWatches(t, "")
 	s.protectAttribute("", "env", s.attributeRule(v1alpha1.LabelAttribute, "env", v1alpha1.ClusterRoleKind,
 		s.createAttributeRole("", "setter"), "prod"))
 	replicas.useLate()

@@ -127,7 +127,7 @@ func TestUndeclaredObjectsArriveBeforeTheirNamespace(t *testing.T) {
 	require.NoError(t, s.operator.Stop())
 	through := newProxy(t, s.testCluster, "late")
 	require.NoError(t, s.startOperator(t.Context(), through.kubeconfig))
-	through.holdWatches("/api/v1/namespaces")
+	through.holdWatches(t, "/api/v1/namespaces")
 	ns := s.createNamespace("n")
 	s.createObjects(ns.Name, podQuota("undeclared"))
 	s.createTemplate("root", "", authoritative(v1alpha1.AuthoritativeDelete))

@@ -111,7 +111,7 @@ func TestStandbyWithLateWatchesUndoesNothing(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = late.Kill() })
 
-	through.holdWatches("")
+	through.holdWatches(t, "")
 	for _, ns := range all {
 		s.patchNamespace(ns, `{"metadata": {"labels": {"stage": "two"}}}`)
 	}

@@ -572,7 +572,7 @@ func TestNamespaceQuotaWaitsForALateReplica(t *testing.T) {
 	s.createLimitedSpace(s.newSpace("a", "", countNamespaces, "5"), perCreator(2))
 	replicas.useLate()
 	require.NoError(t, s.createInSpace(s.newAllVerbsClient("bob"), "bob", "a"))
-	replicas.watches.holdWatches("")
+	replicas.watches.holdWatches(t, "")
 	replicas.useFirst()
 	alice := s.newAllVerbsClient("alice")
 	require.NoError(t, s.createInSpace(alice, "alice1", "a"))

@@ -230,7 +230,7 @@ func TestARuleArrivesWhileItsTemplateIsAccepted(t *testing.T) {
 	require.NoError(t, s.operator.Stop())
 	through := newProxy(t, s.testCluster, "late")
 	require.NoError(t, s.startOperator(t.Context(), through.kubeconfig))
-	through.holdWatches("/clusterprotectedattributes")
+	through.holdWatches(t, "/clusterprotectedattributes")
 	rule := &v1alpha1.ClusterProtectedAttribute{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name("tier")},
 		AttributeRule: s.attributeRule(v1alpha1.LabelAttribute, "tier", v1alpha1.ClusterRoleKind,

@@ -201,11 +201,18 @@ func (p *proxy) lastReadyAnswer() time.Time {
 	return p.lastReady
 }
 
-// holdWatches delays the events of the watches that exist and whose paths end with a text. Watches that begin later are
-// not delayed.
-func (p *proxy) holdWatches(path string) {
+// holdWatches delays the events of the watches that exist and whose paths end with a text. It waits until there is one.
+// Watches that begin later are not delayed.
+func (p *proxy) holdWatches(t *testing.T, path string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return p.closeGates(path) > 0 }, time.Minute, pollInterval)
+}
+
+// closeGates closes the gates of the watches whose paths end with a text, and returns how many these are.
+func (p *proxy) closeGates(path string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	before := len(p.closed)
 	p.gates = slices.DeleteFunc(p.gates, func(g *gate) bool {
 		isHeld := strings.HasSuffix(g.path, path)
 		if isHeld {
@@ -216,6 +223,7 @@ func (p *proxy) holdWatches(path string) {
 		}
 		return isHeld
 	})
+	return len(p.closed) - before
 }
 
 func (p *proxy) releaseWatches() {

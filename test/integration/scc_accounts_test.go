@@ -219,7 +219,7 @@ func TestSCCAccountsMayBeKnownBeforeTheirNamespace(t *testing.T) {
 	require.NoError(t, s.startOperator(t.Context(), through.kubeconfig))
 	s.newAccount("known")
 	s.waitID("known")
-	through.holdWatches("/api/v1/namespaces")
+	through.holdWatches(t, "/api/v1/namespaces")
 	few := s.createNamespace("few", func(ns *corev1.Namespace) {
 		ns.Annotations = map[string]string{v1alpha1.UIDRangeAnnotation: "1900000000/2"}
 	})

@@ -39,7 +39,8 @@ func TestALeaderWithLateWatchesKeepsWebhooks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, replicas := newLateReplica(t)
 			late := s.replicas[len(s.replicas)-1]
-			replicas.watches.holdWatches(test.watched)
+			position := s.auditPosition()
+			replicas.watches.holdWatches(t, test.watched)
 			test.create(s)
 			s.eventually(func(c *assert.CollectT) {
 				stored := &admissionregistrationv1.ValidatingWebhookConfiguration{}
@@ -53,7 +54,7 @@ func TestALeaderWithLateWatchesKeepsWebhooks(t *testing.T) {
 			s.operator = late
 			waitOtherLeaseHolder(s, leader)
 			written := func() []request {
-				return s.writesSince(0, func(r request) bool {
+				return s.writesSince(position, func(r request) bool {
 					return replicas.watches.sentBy(r) && strings.HasSuffix(r.ObjectRef.Resource, "webhookconfigurations")
 				})
 			}
