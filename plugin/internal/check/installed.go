@@ -17,8 +17,8 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// helmRelease is the annotation in which Helm records its release on each object that it manages. It stays on the objects
-// that 'helm uninstall' keeps.
+// helmRelease is the annotation in which Helm records its release on each object that it manages. It stays on the
+// objects that 'helm uninstall' keeps.
 const helmRelease = "meta.helm.sh/release-name"
 
 // applyRemedy is the remedy for objects of the manifests that are missing or differ.
@@ -35,8 +35,9 @@ func (a *after) helmUpgrade() string {
 	for _, object := range a.manifests {
 		found := a.stored[refOf(object)].value
 		if found != nil && found.GetAnnotations()[helmRelease] != "" {
+			release := found.GetAnnotations()[helmRelease]
 			return fmt.Sprintf("run 'helm upgrade %s CHART --install --namespace %s --take-ownership' with the chart of "+
-				"the operator's release and your values", found.GetAnnotations()[helmRelease], v1alpha1.OperatorNamespace)
+				"the operator's release and your values", release, v1alpha1.OperatorNamespace)
 		}
 	}
 	return ""

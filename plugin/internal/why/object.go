@@ -158,8 +158,8 @@ func (e *explainer) planned(
 	return nil, index
 }
 
-// refusal returns why 'kubectl nstpl restore' would refuse an object that driftPolicy Report leaves as it is. It returns
-// "" if it would not, or if that cannot be read.
+// refusal returns why 'kubectl nstpl restore' would refuse an object that driftPolicy Report leaves as it is. It
+// returns "" if it would not, or if that cannot be read.
 func (e *explainer) refusal(ctx context.Context, plan populate.Plan, change populate.Change) string {
 	if change.Action != populate.LeaveAlone || !change.Drifted {
 		return ""
