@@ -212,9 +212,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		change.Populated, change.Adopted = had.Populated, had.Adopted
 		change = change.asDeclaredNow(recorded)
 		if existing != nil && observed.Tampered[existing.UID] && change.Action == Unchanged {
-			// Also with driftPolicy Report: the plugin restores objects so.
-			change.Action, change.Drifted = Configure, object.Template.Spec.DriftPolicy != v1alpha1.DriftReport
-			change.Reason = "its managedFields were written by another client under the name of nstpl"
+			change = Drift(change, "its managedFields were written by another client under the name of nstpl")
 		}
 		change = unconfirmed.confirm(change).overwriting(reported)
 		change.Occupied = change.Observed != nil && ownEntry(change.Observed) == nil &&

@@ -130,6 +130,11 @@ func TestPlanOfADeclaredObject(t *testing.T) {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(),
 				func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil })}}
 		}, false, Configure, true, "its managedFields were reset"},
+		{"managedFields written under the name of nstpl", func(declared observe) Observed {
+			return Observed{
+				Objects: []*metav1.PartialObjectMetadata{declared()}, Tampered: map[types.UID]bool{"uid": true},
+			}
+		}, false, Configure, true, "its managedFields were written by another client under the name of nstpl"},
 		{"managedFields can't be read", func(declared observe) Observed {
 			return Observed{Objects: []*metav1.PartialObjectMetadata{with(declared(),
 				func(o *metav1.PartialObjectMetadata) {
@@ -178,26 +183,6 @@ func TestPlanOfADeclaredObject(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// The operator applies what another client wrote under its name, and knows the state of the object again. The plugin
-// restores objects of templates with driftPolicy Report so, after which they have not drifted.
-func TestWhatOthersWriteUnderTheNameOfNstplIsApplied(t *testing.T) {
-	for policy, isDrift := range map[v1alpha1.DriftPolicy]bool{
-		"": true, v1alpha1.DriftCorrect: true, v1alpha1.DriftReport: false,
-	} {
-		template := templateOf(t, "a", settings)
-		template.Spec.DriftPolicy = policy
-		declared := declare(teamA(), template)
-		changes := NewPlan(declared, match.NewIndex(template), Observed{
-			Objects:  []*metav1.PartialObjectMetadata{applied(t, declared.Objects[0])},
-			Tampered: map[types.UID]bool{"uid": true},
-		}).Changes
-		require.Len(t, changes, 1)
-		require.Equal(t, Configure, changes[0].Action)
-		require.Equal(t, isDrift, changes[0].Drifted)
-		require.Equal(t, "its managedFields were written by another client under the name of nstpl", changes[0].Reason)
 	}
 }
 
