@@ -48,15 +48,15 @@ func (p *pass) checkBindings(ctx context.Context, change Change) error {
 
 // continuesRole reports whether a Role had rules of its template until now, so that RoleBindings bound it with these. A
 // Role that the operator has seen, and has created again whenever it was missing, had them, since admission denies that
-// users change them. Only one that was being deleted had none.
+// users change them. Only one that was being deleted had none, and one that driftPolicy Report has left as it was may
+// have had others.
 func (c Change) continuesRole() bool {
 	before := c.Observed
 	if c.Action == Create {
-		if before = c.Lost; c.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport {
-			return false
-		}
+		before = c.Lost
 	}
-	return before != nil && labelOf(before) == c.Template && before.DeletionTimestamp == nil
+	isLeft := c.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport && (c.Action == Create || c.Drifted)
+	return !isLeft && before != nil && labelOf(before) == c.Template && before.DeletionTimestamp == nil
 }
 
 // listBindings returns the RoleBindings of the namespace.
