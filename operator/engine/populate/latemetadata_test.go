@@ -34,17 +34,21 @@ func TestLateMetadataOfADeletedTemplateIsRefused(t *testing.T) {
 	deleted := template.DeepCopy()
 	deleted.DeletionTimestamp = &metav1.Time{}
 	for name, test := range map[string]struct {
-		theirs string
-		known  []*v1alpha1.NamespaceTemplate
+		theirs  string
+		known   []*v1alpha1.NamespaceTemplate
+		existed bool
 	}{
-		"removed":      {"", []*v1alpha1.NamespaceTemplate{deleted}},
-		"changed":      {"theirs", []*v1alpha1.NamespaceTemplate{deleted}},
-		"removed-gone": {"", nil},
-		"changed-gone": {"theirs", nil},
+		"removed":      {"", []*v1alpha1.NamespaceTemplate{deleted}, false},
+		"changed":      {"theirs", []*v1alpha1.NamespaceTemplate{deleted}, false},
+		"removed-gone": {"", nil, false},
+		"changed-gone": {"theirs", nil, false},
+		"existed-gone": {"theirs", nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ns := namespaceWith(test.theirs, recorded("t", "gold"))
+			record := recorded("t", "gold")
+			record.Existed = test.existed
+			ns := namespaceWith(test.theirs, record)
 			ns.Name, ns.UID = name, ""
 			ns, err := api.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
 			require.NoError(t, err)

@@ -186,10 +186,10 @@ func undeclaredValue(
 	isOurs := recorded.isValueOf(declared.Namespace, key)
 	hasName := func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == recorded.Template }
 	switch {
-	case recorded.Existed:
-		change.Reason = "existed before nstpl managed it"
 	case isGone && !isOurs:
 		change.Action = Prune
+	case recorded.Existed:
+		change.Reason = "existed before nstpl managed it"
 	case isGone:
 		change.Reason = fmt.Sprintf("remains, because template %s does not exist", recorded.Template)
 	case index.IsOutside(declared.Namespace, recorded.Template):
@@ -209,11 +209,11 @@ func undeclaredValue(
 	default:
 		change.Reason = "remains: " + unmatched(template, declared) + "; deletionPolicy is Orphan"
 	}
-	if !recorded.Existed && !isOurs {
+	switch {
+	case !isOurs && change.Action == Prune:
+		change.Reason = "was changed or removed by another client, so only its record is removed"
+	case !isOurs && !recorded.Existed:
 		change.Reason = "was set by another client"
-		if change.Action == Prune {
-			change.Reason = "was changed or removed by another client, so only its record is removed"
-		}
 	}
 	return change
 }
