@@ -90,8 +90,8 @@ func (live liveObjects) apply(root string, declared []*unstructured.Unstructured
 
 // sameSpec reports whether a template keeps its spec when a tree is applied, which may not declare the template.
 func sameSpec(live, declared *unstructured.Unstructured) bool {
-	return declared == nil || live != nil &&
-		reflect.DeepEqual(withoutDefaults(live).Object["spec"], withoutDefaults(declared).Object["spec"])
+	return declared == nil || live != nil && reflect.DeepEqual(
+		withoutDefaults(live).Object["spec"], withoutDefaults(withDeclared(live, declared)).Object["spec"])
 }
 
 // indexTemplates sets the index. Namespaces keep the revisions of the unchanged templates that rollouts have given

@@ -27,6 +27,7 @@ func TestATreeDoesNotEndRolloutsOfOtherTemplates(t *testing.T) {
 	}
 	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
 	template.Spec.DeletionPolicy = v1alpha1.DeletionOrphan
+	template.Spec.Rollout = &v1alpha1.Rollout{Paused: true}
 	template.Status = v1alpha1.NamespaceTemplateStatus{
 		ObservedGeneration: 2,
 		Conditions:         []metav1.Condition{{Type: v1alpha1.TemplateAccepted, Status: metav1.ConditionTrue}},
@@ -54,6 +55,7 @@ func TestATreeDoesNotEndRolloutsOfOtherTemplates(t *testing.T) {
 	declaring := func(policy v1alpha1.DeletionPolicy) *unstructured.Unstructured {
 		typed := template.DeepCopy()
 		typed.Spec.DeletionPolicy, typed.Spec.DriftPolicy = policy, v1alpha1.DriftCorrect // the default
+		typed.Spec.Rollout = nil                                                          // trees do not declare it
 		declared := asUnstructured(t, typed)
 		delete(declared.Object, "status")
 		return declared

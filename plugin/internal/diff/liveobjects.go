@@ -257,12 +257,33 @@ func withDeclared(live, declared *unstructured.Unstructured) *unstructured.Unstr
 		if _, aggregated := declared.Object["aggregationRule"]; aggregated && live.Object["rules"] != nil {
 			desired.Object["rules"] = live.Object["rules"] // a Kubernetes controller sets them
 		}
+		keepOfRollouts(live, desired)
 	}
 	desired.SetLabels(labels.Merge(live.GetLabels(), declared.GetLabels()))
 	if annotations := labels.Merge(live.GetAnnotations(), declared.GetAnnotations()); len(annotations) > 0 {
 		desired.SetAnnotations(annotations)
 	}
 	return desired
+}
+
+// keepOfRollouts sets the fields of a desired template that administrators set, for example to pause its rollout, unless
+// the tree declares them: nstpl-sync does not change them either.
+func keepOfRollouts(live, desired *unstructured.Unstructured) {
+	from, isMap := live.Object["spec"].(map[string]any)
+	if live.GetKind() != templateKind.Kind || !isMap {
+		return
+	}
+	spec, isMap := desired.Object["spec"].(map[string]any)
+	if !isMap {
+		return
+	}
+	spec = maps.Clone(spec)
+	for _, field := range []string{"rollout", "revisionHistoryLimit"} {
+		if _, isDeclared := spec[field]; !isDeclared && from[field] != nil {
+			spec[field] = from[field]
+		}
+	}
+	desired.Object["spec"] = spec
 }
 
 // withoutDefaults returns a copy of an object without the default values that the API server sets. The copy of an
