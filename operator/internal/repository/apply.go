@@ -36,8 +36,8 @@ const (
 	// out would otherwise keep newer commits, suspensions and other PolicyRepositories waiting, too.
 	stepTime = time.Minute
 	// maxPendingSize is the size in bytes up to which a record takes objects that may have been created without an
-	// answer: some 5,000 of them.
-	maxPendingSize = maxRecordSize / 2
+	// answer: some 2,000 of them, each of which the next pass looks up.
+	maxPendingSize = maxRecordSize / 8
 )
 
 // outcome is the result of carrying out a plan.
@@ -166,10 +166,10 @@ func (o *outcome) limitPending(pending map[inventory.ID]bool) {
 	var left []inventory.Apply
 	for _, change := range append(first, slices.DeleteFunc(order, isCluster)...) {
 		id := declared(change)
-		if change.Live != nil || change.Replaced != nil || pending[id] {
+		if change.Live != nil || pending[id] {
 			continue
 		}
-		if room -= len(pendingLine(id)); room < 0 {
+		if room -= len(pendingLine(id)); room < 0 && change.Replaced == nil {
 			left = append(left, change)
 			isLeft[id] = true
 		}
