@@ -266,8 +266,8 @@ func withDeclared(live, declared *unstructured.Unstructured) *unstructured.Unstr
 	return desired
 }
 
-// keepOfRollouts sets the fields of a desired template that administrators set, for example to pause its rollout, unless
-// the tree declares them: nstpl-sync does not change them either.
+// keepOfRollouts sets the fields of a desired template that administrators set, for example to pause its rollout,
+// unless the tree declares them: nstpl-sync does not change them either.
 func keepOfRollouts(live, desired *unstructured.Unstructured) {
 	from, isMap := live.Object["spec"].(map[string]any)
 	if live.GetKind() != templateKind.Kind || !isMap {
