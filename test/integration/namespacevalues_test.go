@@ -227,9 +227,7 @@ func TestARuleArrivesWhileItsTemplateIsAccepted(t *testing.T) {
 	marks.Thorough(t)
 	t.Parallel()
 	s := newScope(t, borrowCluster(t))
-	require.NoError(t, s.operator.Stop())
-	through := newProxy(t, s.testCluster, "late")
-	require.NoError(t, s.startOperator(t.Context(), through.kubeconfig))
+	through := restartBehindProxy(t, s.testCluster)
 	through.holdWatches(t, "/clusterprotectedattributes")
 	rule := &v1alpha1.ClusterProtectedAttribute{
 		ObjectMeta: metav1.ObjectMeta{Name: s.name("tier")},

@@ -112,6 +112,15 @@ func newProxy(t *testing.T, cluster *testCluster, name string) *proxy {
 	return p
 }
 
+// restartBehindProxy restarts the operator of a borrowed cluster, which connects to the returned proxy from now on.
+func restartBehindProxy(t *testing.T, cluster *testCluster) *proxy {
+	t.Helper()
+	require.NoError(t, cluster.operator.Stop())
+	through := newProxy(t, cluster, "late")
+	require.NoError(t, cluster.startOperator(t.Context(), through.kubeconfig))
+	return through
+}
+
 // noteRequest records a request, and reports whether the proxy must not answer it.
 func (p *proxy) noteRequest(r *http.Request) (isCut bool) {
 	p.mu.Lock()

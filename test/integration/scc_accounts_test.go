@@ -214,9 +214,7 @@ func TestSCCAccountsMayBeKnownBeforeTheirNamespace(t *testing.T) {
 	marks.Thorough(t)
 	t.Parallel()
 	s := newAccountScope(t)
-	require.NoError(t, s.operator.Stop())
-	through := newProxy(t, s.testCluster, "late")
-	require.NoError(t, s.startOperator(t.Context(), through.kubeconfig))
+	through := restartBehindProxy(t, s.testCluster)
 	s.newAccount("known")
 	s.waitID("known")
 	through.holdWatches(t, "/api/v1/namespaces")
@@ -228,7 +226,7 @@ func TestSCCAccountsMayBeKnownBeforeTheirNamespace(t *testing.T) {
 		assert.NoError(c, s.client.Get(t.Context(), client.ObjectKeyFromObject(account), account))
 	})
 	s.newAccount("later")
-	s.waitID("later") // the operator is told of all service accounts by one watch
+	s.waitID("later") // one watch delivers all service accounts
 	through.releaseWatches()
 	accountScope{s.testScope, few.Name}.waitID("default")
 }

@@ -156,15 +156,18 @@ func (o *outcome) limitPending(pending map[inventory.ID]bool) {
 	for id := range pending {
 		room -= len(pendingLine(id))
 	}
-	isCluster := func(change inventory.Apply) bool {
-		return inventory.PhaseOf(declared(change).GroupKind) == inventory.Cluster
+	rank := func(change inventory.Apply) int {
+		if inventory.PhaseOf(declared(change).GroupKind) == inventory.Cluster {
+			return 0
+		}
+		return 1
 	}
 	order := slices.Clone(o.Applies)
 	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	first := slices.DeleteFunc(slices.Clone(order), func(change inventory.Apply) bool { return !isCluster(change) })
+	slices.SortStableFunc(order, func(a, b inventory.Apply) int { return cmp.Compare(rank(a), rank(b)) })
 	isLeft := map[inventory.ID]bool{}
 	var left []inventory.Apply
-	for _, change := range append(first, slices.DeleteFunc(order, isCluster)...) {
+	for _, change := range order {
 		id := declared(change)
 		if change.Live != nil || pending[id] {
 			continue
