@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -36,15 +37,14 @@ type Member struct {
 	IsNew bool
 }
 
-// FailedBefore has the UIDs of the namespaces that failed before the newest revision reached them, and have failed
-// since. One that the revision mends does not let it break another.
-type FailedBefore map[types.UID]struct{}
+// FailedBefore has the UIDs and names of the namespaces that failed before the newest revision reached them, and have
+// failed since. One that the revision mends does not let it break another.
+type FailedBefore map[types.UID]string
 
-// Next sets the FailedBefore of a member, and adds the member to next if that is true. What is not added is forgotten,
-// such as deleted namespaces. A process that starts knows only how many members failed before, so a nil FailedBefore
-// takes each that fails for one of them.
-func (f FailedBefore) Next(next FailedBefore, uid types.UID, member *Member) {
-	_, failedBefore := f[uid]
+// Next sets the FailedBefore of a member, and has next agree with it. A process that starts knows only how many members
+// failed before, so a nil FailedBefore takes each that fails for one of them.
+func (f FailedBefore) Next(next FailedBefore, ns *corev1.Namespace, member *Member) {
+	_, failedBefore := f[ns.UID]
 	switch {
 	case member.Failed && (f == nil || !member.Reached):
 		failedBefore = true
@@ -52,7 +52,9 @@ func (f FailedBefore) Next(next FailedBefore, uid types.UID, member *Member) {
 		failedBefore = false
 	}
 	if member.FailedBefore = failedBefore; failedBefore {
-		next[uid] = struct{}{}
+		next[ns.UID] = ns.Name
+	} else {
+		delete(next, ns.UID)
 	}
 }
 

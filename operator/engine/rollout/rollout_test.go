@@ -103,7 +103,7 @@ func (c *cluster) members() []Member {
 			Pending: c.has[ns.Name] != newest.Name,
 			Failed:  c.has[ns.Name] != "" && c.fails(ns, c.has[ns.Name]),
 		}
-		c.failedBefore.Next(failedBefore, ns.UID, &member)
+		c.failedBefore.Next(failedBefore, ns, &member)
 		members = append(members, member)
 	}
 	c.failedBefore = failedBefore
@@ -271,20 +271,6 @@ func TestFailuresOfAnEarlierRevisionDoNotStopARollout(t *testing.T) {
 	c.populate()
 	c.run()
 	require.Equal(t, 20, c.count("t-2"))
-}
-
-// As long as a rollout is paused, many namespaces may be created, fail and be deleted.
-func TestDeletedNamespacesThatFailedAreForgotten(t *testing.T) {
-	c := newCluster(t, nil, tiers(3)...)
-	c.edit("t-1")
-	c.run()
-	c.fails = func(*corev1.Namespace, string) bool { return true }
-	c.edit("t-2")
-	c.members()
-	require.Len(t, c.failedBefore, 3)
-	c.namespaces = c.namespaces[:1]
-	c.members()
-	require.Len(t, c.failedBefore, 1)
 }
 
 // A namespace that is created after a rollout stopped does not have the revision, whatever its position.

@@ -13,6 +13,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -332,7 +333,10 @@ func (r *Rollouts) members(
 	}
 	results := r.Results.Of(template.Name)
 	newest := &layers[0]
-	before, failedBefore := r.failedBeforeOf(template.Name), rollout.FailedBefore{}
+	before := r.failedBeforeOf(template.Name)
+	// A namespace that a changed label or an exemption excludes for a while is no new failure when it is back.
+	failedBefore := rollout.FailedBefore{}
+	maps.Copy(failedBefore, before)
 	members := make([]rollout.Member, 0, len(namespaces))
 	for _, ns := range namespaces {
 		if r.Index.IsOutside(ns, template.Name) {
@@ -350,9 +354,13 @@ func (r *Rollouts) members(
 			member.Pending = result.Generation < newest.Template.Generation || result.State == Pending ||
 				result.State == Failed && result.Passes && !result.Lasts
 		}
-		before.Next(failedBefore, ns.UID, &member)
+		before.Next(failedBefore, ns, &member)
 		members = append(members, member)
 	}
+	maps.DeleteFunc(failedBefore, func(uid types.UID, name string) bool {
+		ns, err := r.Namespaces.Get(name)
+		return err != nil || ns.UID != uid
+	})
 	r.setFailedBefore(template.Name, failedBefore)
 	return members, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -55,4 +56,44 @@ func TestWhatFailuresMeanForARollout(t *testing.T) {
 			require.Equal(t, test.failed, members[0].Failed)
 		})
 	}
+}
+
+// A changed label excludes a namespace for a moment. As long as a rollout is paused, many namespaces may be created,
+// fail and be deleted.
+func TestNamespacesThatFailedBeforeAreKnownAsLongAsTheyExist(t *testing.T) {
+	t.Parallel()
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t", Generation: 1}}
+	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
+	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "a", UID: "1", Labels: map[string]string{"team": "a"}, CreationTimestamp: metav1.NewTime(time.Unix(1, 0)),
+	}}
+	r := &Rollouts{
+		Namespaces: corev1listers.NewNamespaceLister(namespaces), Index: match.NewIndex(),
+		Results: NewResults(func(string, bool) {}),
+	}
+	fail := func(uid types.UID) {
+		plan := populate.Plan{Declared: populate.Declared{Templates: []*v1alpha1.NamespaceTemplate{template}}}
+		lasting := populate.Finding{Template: "t", Reason: populate.FindingFailed, Severity: populate.Error}
+		r.Results.Record("a", uid, templateResults(plan, []populate.Finding{lasting}, nil, nil), false)
+	}
+	members := func(stored *corev1.Namespace) []rollout.Member {
+		require.NoError(t, namespaces.Update(stored))
+		found, err := r.members(template, rollout.Single(template))
+		require.NoError(t, err)
+		return found
+	}
+	fail(ns.UID)
+	require.True(t, members(ns)[0].FailedBefore)
+
+	away := ns.DeepCopy()
+	away.Labels = nil
+	require.Empty(t, members(away))
+	require.True(t, members(ns)[0].FailedBefore, "it is back")
+
+	again := ns.DeepCopy()
+	again.UID = "2"
+	fail(again.UID)
+	require.False(t, members(again)[0].FailedBefore, "another namespace of the name")
+	require.Empty(t, r.failedBeforeOf("t"))
 }
