@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,15 +34,24 @@ const logs = "kubectl logs -n " + v1alpha1.OperatorNamespace + " -l app.kubernet
 
 const podsRemedy = "'kubectl get pods -n " + v1alpha1.OperatorNamespace + "' and '" + logs + "50' show why"
 
+const syncPodsRemedy = "'kubectl get pods -n " + v1alpha1.OperatorNamespace + "' and 'kubectl logs -n " +
+	v1alpha1.OperatorNamespace + " -l app.kubernetes.io/name=nstpl-sync --prefix --tail=50' show why"
+
+// withoutElection is the argument of a program that leads without a lease. The lease may be that of an earlier one.
+const withoutElection = "--leader-elect=false"
+
 // deployment returns the operator's Deployment, or nil if it could not be read.
 func (a *after) deployment() *appsv1.Deployment {
 	return asDeployment(a.stored[operatorDeployment])
 }
 
 // arguments returns the arguments of the operator in its Deployment.
-func (a *after) arguments() []string {
+func (a *after) arguments() []string { return argumentsOf(a.deployment()) }
+
+// argumentsOf returns the arguments in a Deployment, which may be nil.
+func argumentsOf(deployment *appsv1.Deployment) []string {
 	var arguments []string
-	if deployment := a.deployment(); deployment != nil {
+	if deployment != nil {
 		for i := range deployment.Spec.Template.Spec.Containers {
 			arguments = append(arguments, deployment.Spec.Template.Spec.Containers[i].Args...)
 		}
@@ -132,10 +142,10 @@ func judgeReplicas(r *Result, deployment *appsv1.Deployment) {
 // checkLeader checks whether a replica leads.
 func checkLeader(a *after) Result {
 	r := Result{Check: "operator-leader", Object: "lease.coordination.k8s.io/" + v1alpha1.OperatorLease, Status: OK}
-	withoutElection := slices.Contains(a.arguments(), "--leader-elect=false")
+	elects := !slices.Contains(a.arguments(), withoutElection)
 	switch {
-	case withoutElection && (apierrors.IsNotFound(a.lease.err) || a.lease.err == nil):
-		r.Message = "the operator runs without leader election" // the lease may be that of an earlier operator
+	case !elects && (apierrors.IsNotFound(a.lease.err) || a.lease.err == nil):
+		r.Message = "the operator runs without leader election"
 		return r
 	case apierrors.IsNotFound(a.lease.err):
 		r.Status, r.Message, r.Remedy = Failure, "no operator has ever led in this cluster", podsRemedy
@@ -166,37 +176,65 @@ func (a *after) syncRemedy() string {
 	return "apply sync.yaml of the operator's release"
 }
 
-// checkSync checks whether nstpl-sync runs if PolicyRepositories need it.
+// checkSync checks whether something follows the PolicyRepositories. The lease of nstpl-sync says so: a replica that does
+// not lead is available too, and nstpl-sync may run outside of the cluster.
 func checkSync(a *after) []Result {
 	repositories := len(a.own[v1alpha1.PolicyRepositories.Resource].value)
 	if repositories == 0 {
 		return nil
 	}
 	r := Result{Check: "sync-deployment", Object: syncDeployment.String(), Status: OK, Message: "nstpl-sync is available"}
-	needs := output.Count(repositories, "PolicyRepository object")
-	switch deployment := asDeployment(a.sync); {
-	case apierrors.IsNotFound(a.sync.err) && a.syncLease.err == nil && a.syncLease.value != nil:
-		host, since, isHeld := cluster.HolderOf(a.syncLease.value, a.now())
-		if isHeld {
-			r.Object, r.Message = syncLeaseObject, "nstpl-sync runs on "+host+", outside of the cluster"
-			break
+	deployment := asDeployment(a.sync)
+	elects := !slices.Contains(argumentsOf(deployment), withoutElection)
+	switch host, _, isHeld := a.syncHolder(); {
+	case elects && isHeld:
+		r.Object, r.Message = syncLeaseObject, "nstpl-sync runs on "+host
+		if apierrors.IsNotFound(a.sync.err) || deployment != nil && deployment.Status.Replicas == 0 {
+			r.Message += ", outside of the cluster"
 		}
-		r.Status, r.Message = Failure, "nstpl-sync is not installed, nothing holds its lease, and nothing follows "+needs
-		if host != "" {
-			r.Message = fmt.Sprintf("nstpl-sync is not installed, %s renewed its lease for the last time %s ago, and nothing "+
-				"follows %s", host, duration.HumanDuration(since), needs)
-		}
-		r.Remedy = a.syncRemedy() + ", or start nstpl-sync where it ran before"
-	case apierrors.IsNotFound(a.sync.err) && a.syncLease.err != nil && !apierrors.IsNotFound(a.syncLease.err):
+	case elects && a.syncLease.err != nil && !apierrors.IsNotFound(a.syncLease.err):
 		r = unread(r.Check, "get the lease "+cluster.SyncLease+" in namespace "+v1alpha1.OperatorNamespace, a.syncLease.err)
-	case apierrors.IsNotFound(a.sync.err):
-		r.Status, r.Message = Failure, "nstpl-sync is not installed, and nothing follows "+needs
-		r.Remedy = a.syncRemedy()
-	case a.sync.err != nil:
+	case a.sync.err != nil && !apierrors.IsNotFound(a.sync.err):
 		r = unread(r.Check, "get deployments in namespace "+v1alpha1.OperatorNamespace, a.sync.err)
-	case deployment == nil || deployment.Status.AvailableReplicas == 0:
-		r.Status, r.Message = Failure, "no replica of nstpl-sync is available, and nothing follows "+needs
-		r.Remedy = "'kubectl get pods -n " + v1alpha1.OperatorNamespace + "' shows why"
+	case elects || deployment.Status.AvailableReplicas == 0:
+		r.Status = Failure
+		r.Message, r.Remedy = a.whyNotFollowed(deployment, elects)
+		r.Message += ", and nothing follows " + output.Count(repositories, "PolicyRepository object")
 	}
 	return []Result{r}
+}
+
+// syncHolder returns what cluster.HolderOf returns for the lease of nstpl-sync.
+func (a *after) syncHolder() (host string, since time.Duration, isHeld bool) {
+	if a.syncLease.err != nil {
+		return "", 0, false
+	}
+	return cluster.HolderOf(a.syncLease.value, a.now())
+}
+
+// whyNotFollowed returns why no nstpl-sync follows PolicyRepositories, and the remedy.
+func (a *after) whyNotFollowed(deployment *appsv1.Deployment, elects bool) (why, remedy string) {
+	switch {
+	case deployment == nil:
+		why, remedy = "nstpl-sync is not installed", a.syncRemedy()
+		if a.syncLease.err == nil {
+			remedy += ", or start nstpl-sync where it ran before"
+		}
+	case deployment.Status.Replicas == 0:
+		why = "the Deployment of nstpl-sync has no pods"
+		remedy = "run 'kubectl scale deployment/nstpl-sync -n " + v1alpha1.OperatorNamespace + " --replicas=1' if it is " +
+			"scaled to 0; otherwise its conditions show why"
+	case deployment.Status.AvailableReplicas == 0:
+		why, remedy = "no replica of nstpl-sync is available", syncPodsRemedy
+	default:
+		why, remedy = "no replica of nstpl-sync leads", syncPodsRemedy
+	}
+	switch host, since, _ := a.syncHolder(); {
+	case !elects || a.syncLease.err != nil:
+	case host == "":
+		why += ", nothing holds the lease"
+	default:
+		why += fmt.Sprintf(", %s renewed the lease for the last time %s ago", host, duration.HumanDuration(since))
+	}
+	return why, remedy
 }

@@ -6,8 +6,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -115,23 +118,61 @@ func TestSync(t *testing.T) {
 	a.sync.err = errNotFound
 	require.Empty(t, checkSync(a), "nothing needs it")
 	a.own[v1alpha1.PolicyRepositories.Resource] = fact[[]*ownObject]{value: []*ownObject{{}, {}}}
-	requireResult(t, checkSync(a), Failure, "nothing follows 2 PolicyRepository objects", "apply sync.yaml")
-	a.syncLease.value = leaseOf("v1", 0)
+	a.syncLease.err = errNotFound
+	requireResult(t, checkSync(a), Failure, "not installed, and nothing follows 2 PolicyRepository objects", "apply sync.yaml")
+	a.syncLease = fact[*coordinationv1.Lease]{value: leaseOf("v1", 0)}
 	requireResult(t, checkSync(a), OK, "nstpl-sync runs on pod-1, outside of the cluster", "")
 	a.syncLease.value = leaseOf("v1", 3*time.Hour)
-	requireResult(t, checkSync(a), Failure, "pod-1 renewed its lease for the last time 3h ago, and nothing follows 2",
+	requireResult(t, checkSync(a), Failure, "pod-1 renewed the lease for the last time 3h ago, and nothing follows 2",
 		"start nstpl-sync where it ran before")
 	a.syncLease.value.Spec.HolderIdentity = new("")
-	requireResult(t, checkSync(a), Failure, "nothing holds its lease", "start nstpl-sync where it ran before")
+	requireResult(t, checkSync(a), Failure, "nothing holds the lease", "start nstpl-sync where it ran before")
 	a.syncLease = fact[*coordinationv1.Lease]{err: errForbidden}
 	requireResult(t, checkSync(a), Unknown, "you may not get the lease nstpl-sync", "administrator")
-	a.syncLease.err = errNotFound
-	requireResult(t, checkSync(a), Failure, "nothing follows 2 PolicyRepository objects", "apply sync.yaml")
-	a.sync.err = errForbidden
+	a.syncLease.err, a.sync.err = errNotFound, errForbidden
 	requireResult(t, checkSync(a), Unknown, "you may not get deployments", "administrator")
-	deployment := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"availableReplicas": int64(0)}}}
-	a.sync = fact[*unstructured.Unstructured]{value: deployment}
-	requireResult(t, checkSync(a), Failure, "no replica of nstpl-sync is available", "kubectl get pods")
-	require.NoError(t, unstructured.SetNestedField(deployment.Object, int64(1), "status", "availableReplicas"))
-	requireResult(t, checkSync(a), OK, "nstpl-sync is available", "")
+	a.syncLease = fact[*coordinationv1.Lease]{value: leaseOf("v1", 0)}
+	requireResult(t, checkSync(a), OK, "nstpl-sync runs on pod-1", "")
+}
+
+// A replica that cannot write its lease is ready, and so is one that waits for another one to end.
+func TestSyncFollowsIfAReplicaLeads(t *testing.T) {
+	t.Parallel()
+	held := fact[*coordinationv1.Lease]{value: leaseOf("v1", 0)}
+	expired := fact[*coordinationv1.Lease]{value: leaseOf("v1", time.Hour)}
+	never, forbidden := fact[*coordinationv1.Lease]{err: errNotFound}, fact[*coordinationv1.Lease]{err: errForbidden}
+	const pods = "kubectl logs -n nstpl-system -l app.kubernetes.io/name=nstpl-sync --prefix"
+	for name, test := range map[string]struct {
+		lease               fact[*coordinationv1.Lease]
+		replicas, available int32
+		flag                string
+		status              Status
+		message, remedy     string
+	}{
+		"a replica leads":              {held, 1, 1, "", OK, "nstpl-sync runs on pod-1", ""},
+		"available, but none leads":    {expired, 1, 1, "", Failure, "no replica of nstpl-sync leads, pod-1 renewed the", pods},
+		"available, but none ever led": {never, 1, 1, "", Failure, "no replica of nstpl-sync leads, and nothing follows", pods},
+		"none is available":            {never, 1, 0, "", Failure, "no replica of nstpl-sync is available, and nothing", pods},
+		"scaled to 0":                  {expired, 0, 0, "", Failure, "has no pods, pod-1 renewed the lease", "kubectl scale deployment/nstpl-sync"},
+		"scaled to 0, runs elsewhere":  {held, 0, 0, "", OK, "nstpl-sync runs on pod-1, outside of the cluster", ""},
+		"the lease is unknown":         {forbidden, 1, 1, "", Unknown, "you may not get the lease nstpl-sync", "administrator"},
+		"without election":             {expired, 1, 1, "--leader-elect=false", OK, "nstpl-sync is available", ""},
+		"without election, not available": {
+			held, 1, 0, "--leader-elect=false", Failure, "no replica of nstpl-sync is available, and nothing follows", pods,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			deployment := &appsv1.Deployment{Status: appsv1.DeploymentStatus{
+				Replicas: test.replicas, AvailableReplicas: test.available,
+			}}
+			deployment.Spec.Template.Spec.Containers = []corev1.Container{{Args: []string{test.flag}}}
+			fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(deployment)
+			require.NoError(t, err)
+			a := healthy(t)
+			a.own[v1alpha1.PolicyRepositories.Resource] = fact[[]*ownObject]{value: []*ownObject{{}}}
+			a.sync.value, a.syncLease = &unstructured.Unstructured{Object: fields}, test.lease
+			requireResult(t, checkSync(a), test.status, test.message, test.remedy)
+		})
+	}
 }
