@@ -16,7 +16,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -309,13 +308,7 @@ func TestEveryReplicaAcceptsHints(t *testing.T) {
 	a := x.push("replica-a")
 	x.followWithHints()
 	x.waitApplied(a)
-	another, now, day := "another", metav1.NewMicroTime(time.Now()), int32(24*60*60)
-	require.NoError(t, cluster.client.Create(t.Context(), &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.OperatorNamespace, Name: "nstpl-sync"},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: &another, LeaseDurationSeconds: &day, AcquireTime: &now, RenewTime: &now,
-		},
-	}))
+	leaseOfAnother(t)
 	options := cluster.syncOptions
 	options.Flags = []string{"--leader-elect", "--dir=" + t.TempDir()}
 	replica, err := operator.StartSync(options)

@@ -20,7 +20,8 @@
 // be executed late. The name stays recorded until that cannot happen any more.
 //
 // Only the leader writes, and only while no other replica can be the leader: see package leadership. The caches of the
-// objects of trees begin with the leadership, so that they have everything that the former leader has created.
+// objects of trees begin with the leadership, so that they have everything that the former leader has created. The cache
+// of PolicyRepositories is older, so a new leader waits until it has all that were stored before.
 //
 // The record belongs to one PolicyRepository. When that is deleted, so is the record, and all objects stay.
 //

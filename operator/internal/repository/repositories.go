@@ -32,6 +32,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/inforce"
 	"nstpl.dev/nstpl/operator/engine/inventory"
 	"nstpl.dev/nstpl/operator/internal/backoff"
+	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/repository/artifact"
@@ -48,6 +49,9 @@ type Repositories struct {
 	Metrics  *Metrics
 	// Dir is the directory for fetched commits.
 	Dir string
+	// Caches has a new leader wait for the PolicyRepositories, which every replica watches. The watches of all other
+	// kinds begin with the leadership.
+	Caches *leadership.Caches
 
 	// followed is what is known of each PolicyRepository, by UID. It has no lock, because only Reconcile uses it, which
 	// runs once at a time.
@@ -118,7 +122,7 @@ func (r *Repositories) SetupWithManager(mgr ctrl.Manager) error {
 			},
 		})
 	}
-	return b.Complete(r)
+	return b.Complete(r.Caches.Before(r))
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
