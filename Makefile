@@ -54,16 +54,16 @@ generate: ## Generate CRDs, JSON schemas, schemas of Kubernetes, deepcopy functi
 SUITE := go run ./test/suite
 
 # The packages whose tests start control planes have targets of their own.
-UNIT := $$(go list ./... | grep -v -e /test/cli -e /test/demo -e /test/integration -e /test/sync -e /test/controlplane -e /test/scale \
+UNIT := $$(go list ./... | grep -v -e /test/cli -e /test/demo -e /test/integration -e /test/sync -e /test/controlplane \
 	-e /test/node -e /test/e2e)
 
 .PHONY: test
 test: ## Run what finds most mistakes soonest, with one version of Kubernetes; needs neither root nor a node
-	@$(SUITE) stages build+download control-plane vet language verify unit cli+demo+integration cluster-down
+	@$(SUITE) stages build+download control-plane vet+language+verify unit cli+demo+integration cluster-down
 
 .PHONY: test-all
 test-all: ## Run everything that make test leaves out: lint, race, versions, sync, helm, thorough tests, browser, e2e
-	@$(SUITE) stages lint race versions+sync thorough+helm+browser+e2e
+	@$(SUITE) stages lint+race older+previous+sync thorough+starts+helm+browser+e2e
 	$(if $(RACE),,@echo '!!! THE RACE DETECTOR WAS OFF, since it needs a C compiler')
 
 .PHONY: vet
@@ -128,10 +128,13 @@ integration: control-plane ## Run the operator's tests on a real control plane
 sync: control-plane ## Run the tests of nstpl-sync, with the race detector
 	$(WITH_RACE) $(SUITE) test quick -count=1 -timeout=30m $(RACE) ./test/sync
 
-.PHONY: versions
-versions: ## Run the tests that are marked for it with two older versions of Kubernetes
+.PHONY: older
+older: ## Run the tests that are marked for it with the oldest version of Kubernetes
 	@K8S_VERSION=$(OLDER) go run ./test/controlplane/cluster build
 	$(WITH_RACE) $(SUITE) test $(OLDER) -count=1 -timeout=40m $(RACE) ./test/integration
+
+.PHONY: previous
+previous: ## Run the tests that are marked for it with the previous version of Kubernetes
 	@K8S_VERSION=$(PREVIOUS) go run ./test/controlplane/cluster build
 	$(SUITE) test $(PREVIOUS) -count=1 -timeout=40m ./test/integration
 
@@ -139,11 +142,15 @@ versions: ## Run the tests that are marked for it with two older versions of Kub
 helm: control-plane ## Run the tests of the Helm chart
 	$(SUITE) test quick -C=test/helm -count=1 -timeout=10m ./...
 
-# The time limit is for the release that krew/release compiles for all platforms, at first without anything in the cache.
+# The two packages that take longest begin. The time limit is for the release that krew/release compiles for all platforms,
+# at first without anything in the cache.
 .PHONY: thorough
 thorough: control-plane ## Run the tests that take long or need a control plane of their own: a release, faults, restarts, escalations, scale
-	$(SUITE) test quick -count=1 -timeout=20m ./test/controlplane/... ./test/scale
-	$(SUITE) test thorough -count=1 -timeout=40m -parallel=4 ./test/integration ./...
+	$(SUITE) test thorough -count=1 -timeout=40m -parallel=4 ./test/integration ./test/faults ./...
+
+.PHONY: starts
+starts: control-plane ## Run the tests of how the tests' control plane starts and stops
+	$(SUITE) test quick -count=1 -timeout=20m ./test/controlplane/...
 
 .PHONY: browser
 browser: ## Run the tests of pages; needs Chromium or Chrome

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/test/controlplane"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // alter has a MutatingAdmissionPolicy change the objects of a resource in the namespaces of the scope, by JSON patches
@@ -46,10 +46,8 @@ spec: {policyName: %[1]s}
 // A NetworkPolicy of which admission removes a rule is not in force, and its namespace is not populated. What admission
 // only adds is not a finding. The object is applied again until it is stored as it is declared.
 func TestWhatAdmissionAltersIsNotInForce(t *testing.T) {
+	marks.Since(t, "1.36") // which has MutatingAdmissionPolicies
 	t.Parallel()
-	if _, flags, _ := controlplane.Manifests(controlplane.Version()); len(flags) > 0 {
-		return // without MutatingAdmissionPolicies, which exist since Kubernetes 1.36
-	}
 	s := newScope(t, sharedCluster)
 	probe := s.createNamespace("probe")
 	policy := "\napiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: deny}\n" +
@@ -107,10 +105,8 @@ func TestWhatAdmissionAltersIsNotInForce(t *testing.T) {
 
 // Without its label, an object is not known as the operator's. That is not silent either.
 func TestALabelThatAdmissionRemovesIsNamed(t *testing.T) {
+	marks.Since(t, "1.36") // which has MutatingAdmissionPolicies
 	t.Parallel()
-	if _, flags, _ := controlplane.Manifests(controlplane.Version()); len(flags) > 0 {
-		return // without MutatingAdmissionPolicies, which exist since Kubernetes 1.36
-	}
 	s := newScope(t, sharedCluster)
 	const limits = "apiVersion: v1\nkind: LimitRange\nmetadata: {name: limits}\nspec: {limits: [{type: Pod, max: {cpu: 1}}]}\n"
 	mend := s.alter("limits", "", "limitranges",

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // lentClusters is the number of clusters that tests borrow. Most of the time, a borrower waits for a condition.
@@ -72,6 +74,7 @@ func (cluster *testCluster) removeWebhooks(ctx context.Context) error {
 // lend waits for a cluster and accepts it back when the test ends.
 func (l lender) lend(t *testing.T) *testCluster {
 	t.Helper()
+	require.True(t, marks.IsThorough(t), "make test would start a second control plane for it: add marks.Thorough(t)")
 	select {
 	case l.slots <- struct{}{}:
 	case <-t.Context().Done():

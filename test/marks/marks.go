@@ -4,12 +4,13 @@
 package marks
 
 import (
-	"cmp"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
+	"sync"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // OnEveryVersion marks a test that also runs with the older versions of Kubernetes that make test-all tests.
@@ -20,11 +21,11 @@ func OnEveryVersion(t testing.TB) {
 
 // Since is like OnEveryVersion for versions from the given one on, such as "1.36". On an older version it skips
 // the test.
-func Since(t testing.TB, version string) {
+func Since(t testing.TB, since string) {
 	t.Helper()
-	t.Attr("versions", "since "+version)
-	if running := os.Getenv("K8S_VERSION"); running != "" && !AtLeast(running, version) {
-		t.Skipf("Kubernetes %s is older than %s", running, version)
+	t.Attr("versions", "since "+since)
+	if running := os.Getenv("K8S_VERSION"); running != "" && !atLeast(running, since) {
+		t.Skipf("Kubernetes %s is older than %s", running, since)
 	}
 }
 
@@ -33,6 +34,18 @@ func Since(t testing.TB, version string) {
 func Thorough(t testing.TB) {
 	t.Helper()
 	t.Attr("thorough", "true")
+	thorough.Store(t.Name(), nil)
+}
+
+// thorough has the names of the tests that called Thorough.
+var thorough sync.Map
+
+// IsThorough reports whether a test, or the test that it is a part of, is marked as thorough.
+func IsThorough(t testing.TB) bool {
+	t.Helper()
+	name, _, _ := strings.Cut(t.Name(), "/")
+	_, isMarked := thorough.Load(name)
+	return isMarked
 }
 
 // OnNode marks a test that needs a real node, and skips it if the machine lacks something for that.
@@ -57,38 +70,14 @@ func skipIf(t testing.TB, lacks string) {
 	}
 }
 
-// AtLeast reports whether a version of Kubernetes, such as 1.36.3, is the minimum, such as 1.36, or newer. A part
-// that is not a number counts as 0.
-func AtLeast(version, minimum string) bool {
-	return compare(version, minimum) >= 0
-}
-
-// compare compares as many parts as the second version has.
-func compare(version, other string) int {
-	parts := strings.Split(strings.TrimPrefix(version, "v"), ".")
-	for i, part := range strings.Split(strings.TrimPrefix(other, "v"), ".") {
-		var has string
-		if i < len(parts) {
-			has = parts[i]
-		}
-		if c := cmp.Compare(number(has), number(part)); c != 0 {
-			return c
-		}
-	}
-	return 0
-}
-
-func number(part string) int {
-	n, err := strconv.Atoi(part)
-	if err != nil {
-		return 0
-	}
-	return n
+// atLeast reports whether a version of Kubernetes, such as 1.36.3, is the minimum, such as 1.36, or newer.
+func atLeast(running, minimum string) bool {
+	return version.MustParseGeneric(running).AtLeast(version.MustParseGeneric(minimum))
 }
 
 // Mark is what a test says about itself.
 type Mark struct {
-	// Since is the oldest version of Kubernetes besides the default one that the test runs with: "0" is every
+	// Since is the oldest version of Kubernetes besides the default one that the test runs with: "0.0" is every
 	// version, and "" is none.
 	Since                     string
 	Thorough, Node, InBrowser bool
@@ -99,7 +88,7 @@ func (m Mark) String() string {
 	var all []string
 	switch m.Since {
 	case "":
-	case "0":
+	case "0.0":
 		all = append(all, "every-version")
 	default:
 		all = append(all, "since-"+m.Since)
@@ -128,8 +117,8 @@ func (m Mark) Selects(run string) (bool, error) {
 	case "browser":
 		return m.InBrowser, nil
 	}
-	if major, _, _ := strings.Cut(run, "."); number(major) == 0 {
+	if _, err := version.ParseGeneric(run); err != nil {
 		return false, fmt.Errorf("%q is not a run: use quick, race, thorough, node, browser, or a version of Kubernetes", run)
 	}
-	return m.Since != "" && AtLeast(run, m.Since), nil
+	return m.Since != "" && atLeast(run, m.Since), nil
 }

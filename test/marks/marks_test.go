@@ -13,9 +13,9 @@ func TestAtLeast(t *testing.T) {
 	}{
 		{"1.36.3", "1.36", true}, {"1.36.0", "1.36", true}, {"v1.37.2", "1.36", true}, {"1.35.9", "1.36", false},
 		{"1.36.3", "1.36.3", true}, {"1.36.2", "1.36.3", false}, {"1.9.9", "1.36", false}, {"2.0.0", "1.36", true},
-		{"1.36", "1.36.1", false}, {"1.34.4", "0", true},
+		{"1.36", "1.36.1", false}, {"1.34.4", "0.0", true},
 	} {
-		require.Equal(t, test.want, AtLeast(test.version, test.minimum), "%s %s", test.version, test.minimum)
+		require.Equal(t, test.want, atLeast(test.version, test.minimum), "%s %s", test.version, test.minimum)
 	}
 }
 
@@ -25,7 +25,7 @@ func TestSelects(t *testing.T) {
 		want map[string]bool
 	}{
 		{Mark{}, map[string]bool{"quick": true, "race": true}},
-		{Mark{Since: "0"}, map[string]bool{"quick": true, "race": true, "1.35.4": true, "1.37.2": true}},
+		{Mark{Since: "0.0"}, map[string]bool{"quick": true, "race": true, "1.35.4": true, "1.37.2": true}},
 		{Mark{Since: "1.36"}, map[string]bool{"quick": true, "race": true, "1.37.2": true}},
 		{Mark{Thorough: true}, map[string]bool{"thorough": true}},
 		{Mark{Node: true}, map[string]bool{"node": true}},

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"regexp"
@@ -25,14 +24,6 @@ const resultsVariable = "NSTPL_SUITE_RESULTS"
 
 // progressInterval is how often a run without other output says what it waits for.
 const progressInterval = 30 * time.Second
-
-// group is a call of go test: packages whose tests are selected in the same way.
-type group struct {
-	packages []string
-	// flags select tests.
-	flags    []string
-	expected []test
-}
 
 // testRun is a run of tests of the suite.
 type testRun struct {
@@ -65,17 +56,12 @@ func runTests(ctx context.Context, r testRun) error {
 	if err != nil {
 		return err
 	}
-	groups, err := selectTests(packages, r.name)
+	args, expected, err := selectTests(packages, r.name)
 	if err != nil {
 		return err
 	}
 	t := newTally(r.name)
-	var failed error
-	var expected []test
-	for _, g := range groups {
-		expected = append(expected, g.expected...)
-		failed = errors.Join(failed, r.goTest(ctx, t, g))
-	}
+	failed := r.goTest(ctx, t, args)
 	if err := errors.Join(failed, record(t.results)); err != nil {
 		return err
 	}
@@ -86,87 +72,44 @@ func runTests(ctx context.Context, r testRun) error {
 	return nil
 }
 
-// selectTests returns the calls of go test for a run. Packages without a selected test are left out, unless the run is
-// quick, in which go test compiles them. The run race has the quick tests of packages in which there can be a race.
-func selectTests(packages []testPackage, run string) ([]group, error) {
-	groups := map[string]*group{}
-	selects := 0
+// selectTests returns the arguments of go test for a run, and the tests that must run. Packages without a selected test
+// are left out, unless the run is quick, in which go test compiles them. The run race has the quick tests of packages in
+// which there can be a race. Packages are tested at the same time, the first ones first, so one pattern is for all.
+func selectTests(packages []testPackage, run string) (args []string, expected []test, err error) {
+	var skipped []test
 	for _, p := range packages {
 		if run == "race" {
 			canRace, err := p.isConcurrent()
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			if !canRace {
 				continue
 			}
 		}
-		tests, err := scan([]testPackage{p})
+		tests, err := scan(p)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		selected, others, err := split(tests, run)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		selects += len(selected)
-		flags := selection(selected, others)
 		if len(selected) == 0 && (run != "quick" || len(others) > 0) {
 			continue
 		}
-		key := strings.Join(flags, " ")
-		if groups[key] == nil {
-			groups[key] = &group{flags: flags}
-		}
-		groups[key].packages = append(groups[key].packages, p.ImportPath)
-		groups[key].expected = append(groups[key].expected, selected...)
+		args = append(args, p.ImportPath)
+		expected, skipped = append(expected, selected...), append(skipped, others...)
 	}
-	if selects == 0 {
-		return nil, fmt.Errorf("no test belongs to the run %s", run)
+	switch {
+	case len(expected) == 0:
+		return nil, nil, fmt.Errorf("no test belongs to the run %s", run)
+	case len(skipped) == 0:
+		return args, expected, nil
+	case run == "quick" || run == "race": // also with the seeds of fuzz tests
+		return append([]string{"-skip=" + pattern(skipped)}, args...), expected, nil
 	}
-	var all []group
-	for _, key := range slices.Sorted(maps.Keys(groups)) {
-		all = append(all, *groups[key])
-	}
-	if run == "thorough" {
-		return joined(all, packages)
-	}
-	return all, nil
-}
-
-// joined returns one call of go test instead of several, so that packages are tested at the same time. It returns them
-// as they are if that would also run a test that is not selected, since another one has its name.
-func joined(groups []group, packages []testPackage) ([]group, error) {
-	var all group
-	for _, g := range groups {
-		all.expected = append(all.expected, g.expected...)
-	}
-	names := map[string]bool{}
-	isExpected := map[test]bool{}
-	for _, t := range all.expected {
-		names[t.name], isExpected[t] = true, true
-	}
-	for _, p := range packages { // in their order: the first ones are tested first
-		tests, err := scan([]testPackage{p})
-		if err != nil {
-			return nil, err
-		}
-		isSelected := false
-		for t := range tests {
-			isSelected = isSelected || isExpected[t]
-		}
-		if !isSelected {
-			continue
-		}
-		for t := range tests {
-			if names[t.name] && !isExpected[t] {
-				return groups, nil
-			}
-		}
-		all.packages = append(all.packages, p.ImportPath)
-	}
-	all.flags = []string{"-run=" + pattern(all.expected)}
-	return []group{all}, nil
+	return append([]string{"-run=" + pattern(expected)}, args...), expected, nil
 }
 
 // split returns the tests of a run, and the others.
@@ -188,19 +131,6 @@ func split(tests map[test]marks.Mark, run string) (selected, others []test, err 
 	return selected, others, nil
 }
 
-// selection returns the flags with which go test runs only the selected tests. It names the smaller part, so that the
-// seeds of fuzz tests run together with most tests.
-func selection(selected, others []test) []string {
-	switch {
-	case len(others) == 0:
-		return nil
-	case len(others) < len(selected):
-		return []string{"-skip=" + pattern(others)}
-	default:
-		return []string{"-run=" + pattern(selected)}
-	}
-}
-
 // pattern returns the regular expression of the names of tests.
 func pattern(tests []test) string {
 	var names []string
@@ -211,9 +141,8 @@ func pattern(tests []test) string {
 }
 
 // goTest runs go test and prints the output of what fails, a line for each package, and from time to time what runs.
-func (r testRun) goTest(ctx context.Context, t *tally, g group) error {
-	args := slices.Concat([]string{"test", "-json", "-vet=off"}, r.flags, g.flags, g.packages)
-	cmd := exec.CommandContext(ctx, "go", args...)
+func (r testRun) goTest(ctx context.Context, t *tally, args []string) error {
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-json", "-vet=off"}, r.flags, args)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 20 * time.Second
 	cmd.Dir = r.dir

@@ -5,8 +5,7 @@
 //	suite test RUN [FLAG|PACKAGE]  runs go test for the tests of a run: quick, race, thorough, node, browser, or a
 //	                               version of Kubernetes; a test of the run that is skipped, or does not run, is a
 //	                               failure; race has the quick tests of packages in which there can be a race
-//	suite marks [-update]          checks that marks.txt lists the marked tests, or writes it; a test that borrows a
-//	                               cluster must be marked as thorough
+//	suite marks [-update]          checks that marks.txt lists the marked tests, or writes it
 package main
 
 import (

@@ -81,67 +81,20 @@ func (p testPackage) isConcurrent() (bool, error) {
 	return false, nil
 }
 
-// scan returns the test functions of packages with their marks.
-func scan(packages []testPackage) (map[test]marks.Mark, error) {
+// scan returns the test functions of a package with their marks.
+func scan(p testPackage) (map[test]marks.Mark, error) {
 	found := map[test]marks.Mark{}
-	for _, p := range packages {
-		var files []*ast.File
-		for _, file := range append(slices.Clone(p.TestGoFiles), p.XTestGoFiles...) {
-			path := filepath.Join(p.Dir, file)
-			parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-			if err != nil {
-				return nil, err
-			}
-			if err := scanFile(parsed, p.ImportPath, found); err != nil {
-				return nil, fmt.Errorf("%s: %w", file, err)
-			}
-			files = append(files, parsed)
+	for _, file := range slices.Concat(p.TestGoFiles, p.XTestGoFiles) {
+		path := filepath.Join(p.Dir, file)
+		parsed, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
 		}
-		for _, name := range slices.Sorted(maps.Keys(borrowers(files))) {
-			if mark, isTest := found[test{p.ImportPath, name}]; isTest && !mark.Thorough {
-				return nil, fmt.Errorf("%s borrows a cluster, for which make test would start a second control plane: "+
-					"add marks.Thorough(t)", name)
-			}
+		if err := scanFile(parsed, p.ImportPath, found); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 	}
 	return found, nil
-}
-
-// borrowing are the functions with which a test borrows a control plane that no other test uses meanwhile.
-var borrowing = []string{"borrowCluster", "borrowClusterWithoutOperator"}
-
-// borrowers returns the names of the functions in the files of a package that call a function of borrowing, also
-// through other functions of the package. It does not follow methods.
-func borrowers(files []*ast.File) map[string]bool {
-	callers := map[string][]string{}
-	for _, file := range files {
-		for _, declaration := range file.Decls {
-			function, ok := declaration.(*ast.FuncDecl)
-			if !ok || function.Recv != nil || function.Body == nil {
-				continue
-			}
-			ast.Inspect(function.Body, func(node ast.Node) bool {
-				if call, ok := node.(*ast.CallExpr); ok {
-					if callee, ok := call.Fun.(*ast.Ident); ok {
-						callers[callee.Name] = append(callers[callee.Name], function.Name.Name)
-					}
-				}
-				return true
-			})
-		}
-	}
-	found := map[string]bool{}
-	for next := slices.Clone(borrowing); len(next) > 0; {
-		name := next[0]
-		next = next[1:]
-		for _, caller := range callers[name] {
-			if !found[caller] {
-				found[caller] = true
-				next = append(next, caller)
-			}
-		}
-	}
-	return found
 }
 
 func scanFile(file *ast.File, pkg string, found map[test]marks.Mark) error {
@@ -192,7 +145,7 @@ func markOf(function *ast.FuncDecl) (mark marks.Mark, err error) {
 		if !ok {
 			return true
 		}
-		if from, ok := selector.X.(*ast.Ident); !ok || from.Name != "marks" {
+		if from, ok := selector.X.(*ast.Ident); !ok || from.Name != "marks" || selector.Sel.Name == "IsThorough" {
 			return true
 		}
 		if !direct[call] {
@@ -208,7 +161,7 @@ func markOf(function *ast.FuncDecl) (mark marks.Mark, err error) {
 func set(mark *marks.Mark, name string, args []ast.Expr) error {
 	switch name {
 	case "OnEveryVersion":
-		mark.Since = "0"
+		mark.Since = "0.0"
 	case "Since":
 		version, ok := args[len(args)-1].(*ast.BasicLit)
 		if !ok {
@@ -247,8 +200,15 @@ func scanAll(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := scan(packages)
-	return listing(all), err
+	all := map[test]marks.Mark{}
+	for _, p := range packages {
+		tests, err := scan(p)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, tests)
+	}
+	return listing(all), nil
 }
 
 func updateMarks(ctx context.Context) error {

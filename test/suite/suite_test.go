@@ -104,32 +104,12 @@ func Testing(t *testing.T) {}
 	}, lines)
 }
 
-// borrowCluster declares the function of test/integration that lends a cluster.
-const borrowCluster = "func borrowCluster(*testing.T) int { return 0 }\n\n"
-
-func TestThoroughTestsBorrowClusters(t *testing.T) {
-	writeModule(t, borrowCluster+`
-func TestA(t *testing.T) { marks.Thorough(t); t.Run("b", func(t *testing.T) { borrowCluster(t) }) }
-
-func TestB(t *testing.T) { other{}.borrowCluster() }
-
-type other struct{}
-
-func (other) borrowCluster() {}
-`)
-	_, err := scanAll(t.Context())
-	require.NoError(t, err)
-}
-
 func TestMarksThatDoNotHoldAreRefused(t *testing.T) {
 	for module, problem := range map[string]string{
 		"func TestA(t *testing.T) { if true { marks.Thorough(t) } }":                                "marks.Thorough in TestA is not a statement of the test itself",
 		"func TestA(t *testing.T) { t.Run(\"b\", func(t *testing.T) { marks.OnEveryVersion(t) }) }": "marks.OnEveryVersion in TestA is not",
 		"func helper(t *testing.T) { marks.Thorough(t) }":                                           "helper is marked",
 		"const v = \"1.36\"\n\nfunc TestA(t *testing.T) { marks.Since(t, v) }":                      "not a literal",
-		borrowCluster + "func TestA(t *testing.T) { borrowCluster(t) }":                             "TestA borrows a cluster",
-		borrowCluster + "func TestA(t *testing.T) { marks.OnEveryVersion(t); newScope(borrow(t)) }\n\n" +
-			"func borrow(t *testing.T) int { return borrowCluster(t) }\n\nfunc newScope(int) {}": "TestA borrows a cluster",
 	} {
 		writeModule(t, module)
 		_, err := scanAll(t.Context())
@@ -146,35 +126,26 @@ func TestRenamedAndDeletedTestsAreNoticed(t *testing.T) {
 	require.ErrorContains(t, err, "marked in the code, but not in test/marks/marks.txt: p TestC thorough")
 }
 
-// The names of the longer part do not fit a command line well, so the shorter part is named.
+// One call of go test has all packages, in their order.
 func TestSelection(t *testing.T) {
-	a, b, c := test{"p", "TestA"}, test{"p", "TestB"}, test{"p", "TestC"}
-	require.Empty(t, selection([]test{a, b}, nil))
-	require.Equal(t, []string{"-skip=^(TestC)$"}, selection([]test{a, b}, []test{c}))
-	require.Equal(t, []string{"-run=^(TestA)$"}, selection([]test{a}, []test{b, c}))
-}
-
-// Packages whose thorough tests have unique names are tested at the same time, the first ones first.
-func TestThoroughPackagesAreJoined(t *testing.T) {
 	writeModule(t, "func TestSlow(t *testing.T) { marks.Thorough(t) }\n\nfunc TestQuick(t *testing.T) {}")
 	require.NoError(t, os.MkdirAll("b", 0o755))
-	write := func(tests string) []group {
-		require.NoError(t, os.WriteFile("b/b_test.go", []byte("package b\n\nimport (\n\t\"testing\"\n\n"+
-			"\t\"example.org/m/marks\"\n)\n\n"+tests), 0o644))
-		packages, err := listPackages(t.Context(), "", "./b", "./...")
-		require.NoError(t, err)
-		groups, err := selectTests(packages, "thorough")
-		require.NoError(t, err)
-		return groups
-	}
-	groups := write("func TestOther(t *testing.T) { marks.Thorough(t) }\n")
-	require.Len(t, groups, 1)
-	require.Equal(t, []string{"example.org/m/b", "example.org/m/a"}, groups[0].packages)
-	require.Len(t, groups[0].flags, 1)
-	require.Regexp(t, `^-run=\^\((TestOther\|TestSlow|TestSlow\|TestOther)\)\$$`, groups[0].flags[0])
+	require.NoError(t, os.WriteFile("b/b_test.go", []byte("package b\n\nimport \"testing\"\n\nfunc TestB(t *testing.T) {}\n"), 0o644))
+	packages, err := listPackages(t.Context(), "", "./b", "./a")
+	require.NoError(t, err)
+	args, expected, err := selectTests(packages, "quick")
+	require.NoError(t, err)
+	require.Equal(t, []string{"-skip=^(TestSlow)$", "example.org/m/b", "example.org/m/a"}, args)
+	require.Equal(t, []test{{"example.org/m/b", "TestB"}, {"example.org/m/a", "TestQuick"}}, expected)
 
-	groups = write("func TestOther(t *testing.T) { marks.Thorough(t) }\n\nfunc TestSlow(t *testing.T) {}\n")
-	require.Len(t, groups, 2, "TestSlow of b is not selected")
+	args, expected, err = selectTests(packages, "thorough")
+	require.NoError(t, err)
+	require.Equal(t, []string{"-run=^(TestSlow)$", "example.org/m/a"}, args)
+	require.Equal(t, []test{{"example.org/m/a", "TestSlow"}}, expected)
+
+	args, _, err = selectTests(packages[:1], "quick")
+	require.NoError(t, err)
+	require.Equal(t, []string{"example.org/m/b"}, args)
 }
 
 func TestMissingAfterACrash(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // files returns a tree. Each text is "path: content", and a path that ends with / is an empty directory.
@@ -643,6 +644,7 @@ func TestLoadCountsManyInvalidFields(t *testing.T) {
 }
 
 func TestLoadRefusesTreesThatNeedMuchMemory(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	withResources := func(count int) string {
 		return role("ClusterRole", "r") + "- {apiGroups: [''], verbs: [get], resources: [" +

@@ -334,7 +334,7 @@ func (r *Rollouts) members(
 	results := r.Results.Of(template.Name)
 	newest := &layers[0]
 	before := r.failedBeforeOf(template.Name)
-	// A namespace that a changed label or an exemption excludes for a while is no new failure when it is back.
+	// A changed label or an exemption may exclude a namespace for a while. That makes its failure not a new one.
 	failedBefore := rollout.FailedBefore{}
 	maps.Copy(failedBefore, before)
 	members := make([]rollout.Member, 0, len(namespaces))
