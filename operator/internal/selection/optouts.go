@@ -3,6 +3,7 @@ package selection
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,15 +32,26 @@ func newOptOutCache(mgr ctrl.Manager) (cache.Cache, error) {
 // optOuts returns the users and groups in nstpl-auto-opt-out, and none if it does not exist. If they are too many, it
 // returns those before.
 func (r *Controller) optOuts(ctx context.Context, before selectors.OptOuts) (selectors.OptOuts, error) {
-	lists := &corev1.ConfigMap{}
-	key := client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.AutoOptOutConfigMap}
-	if err := r.lists.Get(ctx, key, lists); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("get ConfigMap %s: %w", v1alpha1.AutoOptOutConfigMap, err)
+	optOuts, err := readOptOuts(ctx, r.lists)
+	if err == nil && !maps.Equal(optOuts, before) {
+		// The cache of a new leader may be older than what the previous leader has copied.
+		optOuts, err = readOptOuts(ctx, r.live)
 	}
-	optOuts := selectors.OptOutsOf(lists.Data)
+	if err != nil {
+		return nil, err
+	}
 	if err := optOuts.Check(); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "a change of the users and groups that are opted out is not in force")
 		return before, nil
 	}
 	return optOuts, nil
+}
+
+func readOptOuts(ctx context.Context, reader client.Reader) (selectors.OptOuts, error) {
+	lists := &corev1.ConfigMap{}
+	key := client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.AutoOptOutConfigMap}
+	if err := reader.Get(ctx, key, lists); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("get ConfigMap %s: %w", v1alpha1.AutoOptOutConfigMap, err)
+	}
+	return selectors.OptOutsOf(lists.Data), nil
 }
