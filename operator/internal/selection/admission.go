@@ -113,14 +113,19 @@ func (a *Admission) AddTemplate(ctx context.Context, request *webhook.Request) e
 	if request.SubResource != "" || request.Object == nil {
 		return nil
 	}
-	rules, before, err := a.templateRules(ctx, request)
+	// Earlier revisions with a wider selector may be in force still. The edit may not restore that selector.
+	stored, storedBefore, err := rulesOf(request, never(selectors.OfTemplate))
 	if err != nil {
 		return err
 	}
-	if selectors.Restricts(before, rules) {
+	if selectors.Restricts(storedBefore, stored) {
 		if allowed, err := a.mayUseAll(ctx, request); err != nil || !allowed {
 			return cmp.Or(err, restricts(request))
 		}
+	}
+	rules, before, err := a.templateRules(ctx, request)
+	if err != nil {
+		return err
 	}
 	return a.add(ctx, request, v1alpha1.NamespaceTemplates.Resource, rules, before)
 }
