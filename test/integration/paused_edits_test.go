@@ -4,6 +4,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 // An administrator narrows a template that requires permission. The author may not take that back without the verb use,
@@ -25,4 +28,36 @@ func TestAPausedRolloutDoesNotWidenAGuardedTemplate(t *testing.T) {
 	require.ErrorContains(t, patch(`{"namespaces": {"labelSelector": {"matchLabels": {"class": "silver"}}}}`), needs)
 	require.NoError(t, patch(`{"namespaces": {"labelSelector": {"matchLabels": {"more": "x"}}}}`), "a narrower one")
 	require.NoError(t, patch(`{"rollout": null}`))
+}
+
+// The label that names a tree decides where undeclared objects are deleted, also for an earlier revision in force that
+// alone is authoritative.
+func TestTheTreeOfAnAuthoritativeRevisionIsVetted(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	deletes := policyRule("delete", rbacv1.GroupName, "rolebindings")
+	bare, author := s.newTemplateAuthor("bare"), s.newTemplateAuthor("author", deletes)
+	template := s.createTemplate("only", "", func(template *v1alpha1.NamespaceTemplate) {
+		template.Labels = map[string]string{v1alpha1.TreeLabel: s.name("corp")}
+		template.Spec.Authoritative = []v1alpha1.GroupKind{{Group: rbacv1.GroupName, Kind: "RoleBinding"}}
+	})
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	s.createPopulatedNamespace("a")
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		pausesRollout(template)
+		template.Spec.Authoritative = nil
+	})
+	s.waitRollout(template, v1alpha1.RolloutPaused)
+	leaves := mergePatch(`{"metadata": {"labels": {"` + v1alpha1.TreeLabel + `": null}}}`)
+	expectForbidden(t, bare.Patch(t.Context(), template.DeepCopy(), leaves),
+		"namespaces would have an earlier revision until the rollout reaches them")
+	require.NoError(t, bare.Patch(t.Context(), template.DeepCopy(), mergePatch(`{"metadata": {"labels": {"a": "b"}}}`)),
+		"a label without a meaning")
+	require.NoError(t, author.Patch(t.Context(), template.DeepCopy(), leaves))
+
+	// The label of a template of which no revision is authoritative has no meaning either.
+	other := s.createTemplate("other", configValue("one"))
+	s.waitRollout(other, v1alpha1.RolloutComplete)
+	require.NoError(t, bare.Patch(t.Context(), other,
+		mergePatch(`{"metadata": {"labels": {"`+v1alpha1.TreeLabel+`": "x"}}}`)))
 }

@@ -133,7 +133,7 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	if invalid := e.invalidAnnotations(); len(invalid) > 0 {
 		return webhook.Deny(codes.TemplateInvalid, fmt.Sprintf("template %s: %s", e.name(), invalid[0]))
 	}
-	if e.widens() || e.prunesAll() || e.changesWaves() {
+	if e.widens() || e.prunesAll() || e.changesWaves() || e.changesTree() {
 		if err := a.vet(ctx, request, e); err != nil {
 			return err
 		}

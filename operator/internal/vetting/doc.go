@@ -30,7 +30,7 @@
 //
 // An edit that enables a template, no longer requires a permission, gives up deletionPolicy Delete or its finalizer, or
 // sets revocation to WithRollout is judged in the same way for each earlier revision that namespaces would have until
-// the rollout reaches them (revisions.go).
+// the rollout reaches them (revisions.go). So is one that changes the label of a tree, for authoritative revisions.
 //
 // A dry run stores nothing and grants nothing. The trial does not check rights: it tells authors early what would fail
 // in every namespace. Its time and its number of requests are limited. Objects that it could not try are accepted with

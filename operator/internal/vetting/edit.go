@@ -69,14 +69,14 @@ func (e edit) widens() bool {
 		return true
 	}
 	return !equality.Semantic.DeepEqual(populatedBy(e.old.Spec), populatedBy(e.updated.Spec)) || e.exposes() ||
-		e.changesTree()
+		e.changesTree() && len(e.updated.Spec.Authoritative) > 0
 }
 
-// changesTree reports whether an edit of an authoritative template decides otherwise in which namespaces undeclared
-// objects are deleted: a template of a tree deletes them only in namespaces that the tree manages.
+// changesTree reports whether an edit changes the tree of the template. Each revision in force that is authoritative
+// then deletes undeclared objects in other namespaces: a template of a tree deletes them only in namespaces that the
+// tree manages.
 func (e edit) changesTree() bool {
-	return len(e.updated.Spec.Authoritative) > 0 &&
-		e.old.Labels[v1alpha1.TreeLabel] != e.updated.Labels[v1alpha1.TreeLabel]
+	return e.old != nil && e.updated != nil && e.old.Labels[v1alpha1.TreeLabel] != e.updated.Labels[v1alpha1.TreeLabel]
 }
 
 // populatedBy returns a spec without the fields that only say how it is rolled out. Both the old and the new spec of a

@@ -30,9 +30,10 @@ func (e edit) abandons() bool {
 
 // judgeRevisions judges the earlier revisions that namespaces would have after the edit until its rollout reaches them,
 // as if the author exposed each of them. Otherwise an author could change and enable a template, and so populate what
-// only an earlier author was allowed to populate.
+// only an earlier author was allowed to populate. If the edit changes the tree of the template, it is judged for the
+// authoritative ones of these revisions.
 func (v *review) judgeRevisions(ctx context.Context) ([]error, error) {
-	if !v.exposes() || v.unlimited {
+	if !v.exposes() && !v.changesTree() || v.unlimited {
 		return nil, nil
 	}
 	earlier, err := v.earlierSpecs(ctx)
