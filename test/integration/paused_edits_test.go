@@ -61,3 +61,36 @@ func TestTheTreeOfAnAuthoritativeRevisionIsVetted(t *testing.T) {
 	require.NoError(t, bare.Patch(t.Context(), other,
 		mergePatch(`{"metadata": {"labels": {"`+v1alpha1.TreeLabel+`": "x"}}}`)))
 }
+
+// A warning about a paused rollout tells all that waits, and what happens at once, not only by the last edit.
+func TestEditsOfAPausedTemplateWarnOfAllThatWaits(t *testing.T) {
+	t.Parallel()
+	s := newScope(t, sharedCluster)
+	admin, warnings := s.newWarnedUser(s.name("admin"), "system:masters")
+	template := s.createTemplate("grants", documents(grantTo("owner", "a"), configValue("one")))
+	s.waitRollout(template, v1alpha1.RolloutComplete)
+	s.updateTemplate(template, func(template *v1alpha1.NamespaceTemplate) {
+		pausesRollout(template)
+		s.selectsClass("class", "gold")(template)
+		withObjects(t, documents(grantTo("owner", "a"), grantTo("new", "b"), configValue("one")))(template)
+	})
+	s.waitRollout(template, v1alpha1.RolloutPaused)
+	patch := func(body string) []string {
+		t.Helper()
+		require.NoError(t, admin.Patch(t.Context(), template.DeepCopy(), mergePatch(body)))
+		s.waitRollout(template, v1alpha1.RolloutPaused)
+		return warnings.drain()
+	}
+	waits := "the rollout is paused, so existing namespaces do not get the newest revision until you run " +
+		"\"kubectl nstpl rollout resume " + template.Name + "\"; " +
+		"they do not get what it adds to the grants of rolebinding/new"
+	const loses = "; namespaces that it no longer selects lose "
+	require.Equal(t, []string{waits}, patch(`{"spec": {"driftPolicy": "Report"}}`))
+	require.Equal(t,
+		[]string{waits + loses + "the grants of rolebinding/owner at once, because spec.deletionPolicy is Delete"},
+		patch(`{"spec": {"deletionPolicy": "Delete"}}`))
+	require.Equal(t,
+		[]string{waits + loses + "all objects of the template at once, because the template requires permission"},
+		patch(`{"metadata": {"annotations": {"`+v1alpha1.RequirePermissionAnnotation+`": "true"}}}`))
+	require.Empty(t, patch(`{"metadata": {"labels": {"a": "b"}}}`))
+}

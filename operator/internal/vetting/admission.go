@@ -138,6 +138,11 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 			return err
 		}
 	}
+	warnings, err := a.pauseWarnings(ctx, e)
+	if err != nil {
+		return err
+	}
+	request.Warnings = append(request.Warnings, warnings...)
 	return a.Selectors.AddTemplate(ctx, request)
 }
 

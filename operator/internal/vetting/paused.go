@@ -2,6 +2,8 @@ package vetting
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,57 +14,146 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
-	rollouts "nstpl.dev/nstpl/operator/engine/rollout"
+	"nstpl.dev/nstpl/operator/internal/revisions"
 )
 
-// pauseWarnings returns a warning if namespaces do not get the change of an edit, because the rollout of the template
-// is paused. It names the Roles and RoleBindings that the edit adds, changes or removes. It also warns of those that
-// namespaces keep, paused or not: another user may have chosen that when the template declared no grants, or may have
-// disabled the template.
-func (e edit) pauseWarnings() []string {
+// pauseWarnings returns the warnings of edit.pauseWarnings for the revisions that namespaces may have.
+func (a *Admission) pauseWarnings(ctx context.Context, e edit) ([]string, error) {
 	if e.old == nil || e.updated == nil ||
-		equality.Semantic.DeepEqual(populatedBy(e.old.Spec), populatedBy(e.updated.Spec)) {
+		equality.Semantic.DeepEqual(populatedBy(e.old.Spec), populatedBy(e.updated.Spec)) &&
+			match.RequiresPermission(e.old) == match.RequiresPermission(e.updated) {
+		return nil, nil
+	}
+	inForce, err := a.Outlines.revisions.InForce(ctx, e.old)
+	if err != nil {
+		return nil, fmt.Errorf("template %s: %w", e.name(), err)
+	}
+	return e.pauseWarnings(inForce), nil
+}
+
+// pauseWarnings returns a warning if namespaces keep one of the revisions in force after an edit, because the rollout
+// of the template is paused. It names the Roles and RoleBindings that differ in the updated template: earlier edits may
+// wait as well. It also warns of those that namespaces keep, paused or not: another user may have chosen that when the
+// template declared no grants, or may have disabled the template.
+func (e edit) pauseWarnings(inForce []*v1alpha1.NamespaceTemplate) []string {
+	const removes = "what the newest revision removes from the grants of "
+	deletes := e.updated.Spec.DeletionPolicy == v1alpha1.DeletionDelete
+	if disabled := match.DisabledReason(e.updated); disabled != "" && !deletes {
+		if _, removed := e.changedGrants(e.old); removed != "" {
+			return []string{"namespaces keep " + removes + removed + ", because " + disabled}
+		}
+	}
+	if !e.hasComplete() {
+		// Some namespaces have nothing of the template yet.
+		nothing := &v1alpha1.NamespaceTemplate{}
+		nothing.Spec.Namespaces = e.updated.Spec.Namespaces
+		inForce = append(slices.Clip(inForce), nothing)
+	}
+	if !e.waits(inForce) {
 		return nil
 	}
 	rollout := e.updated.Spec.Rollout
-	before, after := rbacObjects(render.AllDeclarations(e.old)), rbacObjects(render.AllDeclarations(e.updated))
-	added, removed := namesOfGrants(withoutSame(after, before)), namesOfGrants(withoutSame(before, after))
-	isPaused, keeps := rollout != nil && rollout.Paused, removed != "" && rollout.KeepsRevoked()
-	const because = ", because spec.rollout.revocation is WithRollout"
-	switch disabled := match.DisabledReason(e.updated); {
-	case disabled != "" && removed != "" && e.updated.Spec.DeletionPolicy != v1alpha1.DeletionDelete:
-		return []string{"namespaces keep what this change removes from the grants of " + removed + ", because " + disabled}
-	case !isPaused && keeps:
-		return []string{"until the rollout reaches them, namespaces keep what this change removes from the grants of " +
-			removed + because}
-	case !isPaused:
-		return nil
+	if rollout != nil && rollout.Paused {
+		return []string{e.pauseWarning(inForce)}
 	}
-	warning := fmt.Sprintf("the rollout is paused, so existing namespaces do not get this change "+
+	if _, removed := e.changedGrants(inForce...); removed != "" && rollout.KeepsRevoked() {
+		return []string{"until the rollout reaches them, namespaces keep " + removes + removed + becauseWithRollout}
+	}
+	return nil
+}
+
+const becauseWithRollout = ", because spec.rollout.revocation is WithRollout"
+
+// hasComplete reports whether a revision of the stored template has reached every namespace.
+func (e edit) hasComplete() bool {
+	return slices.ContainsFunc(e.old.Status.Revisions, func(revision v1alpha1.TemplateRevision) bool {
+		return revision.State == v1alpha1.RolloutComplete
+	})
+}
+
+// waits reports whether namespaces may have a revision that populates something else than the updated template. To
+// restore the revision that is rolled out completely takes no rollout.
+func (e edit) waits(inForce []*v1alpha1.NamespaceTemplate) bool {
+	differs := false
+	for _, revision := range inForce {
+		restores := func(other v1alpha1.TemplateRevision) bool {
+			return other.Generation == revision.Generation && other.State == v1alpha1.RolloutComplete
+		}
+		isSame := revisions.PopulateSame(revision.Spec, e.updated.Spec)
+		if isSame && slices.ContainsFunc(e.old.Status.Revisions, restores) {
+			return false
+		}
+		differs = differs || !isSame && !revisions.PopulateSame(sharing(revision.Spec, e.updated.Spec), e.updated.Spec)
+	}
+	return differs
+}
+
+// pauseWarning returns the warning about a paused rollout.
+func (e edit) pauseWarning(inForce []*v1alpha1.NamespaceTemplate) string {
+	warning := fmt.Sprintf("the rollout is paused, so existing namespaces do not get the newest revision "+
 		"until you run \"kubectl nstpl rollout resume %s\"", e.updated.Name)
-	if rollouts.HasRollback(e.old.Status.Revisions) {
-		warning += ", unless it restores the revision that is rolled out completely"
-	}
+	added, removed := e.changedGrants(inForce...)
 	if added != "" {
 		warning += "; they do not get what it adds to the grants of " + added
 	}
+	keeps := e.updated.Spec.Rollout.KeepsRevoked()
 	switch {
-	case keeps:
-		warning += "; they keep what it removes from the grants of " + removed + because
+	case removed != "" && keeps:
+		warning += "; they keep what it removes from the grants of " + removed + becauseWithRollout
 	case removed != "":
 		warning += "; what it removes from the grants of " + removed + " is taken away at once"
 	}
+	if e.updated.Spec.DeletionPolicy != v1alpha1.DeletionDelete {
+		return warning
+	}
+	var lost []render.Declaration
+	changesSelector := false
+	for _, revision := range inForce {
+		if !equality.Semantic.DeepEqual(revision.Spec.Namespaces, e.updated.Spec.Namespaces) {
+			changesSelector = true
+			lost = append(lost, rbacObjects(revision)...)
+		}
+	}
+	switch {
 	// Admission checks the permission by the stored selector, so no namespace is selected by an earlier one alone.
-	if match.RequiresPermission(e.updated) && e.updated.Spec.DeletionPolicy == v1alpha1.DeletionDelete &&
-		!equality.Semantic.DeepEqual(e.old.Spec.Namespaces, e.updated.Spec.Namespaces) {
+	case changesSelector && match.RequiresPermission(e.updated):
 		warning += "; namespaces that it no longer selects lose all objects of the template at once, " +
 			"because the template requires permission"
+	case len(lost) > 0 && !keeps:
+		warning += "; namespaces that it no longer selects lose the grants of " + namesOfGrants(lost) +
+			" at once, because spec.deletionPolicy is Delete"
 	}
-	return []string{warning}
+	return warning
 }
 
-func rbacObjects(declarations []render.Declaration) []render.Declaration {
-	return slices.DeleteFunc(declarations, func(d render.Declaration) bool { return d.Group != rbacv1.GroupName })
+// changedGrants returns the names of the Roles and RoleBindings that the updated template adds to at least one of some
+// revisions, and of those that it removes from one. It returns those that it changes twice.
+func (e edit) changedGrants(earlier ...*v1alpha1.NamespaceTemplate) (added, removed string) {
+	var more, less []render.Declaration
+	after := rbacObjects(e.updated)
+	for _, revision := range earlier {
+		before := rbacObjects(revision)
+		more, less = append(more, withoutSame(after, before)...), append(less, withoutSame(before, after)...)
+	}
+	return namesOfGrants(more), namesOfGrants(less)
+}
+
+// rbacObjects returns the Roles and RoleBindings of a template. Raw has sorted keys and no nulls, as in a stored
+// revision.
+func rbacObjects(template *v1alpha1.NamespaceTemplate) []render.Declaration {
+	var found []render.Declaration
+	for _, declaration := range render.AllDeclarations(template) {
+		if declaration.Group != rbacv1.GroupName {
+			continue
+		}
+		object := map[string]any{}
+		if json.Unmarshal(declaration.Raw, &object) == nil {
+			render.DropNulls(object)
+			declaration.Raw, _ = json.Marshal(object)
+		}
+		found = append(found, declaration)
+	}
+	return found
 }
 
 // withoutSame returns the declarations that others do not contain with the same content.

@@ -20,59 +20,113 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 		}
 		return template
 	}
-	const notYet = "the rollout is paused, so existing namespaces do not get this change " +
+	const notYet = "the rollout is paused, so existing namespaces do not get the newest revision " +
 		"until you run \"kubectl nstpl rollout resume t\""
 	paused := &v1alpha1.Rollout{Paused: true}
 	keeps := &v1alpha1.Rollout{Paused: true, Revocation: v1alpha1.RevokeWithRollout}
 	keepsUnpaused := &v1alpha1.Rollout{Revocation: v1alpha1.RevokeWithRollout}
-	restoring := template(paused, "a")
-	restoring.Status.Revisions = []v1alpha1.TemplateRevision{
-		{State: v1alpha1.RolloutPaused}, {State: v1alpha1.RolloutComplete},
+	// complete returns a template that is rolled out completely, unless it has a newer generation.
+	complete := func(template *v1alpha1.NamespaceTemplate) *v1alpha1.NamespaceTemplate {
+		template.Status.Revisions = []v1alpha1.TemplateRevision{{State: v1alpha1.RolloutComplete}}
+		return template
 	}
-	complete := template(paused, "a")
-	complete.Status.Revisions = []v1alpha1.TemplateRevision{{State: v1alpha1.RolloutComplete}}
+	newer := func(template *v1alpha1.NamespaceTemplate) *v1alpha1.NamespaceTemplate {
+		template.Generation++
+		return complete(template)
+	}
 	disabled := template(nil)
 	disabled.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
-	guarded := func(stage string, policy v1alpha1.DeletionPolicy) *v1alpha1.NamespaceTemplate {
-		template := template(paused, "a")
-		template.Annotations = map[string]string{v1alpha1.RequirePermissionAnnotation: "true"}
+	withPolicy := func(stage string, policy v1alpha1.DeletionPolicy) *v1alpha1.NamespaceTemplate {
+		template := complete(template(paused, "a"))
 		template.Spec.DeletionPolicy = policy
 		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"stage": stage}}
 		return template
 	}
+	guarded := func(stage string, policy v1alpha1.DeletionPolicy) *v1alpha1.NamespaceTemplate {
+		template := withPolicy(stage, policy)
+		template.Annotations = map[string]string{v1alpha1.RequirePermissionAnnotation: "true"}
+		return template
+	}
+	const losesAll = "; namespaces that it no longer selects lose all objects of the template at once, " +
+		"because the template requires permission"
+	type templates = []*v1alpha1.NamespaceTemplate
 	for name, c := range map[string]struct {
 		edit edit
-		want []string
+		// earlier are the revisions in force besides the stored template.
+		earlier templates
+		want    []string
 	}{
-		"not paused": {edit{template(nil, "a"), template(nil)}, nil},
-		"pause only": {edit{template(nil, "a"), template(paused, "a")}, nil},
-		"created":    {edit{nil, template(paused, "a")}, nil},
-		"deleted":    {edit{template(paused, "a"), nil}, nil},
-		"added and removed": {edit{template(paused, "a"), template(paused, "b")}, []string{
+		"not paused": {edit{template(nil, "a"), template(nil)}, nil, nil},
+		"added and removed": {edit{complete(template(paused, "a")), template(paused, "b")}, nil, []string{
 			notYet + "; they do not get what it adds to the grants of rolebinding/b; " +
 				"what it removes from the grants of rolebinding/a is taken away at once"}},
-		"added during a rollout": {edit{restoring, template(paused, "a", "b")}, []string{
-			notYet + ", unless it restores the revision that is rolled out completely; " +
-				"they do not get what it adds to the grants of rolebinding/b"}},
-		"added after a rollout": {edit{complete, template(paused, "a", "b")}, []string{
-			notYet + "; they do not get what it adds to the grants of rolebinding/b"}},
-		"kept": {edit{template(keeps, "a"), template(keeps)}, []string{
+		"added before": {edit{newer(template(paused, "a", "b")), template(paused, "a", "b", "c")},
+			templates{template(nil, "a")}, []string{
+				notYet + "; they do not get what it adds to the grants of rolebinding/c, rolebinding/b"}},
+		"removed before": {edit{newer(template(keeps)), template(keeps, "b")},
+			templates{template(keeps, "a")}, []string{
+				notYet + "; they do not get what it adds to the grants of rolebinding/b; they keep what it removes " +
+					"from the grants of rolebinding/a, because spec.rollout.revocation is WithRollout"}},
+		"restored": {edit{newer(template(paused, "a", "b")), template(paused, "a")},
+			templates{template(nil, "a")}, nil},
+		"a first rollout": {edit{template(paused, "a"), template(paused, "a", "b")}, nil, []string{
+			notYet + "; they do not get what it adds to the grants of rolebinding/b, rolebinding/a"}},
+		"kept": {edit{complete(template(keeps, "a")), template(keeps)}, nil, []string{
 			notYet + "; they keep what it removes from the grants of rolebinding/a, " +
 				"because spec.rollout.revocation is WithRollout"}},
-		"kept without a pause": {edit{template(keepsUnpaused, "a"), template(keepsUnpaused)}, []string{
-			"until the rollout reaches them, namespaces keep what this change removes from the grants of rolebinding/a, " +
-				"because spec.rollout.revocation is WithRollout"}},
-		"disabled": {edit{template(nil, "a"), disabled}, []string{
-			"namespaces keep what this change removes from the grants of rolebinding/a, because the template is disabled " +
-				"(annotation policy/namespace-template-apply: disable)"}},
+		"kept without a pause": {edit{complete(template(keepsUnpaused, "a")), template(keepsUnpaused)}, nil, []string{
+			"until the rollout reaches them, namespaces keep what the newest revision removes from the grants of " +
+				"rolebinding/a, because spec.rollout.revocation is WithRollout"}},
+		"disabled": {edit{template(nil, "a"), disabled}, nil, []string{
+			"namespaces keep what the newest revision removes from the grants of rolebinding/a, because the template " +
+				"is disabled (annotation policy/namespace-template-apply: disable)"}},
 		"selector of a template that requires permission": {
-			edit{guarded("a", v1alpha1.DeletionDelete), guarded("b", v1alpha1.DeletionDelete)}, []string{
-				notYet + "; namespaces that it no longer selects lose all objects of the template at once, " +
-					"because the template requires permission"}},
+			edit{guarded("a", v1alpha1.DeletionDelete), guarded("b", v1alpha1.DeletionDelete)}, nil,
+			[]string{notYet + losesAll}},
 		"selector of one that keeps its objects": {
-			edit{guarded("a", v1alpha1.DeletionOrphan), guarded("b", v1alpha1.DeletionOrphan)}, []string{notYet}},
-		"added without a pause": {edit{template(keepsUnpaused), template(keepsUnpaused, "a")}, nil},
+			edit{guarded("a", v1alpha1.DeletionOrphan), guarded("b", v1alpha1.DeletionOrphan)}, nil, []string{notYet}},
+		"first the selector, and then the policy": {
+			edit{newer(guarded("b", v1alpha1.DeletionOrphan)), guarded("b", v1alpha1.DeletionDelete)},
+			templates{guarded("a", v1alpha1.DeletionOrphan)}, []string{notYet + losesAll}},
+		"first the selector, and then the permission": {
+			edit{newer(withPolicy("b", v1alpha1.DeletionDelete)), guarded("b", v1alpha1.DeletionDelete)},
+			templates{withPolicy("a", v1alpha1.DeletionDelete)}, []string{notYet + losesAll}},
+		"a selector without permission": {
+			edit{withPolicy("a", v1alpha1.DeletionDelete), withPolicy("b", v1alpha1.DeletionDelete)}, nil, []string{
+				notYet + "; namespaces that it no longer selects lose the grants of rolebinding/a at once, " +
+					"because spec.deletionPolicy is Delete"}},
+		"the policy alone": {
+			edit{withPolicy("a", v1alpha1.DeletionOrphan), withPolicy("a", v1alpha1.DeletionDelete)}, nil, nil},
+		"added without a pause": {edit{complete(template(keepsUnpaused)), template(keepsUnpaused, "a")}, nil, nil},
 	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, c.edit.pauseWarnings()) })
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, c.edit.pauseWarnings(append(templates{c.edit.old}, c.earlier...)))
+		})
 	}
+}
+
+// Edits that change neither what is populated nor the permission wait for no rollout, so no revision is read.
+func TestEditsOfRolloutsWarnAboutNothing(t *testing.T) {
+	unpaused, paused := &v1alpha1.NamespaceTemplate{}, &v1alpha1.NamespaceTemplate{}
+	paused.Spec.Rollout = &v1alpha1.Rollout{Paused: true}
+	for name, e := range map[string]edit{
+		"paused": {unpaused, paused}, "created": {nil, paused}, "deleted": {paused, nil},
+	} {
+		warnings, err := (&Admission{}).pauseWarnings(t.Context(), e)
+		require.NoError(t, err, name)
+		require.Empty(t, warnings, name)
+	}
+}
+
+// A stored revision has no nulls, which mean the same as missing fields.
+func TestAGrantWithANullIsTheSame(t *testing.T) {
+	withSubjects := func(subjects string) *v1alpha1.NamespaceTemplate {
+		template := &v1alpha1.NamespaceTemplate{}
+		template.Spec.Templates = []runtime.RawExtension{{Raw: []byte(`{"apiVersion": "rbac.authorization.k8s.io/v1", ` +
+			`"kind": "RoleBinding", ` + subjects + `"metadata": {"name": "a"}}`)}}
+		return template
+	}
+	added, removed := edit{updated: withSubjects(`"subjects": null, `)}.changedGrants(withSubjects(""))
+	require.Empty(t, added)
+	require.Empty(t, removed)
 }

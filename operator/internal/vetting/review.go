@@ -48,7 +48,6 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 	if !v.widens() {
 		return v.judgeUnchanged(ctx)
 	}
-	v.warn(v.pauseWarnings()...)
 	if err := render.CheckCombinations(v.updated); err != nil && !v.unlimited && grantsRights(kinds) {
 		return []error{fmt.Errorf("cannot check its RBAC objects, since %w: "+
 			"declare Roles and RoleBindings in a template of their own", err)}, nil
