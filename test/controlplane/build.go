@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -191,22 +192,36 @@ func (s source) build(ctx context.Context, assets string, progress io.Writer) er
 }
 
 func (s source) compile(ctx context.Context, folder string, progress io.Writer) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-v", "-buildvcs=false", "-trimpath", "-modfile="+s.modfile,
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-trimpath", "-modfile="+s.modfile,
 		"-ldflags="+s.ldflags(), "-o", folder)
 	for _, b := range s.binaries {
 		cmd.Args = append(cmd.Args, "./"+b.name)
 	}
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
-	var log buildLog
-	cmd.Stderr = &log
-	stop := log.report(progress, "kubernetes "+s.version+" ("+s.folder+")")
-	err := cmd.Run()
-	stop(err)
-	if err != nil {
-		return fmt.Errorf("%w: %s", err, log.complaints())
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	if err := cmd.Start(); err != nil {
+		return err
 	}
-	return nil
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	what := "compiling kubernetes " + s.version + " (" + s.folder + "): "
+	fmt.Fprintln(progress, what+"the first time this takes minutes")
+	start, tick := time.Now(), time.NewTicker(15*time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			fmt.Fprintln(progress, what+time.Since(start).Round(time.Second).String())
+		case err := <-ended:
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, &complaints)
+			}
+			fmt.Fprintln(progress, what+"done after "+time.Since(start).Round(time.Second).String())
+			return nil
+		}
+	}
 }
 
 // ldflags strip the binary and set its version, which a release build takes from git.

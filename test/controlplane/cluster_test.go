@@ -2,7 +2,6 @@ package controlplane_test
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -27,22 +26,6 @@ func TestTwoClustersAtATime(t *testing.T) {
 	requirePopulated(t, client, "here")
 	_, err = newClient(t, other).CoreV1().Namespaces().Get(t.Context(), "here", metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "the other cluster must not have the namespace, got %v", err)
-}
-
-func TestNewUsesAnExistingClusterAndKeepsItRunning(t *testing.T) {
-	cluster, err := controlplane.Start(t.Context(), controlplane.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, cluster.Stop()) })
-	t.Setenv("NSTPL_TEST_KUBECONFIG", cluster.Kubeconfig)
-	t.Setenv("PATH", filepath.Dir(cluster.Kubectl))
-
-	t.Run("test", func(t *testing.T) {
-		existing := controlplane.New(t)
-		require.Equal(t, cluster.RESTConfig().Host, existing.RESTConfig().Host)
-		require.Equal(t, cluster.Kubectl, existing.Kubectl)
-		requirePopulated(t, newClient(t, existing), "during")
-	})
-	requirePopulated(t, newClient(t, cluster), "after")
 }
 
 // Stored objects exist after a program was killed and started again, and the cluster continues to work. Wait does not

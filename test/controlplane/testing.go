@@ -4,15 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 )
 
-// New returns a control plane for a test, which is stopped when the test ends. If $NSTPL_TEST_KUBECONFIG is the path of
-// a kubeconfig, all tests share that cluster, with the objects of earlier tests.
+// New returns a control plane for a test, which is stopped when the test ends.
 func New(tb testing.TB) *Cluster {
 	tb.Helper()
-	cluster, err := forTests(tb.Context())
+	cluster, err := Start(tb.Context(), Options{OneCPU: true})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -31,7 +29,7 @@ func New(tb testing.TB) *Cluster {
 //
 //	func TestMain(m *testing.M) { os.Exit(controlplane.Main(m, &cluster)) }
 func Main(m *testing.M, cluster **Cluster) int {
-	started, err := forTests(context.Background())
+	started, err := Start(context.Background(), Options{OneCPU: true})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -43,16 +41,4 @@ func Main(m *testing.M, cluster **Cluster) int {
 		return 1
 	}
 	return code
-}
-
-func forTests(ctx context.Context) (*Cluster, error) {
-	kubeconfig := os.Getenv("NSTPL_TEST_KUBECONFIG")
-	if kubeconfig == "" {
-		return Start(ctx, Options{OneCPU: true})
-	}
-	kubectl, err := exec.LookPath("kubectl")
-	if err != nil {
-		return nil, fmt.Errorf("the cluster of $NSTPL_TEST_KUBECONFIG needs a kubectl in $PATH: %w", err)
-	}
-	return Existing(kubeconfig, kubectl)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -172,8 +171,7 @@ func (b *bench) eachObject(
 	}
 }
 
-// createPolicies creates the templates and policy spaces of the content, and waits until they are in force. Meanwhile
-// other templates begin and cease to require permission.
+// createPolicies creates the templates and policy spaces of the content, and waits until they are in force.
 func (b *bench) createPolicies(ctx context.Context) (err error) {
 	b.progress.part("the tree of policies", 0)
 	if b.tree, err = b.content.writeTree(b.dir); err != nil {
@@ -183,8 +181,7 @@ func (b *bench) createPolicies(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	endGuards := b.startGuards(ctx)
-	return errors.Join(b.awaitPolicies(ctx, append(b.content.templates(), compiled...)), endGuards())
+	return b.awaitPolicies(ctx, append(b.content.templates(), compiled...))
 }
 
 // awaitPolicies creates the policies that do not exist yet, and returns when all are in force.

@@ -30,7 +30,7 @@ func (b *bench) measureDisruptions(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.stop()) }()
-	d := &disruption{guards: &guards{bench: b, mayFail: true}, replicas: r}
+	d := &disruption{creations: &creations{bench: b}, replicas: r}
 	if err := d.prepare(ctx); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (b *bench) measureDisruptions(ctx context.Context) (err error) {
 
 // disruption takes objects away and creates namespaces after something disrupts the operator.
 type disruption struct {
-	*guards
+	*creations
 	replicas *replicas
 	// lost are the namespaces whose first object of the baseline is deleted.
 	lost []string
@@ -62,7 +62,7 @@ func (d *disruption) prepare(ctx context.Context) error {
 	for at := 0; at < len(list.Items); at += namespacesPerLoss {
 		d.lost = append(d.lost, list.Items[at].Namespace)
 	}
-	labels := map[string]any{"matchLabels": map[string]any{guardLabel: disruptedTemplate}}
+	labels := map[string]any{"matchLabels": map[string]any{creatorLabel: disruptedTemplate}}
 	if err := d.apply(ctx, newTemplate(disruptedTemplate, nil, labels, profileObject())); err != nil {
 		return err
 	}

@@ -47,7 +47,6 @@ func TestRun(t *testing.T) {
 		"the API server restarts: writes, to changes", "the API server restarts: peak memory of a replica",
 		"largest status of namespaces with failures", "largest status of policyspaces",
 		"deletion of a tenth of the namespaces at once: time for each",
-		"templates that begin and cease to require permission: namespaces denied, for each",
 	} {
 		require.Positive(t, values[name], name)
 	}
@@ -55,8 +54,6 @@ func TestRun(t *testing.T) {
 		"move of all namespaces: gaps in access",
 		"the leader is killed: namespaces that open before they are populated",
 		"the API server restarts: namespaces that open before they are populated",
-		"templates that begin and cease to require permission: namespaces that are not denied",
-		"templates that begin and cease to require permission: namespaces that open before they are populated",
 	} {
 		require.Zero(t, values[name], name)
 	}
