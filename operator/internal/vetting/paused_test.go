@@ -16,7 +16,8 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 		template.Name, template.Spec.Rollout = "t", rollout
 		for _, name := range bindings {
 			template.Spec.Templates = append(template.Spec.Templates, runtime.RawExtension{Raw: []byte(
-				`{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "` + name + `"}}`)})
+				`{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", ` +
+					`"metadata": {"name": "` + name + `"}}`)})
 		}
 		return template
 	}
@@ -122,8 +123,10 @@ func TestEditsOfRolloutsWarnAboutNothing(t *testing.T) {
 func TestAGrantWithANullIsTheSame(t *testing.T) {
 	withSubjects := func(subjects string) *v1alpha1.NamespaceTemplate {
 		template := &v1alpha1.NamespaceTemplate{}
-		template.Spec.Templates = []runtime.RawExtension{{Raw: []byte(`{"apiVersion": "rbac.authorization.k8s.io/v1", ` +
-			`"kind": "RoleBinding", ` + subjects + `"metadata": {"name": "a"}}`)}}
+		template.Spec.Templates = []runtime.RawExtension{{Raw: []byte(
+			`{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", ` + subjects +
+				`"metadata": {"name": "a"}}`,
+		)}}
 		return template
 	}
 	added, removed := edit{updated: withSubjects(`"subjects": null, `)}.changedGrants(withSubjects(""))
