@@ -21,7 +21,7 @@ type checkReport struct {
 }
 
 // runCheck runs kubectl nstpl check, and returns its report and its exit code.
-func runCheck(t *testing.T, c *assert.CollectT, cluster *testCluster) (report checkReport, code int) {
+func runCheck(t *testing.T, c assert.TestingT, cluster *testCluster) (report checkReport, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
 	defer cancel()
@@ -45,9 +45,10 @@ func (r *checkReport) messages(status string) map[string]string {
 	return messages
 }
 
-// kubectl nstpl check finds nothing wrong with an installation, and then a template that cannot be populated, the
-// operator that is killed, and a policy that is deleted. It stores nothing.
+// kubectl nstpl check finds nothing wrong with an installation, and then a policy that a condition switches off, a
+// template that cannot be populated, the operator that is killed, and a policy that is deleted. It stores nothing.
 func TestCheckFindsWhatIsWrong(t *testing.T) {
+	marks.OnEveryVersion(t)
 	marks.Thorough(t)
 	t.Parallel()
 	cluster := borrowCluster(t, "--leader-elect=true")
@@ -61,6 +62,15 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		assert.Contains(c, report.messages("ok"), "webhook-calls")
 		assert.Contains(c, report.messages("ok"), "operator-leader")
 	})
+
+	_, err := cluster.kubectl(t.Context(), "", "patch", "validatingadmissionpolicybinding", "nstpl-namespace-guard",
+		"--type=merge", `--patch={"spec": {"matchResources": {"objectSelector": {"matchLabels": {"guarded": "true"}}}}}`)
+	require.NoError(t, err)
+	report, code := runCheck(t, t, cluster)
+	require.Zero(t, code)
+	require.Contains(t, report.messages("warning")["installed-objects"],
+		"1 object changed since the installation: "+
+			"validatingadmissionpolicybinding.admissionregistration.k8s.io/nstpl-namespace-guard")
 
 	template := s.createTemplate("broken", failingObject)
 	ns := s.createNamespace("team")
@@ -87,7 +97,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		}
 	})
 
-	_, err := cluster.kubectl(t.Context(), "", "delete", "validatingadmissionpolicy", "nstpl-object-guard")
+	_, err = cluster.kubectl(t.Context(), "", "delete", "validatingadmissionpolicy", "nstpl-object-guard")
 	require.NoError(t, err)
 	s.eventually(func(c *assert.CollectT) {
 		report, _ := runCheck(t, c, cluster)

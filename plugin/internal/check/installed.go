@@ -3,6 +3,7 @@ package check
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -145,22 +146,48 @@ func checkObjects(a *after) []Result {
 	return j.orOK(output.Count(total, "object") + " of the installation found")
 }
 
-// isAsInstalled reports whether a stored role, binding or policy has everything that the manifests declare. Of objects
-// of other kinds, other programs or administrators change some fields.
+// isAsInstalled reports whether a stored role, binding or policy has everything that the manifests declare, and a policy
+// of admission or its binding nothing else: a further condition or selector switches it off. Of objects of other kinds,
+// other programs or administrators change some fields.
 func isAsInstalled(want, stored *unstructured.Unstructured) bool {
 	if want.GetLabels()[v1alpha1.AggregateLabel] == "true" {
 		return true // administrators choose the kinds that templates can declare
 	}
-	kind := want.GetKind()
-	if !strings.Contains(kind, "Role") && !strings.Contains(kind, "AdmissionPolicy") {
+	if strings.Contains(want.GetKind(), "AdmissionPolicy") {
+		declared, found := withoutDefaults(want.Object["spec"]), withoutDefaults(stored.Object["spec"])
+		return contains(found, declared) && contains(declared, found)
+	}
+	if !strings.Contains(want.GetKind(), "Role") {
 		return true
 	}
-	for _, field := range []string{"rules", "roleRef", "subjects", "spec"} {
+	for _, field := range []string{"rules", "roleRef", "subjects"} {
 		if declared, ok := want.Object[field]; ok && !contains(jsonOf(stored.Object[field]), jsonOf(declared)) {
 			return false
 		}
 	}
 	return true
+}
+
+// withoutDefaults returns the spec of an admission policy without the fields that have the API server's defaults, except
+// for empty selectors.
+func withoutDefaults(spec any) any {
+	spec = jsonOf(spec)
+	dropDefaults(spec)
+	return spec
+}
+
+func dropDefaults(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		maps.DeleteFunc(value, func(name string, field any) bool {
+			dropDefaults(field)
+			return name == "matchPolicy" && field == "Equivalent" || name == "scope" && field == "*"
+		})
+	case []any:
+		for _, item := range value {
+			dropDefaults(item)
+		}
+	}
 }
 
 // contains reports whether a value has all fields of another one, and lists all of its items, in any order.

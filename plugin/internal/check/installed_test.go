@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -92,6 +93,10 @@ func TestWhatHelmInstalledIsUpgradedWithHelm(t *testing.T) {
 func TestInstalledObjects(t *testing.T) {
 	t.Parallel()
 	role := func(a *after) *unstructured.Unstructured { return a.stored[operatorRole].value }
+	guard := ref{
+		kind: admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"), name: "nstpl-namespace-guard",
+	}
+	guardBinding := ref{kind: guard.kind.GroupVersion().WithKind("ValidatingAdmissionPolicyBinding"), name: guard.name}
 	bound := ref{kind: rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), name: "nstpl-initialize"}
 	for name, test := range map[string]struct {
 		change          func(t *testing.T, a *after)
@@ -115,6 +120,25 @@ func TestInstalledObjects(t *testing.T) {
 			require.NoError(t, unstructured.SetNestedSlice(a.stored[bound].value.Object,
 				append([]any{map[string]any{"kind": "User", "name": "ci"}}, subjects...), "subjects"))
 		}, OK, "66 objects", ""},
+		"a policy with defaults": {func(t *testing.T, a *after) {
+			t.Helper()
+			constraints, _, _ := unstructured.NestedMap(a.stored[guard].value.Object, "spec", "matchConstraints")
+			constraints["matchPolicy"], constraints["namespaceSelector"] = "Equivalent", map[string]any{}
+			constraints["resourceRules"].([]any)[0].(map[string]any)["scope"] = "*" //nolint:forcetypeassert // of the manifests
+			require.NoError(t, unstructured.SetNestedMap(a.stored[guard].value.Object, constraints, "spec", "matchConstraints"))
+		}, OK, "66 objects", ""},
+		"a condition is added to a policy": {func(t *testing.T, a *after) {
+			t.Helper()
+			spec, _, _ := unstructured.NestedMap(a.stored[guard].value.Object, "spec")
+			conditions, _ := spec["matchConditions"].([]any)
+			spec["matchConditions"] = append(conditions, map[string]any{"name": "off", "expression": "false"})
+			require.NoError(t, unstructured.SetNestedMap(a.stored[guard].value.Object, spec, "spec"))
+		}, Warning, "validatingadmissionpolicy.admissionregistration.k8s.io/nstpl-namespace-guard", "on purpose"},
+		"a binding selects fewer namespaces": {func(t *testing.T, a *after) {
+			t.Helper()
+			require.NoError(t, unstructured.SetNestedStringMap(a.stored[guardBinding].value.Object,
+				map[string]string{"guarded": "true"}, "spec", "matchResources", "namespaceSelector", "matchLabels"))
+		}, Warning, "validatingadmissionpolicybinding.admissionregistration.k8s.io/nstpl-namespace-guard", "on purpose"},
 		"of another version": {func(t *testing.T, a *after) {
 			t.Helper()
 			require.NoError(t, unstructured.SetNestedSlice(role(a).Object, nil, "rules"))
