@@ -53,6 +53,8 @@ func judgeOwn(resource string, objects []*ownObject, now time.Time) []Result {
 			if now.Sub(object.DeletionTimestamp.Time) > survey.Patience {
 				deleted = append(deleted, object)
 			}
+		case object.isOutdated():
+			late = append(late, object)
 		case apimeta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled):
 			stalled = append(stalled, object)
 		case ready == nil:
@@ -128,6 +130,12 @@ func (o *ownObject) fullName() string {
 	return o.Name
 }
 
+// isOutdated reports whether the conditions are about an earlier generation, so that they say nothing about this one.
+func (o *ownObject) isOutdated() bool {
+	ready := apimeta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+	return ready != nil && ready.ObservedGeneration != 0 && ready.ObservedGeneration < o.Generation
+}
+
 // isRolloutStopped reports whether an object is a template whose rollout stopped because namespaces failed.
 func (o *ownObject) isRolloutStopped() bool {
 	stalled := apimeta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionStalled)
@@ -147,6 +155,8 @@ func (o *ownObject) reason() string {
 	switch ready := apimeta.FindStatusCondition(conditions, v1alpha1.ConditionReady); {
 	case o.DeletionTimestamp != nil:
 		return "finalizers: " + strings.Join(o.Finalizers, ", ")
+	case o.isOutdated():
+		return fmt.Sprintf("the controller has not reported on generation %d", o.Generation)
 	case o.isRolloutStopped() && o.disabledReason() != "":
 		return o.disabledReason()
 	case apimeta.IsStatusConditionTrue(conditions, exceeded):

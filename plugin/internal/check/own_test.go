@@ -47,6 +47,15 @@ func TestObjectsOfOwnKinds(t *testing.T) {
 	notAccepted.Annotations = disabled.Annotations
 	namespaced := own("env", time.Hour, stalled("Invalid", "no role")...)
 	namespaced.Namespace = "team-a"
+	edited := own("budget", time.Hour, stalled("Failed", "1 of 3 namespaces are populated")...)
+	edited.Generation, edited.Status.Failures = 3, failing.Status.Failures
+	for i := range edited.Status.Conditions {
+		edited.Status.Conditions[i].ObservedGeneration = 2
+	}
+	readyBefore := own("a", time.Hour, isReady, is(exceeded, metav1.ConditionTrue, "Exceeded", "pods: 5/3"))
+	readyBefore.Generation, readyBefore.Status.Conditions[0].ObservedGeneration = 3, 2
+	readyNow := own("a", time.Hour, isReady)
+	readyNow.Generation, readyNow.Status.Conditions[0].ObservedGeneration = 3, 3
 	unmatched := own("old", 0, stalled(v1alpha1.ExemptionNothingMatches, "template budget does not exist")...)
 	unmatched.Namespace = "team-a"
 	for name, test := range map[string]struct {
@@ -59,6 +68,17 @@ func TestObjectsOfOwnKinds(t *testing.T) {
 		"stalled": {
 			"namespacetemplates", []*ownObject{failing}, Failure, "namespacetemplates: 1 cannot be in force until a person acts: " +
 				"budget (1 of 3 namespaces are populated; limitrange/defaults: is forbidden)", "kubectl describe namespacetemplates budget",
+		},
+		"ready before an edit": {
+			"policyspaces", []*ownObject{readyBefore}, Warning,
+			"1 not in force yet: a (the controller has not reported on generation 3)", "kubectl nstpl tree",
+		},
+		"stalled before an edit": {
+			"namespacetemplates", []*ownObject{edited}, Warning,
+			"1 not in force yet: budget (the controller has not reported on generation 3)", "kubectl describe",
+		},
+		"ready after an edit": {
+			"policyspaces", []*ownObject{readyNow}, OK, "1 object of nstpl's kinds, and none has a problem", "",
 		},
 		"a stopped rollout": {
 			"namespacetemplates", []*ownObject{own("budget", 0, stalled("RolloutStopped", "the rollout stopped")...)}, Failure,
