@@ -73,7 +73,7 @@ func TestNothingStaysOfADeletedRepository(t *testing.T) {
 			before.Name, after.Name = "a", successor
 			after.Spec.Suspend = true
 			api := existing{items: []v1alpha1.PolicyRepository{*after}}
-			r := &Repositories{Client: api, sources: &sources{dir: dir}}
+			r := &Repositories{Client: api, Live: api, sources: &sources{dir: dir}}
 			isStopped := false
 			f := r.of(before).follower
 			f.busy, f.cancel = true, func() { isStopped = true }
@@ -98,6 +98,25 @@ func TestNothingStaysOfADeletedRepository(t *testing.T) {
 			require.Equal(t, "other", entries[1].Name())
 		})
 	}
+}
+
+// While the watch of PolicyRepositories is interrupted, a pass knows all the same that one was suspended.
+func TestAPassReadsThePolicyRepositoryFromTheAPIServer(t *testing.T) {
+	t.Parallel()
+	before, now := repositoryOf("uid"), repositoryOf("uid")
+	before.Name, now.Name = "a", "a"
+	now.Spec.Suspend = true
+	r := &Repositories{
+		Client: existing{items: []v1alpha1.PolicyRepository{*before}},
+		Live:   existing{items: []v1alpha1.PolicyRepository{*now}}, sources: &sources{dir: t.TempDir()},
+	}
+	tree := &vetted{commit: "c"}
+	f := r.of(before)
+	f.inForce = tree
+	f.follower.answer = answer{tree: tree, source: sourceOf(before)}
+	_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}})
+	require.NoError(t, err)
+	require.Empty(t, f.follower.answer, "the PolicyRepository is not followed any more")
 }
 
 // A PolicyRepository that follows an object of Flux now keeps no commits of the Git repository that it followed before.

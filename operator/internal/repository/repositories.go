@@ -80,7 +80,7 @@ type followed struct {
 const (
 	// retryFailed is how soon objects that could not be written are tried again.
 	retryFailed = 5 * time.Second
-	// retryStale is how soon a PolicyRepository is reconciled again whose latest version the cache did not have.
+	// retryStale is how soon a PolicyRepository is reconciled again that another client changed during a pass.
 	retryStale = 100 * time.Millisecond
 	// minRetry and maxRetry are how soon a comparison that failed is repeated: the former after the first failure, and
 	// twice as late after each further one.
@@ -162,7 +162,8 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 		return reconcile.Result{}, err
 	}
 	repository := &v1alpha1.PolicyRepository{}
-	err := r.Client.Get(ctx, req.NamespacedName, repository)
+	// While the watch is interrupted, the cache knows neither a suspension nor that a confirmation is used up.
+	err := r.Live.Get(ctx, req.NamespacedName, repository)
 	if apierrors.IsNotFound(err) {
 		r.Metrics.forget(req.Name)
 		return reconcile.Result{}, nil
@@ -388,8 +389,8 @@ func (r *Repositories) forgetDeleted(ctx context.Context) error {
 	return nil
 }
 
-// writeStatus stores a status that differs. The cache may be behind a status whose write had no answer: what that one
-// has and the cache has not would stay, so this patch, too, is for the version that was read.
+// writeStatus stores a status that differs. A write that had no answer may be executed after the status was read: what
+// only that one has would stay, so this patch, too, is for the version that was read.
 func (r *Repositories) writeStatus(
 	ctx context.Context, repository *v1alpha1.PolicyRepository, status *v1alpha1.PolicyRepositoryStatus,
 ) error {
