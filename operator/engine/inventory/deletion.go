@@ -71,7 +71,8 @@ func (p *Plan) createsNamespaces() bool {
 // waits, unless the commit creates others: what the limit allowed for an earlier commit does not count then.
 //
 // A confirmation holds for the namespaces that a person was shown: those that waited before it, and are not protected.
-// The same commit may lack others by now, if spec.path was changed.
+// The same commit may lack others by now, if spec.path was changed. A person who protects a namespace before it is
+// deleted voids the confirmation.
 func decide(undeclared []*unstructured.Unstructured, createsOthers bool, state State, options Options) Deletions {
 	total := 0 // of the tree's namespaces, without those that are being deleted
 	for id, live := range state.Live {
@@ -92,12 +93,14 @@ func decide(undeclared []*unstructured.Unstructured, createsOthers bool, state S
 	isAsked := false
 	var undecided []types.UID
 	for _, ns := range undeclared {
-		switch uid := ns.GetUID(); {
-		case state.Deletions.Confirmed[uid]:
+		uid := ns.GetUID()
+		wasConfirmed := state.Deletions.Confirmed[uid]
+		switch {
+		case wasConfirmed && (!isProtected(ns) || isBeingDeleted(ns)):
 			decided.Confirmed[uid] = true
 		case state.Deletions.Decided[uid] && (!isLast || isBeingDeleted(ns)):
 			decided.Decided[uid] = true
-		case !state.Deletions.Waiting[uid]:
+		case !state.Deletions.Waiting[uid] && !wasConfirmed:
 			undecided = append(undecided, uid)
 		case isProtected(ns):
 			decided.Waiting[uid] = true

@@ -165,6 +165,32 @@ func TestAConfirmationHoldsForWhatWaited(t *testing.T) {
 	require.Equal(t, "waits: ; deleted: n00", s.without("n00"))
 }
 
+// A person may protect a namespace whose deletion was confirmed and not made yet. When the protection ends, whether much
+// later or at once, the deletion needs another confirmation, although the limit would allow this one.
+func TestProtectionVoidsAConfirmation(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	names := []string{"n00", "n01", "n02"}
+	require.Equal(t, "waits: n00 n01 n02; deleted:", s.without(names...))
+	s.options.Confirmed = true
+	confirmed := s.live("n00")
+	require.Equal(t, "waits: ; deleted: n00 n01 n02", s.without(names...))
+	protected(confirmed)
+	s.state.Live[IDOf(confirmed)] = confirmed // it could not be deleted
+	require.Equal(t, "waits: ; deleted:", s.without("n00"))
+	confirmed.SetAnnotations(nil)
+	require.Equal(t, "waits: n00; deleted:", s.without("n00"))
+	s.options.Confirmed = true
+	require.Equal(t, "waits: ; deleted: n00", s.without("n00"))
+
+	// It is being deleted already.
+	protected(confirmed)
+	deleting(confirmed)
+	s.state.Live[IDOf(confirmed)] = confirmed
+	require.Equal(t, "waits: ; deleted:", s.without("n00"))
+	require.True(t, s.state.Deletions.Confirmed["n00"])
+}
+
 // A namespace that gets another name is created first. That there is another one then confirms nothing.
 func TestTheLastNamespaceWaitsAlsoWhenThereIsAnother(t *testing.T) {
 	t.Parallel()
