@@ -210,6 +210,10 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 		"a directory named nomos-system": {
 			[]string{"nomos-system/OWNERS: x"}, "name-reserved foo-corp/nomos-system:0",
 		},
+		"directories named as the operator's namespaces": {
+			[]string{"nstpl-system/OWNERS: x", "a/nstpl-trial/namespace.yaml: " + namespace("nstpl-trial")},
+			"name-reserved foo-corp/a/nstpl-trial:0 name-reserved foo-corp/nstpl-system:0",
+		},
 		"names that are similar to reserved names": {[]string{
 			"kube/OWNERS: x", "kubeflow/OWNERS: x", "default-x/OWNERS: x", "nomos-systems/OWNERS: x", "1/OWNERS: x",
 		}, ""},

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/quota"
 )
 
@@ -158,7 +159,8 @@ func (l *loader) checkNames(tree *Tree) {
 		}
 		if isReserved(d.Name) {
 			l.violate("name-reserved", d.Path, 0, fmt.Sprintf("the name %s is reserved", d.Name),
-				"choose a name that is not default, nomos-system or "+v1alpha1.OperatorNamespace+" and does not begin with kube-")
+				fmt.Sprintf("choose a name that is not default, nomos-system, %s or %s and does not begin with kube-",
+					v1alpha1.OperatorNamespace, v1alpha1.TrialNamespace))
 		}
 		if before, taken := first[d.Name]; taken {
 			l.violate("name-unique", d.Path, 0, fmt.Sprintf("the name %s is also the name of %s", d.Name, before),
@@ -170,6 +172,6 @@ func (l *loader) checkNames(tree *Tree) {
 }
 
 func isReserved(name string) bool {
-	return name == "default" || name == "nomos-system" || name == v1alpha1.OperatorNamespace ||
+	return name == "default" || name == "nomos-system" || match.IsSystemNamespace(name) ||
 		strings.HasPrefix(name, "kube-")
 }
