@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 )
 
 // Subject is a user or a group that can hold a role. A ServiceAccount is a user.
@@ -24,7 +25,7 @@ func SubjectOf(subject rbacv1.Subject, namespace string) (Subject, bool) {
 		if subject.Namespace != "" {
 			namespace = subject.Namespace
 		}
-		return Subject{Name: "system:serviceaccount:" + namespace + ":" + subject.Name}, namespace != ""
+		return Subject{Name: serviceaccount.MakeUsername(namespace, subject.Name)}, namespace != ""
 	}
 	return Subject{}, false
 }

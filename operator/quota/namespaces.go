@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/freshness"
@@ -58,19 +59,13 @@ const (
 	kindServiceAccount = "ServiceAccount"
 )
 
-const (
-	accountPrefix = "system:serviceaccount:"
-	accountsGroup = "system:serviceaccounts"
-)
-
 // withAccountGroups returns the groups of a creator with those that every ServiceAccount has.
 func (c Creator) withAccountGroups() []string {
-	name, isAccount := strings.CutPrefix(c.Name, accountPrefix)
-	if !isAccount {
+	namespace, _, err := serviceaccount.SplitUsername(c.Name)
+	if err != nil {
 		return c.Groups
 	}
-	namespace, _, _ := strings.Cut(name, ":")
-	return append(slices.Clone(c.Groups), accountsGroup, accountsGroup+":"+namespace)
+	return append(slices.Clone(c.Groups), serviceaccount.MakeGroupNames(namespace)...)
 }
 
 func matches(exception v1alpha1.CreatorException, creator Creator, groups []string) bool {
@@ -80,7 +75,7 @@ func matches(exception v1alpha1.CreatorException, creator Creator, groups []stri
 	case kindGroup:
 		return slices.Contains(groups, exception.Name)
 	case kindServiceAccount:
-		return accountPrefix+exception.Namespace+":"+exception.Name == creator.Name
+		return serviceaccount.MatchesUsername(exception.Namespace, exception.Name, creator.Name)
 	}
 	return false
 }
@@ -105,7 +100,7 @@ func CreatorLimit(limit *v1alpha1.NamespacesPerCreator, creator Creator) (allowe
 	if isException {
 		return int(own), true
 	}
-	if strings.HasPrefix(creator.Name, accountPrefix) {
+	if strings.HasPrefix(creator.Name, serviceaccount.ServiceAccountUsernamePrefix) {
 		return 0, true
 	}
 	return int(limit.Hard), true
@@ -132,10 +127,9 @@ func (e *CreatorExceededError) Error() string {
 	if e.Used == 1 {
 		noun = "namespace"
 	}
-	if account, isAccount := strings.CutPrefix(e.Creator, accountPrefix); isAccount && e.Limit == 0 {
-		return fmt.Sprintf("no exception in spec.quota.namespacesPerCreator of policyspace %q names the ServiceAccount %s: "+
-			"create the namespace as a user, or ask an administrator to add one",
-			e.Space, strings.Replace(account, ":", "/", 1))
+	if namespace, name, err := serviceaccount.SplitUsername(e.Creator); err == nil && e.Limit == 0 {
+		return fmt.Sprintf("no exception in spec.quota.namespacesPerCreator of policyspace %q names the ServiceAccount "+
+			"%s/%s: create the namespace as a user, or ask an administrator to add one", e.Space, namespace, name)
 	}
 	return fmt.Sprintf("user %s has created %d %s in and below policyspace %q, and its limit per creator is %d",
 		e.Creator, e.Used, noun, e.Space, e.Limit)

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
 )
@@ -12,11 +14,11 @@ import (
 // intersection it also has the group system:authenticated, as when it sends requests itself: otherwise no pod could use
 // a constraint for all users. Without intersection, the creator of the pod is in that group in any case.
 func AccountRequester(namespace, name string, intersection bool) attributes.Requester {
-	groups := []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace}
+	groups := serviceaccount.MakeGroupNames(namespace)
 	if intersection {
 		groups = append(groups, "system:authenticated")
 	}
-	return attributes.Requester{Name: "system:serviceaccount:" + namespace + ":" + name, Groups: groups}
+	return attributes.Requester{Name: serviceaccount.MakeUsername(namespace, name), Groups: groups}
 }
 
 // subject returns the subject whose permission allows the use of a constraint, or why the constraint cannot be used.

@@ -8,13 +8,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-)
-
-const (
-	accountUser   = "system:serviceaccount:"
-	accountsGroup = "system:serviceaccounts:"
 )
 
 // Reference is an entry of users or groups that names an object of the cluster: a ServiceAccount, or a Namespace for
@@ -23,24 +19,22 @@ type Reference struct{ Namespace, Account string }
 
 // UserReference returns the ServiceAccount that an entry of users names, and false if it names no ServiceAccount.
 func UserReference(user string) (Reference, bool) {
-	name, isAccount := strings.CutPrefix(user, accountUser)
-	namespace, account, complete := strings.Cut(name, ":")
-	return Reference{namespace, account}, isAccount && complete && namespace != "" && account != "" &&
-		!strings.Contains(account, ":")
+	namespace, account, err := serviceaccount.SplitUsername(user)
+	return Reference{namespace, account}, err == nil
 }
 
 // GroupReference returns the Namespace that an entry of groups names, and false if it names no Namespace.
 func GroupReference(group string) (Reference, bool) {
-	namespace, found := strings.CutPrefix(group, accountsGroup)
+	namespace, found := strings.CutPrefix(group, serviceaccount.ServiceAccountGroupPrefix)
 	return Reference{Namespace: namespace}, found && namespace != "" && !strings.Contains(namespace, ":")
 }
 
 // String returns the entry.
 func (r Reference) String() string {
 	if r.Account == "" {
-		return accountsGroup + r.Namespace
+		return serviceaccount.MakeNamespaceGroupName(r.Namespace)
 	}
-	return accountUser + r.Namespace + ":" + r.Account
+	return serviceaccount.MakeUsername(r.Namespace, r.Account)
 }
 
 // Identity holds the UIDs of the objects that a reference names. An empty UID means that the object does not exist.

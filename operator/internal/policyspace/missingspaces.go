@@ -8,6 +8,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,10 +39,8 @@ func isOfTree(object *unstructured.Unstructured) bool {
 }
 
 func isByServiceAccount(request *webhook.Request) bool {
-	return strings.HasPrefix(request.UserInfo.Username, serviceAccountPrefix)
+	return strings.HasPrefix(request.UserInfo.Username, serviceaccount.ServiceAccountUsernamePrefix)
 }
-
-const serviceAccountPrefix = "system:serviceaccount:"
 
 // check returns a denial if a policy space does not exist.
 func (m *missingSpaces) check(ctx context.Context, request *webhook.Request, space string) error {

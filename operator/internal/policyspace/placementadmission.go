@@ -5,6 +5,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/internal/webhook"
@@ -42,7 +43,7 @@ func (a *PlacementAdmission) Plugin() webhook.Plugin {
 		}},
 		MatchConditions: webhook.Every("a-person-changes-the-policyspace",
 			changesSpace,
-			"!request.userInfo.username.startsWith('"+serviceAccountPrefix+"')"),
+			"!request.userInfo.username.startsWith('"+serviceaccount.ServiceAccountUsernamePrefix+"')"),
 		// A namespace whose policy space does not exist is held, or keeps what it has.
 		FailurePolicy:  admissionregistrationv1.Ignore,
 		TimeoutSeconds: 5,
