@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -263,7 +263,7 @@ func (r *Expiry) delete(
 	case apierrors.IsConflict(err):
 		return false, "", fmt.Errorf("delete namespace %s, which changed: %w", ns.Name, err) // and is tried again
 	case client.IgnoreNotFound(err) != nil:
-		why, err = r.refused(ctx, ns, err)
+		why, err = refused(ns, err)
 		return false, why, err
 	}
 	if err == nil { // and not another client has deleted it
@@ -274,29 +274,18 @@ func (r *Expiry) delete(
 	return true, "", nil
 }
 
-// refused returns why a namespace stays that the API server did not delete: the operator lacks the right, or an
-// admission policy or a webhook denied the deletion. It returns the error if the API server did not answer, or asks to
-// wait.
-func (r *Expiry) refused(ctx context.Context, ns *corev1.Namespace, refusal error) (string, error) {
+// refused returns why a namespace stays that the API server did not delete: the operator lacks the right, of which
+// Kubernetes says that the user cannot delete resource "namespaces", or an admission policy or a webhook denied the
+// deletion. It returns the error if the API server did not answer, or asks to wait.
+func refused(ns *corev1.Namespace, refusal error) (string, error) {
 	answer := apierrors.APIStatus(nil)
 	asksToWait := apierrors.IsTooManyRequests(refusal) || apierrors.IsServiceUnavailable(refusal) ||
 		apierrors.IsTimeout(refusal) || apierrors.IsServerTimeout(refusal)
 	if asksToWait || !errors.As(refusal, &answer) {
 		return "", fmt.Errorf("delete the expired namespace %s: %w", ns.Name, refusal)
 	}
-	if apierrors.IsForbidden(refusal) {
-		review, err := r.Clientset.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
-			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Verb: "delete", Version: "v1", Resource: "namespaces", Namespace: ns.Name, Name: ns.Name,
-				},
-			}}, metav1.CreateOptions{})
-		if err != nil {
-			return "", fmt.Errorf("check the operator's right to delete namespace %s: %w", ns.Name, err)
-		}
-		if !review.Status.Allowed {
-			return ", and stays because the operator may not delete namespaces: apply manifests/components/expiry", nil
-		}
+	if apierrors.IsForbidden(refusal) && strings.Contains(refusal.Error(), "cannot delete resource") {
+		return ", and stays because the operator may not delete namespaces: apply manifests/components/expiry", nil
 	}
 	return fmt.Sprintf(", and stays because its deletion is denied: %v", refusal), nil
 }
