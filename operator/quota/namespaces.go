@@ -129,7 +129,8 @@ func (e *CreatorExceededError) Error() string {
 	}
 	if namespace, name, err := serviceaccount.SplitUsername(e.Creator); err == nil && e.Limit == 0 {
 		return fmt.Sprintf("no exception in spec.quota.namespacesPerCreator of policyspace %q names the "+
-			"ServiceAccount %s/%s: create the namespace as a user, or ask an administrator to add one", e.Space, namespace, name)
+			"ServiceAccount %s/%s: create the namespace as a user, or ask an administrator to add one",
+			e.Space, namespace, name)
 	}
 	return fmt.Sprintf("user %s has created %d %s in and below policyspace %q, and its limit per creator is %d",
 		e.Creator, e.Used, noun, e.Space, e.Limit)

@@ -45,7 +45,6 @@ const retryRefused = 5 * time.Minute
 // Expiry is the controller that gives namespaces an end, announces it, and deletes those whose users have consented.
 type Expiry struct {
 	*leadership.Leader
-	Metrics *metrics
 	// Rules returns the rules on protected attributes. The operator itself is exempt from them.
 	Rules func(context.Context) (*attributes.Rules, error)
 	// Exempt lists the namespaces that never expire.
@@ -151,17 +150,14 @@ func (r *Expiry) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	err := r.Client.Get(ctx, request.NamespacedName, ns)
 	isExempt := slices.Contains(r.Exempt, request.Name) || match.IsSystemNamespace(request.Name)
 	if err != nil || isExempt || ns.DeletionTimestamp != nil {
-		r.Metrics.forget(request.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	now := time.Now()
 	annotation := ns.Annotations[v1alpha1.ExpiresAnnotation]
 	if annotation == "" {
-		r.Metrics.forget(ns.Name)
 		return r.begin(ctx, ns, now)
 	}
 	life := selfservice.LifeOf(annotation, ns.CreationTimestamp.Time, now)
-	r.Metrics.set(ns.Name, life.State)
 	consents := ns.Annotations[v1alpha1.DeleteWhenExpiredAnnotation] == "true"
 	message := life.Message(annotation, consents)
 	if life.State == selfservice.Expired {
@@ -206,7 +202,6 @@ func (r *Expiry) begin(ctx context.Context, ns *corev1.Namespace, now time.Time)
 	case patch.IsStale(err):
 		return reconcile.Result{RequeueAfter: retryStale}, nil
 	case apierrors.IsInvalid(err): // all annotations of a namespace together have a limited size
-		r.Metrics.set(ns.Name, selfservice.Invalid)
 		err := r.announce(ctx, ns, selfservice.Invalid, fmt.Sprintf("must expire %s from now, but its annotation %s "+
 			"cannot be written: %v", duration.HumanDuration(maxAge), v1alpha1.ExpiresAnnotation, err))
 		if err != nil {
@@ -268,9 +263,7 @@ func (r *Expiry) delete(
 	}
 	if err == nil { // and not another client has deleted it
 		ctrl.LoggerFrom(ctx).Info("deleted an expired namespace")
-		r.Metrics.deleted.Inc()
 	}
-	r.Metrics.forget(ns.Name)
 	return true, "", nil
 }
 

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -118,8 +116,8 @@ func TestExpiredNamespacesThatAreDeleted(t *testing.T) {
 			}
 			api := &oneNamespace{ns: ns}
 			r := &Expiry{
-				Leader:  &leadership.Leader{Client: api, Recorder: events.NewFakeRecorder(1)},
-				Metrics: newMetrics(prometheus.NewRegistry()), Exempt: []string{"excluded"},
+				Leader: &leadership.Leader{Client: api, Recorder: events.NewFakeRecorder(1)},
+				Exempt: []string{"excluded"},
 				Rules: func(context.Context) (*attributes.Rules, error) {
 					return attributes.NewRules(test.rules, nil), nil
 				},
@@ -184,9 +182,8 @@ func TestExpiredNamespacesThatTheAPIServerDoesNotDelete(t *testing.T) {
 			recorder := events.NewFakeRecorder(1)
 			api := &oneNamespace{ns: expired(), refusal: test.refusal}
 			r := &Expiry{
-				Leader:  &leadership.Leader{Client: api, Recorder: recorder},
-				Metrics: newMetrics(prometheus.NewRegistry()),
-				Rules:   func(context.Context) (*attributes.Rules, error) { return attributes.NewRules(nil, nil), nil },
+				Leader: &leadership.Leader{Client: api, Recorder: recorder},
+				Rules:  func(context.Context) (*attributes.Rules, error) { return attributes.NewRules(nil, nil), nil },
 			}
 			request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(api.ns)}
 			result, err := r.Reconcile(t.Context(), request)
@@ -205,29 +202,23 @@ func TestExpiredNamespacesThatTheAPIServerDoesNotDelete(t *testing.T) {
 	}
 }
 
-// A namespace that another client deleted at the same time is not one that the operator deleted.
-func TestDeletionsOfTheOperatorAreCounted(t *testing.T) {
+// A namespace that another client deleted at the same time has no status to announce.
+func TestADeletedNamespaceIsNotAnnounced(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		refusal error
-		want    float64
-	}{
-		"deleted":               {want: 1},
-		"deleted by another":    {refusal: apierrors.NewNotFound(corev1.Resource("namespaces"), "sandbox")},
-		"replaced by a new one": {refusal: apierrors.NewConflict(corev1.Resource("namespaces"), "sandbox", nil)},
+	for name, refusal := range map[string]error{
+		"deleted":               nil,
+		"deleted by another":    apierrors.NewNotFound(corev1.Resource("namespaces"), "sandbox"),
+		"replaced by a new one": apierrors.NewConflict(corev1.Resource("namespaces"), "sandbox", nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			api := &oneNamespace{ns: expired(), refusal: test.refusal}
+			api := &oneNamespace{ns: expired(), refusal: refusal}
 			r := &Expiry{
-				Leader: &leadership.Leader{Client: api}, Metrics: newMetrics(prometheus.NewRegistry()),
-				Rules: func(context.Context) (*attributes.Rules, error) { return attributes.NewRules(nil, nil), nil },
+				Leader: &leadership.Leader{Client: api},
+				Rules:  func(context.Context) (*attributes.Rules, error) { return attributes.NewRules(nil, nil), nil },
 			}
 			_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(api.ns)})
-			require.Equal(t, apierrors.IsConflict(test.refusal), err != nil)
-			metric := &dto.Metric{}
-			require.NoError(t, r.Metrics.deleted.Write(metric))
-			require.Equal(t, test.want, metric.GetCounter().GetValue())
+			require.Equal(t, apierrors.IsConflict(refusal), err != nil)
 			require.Empty(t, api.status)
 		})
 	}

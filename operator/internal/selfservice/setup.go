@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/internal/leadership"
@@ -38,7 +37,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Plugins, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch the policyspaces: %w", err)
 	}
-	expiry := &Expiry{Leader: o.Leader, Metrics: newMetrics(ctrlmetrics.Registry), Rules: o.Rules, Exempt: o.Exempt}
+	expiry := &Expiry{Leader: o.Leader, Rules: o.Rules, Exempt: o.Exempt}
 	if err := expiry.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of expiring namespaces: %w", err)
 	}
