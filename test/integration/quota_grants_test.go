@@ -1,6 +1,8 @@
 package integration_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -9,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -78,7 +82,8 @@ func TestAFullQuotaKeepsNoUndeclaredGrant(t *testing.T) {
 	})
 }
 
-// A RoleBinding whose roleRef changes is deleted, although a full quota may keep the new one from being created.
+// A RoleBinding whose roleRef changes is deleted, although a full quota may keep the new one from being created. diff
+// says so before.
 func TestAFullQuotaKeepsNoFormerRoleRef(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
@@ -87,7 +92,18 @@ func TestAFullQuotaKeepsNoFormerRoleRef(t *testing.T) {
 	ns := s.createPopulatedNamespace("a")
 	s.limitBindings(ns)
 	viewing := strings.Replace(grantTo("owner", name), "name: admin}", "name: view}", 1)
-	s.updateTemplate(template, withObjects(t, documents(viewing, grantTo("readers", "a"))))
+	update := withObjects(t, documents(viewing, grantTo("readers", "a")))
+	changed := template.DeepCopy()
+	changed.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NamespaceTemplate"}
+	update(changed)
+	data, err := yaml.Marshal(changed)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "template.yaml")
+	require.NoError(t, os.WriteFile(file, data, 0o600))
+	out, _ := runPlugin(s, "diff", ns.Name, "-f", file, "-o", "json")
+	require.Contains(t, out, `"action": "Replace"`)
+
+	s.updateTemplate(template, update)
 	s.waitPresent(ns, viewing)
 	s.waitPopulated(ns)
 }

@@ -295,10 +295,9 @@ func (p *pass) apply(ctx context.Context, change Change) Outcome {
 		refusal, trial := err, try(ctx, objects, change)
 		isValid := trial == nil || exceedsQuota(trial)
 		isInTheWay = isValid && isChangedByOthers(existing, refusal)
-		// Without room in a quota, the object would be missing. A RoleBinding grants what it should not any more.
-		mayBeMissing := trial == nil || isRBAC(change.Kind.GroupKind())
 		switch {
-		case isValid && mayBeMissing && (change.Action == Configure || change.Occupied || change.replacesOwn(existing)):
+		case MayBeMissing(change, trial) &&
+			(change.Action == Configure || change.Occupied || change.replacesOwn(existing)):
 			change.Observed = existing
 			outcome, err = p.replace(ctx, objects, change, refusal)
 		case isValid && change.Action == Create:

@@ -54,6 +54,12 @@ func try(ctx context.Context, objects resource, change Change) error {
 	return err
 }
 
+// MayBeMissing reports, by the error of a trial, whether the object of a change may be deleted before it is recreated.
+// Without room in a quota, the object would be missing. A RoleBinding grants what it should not any more.
+func MayBeMissing(change Change, trial error) bool {
+	return trial == nil || isRBAC(change.Kind.GroupKind()) && exceedsQuota(trial)
+}
+
 // afterConflict returns why an object of the same name exists after the deletion. It empties an RBAC object that is
 // still being deleted. If the object is the replacement, because the answer to its creation was lost, afterConflict
 // applies it again, and returns the result.

@@ -121,7 +121,13 @@ func dryRunApply(
 		return Sides{Live: live, Stored: stored}, nil
 	}
 	if apierrors.IsInvalid(refusal) && live != nil {
-		if stored, err := dryRunCreate(ctx, objects, change.Name, body); err == nil {
+		stored, trial := dryRunCreate(ctx, objects, change.Name, body)
+		if populate.MayBeMissing(change, trial) {
+			if stored == nil {
+				if stored, err = estimate(nil, body); err != nil {
+					return Sides{}, err
+				}
+			}
 			obstacle := populate.MayReplace(change, live)
 			if obstacle == nil {
 				return Sides{Live: live, Stored: stored, Replaced: true}, nil
