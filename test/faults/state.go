@@ -121,7 +121,7 @@ var depthsInRecord = regexp.MustCompile(`,?"policySpaces":\{[^}]*\}\}`)
 var digestOfGrant = regexp.MustCompile(`R[0-9a-z]+`)
 
 // hashOfDeclaration is what it has of a declaration, which may contain the run's id, too.
-var hashOfDeclaration = regexp.MustCompile(`-[0-9a-f]{8}\b`)
+var hashOfDeclaration = regexp.MustCompile(`=[0-9a-f]{8}\b`)
 
 // hashOfValue is what the record of a tree's labels and annotations has of a value, which may contain the run's id.
 var hashOfValue = regexp.MustCompile(`=[0-9a-f]{16}\b`)
@@ -159,7 +159,7 @@ func normalize(content map[string]any) {
 		}
 		if record, ok := annotations[v1alpha1.ExistingAnnotation].(string); ok {
 			record = digestOfGrant.ReplaceAllString(record, "R")
-			annotations[v1alpha1.ExistingAnnotation] = hashOfDeclaration.ReplaceAllString(record, "-HASH")
+			annotations[v1alpha1.ExistingAnnotation] = hashOfDeclaration.ReplaceAllString(record, "=HASH")
 		}
 		if record, ok := annotations[v1alpha1.TreeMetadataAnnotation].(string); ok {
 			annotations[v1alpha1.TreeMetadataAnnotation] = hashOfValue.ReplaceAllString(record, "=HASH")

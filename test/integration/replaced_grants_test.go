@@ -231,3 +231,37 @@ func TestGrantsThatStayForAnyReasonAreReported(t *testing.T) {
 		})
 	}
 }
+
+// A RoleBinding that a user creates while the template does not select the namespace did not exist before the template
+// first selected it.
+func TestAGrantReplacedOutsideIsRevoked(t *testing.T) {
+	t.Parallel()
+	for name, policy := range map[string]func(*v1alpha1.NamespaceTemplate){
+		"it is deleted": deletesObjects, "it stays, and is replaced": func(*v1alpha1.NamespaceTemplate) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScope(t, sharedCluster)
+			binding := bindingToRole(replacedName, replacedName, "jane")
+			template := s.createTemplate("grants", documents(binding, configMap("kept", "v")), policy)
+			ns := s.createPopulatedNamespace("a")
+			theirs := parseYAML(t, binding)[0]
+			theirs.SetNamespace(ns.Name)
+
+			s.patchNamespace(ns, `{"metadata": {"labels": {"`+testLabel+`": null}}}`)
+			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+				assert.NotContains(c, condition.Message, " of "+template.Name)
+			})
+			require.NoError(t, client.IgnoreNotFound(s.client.Delete(t.Context(), theirs.DeepCopy())))
+			s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
+				assert.NotContains(c, condition.Message, "stays") // the operator has noticed the deletion
+			})
+			require.NoError(t, s.client.Create(t.Context(), theirs.DeepCopy()))
+
+			s.patchNamespace(ns, `{"metadata": {"labels": {"`+testLabel+`": "`+s.id+`"}}}`)
+			s.waitPopulated(ns)
+			s.updateTemplate(template, withObjects(t, configMap("kept", "v")))
+			s.waitAbsent(ns, binding)
+		})
+	}
+}

@@ -52,8 +52,10 @@
 //     are not drift.
 //   - AdoptedAnnotation on an object says that the object existed before, so that nstpl does not prune it.
 //   - ExistingAnnotation on a namespace lists the objects that it had from templates. An object that another client
-//     creates in place of one is not adopted. It also lists those of templates with driftPolicy Report. If one of
-//     them is missing, another client deleted it. An object is removed from the list before nstpl deletes it.
+//     creates in place of one is not adopted, nor a Role or RoleBinding in place of one of a template that does not
+//     select the namespace any more. It also lists the objects of templates with driftPolicy Report, and which
+//     declaration of each was applied. If one of them is missing, another client deleted it. An object is removed from
+//     the list before nstpl deletes it.
 //   - NamespaceMetadataAnnotation on a namespace lists the labels and annotations that templates set on the namespace
 //     itself: for each the template, a digest of the value, and whether it existed before. Only a value that is
 //     recorded, has this digest and did not exist before is removed. If another client has changed it, only its record

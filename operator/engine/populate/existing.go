@@ -20,17 +20,18 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
-// existing records which objects of templates the namespace had: for each key, a short digest of each object. The
-// record is kept in an annotation of the namespace, so that a restart of the operator does not lose it. There are three
-// keys for a template:
+// existing records which objects of templates the namespace had: for each key, short digests. It is kept in an
+// annotation of the namespace, so that a restart of the operator does not lose it. The keys are:
 //
-//   - populatedKey has all objects. If another object of the same name exists later, it replaces the template's, and is
-//     not adopted. An object stays in the record as long as the template declares it, also while the namespace is
-//     exempt from it, and a Role or RoleBinding until it is certain that no template declares it.
-//   - adoptedKey has those of them that were adopted.
-//   - The template's name has its objects if its driftPolicy is Report, each with the beginning of the hash of its
-//     declaration. If such an object is missing later, another client deleted it, which is reported until its
-//     declaration changes. An object that nstpl itself is about to delete is removed before.
+//   - populatedKey of a template has all its objects. If another object of the same name exists later, it replaces the
+//     template's, and is not adopted. An object stays in the record as long as the template declares it, also while the
+//     namespace is exempt from it, and a Role or RoleBinding until it is certain that no template declares it.
+//   - adoptedKey of a template has those of them that were adopted.
+//   - formerKey has the other Roles and RoleBindings of templates that selected the namespace once. An object that
+//     exists in place of one did not exist before a template first declared it.
+//   - reportedKey of an object of a template whose driftPolicy is Report has the beginning of the hash of the last
+//     applied declaration. If such an object is missing later, another client deleted it. That and other drift is
+//     reported until the declaration changes. An object that nstpl itself is about to delete is removed before.
 type existing map[string]map[string]bool
 
 // populatedKey returns the key for all objects of a template.
@@ -39,47 +40,46 @@ func populatedKey(template string) string { return "+" + template }
 // adoptedKey returns the key for the adopted objects of a template.
 func adoptedKey(template string) string { return "-" + template }
 
-func (e existing) has(object *Object) bool {
-	_, isRecorded := e.entry(object)
-	return isRecorded
-}
+// formerKey is the key for the Roles and RoleBindings of templates that do not select the namespace any more.
+const formerKey = "~"
 
-// entry returns what is recorded of an object of a template with driftPolicy Report.
-func (e existing) entry(object *Object) (recorded string, isRecorded bool) {
-	digest := digestOf(object.ID())
-	for entry := range e[object.Template.Name] {
-		if before, _, _ := strings.Cut(entry, "-"); before == digest {
-			return entry, true
-		}
+// reportedKey returns the key for an object of a template with driftPolicy Report.
+func reportedKey(id ObjectID) string { return "*" + digestOf(id) }
+
+// has reports whether an object of a template with driftPolicy Report is recorded.
+func (e existing) has(object *Object) bool { return e[reportedKey(object.ID())] != nil }
+
+// knows reports whether the declaration of a change was applied before, so that a difference is drift. If the namespace
+// has no record, because the template did not declare the object for a while or its driftPolicy was another one, the
+// annotation with the hash decides, which users cannot change on an object with a template's label.
+func (e existing) knows(change Change) bool {
+	if e.has(change.Declared) {
+		return e[reportedKey(change.ID())][shortHash(change.Declared)]
 	}
-	return "", false
+	last := cmp.Or(change.Observed, change.Lost)
+	return last != nil && labelOf(last) != "" && last.Annotations[v1alpha1.HashAnnotation] == change.Declared.Hash
 }
 
-// hasOther reports whether another declaration of the object is recorded. Records of earlier versions have no hashes.
-func (e existing) hasOther(object *Object) bool {
-	recorded, _ := e.entry(object)
-	return strings.Contains(recorded, "-") && recorded != recordEntry(object)
-}
-
-// recordEntry returns what is recorded of an object that was applied.
-func recordEntry(object *Object) string {
+// shortHash returns the beginning of the hash of a declaration.
+func shortHash(object *Object) string {
 	const enough = 8
-	return digestOf(object.ID()) + "-" + object.Hash[:min(len(object.Hash), enough)]
+	return object.Hash[:min(len(object.Hash), enough)]
 }
 
 // populatedBy returns the template from which the namespace had an object, or "". Objects move between templates, so
 // it is the first of them by name.
-func (e existing) populatedBy(id ObjectID) string { return e.first(populatedKey(""), id) }
+func (e existing) populatedBy(id ObjectID) string {
+	return e.first(populatedKey(""), populatedDigest(id))
+}
 
 // adoptedBy reports whether the namespace had an object that a template adopted.
-func (e existing) adoptedBy(id ObjectID) bool { return e.first(adoptedKey(""), id) != "" }
+func (e existing) adoptedBy(id ObjectID) bool {
+	return e.first(adoptedKey(""), populatedDigest(id)) != ""
+}
 
-// first returns the first template, by name, below whose key with a prefix an object is recorded, or "".
-func (e existing) first(prefix string, id ObjectID) string {
-	if len(e) == 0 {
-		return ""
-	}
-	digest, first := populatedDigest(id), ""
+// first returns the first template, by name, below whose key with a prefix a digest is recorded, or "".
+func (e existing) first(prefix, digest string) string {
+	first := ""
 	for key, digests := range e {
 		template, found := strings.CutPrefix(key, prefix)
 		if found && digests[digest] && (first == "" || template < first) {
@@ -154,21 +154,6 @@ func (e existing) add(key, digest string) {
 	e[key][digest] = true
 }
 
-// remove removes an object and reports whether the record contained it.
-func (e existing) remove(template string, id ObjectID) bool {
-	digest := digestOf(id)
-	before := len(e[template])
-	maps.DeleteFunc(e[template], func(entry string, _ bool) bool {
-		recorded, _, _ := strings.Cut(entry, "-")
-		return recorded == digest
-	})
-	contained := len(e[template]) < before
-	if len(e[template]) == 0 {
-		delete(e, template)
-	}
-	return contained
-}
-
 // ignores reports whether the objects of a template stay as they are for a while: it cannot be rendered, or the
 // namespace is exempt from it or opted out.
 func (p Plan) ignores(template string) bool {
@@ -187,15 +172,14 @@ func ExistingObjects(plan Plan, result Result) string {
 			return
 		}
 		after.add(populatedKey(change.Template), populatedDigest(change.ID()))
-		if change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport {
-			return
+		key := reportedKey(change.ID())
+		switch {
+		case change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport:
+		case isApplied:
+			after[key] = map[string]bool{shortHash(change.Declared): true}
+		case before[key] != nil:
+			after[key] = before[key]
 		}
-		entry, isRecorded := before.entry(change.Declared)
-		if isApplied || !isRecorded {
-			entry = recordEntry(change.Declared)
-		}
-		after.remove(change.Template, change.ID())
-		after.add(change.Template, entry)
 	}
 	deleted := map[ObjectID]bool{}
 	for _, outcome := range result.Outcomes {
@@ -208,10 +192,10 @@ func ExistingObjects(plan Plan, result Result) string {
 		if change.Adopted && change.Exemption != nil {
 			after.add(adoptedKey(change.Template), populatedDigest(change.ID()))
 		}
-		existed := change.Action == Unchanged || change.Action == LeaveAlone || change.Declared != nil &&
-			before.has(change.Declared)
+		isApplied := change.Action == Unchanged || change.Action == LeaveAlone // see asDeclaredNow
+		existed := isApplied || change.Declared != nil && before.has(change.Declared)
 		if existed && !deleted[change.ID()] { // nstpl creates an object that it deleted itself again
-			add(change, change.Observed != nil && change.Action != Configure)
+			add(change, isApplied)
 		}
 	}
 	written := map[ObjectID]*metav1.PartialObjectMetadata{}
@@ -228,7 +212,29 @@ func ExistingObjects(plan Plan, result Result) string {
 			after.add(adoptedKey(change.Template), populatedDigest(change.ID()))
 		}
 	}
+	before.addFormer(plan, after)
 	return after.String()
+}
+
+// addFormer adds the Roles and RoleBindings in e to after that the namespace had from templates which do not select it
+// any more. To remove one, a user would have to enter templates with more than a thousand others.
+func (e existing) addFormer(plan Plan, after existing) {
+	const most = 1000
+	var former []string
+	isFormer := func(name string) bool {
+		return !slices.ContainsFunc(plan.Templates, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == name })
+	}
+	for _, digests := range e.grantsOf(isFormer) {
+		for digest := range digests {
+			if after.first(populatedKey(""), digest) == "" && e.first(adoptedKey(""), digest) == "" {
+				former = append(former, digest)
+			}
+		}
+	}
+	slices.Sort(former)
+	for _, digest := range former[:min(len(former), most)] {
+		after.add(formerKey, digest)
+	}
 }
 
 // RecordedGrants returns the value of the ExistingAnnotation of a namespace that is not populated any more. The objects
@@ -243,11 +249,8 @@ func RecordedGrants(ns *corev1.Namespace) string {
 func (e existing) grantsOf(isIncluded func(template string) bool) existing {
 	grants := existing{}
 	for key, digests := range e {
-		if key == "" || !isIncluded(key[1:]) {
-			continue
-		}
 		for digest := range digests {
-			if strings.HasPrefix(digest, grantMark) { // no digest in the third record of a template has the mark
+			if strings.HasPrefix(digest, grantMark) && isIncluded(key[1:]) { // no hash has the mark
 				grants.add(key, digest)
 			}
 		}
@@ -278,7 +281,9 @@ func (s *existingStore) remove(ctx context.Context, changes ...Change) error {
 	defer s.mu.Unlock()
 	next, isChanged := parseExisting(s.objects.String()), false
 	for _, change := range changes {
-		isChanged = next.remove(change.Template, change.ID()) || isChanged
+		key := reportedKey(change.ID())
+		isChanged = isChanged || next[key] != nil
+		delete(next, key)
 	}
 	if !isChanged {
 		return nil
@@ -290,11 +295,11 @@ func (s *existingStore) remove(ctx context.Context, changes ...Change) error {
 	return nil
 }
 
-// String returns the record in a stable order: template=digest.digest,template=digest.
+// String returns the record in a stable order: key=digest.digest,key=digest.
 func (e existing) String() string {
 	var parts []string
-	for _, template := range slices.Sorted(maps.Keys(e)) {
-		parts = append(parts, template+"="+strings.Join(slices.Sorted(maps.Keys(e[template])), "."))
+	for _, key := range slices.Sorted(maps.Keys(e)) {
+		parts = append(parts, key+"="+strings.Join(slices.Sorted(maps.Keys(e[key])), "."))
 	}
 	return strings.Join(parts, ",")
 }
@@ -308,13 +313,12 @@ func existingIn(plan Plan) existing {
 func parseExisting(annotation string) existing {
 	parsed := existing{}
 	for part := range strings.SplitSeq(annotation, ",") {
-		template, digests, ok := strings.Cut(part, "=")
-		if !ok {
+		key, digests, ok := strings.Cut(part, "=")
+		if !ok || key == "" {
 			continue
 		}
-		parsed[template] = map[string]bool{}
 		for digest := range strings.SplitSeq(digests, ".") {
-			parsed[template][digest] = true
+			parsed.add(key, digest)
 		}
 	}
 	return parsed

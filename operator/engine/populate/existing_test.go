@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -31,7 +32,7 @@ func TestTheRecordOfExistingObjectsIsWrittenInAStableOrderAndReadBack(t *testing
 }
 
 func TestInvalidRecordsOfExistingObjectsAreIgnored(t *testing.T) {
-	for _, annotation := range []string{"", ",", "a", ",,a,"} {
+	for _, annotation := range []string{"", ",", "a", ",,a,", "=a"} {
 		require.Empty(t, parseExisting(annotation), annotation)
 	}
 	require.Equal(t, existing{"a": {"": true}, "b": {"c": true}}, parseExisting("a=,x,b=c"))
@@ -111,9 +112,8 @@ func TestObjectsAreRemovedFromTheRecordBeforeTheyAreDeleted(t *testing.T) {
 	change := func(i int) Change {
 		return Change{Kind: ids[i].WithVersion("v1"), Name: ids[i].Name, Template: "reported"}
 	}
-	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = existing{
-		"other": {"a": true}, "reported": {digestOf(ids[0]): true, digestOf(ids[1]): true},
-	}.String()
+	record := existing{"+other": {"a": true}, reportedKey(ids[0]): {"h": true}, reportedKey(ids[1]): {"h": true}}
+	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = record.String()
 	var written []string
 	var refusal error
 	store := newExistingStore(Plan{Declared: declared}, func(_ context.Context, value string) error {
@@ -127,8 +127,9 @@ func TestObjectsAreRemovedFromTheRecordBeforeTheyAreDeleted(t *testing.T) {
 	require.NoError(t, store.remove(t.Context(), change(0), Change{Name: "unknown", Template: "reported"}),
 		"the record did not change")
 	require.NoError(t, store.remove(t.Context(), change(1)))
-	first := existing{"other": {"a": true}, "reported": {digestOf(ids[1]): true}}.String()
-	require.Equal(t, []string{first, first, "other=a"}, written)
+	delete(record, reportedKey(ids[0]))
+	first := record.String()
+	require.Equal(t, []string{first, first, "+other=a"}, written)
 }
 
 // An object that the record still lists would count as deleted by a person, and would not come back.
@@ -136,9 +137,8 @@ func TestNothingIsDeletedUntilTheRecordDoesNotListIt(t *testing.T) {
 	reported := templateOf(t, "reported", settings)
 	declared := declare(teamA(), reported)
 	object := &declared.Objects[0]
-	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = existing{
-		"reported": {digestOf(object.ID()): true},
-	}.String()
+	record := existing{reportedKey(object.ID()): {"h": true}}
+	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = record.String()
 	observed := applied(t, *object)
 	change := Change{
 		Action: Prune, Kind: object.GroupVersionKind(), Name: object.GetName(), Template: "reported", Declared: object,
@@ -224,9 +224,8 @@ func TestObjectsThatNstplMayHaveDeletedAreNotRecordedAsExisting(t *testing.T) {
 	reported.Spec.DriftPolicy = v1alpha1.DriftReport
 	declared := declare(teamA(), reported)
 	object := &declared.Objects[0]
-	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = existing{
-		"reported": {digestOf(object.ID()): true},
-	}.String()
+	record := existing{reportedKey(object.ID()): {"h": true}}
+	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = record.String()
 	plan := Plan{Declared: declared, Changes: []Change{{
 		Action: Configure, Kind: object.GroupVersionKind(), Name: object.GetName(), Template: "reported",
 		Declared: object,
@@ -279,8 +278,6 @@ func TestARevisionOverwritesWhatReportLeftOnlyIfItChangesTheObject(t *testing.T)
 	require.Equal(t, Create, plan(next, ExistingObjects(again, failed), deleted).Changes[0].Action, "it is tried again")
 	done := Result{Outcomes: []Outcome{{Change: again.Changes[0]}}}
 	require.Equal(t, LeaveAlone, plan(next, ExistingObjects(again, done), deleted).Changes[0].Action, "deleted again")
-	old := existing{"a": {digestOf(again.Changes[0].ID()): true}}.String()
-	require.Equal(t, LeaveAlone, plan(next, old, deleted).Changes[0].Action, "an earlier version recorded no hash")
 
 	object := first.Declared.Objects[0]
 	drifted := applied(t, object, fieldpath.MakePathOrDie("data", "color"))
@@ -312,6 +309,92 @@ func TestLacksObjects(t *testing.T) {
 	for i := range all {
 		require.True(t, LacksObjects(ns, slices.Delete(slices.Clone(all), i, i+1)), "without %s", all[i])
 	}
-	ns.Annotations[v1alpha1.ExistingAnnotation] = "basics=gone-1a2b"
+	ns.Annotations[v1alpha1.ExistingAnnotation] = "*gone=1a2b"
 	require.False(t, LacksObjects(ns, nil), "a deletion that is only reported is not urgent")
+}
+
+// The record of a namespace ends where its template does not declare the object, or corrects drift. The hash of the
+// object then shows which declaration was applied, while it has the label that protects it.
+func TestWithoutARecordOnlyTheAppliedDeclarationIsLeftToReport(t *testing.T) {
+	template := templateOf(t, "a", settings)
+	template.Spec.DriftPolicy = v1alpha1.DriftReport
+	object := declare(teamA(), template).Objects[0]
+	hash := fieldpath.MakePathOrDie("metadata", "annotations", v1alpha1.HashAnnotation)
+	hidden := applied(t, object, hash)
+	former := with(applied(t, object, hash), func(o *metav1.PartialObjectMetadata) {
+		o.Annotations[v1alpha1.HashAnnotation] = "former"
+	})
+	replaced := with(theirs(&object), func(o *metav1.PartialObjectMetadata) {
+		o.Annotations = map[string]string{v1alpha1.HashAnnotation: object.Hash}
+	})
+	lost := func(object *metav1.PartialObjectMetadata) Observed {
+		return Observed{Lost: map[ObjectID]*metav1.PartialObjectMetadata{idOf(object): object}}
+	}
+	replacement := lost(hidden)
+	replacement.Others = []*metav1.PartialObjectMetadata{replaced}
+	for name, test := range map[string]struct {
+		observed Observed
+		want     Action
+	}{
+		"this declaration":                 {Observed{Objects: []*metav1.PartialObjectMetadata{hidden}}, LeaveAlone},
+		"another declaration":              {Observed{Objects: []*metav1.PartialObjectMetadata{former}}, Configure},
+		"this declaration, and deleted":    {lost(hidden), LeaveAlone},
+		"another declaration, and deleted": {lost(former), Create},
+		"replaced":                         {replacement, Create},
+	} {
+		t.Run(name, func(t *testing.T) {
+			plan := NewPlan(declare(teamA(), template), match.NewIndex(template), test.observed)
+			change := plan.Changes[0]
+			require.Equal(t, test.want, change.Action, change.Reason)
+			recorded := parseExisting(ExistingObjects(plan, Result{}))
+			require.Equal(t, test.want == LeaveAlone, recorded.has(&object), "only what was applied is recorded")
+		})
+	}
+}
+
+// Otherwise a user could leave a template, create a RoleBinding of the same name, and keep it once the template that
+// selects the namespace again revokes it.
+func TestGrantsOfFormerTemplatesAreNotAdoptedLater(t *testing.T) {
+	template := templateOf(t, "a", rolling, settings)
+	populated := populatedWith(t, template)
+	ns := populated.Namespace
+	record := func(plan Plan, outcomes ...Outcome) {
+		ns.Annotations[v1alpha1.ExistingAnnotation] = ExistingObjects(plan, Result{Outcomes: outcomes})
+	}
+	outside := func() Plan { return NewPlan(declare(ns), match.NewIndex(template), Observed{}) }
+	record(outside())
+	former := existing{formerKey: {populatedDigest(populated.Objects[0].ID()): true}}
+	require.Equal(t, former.String(), ns.Annotations[v1alpha1.ExistingAnnotation])
+	require.False(t, MissesGrants(outside().Declared, Observed{}), "what users create outside is their own")
+	ns.Annotations[v1alpha1.ExistingAnnotation] = RecordedGrants(ns)
+	record(outside())
+
+	object := theirs(&populated.Objects[0])
+	again := NewPlan(declare(ns, template), match.NewIndex(template),
+		Observed{Others: []*metav1.PartialObjectMetadata{object, theirs(&populated.Objects[1])}})
+	require.Equal(t, "exists but is not managed by nstpl yet", again.Changes[0].Reason)
+	require.True(t, again.Changes[0].replacesOwn(object))
+	require.False(t, again.Changes[1].replacesOwn(theirs(&populated.Objects[1])), "it grants nothing")
+	record(again, Outcome{Change: again.Changes[0]})
+	require.NotContains(t, ns.Annotations[v1alpha1.ExistingAnnotation], formerKey)
+}
+
+func TestAdoptedGrantsOfFormerTemplatesAreAdoptedAgain(t *testing.T) {
+	template := templateOf(t, "a", rolling)
+	ns := teamA()
+	digest := populatedDigest(declare(ns, template).Objects[0].ID())
+	ns.Annotations[v1alpha1.ExistingAnnotation] = existing{
+		populatedKey("a"): {digest: true}, adoptedKey("a"): {digest: true},
+	}.String()
+	require.Empty(t, ExistingObjects(NewPlan(declare(ns), match.NewIndex(template), Observed{}), Result{}))
+}
+
+func TestTheRecordHasRoomForTheGrantsOfFormerTemplates(t *testing.T) {
+	many := existing{}
+	for i := range 5000 {
+		many.add(populatedKey(strconv.Itoa(i)), populatedDigest(ObjectID{bindingKind, strconv.Itoa(i)}))
+	}
+	ns := teamA()
+	ns.Annotations[v1alpha1.ExistingAnnotation] = many.String()
+	require.Less(t, len(ExistingObjects(NewPlan(declare(ns), match.NewIndex(), Observed{}), Result{})), 16<<10)
 }

@@ -205,7 +205,8 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		object = keepProtection(object, existing)
 		isPopulated := recorded.populatedBy(object.ID()) != ""
 		had := Change{
-			Populated: isPopulated, Adopted: recorded.adoptedBy(object.ID()), Lost: observed.Lost[object.ID()],
+			Populated: isPopulated || recorded[formerKey][populatedDigest(object.ID())],
+			Adopted:   recorded.adoptedBy(object.ID()), Lost: observed.Lost[object.ID()],
 		}
 		isReplaced := isPopulated && existing != nil && !had.isAdopted(existing)
 		change := compare(object, existing, had.Lost, recorded.has(object) || isReplaced)
@@ -408,11 +409,12 @@ func (c Change) isLeftDeleted() bool {
 		(c.Observed == nil || ownEntry(c.Observed) == nil && !Ours(c.Observed))
 }
 
-// asDeclaredNow returns the change of an object that driftPolicy Report has left as it is: once the declaration is
-// another one than the namespace's record says, it is applied. The object itself may not tell, since users may remove
-// fields from its managedFields.
+// asDeclaredNow returns the change of an object that driftPolicy Report would leave as it is. A declaration that was
+// not applied before is applied. The managedFields of the object may not show that, since users may remove fields from
+// them.
 func (c Change) asDeclaredNow(recorded existing) Change {
-	if c.Action != LeaveAlone || !c.Drifted || !recorded.hasOther(c.Declared) {
+	isReport := c.Declared.Template.Spec.DriftPolicy == v1alpha1.DriftReport
+	if c.Action != LeaveAlone || !c.Drifted || !isReport || recorded.knows(c) {
 		return c
 	}
 	c.Action, c.Drifted, c.Reason = c.correction(), false, reasonDeclarationChanged

@@ -155,9 +155,9 @@ func TestPlanOfADeclaredObject(t *testing.T) {
 				template := templateOf(t, "a", settings)
 				template.Spec.DriftPolicy = policy
 				declared := declare(teamA(), template)
-				if test.recorded && policy == v1alpha1.DriftReport {
+				if test.drifted && policy == v1alpha1.DriftReport {
 					declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = existing{
-						"a": {digestOf(id): true},
+						reportedKey(id): {shortHash(&declared.Objects[0]): true},
 					}.String()
 				} else if test.recorded {
 					return // only objects of templates with driftPolicy Report are recorded
