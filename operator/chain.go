@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -23,13 +20,13 @@ import (
 	"nstpl.dev/nstpl/operator/internal/selfservice"
 	"nstpl.dev/nstpl/operator/internal/vetting"
 	"nstpl.dev/nstpl/operator/internal/webhook"
-	"nstpl.dev/nstpl/operator/scc"
 )
 
 // dependencies are what setup needs.
 type dependencies struct {
-	leader  *leadership.Leader
-	clients clients
+	leader *leadership.Leader
+	// clients may be used by replicas that do not lead.
+	clients leadership.Clients
 	stored  *webhook.Stored
 	options Options
 }
@@ -38,32 +35,26 @@ type dependencies struct {
 func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain, error) {
 	leader, clients, stored, options := d.leader, d.clients, d.stored, d.options
 	attributes, err := attribute.Setup(ctx, mgr, attribute.Options{
-		Leader: leader, Stored: stored,
-		Exempt: attribute.Exempt{Users: options.AttributeExemptUsers, Groups: options.AttributeExemptGroups},
+		Leader: leader, Stored: stored, Exempt: options.AttributeExempt,
 	})
 	if err != nil {
 		return nil, err
 	}
 	constraints, err := constraint.Setup(ctx, mgr, constraint.Options{
-		Leader: leader, Clients: clients.set, Stored: stored,
-		Flags: constraint.Flags{
-			ExemptNamespaces: slices.Concat(scc.ExemptNamespaces, options.SCCExemptNamespaces),
-			Intersection:     options.SCCIntersection, CallerGuardsExec: options.SCCCallerGuardsExec,
-			Pool: options.SCCPool,
-		},
+		Leader: leader, Clients: clients.Clientset, Stored: stored, Flags: options.SCC,
 	})
 	if err != nil {
 		return nil, err
 	}
 	namespaces := queue.New(leader.Queues)
 	spaces, err := policyspace.Setup(ctx, mgr, policyspace.Options{
-		Leader: leader, Clients: clients.set, Metadata: clients.metadata, Stored: stored, Namespaces: namespaces,
+		Leader: leader, Clients: clients.Clientset, Metadata: clients.Metadata, Stored: stored, Namespaces: namespaces,
 	})
 	if err != nil {
 		return nil, err
 	}
 	rules, err := selfservice.Setup(ctx, mgr, selfservice.Options{
-		Leader: leader, Clients: clients.set, Rules: attributes.RulesOfCluster, Exempt: options.ExcludeNamespaces,
+		Leader: leader, Clients: clients.Clientset, Rules: attributes.RulesOfCluster, Exempt: options.ExcludeNamespaces,
 		Only: options.SelfServiceOnly,
 	})
 	if err != nil {
@@ -73,7 +64,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 	if err != nil {
 		return nil, fmt.Errorf("watch the templates: %w", err)
 	}
-	controllerRevisions := clients.set.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace)
+	controllerRevisions := clients.Clientset.AppsV1().ControllerRevisions(v1alpha1.OperatorNamespace)
 	inForce := revisions.NewReader(controllerRevisions)
 	var reports *openreports.Writer // writes nothing if it is nil
 	if options.OpenReports {
@@ -83,8 +74,8 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		}
 	}
 	hold, err := population.Setup(ctx, mgr, population.Options{
-		Leader: leader, Clients: clients.set, Metadata: clients.metadata,
-		Objects: clients.objects, Namespaces: namespaces,
+		Leader: leader, Clients: clients.Clientset, Metadata: clients.Metadata,
+		Objects: clients.Objects, Namespaces: namespaces,
 		Exclude: options.ExcludeNamespaces, Stored: cached, Revisions: inForce,
 		Contributors: population.Contributors{
 			Placement: spaces.Spaces, Rules: attributes, IsReady: spaces.UsageQuotas.Counted,
@@ -104,11 +95,12 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		return nil, fmt.Errorf("watch the templates: %w", err)
 	}
 	selectors := selection.NewAdmission(selection.Options{
-		ConfigMaps: clients.set.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
-		Reviews:    clients.set.AuthorizationV1().SubjectAccessReviews(), Revisions: reviewed, SetBy: outlines.SetBy,
+		ConfigMaps: clients.Clientset.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace),
+		Reviews:    clients.Clientset.AuthorizationV1().SubjectAccessReviews(),
+		Revisions:  reviewed, SetBy: outlines.SetBy,
 	})
 	templates := vetting.NewAdmission(vetting.Options{
-		Mapper: mgr.GetRESTMapper(), Clients: clients.set, Metadata: clients.metadata, Objects: clients.objects,
+		Mapper: mgr.GetRESTMapper(), Clients: clients.Clientset, Metadata: clients.Metadata, Objects: clients.Objects,
 		Outlines: outlines, Live: mgr.GetAPIReader(), Attributes: attributes, Selectors: selectors,
 	})
 
@@ -117,7 +109,7 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		attributes.Plugin(), // before templates, since the selectors of what it denies must not be recorded
 		templates.Plugin(),
 		selectors.Plugin(),
-		attribute.NewRuleAdmission(clients.set, attributes).Plugin(),
+		attribute.NewRuleAdmission(clients.Clientset, attributes).Plugin(),
 		spaces.Hierarchy,
 		spaces.Placement,
 		rules.Parents,
@@ -127,32 +119,13 @@ func setup(ctx context.Context, mgr ctrl.Manager, d dependencies) (webhook.Chain
 		spaces.Quota,
 		spaces.Sequencer,
 	}
-	if names := slices.Concat(options.ExcludeNamespaces, options.SCCExemptNamespaces); len(names) > 0 {
-		reviews := clients.set.AuthorizationV1().SubjectAccessReviews()
+	if names := slices.Concat(options.ExcludeNamespaces, options.SCC.ExemptNamespaces); len(names) > 0 {
+		reviews := clients.Clientset.AuthorizationV1().SubjectAccessReviews()
 		chain = append(chain, (&selfservice.ReservedNames{Names: names, Reviews: reviews}).Plugin())
 	}
 	chain = append(chain, spaces.Namespaces...) // after the others, since they reserve
 	if options.MutateNamespaces {
-		chain = append(chain, population.NewNamespaceMutators(clients.set).Plugins()...)
+		chain = append(chain, population.NewNamespaceMutators(clients.Clientset).Plugins()...)
 	}
 	return chain, nil
-}
-
-// clients may be used by replicas that do not lead.
-type clients struct {
-	set      kubernetes.Interface
-	metadata metadata.Interface
-	objects  dynamic.Interface
-}
-
-func newClients(mgr ctrl.Manager) (c clients, err error) {
-	config, connections := mgr.GetConfig(), mgr.GetHTTPClient()
-	if c.set, err = kubernetes.NewForConfigAndClient(config, connections); err != nil {
-		return c, err
-	}
-	if c.metadata, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), connections); err != nil {
-		return c, err
-	}
-	c.objects, err = dynamic.NewForConfigAndClient(config, connections)
-	return c, err
 }

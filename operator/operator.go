@@ -70,7 +70,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err != nil {
 		return err
 	}
-	clients, err := newClients(mgr)
+	clients, err := leadership.NewClients(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
 	}
@@ -83,9 +83,8 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		return err
 	}
 	err = webhook.Setup(mgr, webhook.Options{
-		Leader: leader, Clients: clients.set, Stored: stored, Chain: chain, Address: options.WebhookAddress,
-		URL:     options.WebhookURL,
-		CertDir: options.WebhookCertDir, ClientCAFile: options.WebhookClientCAFile, Ending: ending,
+		Leader: leader, Clients: clients.Clientset, Stored: stored, Chain: chain,
+		Flags: options.Webhook, Ending: ending,
 	})
 	if err != nil {
 		return fmt.Errorf("set up the webhooks: %w", err)

@@ -3,7 +3,9 @@ package operator
 import (
 	"time"
 
-	"nstpl.dev/nstpl/operator/scc"
+	"nstpl.dev/nstpl/operator/internal/attribute"
+	"nstpl.dev/nstpl/operator/internal/constraint"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
 // Options are the flags of the operator.
@@ -15,27 +17,11 @@ type Options struct {
 	MetricsAddress, ProbeAddress string
 	// ExcludeNamespaces are never populated.
 	ExcludeNamespaces []string
-	// WebhookAddress is the host:port at which the webhooks are served.
-	WebhookAddress string
-	// WebhookURL is the address of the webhooks for the API server if the operator runs outside of the cluster.
-	WebhookURL string
-	// WebhookCertDir contains tls.crt and tls.key if another program, such as cert-manager, writes them. If it is
-	// empty, the operator issues its certificate.
-	WebhookCertDir string
-	// WebhookClientCAFile contains, as PEM, the authorities of which one must have signed the API server's client
-	// certificate. If it is empty, the webhooks answer every client.
-	WebhookClientCAFile string
+	Webhook           webhook.Flags
 	// MutateNamespaces makes webhooks do what MutatingAdmissionPolicies do. Kubernetes has these since 1.36.
 	MutateNamespaces bool
-	// AttributeExemptUsers and AttributeExemptGroups may change protected attributes without the roles that rules name.
-	AttributeExemptUsers, AttributeExemptGroups []string
-	// SCCExemptNamespaces are the namespaces, in addition to kube-system and the operator's own, to whose pods
-	// SecurityContextConstraints do not apply.
-	SCCExemptNamespaces []string
-	// SCCIntersection makes a constraint usable only if both the requester and the pod's service account may use it.
-	SCCIntersection bool
-	// SCCCallerGuardsExec makes the decision about exec and attach depend on the rights of the caller only.
-	SCCCallerGuardsExec bool
+	AttributeExempt  attribute.Exempt
+	SCC              constraint.Flags
 	// OpenReports makes the leader write what it finds in namespaces to Reports of openreports.io.
 	OpenReports bool
 	// SelfServiceOnly makes users create namespaces only in policy spaces with spec.selfService, unless they may patch
@@ -44,6 +30,4 @@ type Options struct {
 	// ShutdownDelay is how long the operator continues to answer after the signal to terminate, so that the API server
 	// can open its connections to other replicas.
 	ShutdownDelay time.Duration
-	// SCCPool contains the blocks of user IDs and the SELinux levels that namespaces are given.
-	SCCPool scc.Pool
 }

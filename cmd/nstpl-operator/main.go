@@ -31,13 +31,13 @@ func main() {
 		"the address of the metrics endpoint, or 0 to disable it")
 	flag.StringVar(&options.ProbeAddress, "health-probe-bind-address", ":8081",
 		"the address of the endpoints /healthz and /readyz, or 0 to disable them")
-	flag.StringVar(&options.WebhookAddress, "webhook-bind-address", ":9443", "the address of the webhook server")
-	flag.StringVar(&options.WebhookURL, "webhook-url", "",
+	flag.StringVar(&options.Webhook.Address, "webhook-bind-address", ":9443", "the address of the webhook server")
+	flag.StringVar(&options.Webhook.URL, "webhook-url", "",
 		"the URL at which the API server reaches the webhooks, as https://host:port "+
 			"(default: the Service nstpl-operator-webhook)")
-	flag.StringVar(&options.WebhookCertDir, "webhook-cert-dir", "",
+	flag.StringVar(&options.Webhook.CertDir, "webhook-cert-dir", "",
 		"a directory with tls.crt and tls.key for the webhooks (default: the operator creates a certificate)")
-	flag.StringVar(&options.WebhookClientCAFile, "webhook-client-ca-file", "",
+	flag.StringVar(&options.Webhook.ClientCAFile, "webhook-client-ca-file", "",
 		"a file with the CA certificates that sign the API server's client certificate; "+
 			"if set, the webhooks accept requests only with such a certificate")
 	flag.BoolVar(&options.MutateNamespaces, "mutate-namespaces", false,
@@ -86,14 +86,14 @@ func main() {
 		return
 	}
 	options.ExcludeNamespaces = splitList(*exclude)
-	options.AttributeExemptUsers, options.AttributeExemptGroups = splitList(*users), splitList(*groups)
-	options.SCCExemptNamespaces = splitList(*sccExempt)
+	options.AttributeExempt.Users, options.AttributeExempt.Groups = splitList(*users), splitList(*groups)
+	options.SCC.ExemptNamespaces = splitList(*sccExempt)
 	log := logging.New(&logOptions)
 	ctrl.SetLogger(log)
 	err := errors.Join(
-		parseChoice("scc-match", *sccMatch, "union", "intersection", &options.SCCIntersection),
-		parseChoice("exec-guard", *execGuard, "any", "caller", &options.SCCCallerGuardsExec),
-		parsePool(*uidRange, *mcsRange, *mcsLabels, &options.SCCPool))
+		parseChoice("scc-match", *sccMatch, "union", "intersection", &options.SCC.Intersection),
+		parseChoice("exec-guard", *execGuard, "any", "caller", &options.SCC.CallerGuardsExec),
+		parsePool(*uidRange, *mcsRange, *mcsLabels, &options.SCC.Pool))
 	var config *rest.Config
 	if err == nil {
 		config, err = ctrl.GetConfig()

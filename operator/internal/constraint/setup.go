@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -27,7 +28,7 @@ type Options struct {
 
 // Flags are the flags about SecurityContextConstraints.
 type Flags struct {
-	// ExemptNamespaces are the namespaces to whose pods constraints do not apply.
+	// ExemptNamespaces are the namespaces, in addition to scc.ExemptNamespaces, to whose pods constraints do not apply.
 	ExemptNamespaces []string
 	// Intersection makes a constraint usable only if both the requester and the pod's service account may use it.
 	Intersection bool
@@ -48,6 +49,7 @@ type Feature struct {
 
 // Setup adds the controllers of SecurityContextConstraints to a manager.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
+	o.Flags.ExemptNamespaces = slices.Concat(scc.ExemptNamespaces, o.Flags.ExemptNamespaces)
 	grants := NewGrants(o.Clients.AuthorizationV1().SubjectAccessReviews(), mgr.GetAPIReader())
 	admission, err := newAdmission(ctx, mgr, grants, o.Flags)
 	if err != nil {

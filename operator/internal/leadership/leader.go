@@ -1,6 +1,8 @@
 package leadership
 
 import (
+	"net/http"
+
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -13,15 +15,32 @@ import (
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// Leader holds what the controllers of the leader write with. Its clients write nothing while another replica may lead.
-type Leader struct {
-	// Client reads from the cache, Live from the API server.
-	Client    client.Client
-	Live      client.Reader
+// Clients send each request to the API server, since they have no cache.
+type Clients struct {
 	Clientset kubernetes.Interface
 	Metadata  metadata.Interface
 	Objects   dynamic.Interface
-	Recorder  events.EventRecorder
+}
+
+// NewClients returns clients that share connections.
+func NewClients(config *rest.Config, connections *http.Client) (c Clients, err error) {
+	if c.Clientset, err = kubernetes.NewForConfigAndClient(config, connections); err != nil {
+		return c, err
+	}
+	if c.Metadata, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), connections); err != nil {
+		return c, err
+	}
+	c.Objects, err = dynamic.NewForConfigAndClient(dynamic.ConfigFor(config), connections)
+	return c, err
+}
+
+// Leader holds what the controllers of the leader write with. Its clients write nothing while another replica may lead.
+type Leader struct {
+	// Client reads from the cache, Live from the API server.
+	Client client.Client
+	Live   client.Reader
+	Clients
+	Recorder events.EventRecorder
 	// Caches delay the first reconciliation until the cache is as new as the leadership.
 	Caches *Caches
 	// Queues make the controllers' queues.
@@ -48,21 +67,13 @@ func NewLeader(mgr ctrl.Manager, o Options) (*Leader, error) {
 	if err != nil {
 		return nil, err
 	}
-	clientset, err := kubernetes.NewForConfigAndClient(config, connections)
-	if err != nil {
-		return nil, err
-	}
-	metadataClient, err := metadata.NewForConfigAndClient(metadata.ConfigFor(config), connections)
-	if err != nil {
-		return nil, err
-	}
-	objects, err := dynamic.NewForConfigAndClient(dynamic.ConfigFor(config), connections)
+	clients, err := NewClients(config, connections)
 	if err != nil {
 		return nil, err
 	}
 	return &Leader{
-		Client: cached, Live: mgr.GetAPIReader(), Clientset: clientset, Metadata: metadataClient, Objects: objects,
-		Recorder: mgr.GetEventRecorder(reporting.Controller), Queues: o.Queues,
-		Caches: NewCaches(cached, mgr.GetAPIReader(), o.Lists...),
+		Client: cached, Live: mgr.GetAPIReader(), Clients: clients, Queues: o.Queues,
+		Recorder: mgr.GetEventRecorder(reporting.Controller),
+		Caches:   NewCaches(cached, mgr.GetAPIReader(), o.Lists...),
 	}, nil
 }

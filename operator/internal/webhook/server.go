@@ -20,6 +20,20 @@ import (
 	"nstpl.dev/nstpl/operator/internal/leadership"
 )
 
+// Flags are the flags about the webhook server.
+type Flags struct {
+	// Address is the host:port at which the webhooks are served.
+	Address string
+	// URL is the address of the webhooks for the API server if the operator runs outside of the cluster.
+	URL string
+	// CertDir contains tls.crt and tls.key if another program, such as cert-manager, writes them. If it is empty, the
+	// operator issues its certificate.
+	CertDir string
+	// ClientCAFile contains, as PEM, the authorities of which one must have signed the API server's client certificate.
+	// If it is empty, every client gets answers.
+	ClientCAFile string
+}
+
 // Options are the arguments of Setup.
 type Options struct {
 	Leader *leadership.Leader
@@ -27,15 +41,7 @@ type Options struct {
 	Clients kubernetes.Interface
 	Stored  *Stored
 	Chain   Chain
-	// Address is the host:port at which the webhooks are served.
-	Address string
-	// URL is the address of the webhooks for the API server if the operator runs outside of the cluster.
-	URL string
-	// CertDir contains tls.crt and tls.key if another program, such as cert-manager, writes them.
-	CertDir string
-	// ClientCAFile contains, as PEM, the authorities of which one must have signed the API server's client certificate.
-	// If it is empty, every client gets answers.
-	ClientCAFile string
+	Flags
 	// Ending is closed when the operator starts to shut down.
 	Ending <-chan struct{}
 }
