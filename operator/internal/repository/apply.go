@@ -36,8 +36,11 @@ const (
 	// out would otherwise keep newer commits, suspensions and other PolicyRepositories waiting, too.
 	stepTime = time.Minute
 	// maxPendingSize is the size in bytes up to which a record takes objects that may have been created without an
-	// answer: some 2,000 of them, each of which the next pass looks up.
+	// answer: more than 1,000 of them, each of which the next pass looks up if it exists.
 	maxPendingSize = maxRecordSize / 8
+	// keptRoom is the size in bytes of a record that is left to objects of the cluster and to bindings that are replaced.
+	// Only authors of the root directory declare these, and all others need them.
+	keptRoom = maxRecordSize / 16
 )
 
 // outcome is the result of carrying out a plan.
@@ -53,9 +56,9 @@ type outcome struct {
 	// applied and deleted are the numbers of objects that were written.
 	applied, deleted int
 	// remaining is the number of objects that are left to the next pass. lacksRoom means that some of them have no room
-	// in the record yet, which has more once what is pending is over.
-	remaining int
-	lacksRoom bool
+	// in the record, which has more once what is pending is over. isFull means that only deletions give it enough room.
+	remaining         int
+	lacksRoom, isFull bool
 	// differed are the declarations that were not in force before.
 	differed map[declaration]bool
 	// stored are the objects that were applied, as the API server stored them.
@@ -150,32 +153,37 @@ func cut[T any](
 }
 
 // limitPending leaves creations to later passes for which the record has no room. Chance decides which: those that are
-// refused again and again keep no others waiting for ever. Objects of the cluster go first, since all others need them.
-func (o *outcome) limitPending(pending map[inventory.ID]bool) {
-	room := maxPendingSize
-	for id := range pending {
-		room -= len(pendingLine(id))
-	}
-	rank := func(change inventory.Apply) int {
-		if inventory.PhaseOf(declared(change).GroupKind) == inventory.Cluster {
-			return 0
-		}
-		return 1
+// refused again and again keep no others waiting for ever. What all others need goes first. A full record keeps no
+// change and no deletion waiting.
+func (o *outcome) limitPending(rec *record, tree string) {
+	room, pendingRoom := rec.room(tree), maxPendingSize
+	for id := range rec.pending {
+		pendingRoom -= pendingSize(id)
 	}
 	order := slices.Clone(o.Applies)
 	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
-	slices.SortStableFunc(order, func(a, b inventory.Apply) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortStableFunc(order, func(a, b inventory.Apply) int { return cmp.Compare(rankOf(a), rankOf(b)) })
 	isLeft := map[inventory.ID]bool{}
 	var left []inventory.Apply
 	for _, change := range order {
 		id := declared(change)
-		if change.Live != nil || pending[id] {
+		if change.Live != nil || rec.pending[id] {
 			continue
 		}
-		if room -= len(pendingLine(id)); room < 0 && change.Replaced == nil {
-			left = append(left, change)
-			isLeft[id] = true
+		size, most := pendingSize(id), room
+		if rankOf(change) > 0 {
+			most = min(room-keptRoom, pendingRoom)
 		}
+		if size <= most {
+			room, pendingRoom = room-size, pendingRoom-size
+			continue
+		}
+		if rankOf(change) == 0 || most < pendingRoom {
+			o.isFull = true
+			o.failures = append(o.failures, failure{id, errFull})
+		}
+		left = append(left, change)
+		isLeft[id] = true
 	}
 	if len(left) == 0 {
 		return
@@ -186,6 +194,15 @@ func (o *outcome) limitPending(pending map[inventory.ID]bool) {
 		return isLeft[declared(change)]
 	}), left)
 	o.Held = append(o.Held, left...)
+}
+
+// rankOf returns 0 for the creations that all others need, and for bindings that are replaced.
+func rankOf(change inventory.Apply) int {
+	isCluster := inventory.PhaseOf(declared(change).GroupKind) == inventory.Cluster
+	if isCluster && inventory.BoundRoles(change.Declared) == nil || change.Replaced != nil {
+		return 0
+	}
+	return 1
 }
 
 // apply makes the objects in the cluster those that a tree declares. It makes a limited number of changes: the outcome
@@ -228,10 +245,10 @@ func (r *Repositories) apply(
 		})}
 	f.postpone(&o, time.Now())
 	o.limit(f.unmade)
-	o.limitPending(rec.pending)
 	rec.forgetGone(live)
 	rec.deletions = o.Deletions
 	rec.inForce = committed{tree.commit, cmp.Or(tree.committed, rec.inForce.at), tree.path}
+	o.limitPending(rec, tree.root)
 	for _, change := range o.Applies {
 		if change.Live == nil {
 			rec.pending[declared(change)] = true
@@ -314,8 +331,9 @@ func (r *Repositories) resolvePending(
 ) error {
 	for id := range rec.pending {
 		isOver := f.areOver(id, time.Now())
-		if object := live[id]; !isOver && object != nil && rec.created[object.GetUID()] {
-			continue
+		object := live[id]
+		if !isOver && (object == nil || rec.created[object.GetUID()]) {
+			continue // an event will announce the object if it is created
 		}
 		uid, exists, err := r.Cluster.createdBySync(ctx, id, trees)
 		if err != nil {
@@ -416,16 +434,22 @@ func (o *outcome) keepForFailures() {
 			waiting = append(waiting, a)
 		}
 	}
+	keeping := waiting
+	if o.isFull { // creations need the deletions
+		keeping = slices.DeleteFunc(slices.Clone(waiting), func(a inventory.Apply) bool {
+			return a.Live == nil && a.Replaced == nil
+		})
+	}
 	keepsAll := func(a inventory.Apply) bool {
 		isCluster := inventory.PhaseOf(declared(a).GroupKind) == inventory.Cluster
 		return isCluster && inventory.BoundRoles(a.Declared) == nil
 	}
-	if slices.ContainsFunc(waiting, keepsAll) {
+	if slices.ContainsFunc(keeping, keepsAll) {
 		o.Deletes, o.Releases = nil, nil
 		return
 	}
 	var kept []*unstructured.Unstructured
-	isNeeded := o.neededBy(waiting)
+	isNeeded := o.neededBy(keeping)
 	o.Deletes = slices.DeleteFunc(o.Deletes, func(object *unstructured.Unstructured) bool {
 		if !isNeeded(object) {
 			return false

@@ -364,7 +364,7 @@ func TestCreationsWithoutRoomInTheRecordWait(t *testing.T) {
 	t.Parallel()
 	const length = 50
 	name := func(i int) string { return fmt.Sprintf("%0*d", length-len("Namespace/"), i) }
-	room := maxPendingSize / length
+	room := maxPendingSize / (length + 1 + uidSize)
 	all, tried := 2*room, map[inventory.ID]bool{}
 	pending := map[inventory.ID]bool{{Name: "of another tree"}: true}
 	changed := object("changed")
@@ -382,7 +382,8 @@ func TestCreationsWithoutRoomInTheRecordWait(t *testing.T) {
 		}
 		o.Applies = append(o.Applies, inventory.Apply{Declared: role})
 		pending[declared(o.Applies[2])] = true
-		o.limitPending(pending)
+		o.limitPending(&record{pending: pending}, "tree")
+		require.Empty(t, o.failures)
 		require.Less(t, len(o.Held), all-room+10)
 		require.Greater(t, len(o.Held), all-room)
 		require.Len(t, o.Held, all+3-len(o.Applies))

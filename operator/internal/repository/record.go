@@ -2,6 +2,7 @@ package repository
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -85,6 +86,22 @@ const (
 
 // maxRecordSize is the size in bytes of the data of a ConfigMap: 28,000 created objects.
 const maxRecordSize = corev1.MaxSecretSize
+
+// uidSize is the size in bytes of the line of a UID.
+const uidSize = 37
+
+// pendingSize returns how many bytes an object that may have been created takes at most: its UID may be recorded before
+// its name is removed.
+func pendingSize(id inventory.ID) int { return len(pendingLine(id)) + 1 + uidSize }
+
+// errFull is why an object is not created.
+var errFull = errors.New("the record of the objects that were created for the tree is full, so it is not created: " +
+	"divide the tree among several PolicyRepositories")
+
+// room returns how many bytes further pending objects of a tree may take.
+func (r *record) room(tree string) int {
+	return maxRecordSize - sizeOf(r.data()) - uidSize*len(r.pending) - len(tree) - 1
+}
 
 // recordName returns the name of the ConfigMap.
 func recordName(repository string) string { return "nstpl-sync-" + repository }

@@ -1,0 +1,67 @@
+package repository
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+)
+
+// Every author of a directory can fill the record. Then further objects are not created, and the status says so: all
+// that a commit changes and takes away goes on.
+func TestAFullRecordStopsOnlyCreations(t *testing.T) {
+	t.Parallel()
+	_, admin := newCluster(t)
+	const root = "full"
+	repository := createRepository(t, admin, root)
+	files := map[string]string{
+		"revoked.yaml": roleFile(root + "-revoked"), "team/viewers.yaml": bindingFile("ann"),
+		"team/" + root + "-n/ns.yaml":    "{apiVersion: v1, kind: Namespace, metadata: {name: " + root + "-n}}",
+		"team/" + root + "-gone/ns.yaml": "{apiVersion: v1, kind: Namespace, metadata: {name: " + root + "-gone}}",
+	}
+	o, err := admin.apply(t.Context(), repository, treeOf(t, root, "one", files))
+	require.NoError(t, err)
+	require.True(t, o.isComplete(), "%v %v", o.failures, o.Conflicts)
+
+	record := &corev1.ConfigMap{}
+	key := client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: recordName(root)}
+	require.NoError(t, admin.Client.Get(t.Context(), key, record))
+	record.Data[pendingKey] = "Namespace/" + root + "-late\n"
+	for i := range (maxRecordSize - sizeOf(record.Data)) / 32 { // stands for created objects
+		record.Data[treesKey] += fmt.Sprintf("%031d\n", i)
+	}
+	require.NoError(t, admin.Client.Update(t.Context(), record))
+	clear(files)
+	files["team/viewers.yaml"] = bindingFile("bob")
+	files["team/"+root+"-n/ns.yaml"] = "{apiVersion: v1, kind: Namespace, metadata: {name: " + root + "-n}}"
+	files["team/"+root+"-new/ns.yaml"] = "{apiVersion: v1, kind: Namespace, metadata: {name: " + root + "-new}}"
+	second := treeOf(t, root, "two", files)
+	o, err = admin.apply(t.Context(), repository, second)
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"Namespace " + root + "-gone, being deleted", "Namespace " + root + "-n", "NamespaceTemplate " + root,
+		"PolicySpace " + root,
+	}, liveOf(t, admin, root))
+	template := newObject(v1alpha1.GroupVersion.WithKind("NamespaceTemplate"))
+	require.NoError(t, admin.Client.Get(t.Context(), client.ObjectKey{Name: "team"}, template))
+	bindings, _, err := unstructured.NestedSlice(template.Object, "spec", "templates")
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(bindings), "bob")
+	now := conditionOf(answer{tree: second, path: second.path}, "", &o)
+	require.Equal(t, reasonObjectsFailed, now.reason)
+	require.Equal(t, "namespace/"+root+"-new: the record of the objects that were created for the tree is full, so it is "+
+		"not created: divide the tree among several PolicyRepositories", now.message)
+
+	require.NoError(t, admin.Client.Get(t.Context(), key, record))
+	record.Data[pendingKey], record.Data[treesKey] = "", ""
+	require.NoError(t, admin.Client.Update(t.Context(), record))
+	o, err = admin.apply(t.Context(), repository, second)
+	require.NoError(t, err)
+	require.True(t, o.isComplete(), "%v %v", o.failures, o.Conflicts)
+	require.Contains(t, liveOf(t, admin, root), "Namespace "+root+"-new")
+}
