@@ -2,6 +2,7 @@ package freshness
 
 import (
 	"iter"
+	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -99,6 +100,25 @@ func (s *Store[K, T]) Read(key K, get func() (T, error)) (T, error) {
 		return written, nil
 	}
 	return latest, nil
+}
+
+// ReadAll is Read for all objects that list reads from the cache.
+func (s *Store[K, T]) ReadAll(keyOf func(T) K, list func() ([]T, error)) ([]T, error) {
+	s.mu.Lock()
+	pending := maps.Clone(s.written)
+	s.mu.Unlock()
+	all, err := list()
+	if err != nil {
+		return nil, err
+	}
+	for i, cached := range all {
+		latest := s.Latest(keyOf(cached), cached)
+		if written, isPending := pending[keyOf(cached)]; isPending && s.isAhead(written, latest.GetResourceVersion()) {
+			latest = written
+		}
+		all[i] = latest
+	}
+	return all, nil
 }
 
 // Unobserved returns the writes that the cache is not known to have. The loop must not call the store.

@@ -56,6 +56,27 @@ func TestAWriteThatTheCacheGetsMeanwhileIsRead(t *testing.T) {
 	require.EqualError(t, err, "it is gone")
 }
 
+func TestAWriteThatTheCacheGetsDuringAListIsRead(t *testing.T) {
+	t.Parallel()
+	a, b, c := &object{"a", "10"}, &object{"b", "11"}, &object{"c", "12"}
+	keyOf := func(o *object) types.UID { return o.uid }
+	var store Store[types.UID, *object]
+	store.Written(a.uid, a)
+	store.Written(b.uid, b)
+	read, err := store.ReadAll(keyOf, func() ([]*object, error) {
+		listed := []*object{{"a", "8"}, {"b", "9"}, c}
+		store.Observed(a.uid, a.version)
+		return listed, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []*object{a, b, c}, read)
+	read, err = store.ReadAll(keyOf, func() ([]*object, error) { return []*object{a, {"b", "13"}}, nil })
+	require.NoError(t, err)
+	require.Equal(t, []*object{a, {"b", "13"}}, read)
+	_, err = store.ReadAll(keyOf, func() ([]*object, error) { return nil, errors.New("it cannot be listed") })
+	require.EqualError(t, err, "it cannot be listed")
+}
+
 func TestWritesThatTheCacheHasAreForgotten(t *testing.T) {
 	t.Parallel()
 	written := &object{"1", "10"}
