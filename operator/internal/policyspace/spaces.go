@@ -21,6 +21,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/queue"
@@ -52,7 +53,10 @@ type Spaces struct {
 	Stored  *webhook.Stored
 	Metrics *Metrics
 
-	requests    workqueue.TypedRateLimitingInterface[reconcile.Request]
+	requests workqueue.TypedRateLimitingInterface[reconcile.Request]
+	// written has the policy spaces whose status the controller wrote.
+	written freshness.Store[string, *v1alpha1.PolicySpace]
+
 	placement   placement
 	freshness   usageFreshness
 	firstCounts firstCounts
@@ -76,7 +80,8 @@ func (r *Spaces) SetupWithManager(mgr ctrl.Manager) error {
 	r.totals.census.listener = r.enqueueCounted
 	newQueue := func(string, backoff.Limiter) backoff.Queue { return r.requests }
 	return ctrl.NewControllerManagedBy(mgr).Named("policyspace").
-		For(&v1alpha1.PolicySpace{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.isUpdateReconciled})).
+		For(&v1alpha1.PolicySpace{}, builder.WithPredicates(
+			predicate.Funcs{UpdateFunc: r.enqueueEnding}, watch.MoreThanOwnStatus(&r.written))).
 		Watches(&corev1.Namespace{}, r.namespaceHandler()).
 		Watches(&corev1.ResourceQuota{}, handler.EnqueueRequestsFromMapFunc(r.enqueueOnUsage)).
 		WatchesRawSource(r.Stored.Source(v1alpha1.WebhookName, r.enqueueOnWebhooks())).
@@ -132,14 +137,14 @@ func hasLimits(space *v1alpha1.PolicySpace) bool {
 	return hasQuota(space) || quota.LimitsNamespaces(space)
 }
 
-// isUpdateReconciled reports whether an update of a PolicySpace is reconciled at once. An update that leaves
-// reservations in the status is reconciled after a delay, because a reservation that is never written causes no event.
-func (r *Spaces) isUpdateReconciled(e event.UpdateEvent) bool {
-	if space, ok := e.ObjectNew.(*v1alpha1.PolicySpace); ok &&
-		len(space.Status.Reservations)+len(space.Status.NamespaceReservations) > 0 {
+// enqueueEnding enqueues a PolicySpace with a delay after an update that leaves reservations or shares in its status,
+// because the end of a share, or of a reservation that is never written, causes no event. It filters out no update.
+func (r *Spaces) enqueueEnding(e event.UpdateEvent) bool {
+	if space, ok := e.ObjectNew.(*v1alpha1.PolicySpace); ok && len(space.Status.Reservations)+
+		len(space.Status.NamespaceReservations)+len(space.Status.SharedWith) > 0 {
 		r.enqueueAfter(statusDelay, space.Name)
 	}
-	return watch.MoreThanStatus(e)
+	return true
 }
 
 // namespaceHandler enqueues the policy spaces in which a namespace is counted when the namespace is created, moves or
@@ -227,8 +232,11 @@ func (r *Spaces) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	if !isFresh {
 		return reconcile.Result{RequeueAfter: freshnessPoll}, nil
 	}
-	space := &v1alpha1.PolicySpace{}
-	if err := r.Client.Get(ctx, req.NamespacedName, space); err != nil {
+	space, err := r.written.Read(req.Name, func() (*v1alpha1.PolicySpace, error) {
+		cached := &v1alpha1.PolicySpace{}
+		return cached, r.Client.Get(ctx, req.NamespacedName, cached)
+	})
+	if err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Metrics.deleteQuota(req.Name)
 		}

@@ -69,3 +69,22 @@ func TestSpacesWithoutQuotaWaitForFurtherNamespaces(t *testing.T) {
 	spaces.namespaceHandler().Delete(t.Context(), event.DeleteEvent{Object: inside("south")}, nil)
 	require.Equal(t, map[string]time.Duration{"limited": usageDelay, "south": statusDelay}, queued.of)
 }
+
+// Reservations and shares end without an event, so a policy space that has some is reconciled after each update.
+func TestSpacesWithReservationsOrSharesAreReconciled(t *testing.T) {
+	t.Parallel()
+	queued := delays{of: map[string]time.Duration{}}
+	spaces := &Spaces{requests: queued}
+	for name, status := range map[string]v1alpha1.PolicySpaceStatus{
+		"usage":      {Reservations: []v1alpha1.QuotaReservation{{Namespace: "ns"}}},
+		"namespaces": {NamespaceReservations: []v1alpha1.NamespaceReservation{{Name: "ns"}}},
+		"share":      {SharedWith: []v1alpha1.PolicySpaceShare{{Name: "usage"}}},
+		"none":       {Namespaces: 1},
+	} {
+		space := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: status}
+		require.True(t, spaces.enqueueEnding(event.UpdateEvent{ObjectOld: space, ObjectNew: space}))
+	}
+	require.Equal(t, map[string]time.Duration{
+		"usage": statusDelay, "namespaces": statusDelay, "share": statusDelay,
+	}, queued.of)
+}

@@ -64,11 +64,12 @@ func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace)
 	changed := space.DeepCopy()
 	changed.Status = status
 	err = r.Client.Status().Update(ctx, changed)
-	if apierrors.IsConflict(err) {
+	switch {
+	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: usageDelay}, nil
+	case err == nil:
+		r.written.Written(changed.Name, changed)
 	}
-	// The status may have been compared with a late cache before and after this write.
-	result.RequeueAfter = sooner(result.RequeueAfter, statusDelay)
 	return result, client.IgnoreNotFound(err)
 }
 
