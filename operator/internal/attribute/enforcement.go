@@ -80,7 +80,7 @@ func (r *Enforcement) SetupWithManager(mgr ctrl.Manager) error {
 			return nil
 		})).
 		WithOptions(controller.Options{NewQueue: r.Queues.New}).
-		Complete(r)
+		Complete(r.Caches.Before(r))
 }
 
 // Reconcile updates the conditions.
@@ -206,24 +206,13 @@ func (r *Enforcement) probe(ctx context.Context, revision string) (bool, error) 
 func (r *Enforcement) report(
 	ctx context.Context, rules *attributes.Rules, is reporting.Kstatus, message string,
 ) error {
-	var changed []client.Object
-	cluster, namespaced := &v1alpha1.ClusterProtectedAttributeList{}, &v1alpha1.ProtectedAttributeList{}
-	if err := errors.Join(r.Client.List(ctx, cluster, client.UnsafeDisableDeepCopy),
-		r.Client.List(ctx, namespaced, client.UnsafeDisableDeepCopy)); err != nil {
+	objects, err := r.Rules.objects(ctx)
+	if err != nil {
 		return err
 	}
-	for i := range cluster.Items {
-		if object := &cluster.Items[i]; rules.Contain(object) {
-			changed = append(changed, object)
-		}
-	}
-	for i := range namespaced.Items {
-		if object := &namespaced.Items[i]; rules.Contain(object) {
-			changed = append(changed, object)
-		}
-	}
-	changed = slices.DeleteFunc(changed, func(object client.Object) bool {
-		return equality.Semantic.DeepEqual(statusOf(object), newStatus(object, is, message))
+	changed := slices.DeleteFunc(objects, func(object client.Object) bool {
+		return !rules.Contain(object) ||
+			equality.Semantic.DeepEqual(statusOf(object), newStatus(object, is, message))
 	})
 	errs := make([]error, len(changed))
 	workqueue.ParallelizeUntil(ctx, statusWriters, len(changed), func(i int) {
@@ -261,8 +250,12 @@ func (r *Enforcement) write(
 ) error {
 	changed := object.DeepCopyObject().(client.Object)
 	*statusOf(changed) = *status
-	if err := client.IgnoreNotFound(r.Client.Status().Patch(ctx, changed, patch.WhileUnchanged(object))); err != nil {
+	err := r.Client.Status().Patch(ctx, changed, patch.WhileUnchanged(object))
+	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write the status of %T %s: %w", object, client.ObjectKeyFromObject(object), err)
+	}
+	if err == nil {
+		r.Rules.written.Written(changed.GetUID(), changed)
 	}
 	return nil
 }

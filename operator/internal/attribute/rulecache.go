@@ -2,15 +2,18 @@ package attribute
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
+	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
@@ -30,6 +33,8 @@ type RuleCache struct {
 	cached, live client.Reader
 	// changes notifies after the cached rules changed.
 	changes webhook.Changes
+	// written has the objects whose status Enforcement wrote, of both kinds.
+	written freshness.Store[types.UID, client.Object]
 
 	mu sync.Mutex
 	// rules are the cached ones, or nil after a change.
@@ -47,6 +52,7 @@ func newRuleCache(ctx context.Context, cached cache.Cache, live client.Reader) (
 	c := &RuleCache{cached: cached, live: live, reached: map[string]bool{}}
 	for _, kind := range []client.Object{&v1alpha1.ClusterProtectedAttribute{}, &v1alpha1.ProtectedAttribute{}} {
 		changed := func(before, after client.Object) {
+			c.observe(before, after)
 			if before == nil || after == nil || before.GetUID() != after.GetUID() ||
 				before.GetGeneration() != after.GetGeneration() {
 				c.replace(before, after)
@@ -74,6 +80,16 @@ func attributeOf(rule client.Object) attributes.Attribute {
 	return attributes.Attribute{}
 }
 
+// observe records that an informer has replaced an object, or its status. Either may be nil.
+func (c *RuleCache) observe(before, now client.Object) {
+	if before != nil && (now == nil || now.GetUID() != before.GetUID()) {
+		c.written.Deleted(before.GetUID(), before.GetUID())
+	}
+	if now != nil {
+		c.written.Observed(now.GetUID(), now.GetResourceVersion())
+	}
+}
+
 // replace records that an informer has replaced an object by another. Either may be nil.
 func (c *RuleCache) replace(before, now client.Object) {
 	c.mu.Lock()
@@ -87,6 +103,26 @@ func (c *RuleCache) replace(before, now client.Object) {
 	c.addReached(c.sum.Revision())
 	c.mu.Unlock()
 	c.changes.Notify()
+}
+
+// objects returns the objects with rules, including the statuses that Enforcement has written. The caller must not
+// change them.
+func (c *RuleCache) objects(ctx context.Context) ([]client.Object, error) {
+	return c.written.ReadAll(client.Object.GetUID, func() ([]client.Object, error) {
+		cluster, namespaced := &v1alpha1.ClusterProtectedAttributeList{}, &v1alpha1.ProtectedAttributeList{}
+		if err := errors.Join(c.cached.List(ctx, cluster, client.UnsafeDisableDeepCopy),
+			c.cached.List(ctx, namespaced, client.UnsafeDisableDeepCopy)); err != nil {
+			return nil, err
+		}
+		objects := make([]client.Object, 0, len(cluster.Items)+len(namespaced.Items))
+		for i := range cluster.Items {
+			objects = append(objects, &cluster.Items[i])
+		}
+		for i := range namespaced.Items {
+			objects = append(objects, &namespaced.Items[i])
+		}
+		return objects, nil
+	})
 }
 
 // ofCluster returns the rules of the cluster as the API server has them.
