@@ -41,13 +41,15 @@ type Blocks struct {
 	Exempt []string
 	// Constraints are the cached constraints. If there are none, namespaces are given nothing.
 	Constraints *constraintCache
-	// exhaustion notifies when the first namespace is given nothing because the pool is exhausted, and when there is no
-	// such namespace anymore.
+	// exhaustion notifies when the first namespace is given nothing because the pool is exhausted, when there is no such
+	// namespace anymore, and when all namespaces have been compared for the first time.
 	exhaustion webhook.Changes
 
 	mu sync.Mutex
-	// lacking has the namespaces that are given nothing because the pool is exhausted.
-	lacking sets.Set[types.UID]
+	// lacking has the namespaces that are given nothing because the pool is exhausted. It is complete once isCompared is
+	// true: all namespaces have been compared.
+	lacking    sets.Set[types.UID]
+	isCompared bool
 	// reserve has the annotations for blocks that are written down as given and that no namespace has.
 	reserve []map[string]string
 	// given has the annotations that namespaces were given and that the cache may not show yet.
@@ -111,7 +113,7 @@ func (b *Blocks) Complete(ctx context.Context, namespaces []*corev1.Namespace) (
 	b.reserve = nil // a namespace that came with annotations may have one of these blocks
 	allocations, _, err := scc.Allocate(b.Pool, 0, holders)
 	if len(allocations) == 0 && err == nil { // usually, and then no request is needed
-		b.replaceLacking(nil)
+		b.setCompared(nil)
 		return nil, nil
 	}
 	var exhausted error
@@ -139,8 +141,17 @@ func (b *Blocks) Complete(ctx context.Context, namespaces []*corev1.Namespace) (
 			lacking.Insert(uid)
 		}
 	}
-	b.replaceLacking(lacking)
+	b.setCompared(lacking)
 	return allocations, exhausted
+}
+
+// setCompared records which namespaces are given nothing, after all were compared. The caller holds the lock.
+func (b *Blocks) setCompared(lacking sets.Set[types.UID]) {
+	isFirst := !b.isCompared
+	b.isCompared = true
+	if b.replaceLacking(lacking); isFirst {
+		b.exhaustion.Notify()
+	}
 }
 
 // advance writes down the next block that allocate returns for the one that is written down.
@@ -200,11 +211,11 @@ func (b *Blocks) replaceLacking(lacking sets.Set[types.UID]) {
 	}
 }
 
-// isExhausted reports whether a namespace is given nothing because the pool is exhausted.
-func (b *Blocks) isExhausted() bool {
+// isExhausted reports whether a namespace is given nothing because the pool is exhausted, and whether that is known.
+func (b *Blocks) isExhausted() (isExhausted, isKnown bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.lacking) > 0
+	return len(b.lacking) > 0, b.isCompared || len(b.lacking) > 0
 }
 
 // isGiven reports whether an allocation is what the namespace was given.

@@ -62,7 +62,7 @@ func (r *Statuses) SetupWithManager(mgr ctrl.Manager) error {
 			return nil
 		})).
 		WithOptions(controller.Options{NewQueue: r.Queues.New}).
-		Complete(r)
+		Complete(r.Caches.Before(r))
 }
 
 func (r *Statuses) all(ctx context.Context) []reconcile.Request {
@@ -92,7 +92,11 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 	}
 	changed := constraint.DeepCopy()
 	changed.Status.ObservedGeneration = constraint.Generation
-	is, reason, message := readiness(constraint, state, r.Blocks.isExhausted())
+	isExhausted, isKnown := r.Blocks.isExhausted()
+	is, reason, message := readiness(constraint, state, isExhausted)
+	if !isKnown && is == reporting.Current && scc.NeedsAllocation(scc.Defaulted(constraint)) {
+		return reconcile.Result{}, nil // all constraints are reconciled again once it is known
+	}
 	reporting.SetKstatus(&changed.Status.Conditions, constraint.Generation, is, reason, message)
 	if equality.Semantic.DeepEqual(&constraint.Status, &changed.Status) {
 		return reconcile.Result{}, nil
