@@ -2,6 +2,7 @@ package bindings
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -21,12 +22,15 @@ type Watch struct {
 	current *running
 }
 
-// running is a started watch.
+// running is a started watch. stopped is closed when it ends.
 type running struct {
-	index  *Index
-	stop   context.CancelFunc
-	stores []*store
+	index   *Index
+	stop    context.CancelFunc
+	stopped <-chan struct{}
+	stores  []*store
 }
+
+var errStopped = errors.New("the watch of rolebindings and clusterrolebindings ended before all were read: try again")
 
 // NewWatch returns a watch that is not started. client is a client of RBAC's API group. The watch ends with ctx.
 func NewWatch(ctx context.Context, client rest.Interface) *Watch {
@@ -44,7 +48,7 @@ func (w *Watch) start() *running {
 	if w.current == nil {
 		ctx, stop := context.WithCancel(w.ctx)
 		index := NewIndex()
-		w.current = &running{index: index, stop: stop, stores: []*store{
+		w.current = &running{index: index, stop: stop, stopped: ctx.Done(), stores: []*store{
 			w.reflect(ctx, index, "clusterrolebindings", &rbacv1.ClusterRoleBinding{}),
 			w.reflect(ctx, index, "rolebindings", &rbacv1.RoleBinding{}),
 		}}
@@ -70,12 +74,15 @@ func (w *Watch) Stop() {
 	}
 }
 
-// Index returns the Index once it has all bindings. It starts the watch unless it is running.
+// Index returns the Index once it has all bindings. It starts the watch unless it is running, and returns an error if
+// the watch is stopped meanwhile.
 func (w *Watch) Index(ctx context.Context) (*Index, error) {
 	running := w.start() //nolint:contextcheck // it outlives the request that starts it
 	for _, store := range running.stores {
 		select {
 		case <-store.synced:
+		case <-running.stopped:
+			return nil, errStopped
 		case <-ctx.Done():
 			return nil, fmt.Errorf("caches not synced: rolebindings, clusterrolebindings: %w", context.Cause(ctx))
 		}
