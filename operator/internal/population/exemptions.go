@@ -34,17 +34,16 @@ type exemptions struct {
 	next *metav1.Time
 }
 
-// exemptionHandler queues the namespace of an exemption that changes. At the start, all namespaces are queued anyway.
+// exemptionHandler queues the namespace of an exemption that changes. At the start, all namespaces are queued anyway. It
+// does not tell r.reported what the cache has, because a pass may still report on what it read before.
 func (r *Namespaces) exemptionHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, _ backoff.Queue) {
-			r.reported.Observed(client.ObjectKeyFromObject(e.Object), e.Object.GetResourceVersion())
 			if !e.IsInInitialList {
 				r.Queue.Enqueue(queue.Changed, 0, e.Object.GetNamespace())
 			}
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, _ backoff.Queue) {
-			r.reported.Observed(client.ObjectKeyFromObject(e.ObjectNew), e.ObjectNew.GetResourceVersion())
 			if e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
 				e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
 				!e.ObjectOld.GetDeletionTimestamp().Equal(e.ObjectNew.GetDeletionTimestamp()) {
