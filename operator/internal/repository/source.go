@@ -213,7 +213,7 @@ func (s *gitSource) read(ctx context.Context, hash, directory string, wait wait)
 // readCommit returns the files of a fetched commit, whose signature it verifies before.
 func (s *gitSource) readCommit(ctx context.Context, commit *git.Commit, directory string) (*content, error) {
 	if s.keys != nil {
-		if _, err := git.Verify(commit, s.keys); err != nil {
+		if err := git.Verify(commit, s.keys); err != nil {
 			return nil, err
 		}
 	}

@@ -51,7 +51,7 @@ func TestHistoryThatIsTooLarge(t *testing.T) {
 	s := serve(t, gittest.HTTPS{Wrap: capabilities(&requested, "shallow")})
 	s.Commit(t, gittest.Commit{Files: map[string]string{"a": random(2 << 20)}})
 	hash := s.Commit(t, gittest.Commit{Files: map[string]string{"a": "1"}})
-	s.options.MaxBytes = 1 << 20
+	s.maxBytes = 1 << 20
 	_, err := s.remote(t).Fetch(t.Context(), hash)
 	requireError(t, err, git.LimitExceeded, "has more than 1 MiB in compressed form: keep policies in a repository")
 	require.ErrorIs(t, err, git.ErrBesides)
@@ -70,15 +70,11 @@ func TestCapabilities(t *testing.T) {
 			[]string{"multi_ack_detailed"}, []string{" multi_ack "}, []string{"multi_ack_detailed"},
 		},
 		"no multi_ack":        {[]string{"multi_ack_detailed", "multi_ack"}, nil, []string{"multi_ack"}},
-		"no side-band-64k":    {[]string{"side-band-64k"}, []string{" side-band "}, []string{"side-band-64k"}},
-		"no side-band":        {[]string{"side-band-64k", "side-band"}, nil, []string{"side-band"}},
 		"no shallow":          {[]string{"shallow"}, nil, []string{"deepen"}},
 		"no deltas by offset": {[]string{"ofs-delta"}, nil, []string{"ofs-delta"}},
 		"nothing": {
-			[]string{
-				"multi_ack_detailed", "multi_ack", "side-band-64k", "side-band", "shallow", "ofs-delta", "no-progress",
-			},
-			nil, []string{"multi_ack", "side-band", "deepen", "ofs-delta", "no-progress"},
+			[]string{"multi_ack_detailed", "multi_ack", "shallow", "ofs-delta", "no-progress"},
+			nil, []string{"multi_ack", "deepen", "ofs-delta", "no-progress"},
 		},
 	}
 	for name, test := range tests {

@@ -2,6 +2,7 @@ package git
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -68,7 +69,7 @@ func (a *address) checkProxy(_ context.Context, _ *url.URL, _ *http.Request, res
 // checkRedirect follows redirects to the same origin only, so that no other server receives the credentials.
 func (a *address) checkRedirect(next *http.Request, via []*http.Request) error {
 	to := next.URL
-	port := withDefault(to.Port(), "443")
+	port := cmp.Or(to.Port(), "443")
 	switch {
 	case to.Scheme != "https" || to.Hostname() != a.host || port != a.port:
 		shown := url.URL{Scheme: to.Scheme, Host: to.Host, Path: strings.TrimSuffix(to.Path, "/info/refs")}

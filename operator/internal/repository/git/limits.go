@@ -6,9 +6,6 @@ import (
 	"nstpl.dev/nstpl/operator/internal/repository/files"
 )
 
-// DefaultMaxBytes is how many bytes a fetched commit may have on disk if Options.MaxBytes is 0.
-const DefaultMaxBytes = 256 << 20
-
 const (
 	resolveTimeout = 30 * time.Second
 	fetchTimeout   = 5 * time.Minute // a download, without the time to read it
@@ -27,13 +24,10 @@ type limits struct {
 	tree          files.Limits
 }
 
-func defaultLimits(maxBytes int64) limits {
-	if maxBytes <= 0 {
-		maxBytes = DefaultMaxBytes
-	}
+func defaultLimits() limits {
 	return limits{
-		pack:          maxBytes,
-		inflated:      16 * maxBytes,
+		pack:          256 << 20,
+		inflated:      4 << 30,
 		objects:       500_000,
 		deltaObject:   16 << 20,
 		deltaMemory:   64 << 20,

@@ -95,7 +95,7 @@ func TestPack(t *testing.T) {
 		object{kind: plumbing.BlobObject, content: base}, // twice
 		object{kind: plumbing.BlobObject},
 	)
-	p, err := index(content, defaultLimits(0))
+	p, err := index(content, defaultLimits())
 	require.NoError(t, err)
 	for _, want := range []string{string(base), first, second, string(base) + "c", ""} {
 		got, err := p.read(blob(want), plumbing.BlobObject, 1000)

@@ -24,8 +24,6 @@ type Options struct {
 	Dir string
 	// Kept is a commit that stays stored, if it is, as after Remote.Keep. It may be empty.
 	Kept string
-	// MaxBytes is how many bytes a fetched commit may have on disk. 0 means DefaultMaxBytes.
-	MaxBytes int64
 	// Wait waits until a fetched commit may be read, which needs memory. nil does not wait. The download does not wait.
 	Wait func(context.Context) error
 }
@@ -53,7 +51,7 @@ func New(o Options) (*Remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Remote{address: a, reference: o.Reference, limits: defaultLimits(o.MaxBytes), kept: o.Kept}
+	r := &Remote{address: a, reference: o.Reference, limits: defaultLimits(), kept: o.Kept}
 	if r.store, err = openStore(o.Dir, r.limits); err != nil {
 		return nil, err
 	}
@@ -146,7 +144,7 @@ func (r *Remote) Keep(commit string) error {
 //
 // Some servers send commits by their hash only if a branch or tag points to them. If one does not any more, Fetch
 // downloads the last 100 commits of the branch or tag instead. For a reference to a commit, Fetch downloads the whole
-// history of the default branch, within Options.MaxBytes.
+// history of the default branch, within a limit of its size.
 func (r *Remote) Fetch(ctx context.Context, commit string) (*Commit, error) {
 	if !fullHash.MatchString(commit) {
 		return nil, failf(InvalidConfiguration, "%q is not a commit", printable(commit, 64))

@@ -47,7 +47,8 @@ func below(files map[string]string, directory string) map[string]string {
 // served is a repository and the options to read it.
 type served struct {
 	*gittest.Repository
-	options git.Options
+	options  git.Options
+	maxBytes int64
 }
 
 // serve serves a new repository over HTTPS.
@@ -97,6 +98,9 @@ func (s *served) remote(t *testing.T) *git.Remote {
 	remote, err := git.New(s.options)
 	require.NoError(t, err)
 	t.Cleanup(remote.Close)
+	if s.maxBytes > 0 {
+		remote.LimitBytes(s.maxBytes)
+	}
 	return remote
 }
 

@@ -49,14 +49,12 @@ func (r *request) besides(err error) error {
 	return err
 }
 
-func (r *request) sideband() string { return r.firstOf("side-band-64k", "side-band") }
-
 // encode returns the request in Git's protocol.
 func (r *request) encode() []byte {
 	capabilities := []string{}
 	for _, c := range []string{
 		r.firstOf("multi_ack_detailed", "multi_ack"), // nothing is negotiated, but Azure DevOps demands one of them
-		r.sideband(),
+		"side-band-64k", // which git has since 2006, so the answer has no other form
 		r.firstOf("ofs-delta"),
 		r.firstOf("no-progress"),
 	} {
@@ -98,7 +96,7 @@ func (r *request) decode(answer io.Reader) (io.Reader, error) {
 		case bytes.HasPrefix(line, []byte("shallow ")) || bytes.HasPrefix(line, []byte("unshallow ")):
 		case bytes.HasPrefix(line, []byte("ACK ")) && hasStatus(line):
 		case bytes.HasPrefix(line, []byte("ACK ")) || bytes.HasPrefix(line, []byte("NAK")):
-			return r.pack(buffered), nil
+			return sideband.NewDemuxer(sideband.Sideband64k, buffered), nil
 		default:
 			return nil, errNotGit
 		}
@@ -108,13 +106,3 @@ func (r *request) decode(answer io.Reader) (io.Reader, error) {
 
 // hasStatus reports whether an ACK is an intermediate one of multi_ack, after which others follow.
 func hasStatus(line []byte) bool { return len(bytes.Fields(line)) > 2 }
-
-func (r *request) pack(answer io.Reader) io.Reader {
-	switch r.sideband() {
-	case "side-band-64k":
-		return sideband.NewDemuxer(sideband.Sideband64k, answer)
-	case "side-band":
-		return sideband.NewDemuxer(sideband.Sideband, answer)
-	}
-	return answer
-}

@@ -152,7 +152,7 @@ func TestFilter(t *testing.T) {
 	s := serve(t, gittest.HTTPS{})
 	s.Git(t, "config", "uploadpack.allowFilter", "true")
 	s.Commit(t, gittest.Commit{Files: map[string]string{"big": random(9 << 20), "t/small": random(8 << 20)}})
-	s.options.MaxBytes = 9 << 20
+	s.maxBytes = 9 << 20
 	commit := fetch(t, s.remote(t))
 	require.Len(t, contents(t, commit, "t"), 1)
 	_, err := commit.Files(t.Context(), "")
@@ -221,7 +221,7 @@ func TestPackLimit(t *testing.T) {
 	t.Parallel()
 	s := serve(t, gittest.HTTPS{})
 	s.Commit(t, gittest.Commit{Files: map[string]string{"a": random(2 << 20)}})
-	s.options.MaxBytes = 1 << 20
+	s.maxBytes = 1 << 20
 	remote := s.remote(t)
 	hash, err := remote.Resolve(t.Context())
 	require.NoError(t, err)

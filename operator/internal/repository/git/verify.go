@@ -7,40 +7,43 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"golang.org/x/crypto/ssh"
 )
 
-// Verify reports whether a commit is signed by a trusted key, and returns a description of the key. keys is the data of
-// a Secret: each value has PGP public keys in ASCII armor, or SSH public keys as lines of authorized_keys or of
-// allowed_signers. Verify rejects keys that are expired or revoked now, even if the signature is older.
+// Verify returns an error unless a commit is signed by a trusted key. keys is the data of a Secret: each value has PGP
+// public keys in ASCII armor, or SSH public keys as lines of authorized_keys or of allowed_signers. Verify rejects keys
+// that are expired or revoked now, even if the signature is older.
 //
 // The signature must be the commit's own, and it must cover every byte of the commit object. The signature of an
 // annotated tag does not count, because a tag can be replaced without a trace in the commit.
-func Verify(commit *Commit, keys map[string][]byte) (string, error) {
+func Verify(commit *Commit, keys map[string][]byte) error {
 	trusted, err := parseTrusted(keys)
 	if err != nil {
-		return "", err
+		return err
 	}
 	payload, signature, err := splitSignature(commit.raw)
 	if err != nil {
-		return "", failf(NotVerified, "the signature of the commit %s is malformed: sign the commit again",
+		return failf(NotVerified, "the signature of the commit %s is malformed: sign the commit again",
 			commit.Hash).Because(err)
 	}
 	switch {
 	case len(signature) == 0:
-		return "", failf(NotVerified, "the commit %s is not signed: sign it with git commit -S", commit.Hash)
+		return failf(NotVerified, "the commit %s is not signed: sign it with git commit -S", commit.Hash)
 	case bytes.HasPrefix(signature, []byte("-----BEGIN SSH SIGNATURE-----")):
 		return trusted.verifySSH(commit.Hash, payload, signature)
 	case bytes.HasPrefix(signature, []byte("-----BEGIN PGP SIGNATURE-----")):
 		return trusted.verifyPGP(commit.Hash, payload, signature)
 	}
-	return "", failf(NotVerified, "the commit %s is signed in a format that is not supported: "+
+	return failf(NotVerified, "the commit %s is signed in a format that is not supported: "+
 		"sign it with a PGP or SSH key", commit.Hash)
 }
 
 // trusted holds the keys that may sign commits.
 type trusted struct {
-	pgp []pgpKeys
-	ssh []sshKey
+	pgp []openpgp.EntityList // each of one value of the Secret
+	ssh []ssh.PublicKey
 }
 
 // parseTrusted parses the data of a Secret.

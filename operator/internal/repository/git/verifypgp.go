@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
@@ -13,20 +12,14 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 )
 
-// pgpKeys are the public keys of one value of the Secret.
-type pgpKeys struct {
-	name string
-	keys openpgp.EntityList
-}
-
 // parsePGP reads all blocks of public keys in a text.
 func (t *trusted) parsePGP(name string, data []byte) error {
 	invalid := failf(InvalidConfiguration,
 		"%s in the Secret with trusted keys is not a PGP public key in ASCII armor: "+
 			"set it to the output of gpg --armor --export", name)
-	found := pgpKeys{name: name}
+	var found openpgp.EntityList
 	for text := range bytes.SplitAfterSeq(data, []byte("-----END PGP PUBLIC KEY BLOCK-----")) {
-		if len(found.keys) > 0 && !bytes.Contains(text, []byte("-----BEGIN ")) {
+		if len(found) > 0 && !bytes.Contains(text, []byte("-----BEGIN ")) {
 			continue
 		}
 		block, err := armor.Decode(bytes.NewReader(text))
@@ -40,35 +33,35 @@ func (t *trusted) parsePGP(name string, data []byte) error {
 		if err != nil {
 			return invalid.Because(err)
 		}
-		found.keys = append(found.keys, keys...)
+		found = append(found, keys...)
 	}
 	t.pgp = append(t.pgp, found)
 	return nil
 }
 
 // verifyPGP verifies a detached PGP signature.
-func (t *trusted) verifyPGP(commit string, payload, signature []byte) (string, error) {
+func (t *trusted) verifyPGP(commit string, payload, signature []byte) error {
 	unknown := failf(NotVerified, "the commit %s is signed by a PGP key that is not trusted: "+
 		"add its public key to the Secret, or sign with a trusted key", commit)
 	var failure error = unknown
-	for _, k := range t.pgp {
+	for _, keys := range t.pgp {
 		block, err := armor.Decode(bytes.NewReader(signature))
 		if err != nil {
-			return "", explainPGP(commit, err)
+			return explainPGP(commit, err)
 		}
-		found, signer, err := openpgp.VerifyDetachedSignature(k.keys, bytes.NewReader(payload), block.Body,
+		found, _, err := openpgp.VerifyDetachedSignature(keys, bytes.NewReader(payload), block.Body,
 			&packet.Config{Time: time.Now})
 		switch {
 		case err == nil && !signsBytes(found):
 			failure = failf(NotVerified, "the commit %s has a PGP signature that uses an insecure hash, "+
 				"or is one of text: sign the commit with a current version of gpg", commit)
 		case err == nil:
-			return fmt.Sprintf("PGP key %X in %s", signer.PrimaryKey.Fingerprint, k.name), nil
+			return nil
 		case !errors.Is(err, pgperrors.ErrUnknownIssuer):
 			failure = explainPGP(commit, err)
 		}
 	}
-	return "", failure
+	return failure
 }
 
 // signsBytes reports whether a signature covers the exact bytes. One of text ignores how lines end.

@@ -3,7 +3,6 @@ package git
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/hiddeco/sshsig"
@@ -12,12 +11,6 @@ import (
 
 // sshNamespace is what git writes into its SSH signatures.
 const sshNamespace = "git"
-
-// sshKey is a public key of a line of the Secret.
-type sshKey struct {
-	name string
-	key  ssh.PublicKey
-}
 
 // parseSSH reads lines of authorized_keys or allowed_signers.
 func (t *trusted) parseSSH(name string, data []byte) error {
@@ -30,7 +23,7 @@ func (t *trusted) parseSSH(name string, data []byte) error {
 		if err != nil {
 			return failf(InvalidConfiguration, "%s in the Secret with trusted keys, line %d: %s", name, number+1, err)
 		}
-		t.ssh = append(t.ssh, sshKey{name: name, key: key})
+		t.ssh = append(t.ssh, key)
 	}
 	return nil
 }
@@ -86,23 +79,22 @@ func isCertificate(key ssh.PublicKey) bool {
 }
 
 // verifySSH verifies a signature in the format of OpenSSH. sshsig rejects RSA signatures with SHA-1.
-func (t *trusted) verifySSH(commit string, payload, signature []byte) (string, error) {
+func (t *trusted) verifySSH(commit string, payload, signature []byte) error {
 	mismatch := failf(NotVerified, "the SSH signature does not match the commit %s: sign the commit again", commit)
 	parsed, err := sshsig.Unarmor(signature)
 	if err != nil {
-		return "", mismatch.Because(err)
+		return mismatch.Because(err)
 	}
 	fingerprint := ssh.FingerprintSHA256(parsed.PublicKey)
-	for _, k := range t.ssh {
-		if !bytes.Equal(k.key.Marshal(), parsed.PublicKey.Marshal()) {
+	for _, key := range t.ssh {
+		if !bytes.Equal(key.Marshal(), parsed.PublicKey.Marshal()) {
 			continue
 		}
-		err := sshsig.Verify(bytes.NewReader(payload), parsed, k.key, parsed.HashAlgorithm, sshNamespace)
-		if err != nil {
-			return "", mismatch.Because(err)
+		if err := sshsig.Verify(bytes.NewReader(payload), parsed, key, parsed.HashAlgorithm, sshNamespace); err != nil {
+			return mismatch.Because(err)
 		}
-		return fmt.Sprintf("SSH key %s in %s", fingerprint, k.name), nil
+		return nil
 	}
-	return "", failf(NotVerified, "the commit %s is signed by the SSH key %s, which is not trusted: "+
+	return failf(NotVerified, "the commit %s is signed by the SSH key %s, which is not trusted: "+
 		"add its public key to the Secret, or sign with a trusted key", commit, fingerprint)
 }
