@@ -58,7 +58,7 @@ func (b *bench) confine() (binary, how string, remove func(), err error) {
 		fmt.Sprintf("export GOMEMLIMIT=%d", limit), func() {}
 	if group, ok := newCgroup(limit); ok {
 		how = fmt.Sprintf("a cgroup of %d MiB", b.options.memory)
-		enter = fmt.Sprintf("echo $$ >'%s/cgroup.procs'", group)
+		enter = fmt.Sprintf("export MEMORY_LIMIT=%d && echo $$ >'%s/cgroup.procs'", limit, group)
 		remove = func() { _ = os.Remove(group) }
 	}
 	script, err := os.CreateTemp(b.dir, "confined-operator-*")

@@ -1,62 +1,54 @@
 package memory
 
 import (
+	"bytes"
 	"math"
+	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 )
 
-func TestLimitOf(t *testing.T) {
-	const unlimited = "9223372036854771712\n"
+func TestMemoryLimit(t *testing.T) {
 	for name, test := range map[string]struct {
-		files map[string]string
-		want  int64
+		limit, goLimit string
+		want           int64
 	}{
-		"no control groups": {nil, math.MaxInt64},
-		"version 2, a container": {map[string]string{
-			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "402653184\n",
-		}, 402653184},
-		"version 2, without a limit": {map[string]string{
-			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n",
-		}, math.MaxInt64},
-		"version 2, a group above has the limit": {map[string]string{
-			"proc/self/cgroup":                                  "0::/kubepods/pod1/container1\n",
-			"sys/fs/cgroup/kubepods/pod1/memory.max":            "1000\n",
-			"sys/fs/cgroup/kubepods/pod1/container1/memory.max": "max\n",
-			"sys/fs/cgroup/kubepods/memory.max":                 "5000\n",
-		}, 1000},
-		"version 1, a container": {map[string]string{
-			"proc/self/cgroup":                           "5:cpu,cpuacct:/pods/1\n4:memory:/pods/1\n1:name=systemd:/\n",
-			"sys/fs/cgroup/memory/memory.limit_in_bytes": "402653184\n",
-		}, 402653184},
-		"version 1, without a limit": {map[string]string{
-			"proc/self/cgroup":                           "4:memory:/\n",
-			"sys/fs/cgroup/memory/memory.limit_in_bytes": unlimited,
-		}, math.MaxInt64},
-		"version 1 beside version 2": {map[string]string{
-			"proc/self/cgroup": "4:memory:/pod1\n0::/\n",
-			"sys/fs/cgroup/memory/pod1/memory.limit_in_bytes": "2000\n",
-			"sys/fs/cgroup/memory/memory.limit_in_bytes":      unlimited,
-		}, 2000},
-		"a path that leaves the folder": {map[string]string{
-			"proc/self/cgroup": "0::/../../pod1\n", "sys/fs/cgroup/pod1/memory.max": "3000\n",
-		}, 3000},
-		"an invalid file": {map[string]string{
-			"proc/self/cgroup": "memory\n0::/\n", "sys/fs/cgroup/memory.max": "many\n",
-		}, math.MaxInt64},
+		"a container with a limit": {"402653184", "", 402653184 / 10 * 9},
+		"no variable":              {"", "", math.MaxInt64},
+		"not a number":             {"384Mi", "", math.MaxInt64},
+		"Go's own variable":        {"402653184", "300MiB", math.MaxInt64}, // Go has read it before
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := fstest.MapFS{}
-			for file, content := range test.files {
-				root[file] = &fstest.MapFile{Data: []byte(content)}
-			}
-			require.Equal(t, test.want, limitOf(root))
+			t.Setenv("MEMORY_LIMIT", test.limit)
+			t.Setenv("GOMEMLIMIT", test.goLimit)
+			t.Setenv("GOGC", "100") // other tests adapt the collector
+			debug.SetMemoryLimit(math.MaxInt64)
+			defer debug.SetMemoryLimit(math.MaxInt64)
+			Collect(Growth{})
+			require.Equal(t, test.want, debug.SetMemoryLimit(-1))
 		})
+	}
+}
+
+func TestDeploymentsSetTheMemoryLimit(t *testing.T) {
+	for _, file := range []string{"operator/deployment.yaml", "components/sync/deployment.yaml"} {
+		content, err := os.ReadFile(filepath.Join("../../../manifests", file))
+		require.NoError(t, err)
+		deployment := &appsv1.Deployment{}
+		require.NoError(t, yaml.UnmarshalStrict(content[bytes.Index(content, []byte("apiVersion: apps/v1")):], deployment))
+		container := deployment.Spec.Template.Spec.Containers[0]
+		require.NotZero(t, container.Resources.Limits.Memory().Value(), file)
+		require.Equal(t, []corev1.EnvVar{{Name: "MEMORY_LIMIT", ValueFrom: &corev1.EnvVarSource{
+			ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.memory"},
+		}}}, container.Env, file)
 	}
 }
 
