@@ -81,7 +81,7 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 }
 
 // judgeUnchanged returns the problems of an edit that populates nothing else than before: it prunes objects, or selects
-// namespaces for the waves of a rollout.
+// namespaces for the waves of a rollout. To judge attributes, it may compile the stored template.
 func (v *review) judgeUnchanged(ctx context.Context) (problems []error, err error) {
 	if v.changesWaves() {
 		if v.others, err = v.Outlines.except(ctx, v.name()); err != nil {
@@ -92,6 +92,11 @@ func (v *review) judgeUnchanged(ctx context.Context) (problems []error, err erro
 	if err != nil || len(problems) > 0 || !v.prunesAll() {
 		return problems, err
 	}
+	done, err := v.compiling.acquire(ctx, v.request.UserInfo.Username, v.unlimited)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	return v.judgeAttributes(ctx)
 }
 

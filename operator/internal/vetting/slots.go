@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// slots limits how many requests do the same work at a time. A user has one slot at most, so that many requests of one
-// user delay those of others by one of them. One more slot is for users who may do everything.
+// slots limits how many requests do the same work at a time. A user has one slot at most, and after it
+// the other requests of the user wait for all that wait by then, so that many requests of one user delay those of
+// others by one of them. One more slot is for users who may do everything.
 type slots struct {
 	mu             sync.Mutex
 	free, reserved int
@@ -69,11 +70,25 @@ func (s *slots) release(w *waiter, from *int) {
 	*from++
 	if !w.unlimited {
 		delete(s.active, w.user)
+		s.toEnd(w.user)
 	}
 	s.next()
 }
 
-// next grants slots to those who wait, in the order in which they came. The caller holds the lock.
+// toEnd lets those requests of a user who had a slot wait for all others that wait now. The caller holds the lock.
+func (s *slots) toEnd(user string) {
+	var own, others []*waiter
+	for _, w := range s.waiting {
+		if w.user == user {
+			own = append(own, w)
+		} else {
+			others = append(others, w)
+		}
+	}
+	s.waiting = append(others, own...)
+}
+
+// next grants slots to those who wait, in their order. The caller holds the lock.
 func (s *slots) next() {
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
 		from := &s.free
