@@ -319,7 +319,21 @@ func TestAdmissionOfTemplatesLimitsVettingWork(t *testing.T) {
 		"may not create or patch roles")
 	expectForbidden(t, author.Create(t.Context(), s.newTemplate("many", roles(250), sixOverlays), client.DryRunAll),
 		"too many combinations")
-
+	// kustomize would need gigabytes.
+	multiplies := s.newTemplate("multiplies", roles(500), func(template *v1alpha1.NamespaceTemplate) {
+		var annotations []string
+		for i := range 10000 {
+			annotations = append(annotations, fmt.Sprintf(`"key%d": ""`, i))
+		}
+		template.Spec.Overlays = []v1alpha1.Overlay{{
+			Name: "o", Namespaces: selectLabel(testLabel, s.id), Patches: []v1alpha1.Patch{{
+				Target: &v1alpha1.PatchTarget{Kind: "Role"},
+				Patch: fmt.Sprintf(`[{"op": "add", "path": "/metadata/annotations", "value": {%s}}]`,
+					strings.Join(annotations, ", ")),
+			}},
+		}}
+	})
+	expectForbidden(t, author.Create(t.Context(), multiplies, client.DryRunAll), "applied to all objects, it has about")
 }
 
 // Selectors that would make the requests of others slow are rejected.

@@ -18,9 +18,9 @@ import (
 // vetting a template takes many builds, and populating a namespace must not wait for all of them.
 var kustomizeLock sync.Mutex
 
-// maxCopied is how many bytes the copy operations of a JSON patch may add. Each of them can double the size of an
-// object.
-const maxCopied = 1 << 20
+// maxCopied is how many bytes the copy operations of a JSON patch may add to an object. Each of them can double its
+// size.
+const maxCopied = 1 << 16
 
 func init() { jsonpatch.AccumulatedCopySizeLimit = maxCopied }
 
@@ -31,11 +31,11 @@ func build(
 	if len(objects) == 0 {
 		return nil, nil
 	}
-	if err := canceled(); err != nil {
-		return nil, err
-	}
 	kustomizeLock.Lock()
 	defer kustomizeLock.Unlock()
+	if err := canceled(); err != nil { // asked now, because other builds may have taken long
+		return nil, err
+	}
 	defer func() {
 		if reason := recover(); reason != nil {
 			err = fmt.Errorf("kustomize panicked: %v", reason)

@@ -174,7 +174,8 @@ func References(spec *v1alpha1.NamespaceTemplateSpec) []Reference {
 			path := fmt.Sprintf("%s.patches[%d].patch", part, j)
 			find(part, path, patch.Patch)
 			var parsed any
-			if strings.Contains(patch.Patch, `\`) && utilyaml.Unmarshal([]byte(patch.Patch), &parsed) == nil {
+			if strings.Contains(patch.Patch, `\`) && isReadable(patch) &&
+				utilyaml.Unmarshal([]byte(patch.Patch), &parsed) == nil {
 				visitStrings("", parsed, func(_, text string) { find(part, path, text) })
 			}
 		}

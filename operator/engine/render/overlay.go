@@ -17,8 +17,7 @@ import (
 func applyOverlay(
 	canceled canceledFunc, part Part, overlay v1alpha1.Overlay, objects []*unstructured.Unstructured,
 ) ([]*unstructured.Unstructured, error) {
-	if problems := slices.Concat(CheckLabels(overlay.Labels),
-		CheckAnnotations(overlay.Annotations)); len(problems) > 0 {
+	if problems := checkOverlay(overlay, objects); len(problems) > 0 {
 		for i, problem := range problems {
 			field := problem.Path
 			problem.Path = ""
@@ -58,6 +57,19 @@ func applyOverlay(
 		return nil, join(problems)
 	}
 	return built, nil
+}
+
+// checkOverlay returns why an overlay must not be applied to objects. kustomize cannot be stopped once it has begun.
+func checkOverlay(overlay v1alpha1.Overlay, objects []*unstructured.Unstructured) []Problem {
+	reserved := slices.Concat(CheckLabels(overlay.Labels), CheckAnnotations(overlay.Annotations))
+	if len(reserved) > 0 {
+		return reserved
+	}
+	built, problems := estimateBuild(sizesOf(objects), overlay)
+	if problem, tooLarge := built.problem(); tooLarge {
+		problems = append(problems, problem)
+	}
+	return problems
 }
 
 // changingField returns the path in an overlay of its only patch, or "" if it does anything else.

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/kustomize/api/types"
-	"sigs.k8s.io/kustomize/kyaml/resid"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
@@ -40,14 +39,15 @@ func overlayWarnings(template *v1alpha1.NamespaceTemplate, objects []*unstructur
 func selectsNothing(
 	template *v1alpha1.NamespaceTemplate, target *v1alpha1.PatchTarget, objects []*unstructured.Unstructured,
 ) bool {
+	if patternOf(target) > maxPattern {
+		return false // applyOverlay reports it
+	}
 	selector, err := types.NewSelectorRegex(selectorOf(target))
 	if err != nil {
 		return false // kustomize reports it
 	}
 	return !slices.ContainsFunc(objects, func(object *unstructured.Unstructured) bool {
-		kind := object.GroupVersionKind()
-		return selector.MatchGvk(resid.Gvk{Group: kind.Group, Version: kind.Version, Kind: kind.Kind}) &&
-			selector.MatchName(object.GetName()) &&
+		return selector.MatchGvk(gvkOf(object)) && selector.MatchName(object.GetName()) &&
 			maySelect(template, target.LabelSelector, Labels, object.GetLabels()) &&
 			maySelect(template, target.AnnotationSelector, Annotations, object.GetAnnotations())
 	})

@@ -98,11 +98,16 @@ func explainBuild(reason, patch string) (message, remedy string) {
 	return "kustomize reports: " + first, ""
 }
 
+const (
+	invalidYAML       = "the patch is not valid YAML"
+	invalidYAMLRemedy = "correct its indentation, brackets and quotes"
+)
+
 // explainPatch returns what is wrong with the text of a patch.
 func explainPatch(patch string) (message, remedy string) {
 	var value any
 	if utilyaml.Unmarshal([]byte(patch), &value) != nil {
-		return "the patch is not valid YAML", "correct its indentation, brackets and quotes"
+		return invalidYAML, invalidYAMLRemedy
 	}
 	switch value := value.(type) {
 	case []any:

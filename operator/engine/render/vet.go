@@ -28,7 +28,7 @@ func VetVariants(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, schemas *schema.Catalog,
 ) ([]Variant, []Problem) {
 	if err := CheckBudget(template); err != nil {
-		return nil, []Problem{{Rule: ruleSize, Message: err.Error()}}
+		return nil, problemsIn(err)
 	}
 	variants, err := compileEachOverlay(ctx.Err, template)
 	problems := problemsIn(err)
@@ -198,6 +198,9 @@ func inOrder(problems []Problem) []Problem {
 func checkOverlays(canceled canceledFunc, template *v1alpha1.NamespaceTemplate) error {
 	if len(template.Spec.Overlays) == 0 {
 		return nil
+	}
+	if err := CheckBudget(template); err != nil {
+		return err
 	}
 	_, err := compileEachOverlay(canceled, template)
 	return err

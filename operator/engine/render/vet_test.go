@@ -223,9 +223,15 @@ func TestVetRejectsTemplatesThatAreTooSlow(t *testing.T) {
 	require.NoError(t, CheckBudget(objects(512)))
 	require.NoError(t, CheckBudget(overlays(objects(250), 32)))
 	require.Error(t, CheckBudget(overlays(objects(512), 32)))
-	problems := Vet(t.Context(), overlays(objects(4000), 6), nil)
-	require.Len(t, problems, 1)
-	require.ErrorContains(t, problems[0], "too many objects and overlays together, 4000 and 6")
+	for template, want := range map[*v1alpha1.NamespaceTemplate]string{
+		overlays(objects(512), 32): "too many objects and overlays together, 512 and 32",
+		overlays(objects(4000), 6): "spec.overlays[0]: overlay o0: it takes too long to apply it to 4000 objects",
+		objects(4000):              "too many objects and overlays together, 4000 and 0",
+	} {
+		problems := Vet(t.Context(), template, nil)
+		require.Len(t, problems, 1)
+		require.ErrorContains(t, problems[0], want)
+	}
 
 	kinds := func(count int) *v1alpha1.NamespaceTemplate {
 		var all []string
@@ -239,7 +245,7 @@ func TestVetRejectsTemplatesThatAreTooSlow(t *testing.T) {
 
 	require.NoError(t, CheckCombinations(overlays(objects(60), 6)))
 	require.NoError(t, CheckCombinations(objects(512)))
-	for _, template := range []*v1alpha1.NamespaceTemplate{overlays(objects(512), 1), overlays(objects(1), 7)} {
+	for _, template := range []*v1alpha1.NamespaceTemplate{overlays(objects(512), 5), overlays(objects(1), 7)} {
 		_, err := Variants(t.Context(), template)
 		require.ErrorIs(t, err, ErrCombinations)
 	}
