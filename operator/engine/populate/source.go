@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -117,24 +118,40 @@ func (s Source) limited(template *v1alpha1.NamespaceTemplate, ref render.SourceR
 	if s.Content == nil {
 		return s
 	}
-	allowed := int64(0)
-	for _, source := range template.Spec.Sources {
-		if source.APIVersion == ref.GroupVersion().String() && source.Kind == ref.Kind &&
-			source.Namespace == ref.Namespace && source.Name == ref.Name {
-			size := int64(v1alpha1.DefaultMaxSourceSize)
-			if source.MaxSize != nil {
-				size = source.MaxSize.Value()
-			}
-			allowed = max(allowed, size)
-		}
-	}
-	if int64(s.Size) <= allowed {
+	_, allowed := CopiesOf(&template.Spec, ref)
+	if s.Size <= allowed {
 		return s
 	}
 	return Source{Failure: &Failure{
 		Reason: ReasonSourceTooLarge, err: fmt.Errorf("the source %s has %d bytes, and spec.sources allows %d: make it "+
 			"smaller, or set maxSize", ref, s.Size, allowed),
 	}}
+}
+
+// CopiesOf returns how many copies a template has of a source, and the size that it allows, in bytes.
+func CopiesOf(template *v1alpha1.NamespaceTemplateSpec, ref render.SourceRef) (copies, size int) {
+	for i := range template.Sources {
+		source := &template.Sources[i]
+		if render.RefOf(source) != ref {
+			continue
+		}
+		copies++
+		allowed := v1alpha1.DefaultMaxSourceSize
+		if source.MaxSize != nil {
+			allowed = int(source.MaxSize.Value())
+		}
+		size = max(size, allowed)
+	}
+	return copies, size
+}
+
+// Until returns a source that cannot be copied with a failure that also says until when its changes wait. That comes
+// first, because conditions cut long messages.
+func (s Source) Until(resume time.Time) Source {
+	failure := *s.Failure
+	failure.err = fmt.Errorf("changes wait until %s: %w", resume.UTC().Format(time.RFC3339), failure.err)
+	s.Failure = &failure
+	return s
 }
 
 func unsuitable(ref render.SourceRef, why string) Source {

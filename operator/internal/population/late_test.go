@@ -23,6 +23,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/internal/patch"
+	"nstpl.dev/nstpl/operator/internal/sources"
 	"nstpl.dev/nstpl/test/controlplane"
 )
 
@@ -262,7 +263,7 @@ func TestAStatusThatTheCacheDoesNotShowYetIsReplaced(t *testing.T) {
 	require.NoError(t, api.Status().Update(t.Context(), late.template))
 	results := NewResults(func(string, bool) {})
 	results.Start(nil)
-	templates := &Statuses{Client: late, Stored: match.NewIndex(), Results: results}
+	templates := &Statuses{Client: late, Stored: match.NewIndex(), Results: results, Sources: &sources.Store{}}
 	write := func(state State) *v1alpha1.NamespaceTemplate {
 		results.Record("a", "1", map[string]TemplateResult{"t": {Generation: 1, State: state}}, state == Populated)
 		template, err := templates.read(t.Context(), "t")

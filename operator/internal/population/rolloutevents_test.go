@@ -72,6 +72,7 @@ func newTemplates(t *testing.T, api client.Client, history *History, recorder ev
 	}
 	r.Statuses = &Statuses{
 		Client: api, Stored: r.Stored, Results: r.Results, Rollouts: r.Rollouts, Remains: r.Remains,
+		Sources: r.Sources,
 	}
 	return r
 }

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
@@ -26,7 +25,6 @@ import (
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/revisions"
-	"nstpl.dev/nstpl/operator/internal/sources"
 	"nstpl.dev/nstpl/operator/internal/watch"
 )
 
@@ -101,15 +99,11 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		Namespaces: cached, Index: index, Objects: templates.Objects, Results: results, Remains: templates.Remains,
 		Queue: o.Namespaces, Exclude: o.Exclude, Metrics: populationMetrics, Recorder: recorder,
 	}
+	templates.Sources = templates.newSources(ctx, o, mgr.GetRESTMapper())
 	templates.Statuses = &Statuses{
 		Client: o.Leader.Client, Stored: o.Stored, Results: results, Rollouts: templates.Rollouts,
-		Remains: templates.Remains,
+		Remains: templates.Remains, Sources: templates.Sources,
 	}
-	templates.Sources = sources.New(ctx, sources.Options{
-		Objects: o.Objects, Changes: o.Metadata, Mapper: mgr.GetRESTMapper(),
-		Rules:   func() (*attributes.Rules, error) { return o.Contributors.Rules.Rules(ctx) },
-		Changed: func(names []string) { templates.queueCopies(ctx, names) },
-	})
 	if err := templates.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of templates: %w", err)
 	}

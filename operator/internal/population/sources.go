@@ -5,12 +5,19 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
+	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/objects"
 	"nstpl.dev/nstpl/operator/internal/queue"
+	"nstpl.dev/nstpl/operator/internal/sources"
 )
 
 // sourcesPatience is how long all templates wait at the start for the first answers about sources. Afterwards, only
@@ -29,6 +36,44 @@ func (r *Templates) follow(template string, spec *v1alpha1.NamespaceTemplateSpec
 		return fmt.Errorf("sources: %w", objects.ErrPending)
 	}
 	return nil
+}
+
+// newSources returns a store of the sources of templates. A change of what waits is only in the templates' statuses.
+func (r *Templates) newSources(ctx context.Context, o Options, mapper meta.RESTMapper) *sources.Store {
+	return sources.New(ctx, sources.Options{
+		Objects: o.Objects, Changes: o.Metadata, Mapper: mapper,
+		Rules:   func() (*attributes.Rules, error) { return o.Contributors.Rules.Rules(ctx) },
+		Changed: func(templates []string) { r.queueCopies(ctx, templates) },
+		Copies:  r.countCopies,
+		Delayed: func(templates []string) {
+			for _, name := range templates {
+				r.Requests.AddWithOpts(priorityqueue.AddOpts{After: statusDelay},
+					reconcile.Request{NamespacedName: client.ObjectKey{Name: name}})
+			}
+		},
+	})
+}
+
+// countCopies returns how many copies templates have of a source, in all revisions that are in force, and how many of
+// them may have a size.
+func (r *Templates) countCopies(ref render.SourceRef, size int, templates []string) (all, allowed int) {
+	for _, name := range templates {
+		layers := r.Index.Layers(name)
+		var most, largest int
+		for i := range layers {
+			copies, allows := populate.CopiesOf(&layers[i].Template.Spec, ref)
+			most, largest = max(most, copies), max(largest, allows)
+		}
+		namespaces, err := r.Rollouts.selectedBy(layers)
+		if err != nil {
+			continue // the namespaces are read from memory, so this happens only at the end of the process
+		}
+		all += most * len(namespaces)
+		if size <= largest {
+			allowed += most * len(namespaces)
+		}
+	}
+	return all, allowed
 }
 
 // queueCopies queues the namespaces of templates that copy a source which changed. It is not a revision of the

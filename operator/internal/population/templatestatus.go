@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/freshness"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
+	"nstpl.dev/nstpl/operator/internal/sources"
 )
 
 // Statuses reads templates and writes their statuses.
@@ -27,6 +29,7 @@ type Statuses struct {
 	Results  *Results
 	Rollouts *Rollouts
 	Remains  *Remains
+	Sources  *sources.Store
 
 	// written has the templates whose status was written.
 	written freshness.Store[string, *v1alpha1.NamespaceTemplate]
@@ -108,6 +111,8 @@ func (s *Statuses) summarize(template *v1alpha1.NamespaceTemplate, status *v1alp
 		condition.Status, condition.Reason = metav1.ConditionFalse, reasonDisabled
 		condition.Message = disabled
 	}
+	condition.Message = reporting.Shorten(strings.Join(
+		append([]string{condition.Message}, s.Sources.Delays(template.Name)...), "; "))
 	apimeta.SetStatusCondition(&status.Conditions, condition)
 	setReady(status, template.Generation)
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/sources"
 )
 
 // A client that sees a new state of a rollout also sees the counts and the failures that led to it.
@@ -49,7 +50,7 @@ func TestAChangedRolloutIsCountedInTheSameStatus(t *testing.T) {
 func TestADisabledTemplateIsNotReady(t *testing.T) {
 	results := NewResults(func(string, bool) {})
 	results.Start(nil)
-	templates := &Statuses{Results: results}
+	templates := &Statuses{Results: results, Sources: &sources.Store{}}
 	template := &v1alpha1.NamespaceTemplate{}
 	template.Name, template.Generation = "t", 1
 	ready := func() metav1.Condition {

@@ -30,11 +30,9 @@ const (
 	// A source is read again after a failure: after firstRetry, and then less and less often until lastRetry.
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 5 * time.Second
+	// readPause is the time between two reads of a source that changes all the time.
+	readPause = time.Second
 )
-
-// copiedPerSecond limits how many bytes of a source are copied per second into each namespace. After a change, the next
-// one waits accordingly, and of several the last one counts. Otherwise a user who may write one object could fill etcd.
-const copiedPerSecond = 16 << 10
 
 // follow reads a source and watches it until ctx ends.
 func (s *Store) follow(ctx context.Context, of *source) {
@@ -65,9 +63,8 @@ type follower struct {
 	version string
 	// denied is when the API server began to deny the source, and failing when other reads began to fail, or zero.
 	denied, failing time.Time
-	// digest is that of the content that was read last, and resume the time before which no other is read.
-	digest string
-	resume time.Time
+	// last is when the source was read after a change.
+	last time.Time
 }
 
 // pass reads the source, watches its metadata, and reads it again after each change. It returns when the watch has
@@ -95,11 +92,21 @@ func (f *follower) pass(ctx context.Context) (time.Duration, error) {
 	if wait, err := f.read(ctx, mapping); wait > 0 || err != nil {
 		return wait, err
 	}
+	return f.readChanges(ctx, mapping, events.ResultChan())
+}
+
+// readChanges reads the source after each change until the watch ends. Of many changes in a row, it reads the last.
+func (f *follower) readChanges(
+	ctx context.Context, mapping *meta.RESTMapping, events <-chan watch.Event,
+) (time.Duration, error) {
 	recheck := time.NewTicker(recheckTime)
 	defer recheck.Stop()
+	var changed <-chan time.Time
 	for {
 		select {
-		case event, isOpen := <-events.ResultChan():
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case event, isOpen := <-events:
 			if !isOpen {
 				return 0, nil
 			}
@@ -107,15 +114,13 @@ func (f *follower) pass(ctx context.Context) (time.Duration, error) {
 			if event.Type == watch.Error || !isObject {
 				return 0, apierrors.FromObject(event.Object)
 			}
-			if event.Type != watch.Deleted && object.ResourceVersion == f.version {
-				continue
+			if changed == nil && (event.Type == watch.Deleted || object.ResourceVersion != f.version) {
+				changed = time.After(time.Until(f.last.Add(readPause)))
 			}
+			continue
+		case <-changed:
+			changed, f.last = nil, time.Now()
 		case <-recheck.C:
-		}
-		select {
-		case <-time.After(time.Until(f.resume)):
-		case <-ctx.Done():
-			return 0, ctx.Err()
 		}
 		if wait, err := f.read(ctx, mapping); wait > 0 || err != nil {
 			return wait, err
@@ -141,11 +146,7 @@ func (f *follower) read(ctx context.Context, mapping *meta.RESTMapping) (time.Du
 	switch {
 	case err == nil:
 		f.version = object.GetResourceVersion()
-		read := populate.NewSource(f.ref, object)
-		if read.Digest != f.digest {
-			f.digest, f.resume = read.Digest, time.Now().Add(time.Duration(read.Size)*time.Second/copiedPerSecond)
-		}
-		f.set(f.source, read)
+		f.set(f.source, populate.NewSource(f.ref, object))
 	case isMissing(err, f.ref.Name):
 		f.version = ""
 		f.set(f.source, populate.SourceNotFound(f.ref))

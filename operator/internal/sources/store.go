@@ -38,8 +38,9 @@ type source struct {
 	// answered is closed when the source is known, or it is known why it cannot be read.
 	answered chan struct{}
 	// The following fields are protected by the lock of the store.
-	// read is the source as it was read, and known is the same without content that must not be copied.
+	// read is the source as it was read, and known what copies may have of it. Changes may wait.
 	read, known populate.Source
+	limit
 	// users are the names of the templates that copy the source.
 	users map[string]struct{}
 }
@@ -54,6 +55,10 @@ type Options struct {
 	Rules func() (*attributes.Rules, error)
 	// Changed is called with the names of the templates whose copies of a source may change.
 	Changed func(templates []string)
+	// Copies returns how many copies templates have of a source, and how many of them may have a size.
+	Copies func(of render.SourceRef, size int, templates []string) (all, allowed int)
+	// Delayed is called with the names of templates whose Delays change.
+	Delayed func(templates []string)
 }
 
 // New returns a store that follows sources until ctx ends.
@@ -170,15 +175,16 @@ func (s *Store) Judge() {
 // set stores what was read of a source.
 func (s *Store) set(of *source, read populate.Source) { s.update(of, &read) }
 
-// update stores what was read of a source, unless that is nil, and judges it. It calls changed if copies of the source
-// change because of that.
+// update stores what was read of a source, unless that is nil, and judges it. It calls Changed if copies of the source
+// change because of that, and Delayed if a change begins or ceases to wait.
 func (s *Store) update(of *source, read *populate.Source) {
 	s.mu.Lock()
 	if read != nil {
 		of.read = *read
 	}
-	known := of.read.Guarded(of.ref, s.Rules)
-	isSame := of.known.Same(known)
+	wasDelayed := of.isDelayed
+	known := s.next(of)
+	isSame, isDelayChanged := of.known.Same(known), of.isDelayed != wasDelayed
 	of.known = known
 	users := slices.Sorted(maps.Keys(of.users))
 	isFirst := !of.isAnswered()
@@ -188,5 +194,8 @@ func (s *Store) update(of *source, read *populate.Source) {
 	s.mu.Unlock()
 	if !isSame || isFirst {
 		s.Changed(users)
+	}
+	if isDelayChanged {
+		s.Delayed(users)
 	}
 }

@@ -1,0 +1,121 @@
+package sources
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"nstpl.dev/nstpl/operator/engine/populate"
+)
+
+// Users who may change a source have it written into every namespace that its templates select. etcd keeps each version
+// for five to ten minutes, until the API server compacts it, and has room for 2 GiB by default.
+const (
+	// copiedPerSecond is how many bytes the copies of all sources write per second.
+	copiedPerSecond = 1 << 20
+	// copySize is how many bytes a change writes for each copy besides its content: the metadata of the copy, and the
+	// condition of its namespace.
+	copySize = 2 << 10
+	// longestDelay is the longest time that a change waits. If all copies are written once in that time, etcd has few
+	// versions of them.
+	longestDelay = 10 * time.Minute
+	// reportedDelay is how long a change has to wait at least to be reported.
+	reportedDelay = 10 * time.Second
+)
+
+// limit is when copies of a source follow its changes. It is protected by the lock of the store.
+type limit struct {
+	// followed is the state that copies follow, or zero before the first answer.
+	followed populate.Source
+	// changed is when copies were last changed to follow it, and resume the time at which they may follow another one.
+	// Both are zero before the first change.
+	changed, resume time.Time
+	// isDelayed says that another state has to wait, for so long that it is reported.
+	isDelayed bool
+}
+
+// next returns what is known about a source from now on. A removal never waits. Any other change waits until the copies
+// of the change before have been paid for. The first answer costs nothing, and neither does a source that cannot be
+// read for the moment: nothing is written into its copies.
+func (s *Store) next(of *source) populate.Source {
+	newest, now := of.read.Guarded(of.ref, s.Rules), time.Now()
+	isDue := !now.Before(of.resume)
+	of.isDelayed = of.isDelayed && !isDue
+	switch {
+	case newest.Failure != nil && newest.Failure.Reason == populate.ReasonSourceUnread:
+		return newest
+	case of.followed == populate.Source{}:
+		of.followed = newest
+	case newest.Same(of.followed):
+	case isDue || s.removes(of, newest):
+		s.pay(of, newest, now)
+		isDue = !now.Before(of.resume)
+	default:
+		of.isDelayed = of.isDelayed || of.isLong()
+	}
+	known := of.followed.Guarded(of.ref, s.Rules) // the rules may be newer than this state
+	if known.Failure != nil && !isDue && of.isLong() {
+		return known.Until(of.resume)
+	}
+	return known
+}
+
+// isLong reports whether changes have to wait for so long that people should know. The answer changes only with resume,
+// so that users who change a source all the time cause few reports.
+func (l *limit) isLong() bool { return l.resume.Sub(l.changed) >= reportedDelay }
+
+// removes reports whether a source has no content any more that may be copied, or copies are to be deleted.
+func (s *Store) removes(of *source, newest populate.Source) bool {
+	_, after := s.copies(of, newest)
+	_, before := s.copies(of, of.followed)
+	return after == 0 && before > 0 || newest.Lost && !of.followed.Lost
+}
+
+// copies returns how many copies of a source there are, and how many may have the content of a state.
+func (s *Store) copies(of *source, state populate.Source) (all, written int) {
+	all, written = s.Copies(of.ref, state.Size, slices.Sorted(maps.Keys(of.users)))
+	if state.Content == nil {
+		written = 0
+	}
+	return all, written
+}
+
+// pay has copies follow a state of a source, and the next state wait for the time in which this one is written. All
+// sources whose copies changed within longestDelay have equal shares, so users who change one delay others little.
+func (s *Store) pay(of *source, state populate.Source, now time.Time) {
+	all, written := s.copies(of, state)
+	of.followed, of.isDelayed = state, false
+	if all == 0 {
+		return
+	}
+	sharing := 1
+	for _, other := range s.sources {
+		if other != of && now.Sub(other.changed) < longestDelay {
+			sharing++
+		}
+	}
+	seconds := float64(all*copySize+written*state.Size) * float64(sharing) / copiedPerSecond
+	wait := time.Duration(min(seconds, longestDelay.Seconds()) * float64(time.Second))
+	if of.resume.Before(now) {
+		of.resume = now
+	}
+	of.resume = of.resume.Add(min(wait, longestDelay-of.resume.Sub(now)))
+	of.changed = now
+	time.AfterFunc(of.resume.Sub(now), func() { s.update(of, nil) })
+}
+
+// Delays returns which sources of a template have changes that wait, and until when, in sentences for people.
+func (s *Store) Delays(template string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var delays []string
+	for _, known := range s.sources {
+		if _, uses := known.users[template]; uses && known.isDelayed {
+			delays = append(delays, fmt.Sprintf("the source %s changed often, so its newest content is copied at %s",
+				known.ref, known.resume.UTC().Format(time.RFC3339)))
+		}
+	}
+	slices.Sort(delays)
+	return delays
+}

@@ -1,0 +1,352 @@
+package sources
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// copied is a cluster with ConfigMaps that one template copies into many namespaces.
+type copied struct {
+	t       *testing.T
+	store   *Store
+	objects dynamic.NamespaceableResourceInterface
+	changes metadatafake.MetadataClient
+	// namespaces is how many the template selects, and maxSize is what it allows.
+	namespaces, maxSize int
+	// version is the last resourceVersion.
+	version int
+	// mu protects what follows.
+	mu sync.Mutex
+	// written has the bytes of all copies that were written, and now what each source was when they were.
+	written int
+	now     map[render.SourceRef]populate.Source
+	// forbid has the API server deny a source.
+	forbid func(name string)
+	// delayed is how often the delays were to be reported.
+	delayed int
+}
+
+func newCopied(t *testing.T, namespaces int) *copied {
+	t.Helper()
+	kind := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(kind, meta.RESTScopeNamespace)
+	scheme := runtime.NewScheme()
+	require.NoError(t, metav1.AddMetaToScheme(scheme))
+	objects, changes := dynamicfake.NewSimpleDynamicClient(scheme), metadatafake.NewSimpleMetadataClient(scheme)
+	var forbidden atomic.Pointer[string]
+	objects.PrependReactor("get", "configmaps", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		name := action.(clienttesting.GetAction).GetName()
+		denied := forbidden.Load()
+		return denied != nil && *denied == name, nil, apierrors.NewForbidden(corev1.Resource("configmaps"), name, errors.New("no role"))
+	})
+	resource := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	c := &copied{
+		t: t, objects: objects.Resource(resource), namespaces: namespaces, maxSize: v1alpha1.DefaultMaxSourceSize,
+		changes: changes.Resource(resource).Namespace("vault").(metadatafake.MetadataClient),
+		now:     map[render.SourceRef]populate.Source{},
+		forbid:  func(name string) { forbidden.Store(&name) },
+	}
+	c.store = New(t.Context(), Options{
+		Objects: objects, Changes: changes, Mapper: mapper, Changed: func([]string) { c.copy() },
+		Copies: func(_ render.SourceRef, size int, _ []string) (int, int) {
+			if size > c.maxSize {
+				return c.namespaces, 0
+			}
+			return c.namespaces, c.namespaces
+		},
+		Delayed: func([]string) { c.delayed++ },
+	})
+	return c
+}
+
+func sourceRef(name string) render.SourceRef {
+	return render.SourceRef{
+		GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, Namespace: "vault", Name: name,
+	}
+}
+
+// follow begins to follow a source that exists.
+func (c *copied) follow(name string, size int) {
+	c.t.Helper()
+	c.put(name, size, "first")
+	c.mu.Lock()
+	c.now[sourceRef(name)] = populate.Source{}
+	c.mu.Unlock()
+	c.store.Add("copies", []render.SourceRef{sourceRef(name)})
+	c.wait(time.Minute)
+}
+
+// copy counts what copies of the sources are written, with the template's deletionPolicy Delete.
+func (c *copied) copy() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for ref := range c.now {
+		before, now := c.now[ref], c.store.Get(ref)
+		if now.Content != nil && now.Digest != before.Digest {
+			c.written += c.namespaces * now.Size
+		}
+		if now.Content != nil || now.Lost {
+			c.now[ref] = now
+		}
+	}
+}
+
+// put creates or changes a source of a size.
+func (c *copied) put(name string, size int, content string, changes ...func(*unstructured.Unstructured)) {
+	c.t.Helper()
+	c.version++
+	metadata := metav1.ObjectMeta{Namespace: "vault", Name: name, ResourceVersion: fmt.Sprint(c.version)}
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"key": content + strings.Repeat("x", size)},
+		"metadata": map[string]any{
+			"namespace": metadata.Namespace, "name": metadata.Name, "resourceVersion": metadata.ResourceVersion,
+		},
+	}}
+	for _, change := range changes {
+		change(object)
+	}
+	of := &metav1.PartialObjectMetadata{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metadata,
+	}
+	objects := c.objects.Namespace("vault")
+	if _, err := objects.Create(c.t.Context(), object, metav1.CreateOptions{}); err == nil {
+		_, err = c.changes.CreateFake(of, metav1.CreateOptions{})
+		require.NoError(c.t, err)
+	} else {
+		require.True(c.t, apierrors.IsAlreadyExists(err), "%v", err)
+		_, err = objects.Update(c.t.Context(), object, metav1.UpdateOptions{})
+		require.NoError(c.t, err)
+		_, err = c.changes.UpdateFake(of, metav1.UpdateOptions{})
+		require.NoError(c.t, err)
+	}
+}
+
+func (c *copied) delete(name string) {
+	c.t.Helper()
+	require.NoError(c.t, c.objects.Namespace("vault").Delete(c.t.Context(), name, metav1.DeleteOptions{}))
+	require.NoError(c.t, c.changes.Delete(c.t.Context(), name, metav1.DeleteOptions{}))
+}
+
+// content returns what copies of a source have.
+func (c *copied) content(name string) string {
+	c.t.Helper()
+	source := c.store.Get(sourceRef(name))
+	require.NotNil(c.t, source.Content, "%v", source.Failure)
+	value, _, _ := unstructured.NestedString(source.Content.Object, "data", "key")
+	return value
+}
+
+// wait lets time pass.
+func (c *copied) wait(duration time.Duration) {
+	time.Sleep(duration)
+	synctest.Wait()
+}
+
+// passes is how many bytes may be written in a time, besides the first change of each source.
+func passes(duration time.Duration) int { return int(duration.Seconds()) << 20 }
+
+func TestWhatAllCopiesWriteIsLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 60 << 10
+		c := newCopied(t, 500)
+		c.follow("a", size)
+		c.written = 0
+		for i := range 75 {
+			c.put("a", size, fmt.Sprint(i))
+			c.wait(4 * time.Second)
+		}
+		require.LessOrEqual(t, c.written, passes(5*time.Minute)+500*(size+100))
+		c.wait(5 * time.Minute)
+		require.Contains(t, c.content("a"), "74x", "the last one")
+	})
+}
+
+func TestTheSameContentCreatedAgainIsLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 60 << 10
+		c := newCopied(t, 500)
+		c.follow("a", size)
+		c.written = 0
+		for range 75 {
+			c.delete("a")
+			c.wait(2 * time.Second)
+			require.True(t, c.store.Get(sourceRef("a")).Lost, "a removal does not wait")
+			c.put("a", size, "first")
+			c.wait(2 * time.Second)
+		}
+		require.LessOrEqual(t, c.written, passes(5*time.Minute)+500*(size+100))
+	})
+}
+
+func TestCopiesOfASmallSourceAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCopied(t, 5000)
+		c.follow("a", 10)
+		changes := 0
+		c.store.Changed = func([]string) { changes++ }
+		for i := range 600 {
+			c.put("a", 10, fmt.Sprint(i))
+			c.wait(100 * time.Millisecond)
+		}
+		require.LessOrEqual(t, changes, 8)
+	})
+}
+
+// Those who change sources all the time share what may be written, and do not delay the first change of another.
+func TestSourcesShareWhatMayBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, busy = 60 << 10, 10
+		c := newCopied(t, 100)
+		for i := range busy {
+			c.follow(fmt.Sprint(i), size)
+		}
+		c.follow("calm", size)
+		c.written = 0
+		for i := range 100 {
+			for name := range busy {
+				c.put(fmt.Sprint(name), size, fmt.Sprint(i))
+			}
+			c.wait(6 * time.Second)
+		}
+		require.LessOrEqual(t, c.written, passes(10*time.Minute)+2*busy*100*(size+100))
+		require.Greater(t, c.written, passes(8*time.Minute))
+		c.put("calm", size, "second")
+		c.wait(time.Second)
+		require.Contains(t, c.content("calm"), "secondx")
+	})
+}
+
+// change changes a source of 60 KiB twice, so that the second change waits for a minute with 1000 namespaces.
+func (c *copied) change(name string) {
+	c.t.Helper()
+	for _, content := range []string{"second", "third"} {
+		c.put(name, 60<<10, content)
+		c.wait(time.Second)
+	}
+	require.Contains(c.t, c.content(name), "secondx")
+}
+
+func TestAChangeThatWaitsIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCopied(t, 1000)
+		c.follow("a", 60<<10)
+		began := time.Now()
+		c.change("a")
+		resume := c.store.sources[sourceRef("a")].resume
+		require.WithinRange(t, resume, began.Add(59*time.Second), began.Add(62*time.Second))
+		require.Equal(t, 1, c.delayed)
+		require.Equal(t, []string{"the source configmap/a in namespace vault changed often, so its newest content is " +
+			"copied at " + resume.UTC().Format(time.RFC3339)}, c.store.Delays("copies"))
+		require.Empty(t, c.store.Delays("another"))
+		c.wait(time.Until(resume))
+		require.Contains(t, c.content("a"), "thirdx")
+		require.Equal(t, 2, c.delayed)
+		require.Empty(t, c.store.Delays("copies"))
+	})
+}
+
+// A removal does not wait, whatever else waits. Its namespaces are told until when the source waits to come back.
+func TestRemovalsDoNotWait(t *testing.T) {
+	for name, test := range map[string]struct {
+		remove func(*copied)
+		after  time.Duration
+		want   string
+	}{
+		"deleted":   {func(c *copied) { c.delete("a") }, time.Second, "does not exist"},
+		"forbidden": {func(c *copied) { c.forbid("a") }, recheckTime + denyTime + time.Second, "may not get"},
+		"a copy": {func(c *copied) {
+			c.put("a", 60<<10, "other", func(object *unstructured.Unstructured) {
+				object.SetAnnotations(map[string]string{v1alpha1.CopyOfAnnotation: "other/a"})
+			})
+		}, time.Second, "is itself a copy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCopied(t, 5000)
+				c.follow("a", 60<<10)
+				c.change("a")
+				test.remove(c)
+				c.wait(test.after)
+				taken := c.store.Get(sourceRef("a"))
+				require.True(t, taken.Content == nil)
+				require.ErrorContains(t, taken.Failure, test.want)
+				require.ErrorContains(t, taken.Failure, "changes wait until ")
+			})
+		})
+	}
+}
+
+func TestASourceThatBecomesTooLargeIsReportedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCopied(t, 1000)
+		c.follow("a", 60<<10)
+		c.change("a")
+		c.put("a", 80<<10, "large")
+		c.wait(time.Second)
+		require.Greater(t, c.store.Get(sourceRef("a")).Size, c.maxSize)
+	})
+}
+
+// A source that is removed all the time, which never waits, changes the conditions of its namespaces seldom.
+func TestFailuresOfASourceAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCopied(t, 1000)
+		c.follow("a", 60<<10)
+		c.change("a")
+		changes := 0
+		c.store.Changed = func([]string) { changes++ }
+		for range 10 {
+			c.delete("a")
+			c.wait(2 * time.Second)
+			c.put("a", 80<<10, "large")
+			c.wait(2 * time.Second)
+		}
+		require.Equal(t, 1, changes)
+		require.LessOrEqual(t, c.delayed, 3)
+		c.wait(longestDelay)
+		require.Equal(t, 2, changes)
+	})
+}
+
+// The first answer about a source costs nothing, and neither does an API server that does not answer.
+func TestAnOutageDelaysNoChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCopied(t, 10000)
+		c.follow("a", 60<<10)
+		followed := c.store.sources[sourceRef("a")]
+		for range 3 {
+			c.store.set(followed, populate.SourceUnread(followed.ref, apierrors.NewInternalError(fmt.Errorf("etcd"))))
+			require.Nil(t, c.store.Get(followed.ref).Content)
+			c.wait(recheckTime)
+			require.Contains(t, c.content("a"), "firstx")
+		}
+		c.put("a", 60<<10, "second")
+		c.wait(time.Second)
+		require.Contains(t, c.content("a"), "secondx")
+		require.Equal(t, longestDelay, followed.resume.Sub(followed.changed), "no longer, although it is 630 MB")
+	})
+}
