@@ -12,7 +12,6 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
-	"sigs.k8s.io/yaml"
 )
 
 // Comments are lines of text about the fields of an object, by the paths of the fields, which FieldPath and ItemPath
@@ -42,7 +41,7 @@ func CommentedYAML(object map[string]any, comments Comments) ([]byte, error) {
 	if err := utiljson.Unmarshal(data, &want); err != nil {
 		return nil, err
 	}
-	document, err := commented(data, comments)
+	document, err := kyaml.Marshal(commentedNode(want, "", comments))
 	if err == nil && isPrintable(string(document)) && utilyaml.Unmarshal(document, &got) == nil &&
 		reflect.DeepEqual(got, want) {
 		return document, nil
@@ -55,35 +54,56 @@ func CommentedYAML(object map[string]any, comments Comments) ([]byte, error) {
 	return append(head.Bytes(), document...), err
 }
 
-// commented returns an object, as JSON, as a YAML document with comments.
-func commented(data []byte, comments Comments) ([]byte, error) {
-	document, err := yaml.JSONToYAML(data)
-	if err != nil {
-		return nil, err
+// commentedNode returns a JSON value as a node of a YAML document.
+func commentedNode(value any, path string, comments Comments) *kyaml.Node {
+	switch value := value.(type) {
+	case map[string]any:
+		node := &kyaml.Node{Kind: kyaml.MappingNode, Style: flowIfEmpty(len(value))}
+		if path == "" {
+			node.HeadComment = comment(comments[path])
+		}
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			at := FieldPath(path, name)
+			key := stringNode(name)
+			key.HeadComment = comment(comments[at])
+			node.Content = append(node.Content, key, commentedNode(value[name], at, comments))
+		}
+		return node
+	case []any:
+		node := &kyaml.Node{Kind: kyaml.SequenceNode, Style: flowIfEmpty(len(value))}
+		for i, item := range value {
+			at := ItemPath(path, i)
+			of := commentedNode(item, at, comments)
+			of.HeadComment = comment(comments[at])
+			node.Content = append(node.Content, of)
+		}
+		return node
+	case string:
+		return stringNode(value)
 	}
-	parsed, err := kyaml.Parse(string(document))
-	if err != nil {
-		return nil, err
-	}
-	root := parsed.YNode()
-	root.HeadComment = comment(comments[""])
-	comments.addTo(root, "")
-	return kyaml.Marshal(root)
+	text, _ := json.Marshal(value) // a number, true, false or null
+	return &kyaml.Node{Kind: kyaml.ScalarNode, Value: string(text)}
 }
 
-// addTo adds comments to the fields below a node of a YAML document.
-func (c Comments) addTo(node *kyaml.Node, path string) {
-	for i, child := range node.Content {
-		switch at := ItemPath(path, i); {
-		case node.Kind == kyaml.SequenceNode:
-			child.HeadComment = comment(c[at])
-			c.addTo(child, at)
-		case i%2 == 0: // the name of a field, before its value
-			at = FieldPath(path, child.Value)
-			child.HeadComment = comment(c[at])
-			c.addTo(node.Content[i+1], at)
-		}
+func flowIfEmpty(size int) kyaml.Style {
+	if size == 0 {
+		return kyaml.FlowStyle
 	}
+	return 0
+}
+
+// stringNode returns a string as a node. It is in quotes unless every YAML parser reads it as a string without them:
+// yes is a boolean in YAML 1.1.
+func stringNode(text string) *kyaml.Node {
+	node := &kyaml.Node{Kind: kyaml.ScalarNode, Tag: "!!str", Value: text}
+	var got any
+	switch {
+	case strings.Contains(text, "\n"):
+		node.Style = kyaml.LiteralStyle
+	case utilyaml.Unmarshal([]byte(text), &got) != nil || got != text:
+		node.Style = kyaml.DoubleQuotedStyle
+	}
+	return node
 }
 
 // maxComment is the number of characters in a line of a comment, at most.

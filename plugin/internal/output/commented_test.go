@@ -30,7 +30,7 @@ data:
   # quoted
   answer: "yes"
   empty: ""
-  note: 'a: b # c'
+  note: "a: b # c"
   number: "0123"
   text: |
     one
