@@ -210,8 +210,3 @@ cluster-down: ## Stop the control plane in .cluster and delete its data
 .PHONY: release
 release: ## Build VERSION=v1.2.3 in dist/: archives, images, manifests, SBOMs, checksums; and krew/nstpl.yaml
 	go run ./krew/release -version='$(VERSION)' -image='$(IMAGE)' $(if $(BASE_URL),-base-url='$(BASE_URL)')
-	@$(MAKE) --no-print-directory krew-check
-
-.PHONY: krew-check
-krew-check: ## Check krew/nstpl.yaml and the archives in dist/ against krew's rules
-	go run ./krew/check krew/nstpl.yaml dist

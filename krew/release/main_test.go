@@ -93,6 +93,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 	require.Empty(t, plugin.Check("nstpl"))
 	require.Len(t, plugin.PlatformsFor(platform), 1)
 	require.Equal(t, "https://nstpl.dev/releases/v1.2.3/"+archive, plugin.PlatformsFor(platform)[0].URI)
+	require.Equal(t, fmt.Sprintf("%x", sha256.Sum256([]byte(first[archive]))), plugin.PlatformsFor(platform)[0].SHA256)
 	for _, version := range []string{"", "1.2.3", "v1.2", "v1.2.3+build"} {
 		require.Error(t, run(t.Context(), []string{"-version=" + version}, io.Discard))
 	}

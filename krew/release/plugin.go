@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -32,6 +33,13 @@ func (r *release) buildPlugin(ctx context.Context, platforms []string) error {
 	content, err := manifest.Render(r.version, archives)
 	if err != nil {
 		return err
+	}
+	parsed, err := manifest.Parse(content)
+	if err != nil {
+		return err
+	}
+	if problems := parsed.Check("nstpl"); len(problems) > 0 {
+		return fmt.Errorf("%s does not follow krew's rules: %w", r.manifest, errors.Join(problems...))
 	}
 	if err := os.WriteFile(r.manifest, content, 0o644); err != nil {
 		return err

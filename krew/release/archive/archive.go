@@ -4,10 +4,8 @@ package archive
 import (
 	"archive/tar"
 	"archive/zip"
-	"bytes"
 	"compress/gzip"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -76,34 +74,4 @@ func writeZip(w io.Writer, files []File, modified time.Time) error {
 		}
 	}
 	return archive.Close()
-}
-
-// Names returns the names of the files in a .zip or .tar.gz archive. The suffix of name says which of the two it is.
-func Names(name string, content []byte) ([]string, error) {
-	var names []string
-	if strings.HasSuffix(name, ".zip") {
-		archive, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		for _, file := range archive.File {
-			names = append(names, file.Name)
-		}
-		return names, nil
-	}
-	compressed, err := gzip.NewReader(bytes.NewReader(content))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	archive := tar.NewReader(compressed)
-	for {
-		header, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return names, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		names = append(names, header.Name)
-	}
 }

@@ -1,7 +1,13 @@
 package archive_test
 
 import (
+	"archive/tar"
+	"archive/zip"
 	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,10 +30,30 @@ func TestWriteIsReproducible(t *testing.T) {
 		require.Equal(t, first.Bytes(), second.Bytes(), name)
 		require.NoError(t, archive.Write(&later, name, files, modified.Add(time.Hour)))
 		require.NotEqual(t, first.Bytes(), later.Bytes(), name)
-		names, err := archive.Names(name, first.Bytes())
+		require.Equal(t, []string{"program", "LICENSE"}, namesIn(t, name, first.Bytes()))
+	}
+}
+
+// namesIn returns the names of the files in an archive.
+func namesIn(t *testing.T, name string, content []byte) []string {
+	t.Helper()
+	var names []string
+	if strings.HasSuffix(name, ".zip") {
+		unzipped, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
 		require.NoError(t, err)
-		require.Equal(t, []string{"program", "LICENSE"}, names)
-		_, err = archive.Names(name, first.Bytes()[:100])
-		require.Error(t, err)
+		for _, file := range unzipped.File {
+			names = append(names, file.Name)
+		}
+		return names
+	}
+	compressed, err := gzip.NewReader(bytes.NewReader(content))
+	require.NoError(t, err)
+	for unpacked := tar.NewReader(compressed); ; {
+		header, err := unpacked.Next()
+		if errors.Is(err, io.EOF) {
+			return names
+		}
+		require.NoError(t, err)
+		names = append(names, header.Name)
 	}
 }
