@@ -13,7 +13,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
-	"nstpl.dev/nstpl/cmd/internal/logging"
 	"nstpl.dev/nstpl/cmd/internal/memory"
 	"nstpl.dev/nstpl/operator"
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -88,7 +87,7 @@ func main() {
 	options.ExcludeNamespaces = splitList(*exclude)
 	options.AttributeExempt.Users, options.AttributeExempt.Groups = splitList(*users), splitList(*groups)
 	options.SCC.ExemptNamespaces = splitList(*sccExempt)
-	log := logging.New(&logOptions)
+	log := zap.New(zap.UseFlagOptions(&logOptions))
 	ctrl.SetLogger(log)
 	err := errors.Join(
 		parseChoice("scc-match", *sccMatch, "union", "intersection", &options.SCC.Intersection),

@@ -11,7 +11,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
-	"nstpl.dev/nstpl/cmd/internal/logging"
 	"nstpl.dev/nstpl/cmd/internal/memory"
 	"nstpl.dev/nstpl/operator/gitsync"
 	"nstpl.dev/nstpl/operator/version"
@@ -38,7 +37,7 @@ func main() {
 		fmt.Println(version.String()) //nolint:forbidigo // the output of the flag
 		return
 	}
-	log := logging.New(&logOptions)
+	log := zap.New(zap.UseFlagOptions(&logOptions))
 	ctrl.SetLogger(log)
 	config, err := ctrl.GetConfig()
 	if err == nil {
