@@ -640,19 +640,20 @@ func TestANamespaceIsHandedToAnotherTree(t *testing.T) {
 	one.suspend(false)
 	one.waitApplied(c)
 	require.Contains(t, one.waitReason("Synced", c), "kept until the tree that the label policy.nstpl.dev/tree names was "+
-		"read: 1 namespace that this tree no longer declares, the first is hand-a")
+		"read, which may take them over: 2 objects that this tree no longer declares, the first is clusterrole")
 	one.mustExist(role("hand-role"))
 	one.mustExist(moved)
 	two.suspend(false)
 	two.waitReason("Synced", b)
 	require.Equal(t, before, moved.UID)
 	require.Equal(t, "hand-two", moved.Labels[v1alpha1.PolicySpaceLabel])
-	// What the first tree created is the other one's for good.
+	// What the first tree created is the other one's for good, which takes away what it no longer declares.
 	one.waitQuiet()
 	one.waitApplied(c)
 	two.waitApplied(two.commit(map[string]string{"hand-c/namespace.yaml": namespaceFile("hand-c")}))
 	one.waitQuiet()
 	one.waitApplied(c)
+	two.waitGone(role("hand-role"))
 	one.mustExist(moved)
 	require.Equal(t, before, moved.UID)
 }

@@ -60,7 +60,8 @@ func behindLateWatches(t *testing.T, lock *sync.RWMutex) operator.Options {
 	options := cluster.syncOptionsOf(t)
 	options.Flags[0] = "--leader-elect"
 	options.Kubeconfig = filepath.Join(t.TempDir(), "late.kubeconfig")
-	require.NoError(t, operator.WriteKubeconfigOf(t.Context(), cluster.Cluster, "nstpl-sync", options.Kubeconfig, server))
+	err = operator.WriteKubeconfigOf(t.Context(), cluster.Cluster, "nstpl-sync", options.Kubeconfig, server)
+	require.NoError(t, err)
 	return options
 }
 

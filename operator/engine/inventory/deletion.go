@@ -51,7 +51,7 @@ func (p *Plan) deleteNamespaces(undeclared []*unstructured.Unstructured, state S
 		case p.Deletions.Waiting[ns.GetUID()]:
 			p.Waiting = append(p.Waiting, ns.GetName())
 		case state.Undecided[IDOf(ns)]:
-			p.Undecided = append(p.Undecided, ns.GetName())
+			p.Undecided = append(p.Undecided, IDOf(ns))
 		default:
 			p.Deletes = append(p.Deletes, ns)
 		}

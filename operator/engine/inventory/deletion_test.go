@@ -165,8 +165,8 @@ func TestAConfirmationHoldsForWhatWaited(t *testing.T) {
 	require.Equal(t, "waits: ; deleted: n00", s.without("n00"))
 }
 
-// A person may protect a namespace whose deletion was confirmed and not made yet. When the protection ends, whether much
-// later or at once, the deletion needs another confirmation, although the limit would allow this one.
+// A person may protect a namespace whose deletion was confirmed and not made yet. When the protection ends, the deletion
+// needs another confirmation, although the limit would allow this one.
 func TestProtectionVoidsAConfirmation(t *testing.T) {
 	t.Parallel()
 	s := newStory(t)

@@ -18,7 +18,7 @@ type State struct {
 	Live map[ID]*unstructured.Unstructured
 	// Created are the UIDs of the objects that were created for the tree.
 	Created map[types.UID]bool
-	// Undecided are objects that another tree may declare. They are not deleted yet.
+	// Undecided are objects that another tree may take over. They are not deleted yet.
 	Undecided map[ID]bool
 	// Deletions are the decisions of the plan before.
 	Deletions Deletions
@@ -99,8 +99,8 @@ type Plan struct {
 	Waiting []string
 	// Protected are the names of the namespaces that are not deleted because they are protected from deletion.
 	Protected []string
-	// Undecided are the names of the namespaces that are not deleted yet, because another tree may declare them.
-	Undecided []string
+	// Undecided are the objects that are not deleted yet, because another tree may take them over.
+	Undecided []ID
 	// Used are the names of the policyspaces that are not deleted yet, because namespaces are in or below them.
 	Used []string
 	// Unmanaged are the names of declared namespaces that exist and are not adopted.
@@ -136,6 +136,7 @@ func NewPlan(declared []*unstructured.Unstructured, state State, options Options
 		case id.GroupKind == namespaceKind && state.Created[live.GetUID()]:
 			namespaces = append(namespaces, live)
 		case state.Created[live.GetUID()] && state.Undecided[id]:
+			plan.Undecided = append(plan.Undecided, id)
 		case state.Created[live.GetUID()]:
 			plan.Deletes = append(plan.Deletes, live)
 		case id.GroupKind == namespaceKind && isAdoptedBy(live, options.Tree):
@@ -144,6 +145,7 @@ func NewPlan(declared []*unstructured.Unstructured, state State, options Options
 	}
 	plan.Deletes = slices.DeleteFunc(plan.Deletes, isBeingDeleted)
 	plan.deleteNamespaces(namespaces, state, options)
+	slices.SortFunc(plan.Undecided, func(a, b ID) int { return strings.Compare(a.String(), b.String()) })
 	slices.SortFunc(plan.Deletes, func(a, b *unstructured.Unstructured) int {
 		x, y := IDOf(a), IDOf(b)
 		if order := PhaseOf(y.GroupKind) - PhaseOf(x.GroupKind); order != 0 {

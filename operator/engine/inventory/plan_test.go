@@ -177,8 +177,8 @@ func summary(p Plan) []string {
 	for _, name := range p.Protected {
 		lines = append(lines, "p"+name)
 	}
-	for _, name := range p.Undecided {
-		lines = append(lines, "o"+name)
+	for _, id := range p.Undecided {
+		lines = append(lines, "o"+id.String())
 	}
 	for _, name := range p.Used {
 		lines = append(lines, "u"+name)
@@ -608,7 +608,7 @@ func TestPlan(t *testing.T) {
 				Created:   map[types.UID]bool{"1": true, "2": true},
 				Undecided: map[ID]bool{{namespaceKind, "n"}: true},
 			},
-			want: []string{"on"},
+			want: []string{"onamespace/n"},
 		},
 		"what another tree may declare is not deleted": {
 			state: State{
@@ -619,7 +619,10 @@ func TestPlan(t *testing.T) {
 					IDOf(role("left")): true, {templateKind, "left"}: true,
 				},
 			},
-			want: []string{"-clusterrole.rbac.authorization.k8s.io/gone"},
+			want: []string{
+				"-clusterrole.rbac.authorization.k8s.io/gone", "oclusterrole.rbac.authorization.k8s.io/left",
+				"onamespacetemplate.policy.nstpl.dev/left",
+			},
 		},
 		"a namespace that another tree may declare is shown if it waits": {
 			state: State{

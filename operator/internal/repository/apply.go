@@ -38,8 +38,8 @@ const (
 	// maxPendingSize is the size in bytes up to which a record takes objects that may have been created without an
 	// answer: more than 1,000 of them, each of which the next pass looks up if it exists.
 	maxPendingSize = maxRecordSize / 8
-	// keptRoom is the size in bytes of a record that is left to objects of the cluster and to bindings that are replaced.
-	// Only authors of the root directory declare these, and all others need them.
+	// keptRoom is the size in bytes of a record that is left to objects of the cluster and to bindings that are
+	// replaced. Only authors of the root directory declare these, and all others need them.
 	keptRoom = maxRecordSize / 16
 )
 
@@ -234,6 +234,7 @@ func (r *Repositories) apply(
 	if err := r.resolvePending(ctx, f, rec, treesOf(tree, others, rec), live); err != nil {
 		return outcome{}, err
 	}
+	r.accept(repository.UID, others, rec, live)
 	undecided := r.leave(repository.UID, others, rec, live)
 	wasPending := maps.Clone(rec.pending)
 	isConfirmed := repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == tree.commit
@@ -284,42 +285,6 @@ func (r *Repositories) apply(
 	deleteAll(ctx, to, &o, measure)
 	f.unmade = o.unmade
 	return o, nil
-}
-
-// leave returns the objects that the tree may leave to another one: their label names that tree, and it is unknown
-// yet what that tree declares. Once it is known that it declares an object that was created for this tree, the object
-// does not count as created for this one any more.
-func (r *Repositories) leave(
-	repository types.UID, others map[string]*v1alpha1.PolicyRepository, rec *record,
-	live map[inventory.ID]*unstructured.Unstructured,
-) map[inventory.ID]bool {
-	own := r.scopes.of(repository)
-	undecided := map[inventory.ID]bool{}
-	for id, object := range live {
-		tree := object.GetLabels()[v1alpha1.TreeLabel]
-		other, exists := others[tree]
-		if !exists || own.Declared[id] != nil || !rec.created[object.GetUID()] {
-			continue
-		}
-		scope := r.scopes.of(other.UID)
-		switch {
-		case scope.Tree != tree: // it is unknown, or that of the path before
-			undecided[id] = true
-		case scope.Declared[id] != nil:
-			delete(rec.created, object.GetUID())
-		}
-	}
-	return undecided
-}
-
-// treesOf returns the names of the trees for which pending objects may have been created: the present name of the
-// tree, and earlier ones. An earlier name that another PolicyRepository has now is omitted, because the object may have
-// been created for that one.
-func treesOf(tree *vetted, others map[string]*v1alpha1.PolicyRepository, rec *record) map[string]bool {
-	trees := maps.Clone(rec.trees)
-	maps.DeleteFunc(trees, func(name string, _ bool) bool { return others[name] != nil })
-	trees[tree.root] = true
-	return trees
 }
 
 // resolvePending records the objects that an earlier pass may have created, if it has. A request that was not answered

@@ -23,6 +23,9 @@
 // objects of trees begin with the leadership, so that they have everything that the former leader has created. The cache
 // of PolicyRepositories is older, so a new leader waits until it has all that were stored before.
 //
+// If another tree declares an object now that was created for this one, and has its label, the record of that tree gets
+// the UID before this one loses it.
+//
 // The record belongs to one PolicyRepository. When that is deleted, so is the record, and all objects stay.
 //
 // # Reading guide
@@ -30,6 +33,6 @@
 //   - repositories.go is the controller; follower.go asks a source, as often as pace.go says; source.go reads sources;
 //     vetted.go is the tree of a commit.
 //   - apply.go carries out a plan; live.go reads what exists; writer.go writes; record.go holds the record.
-//   - scopes.go says which changes in the cluster concern which tree.
+//   - scopes.go says which changes in the cluster concern which tree; handover.go hands objects to another tree.
 //   - status.go and metrics.go report.
 package repository

@@ -54,8 +54,8 @@ func TestAFullRecordStopsOnlyCreations(t *testing.T) {
 	require.Contains(t, fmt.Sprint(bindings), "bob")
 	now := conditionOf(answer{tree: second, path: second.path}, "", &o)
 	require.Equal(t, reasonObjectsFailed, now.reason)
-	require.Equal(t, "namespace/"+root+"-new: the record of the objects that were created for the tree is full, so it is "+
-		"not created: divide the tree among several PolicyRepositories", now.message)
+	require.Equal(t, "namespace/"+root+"-new: the record of the objects that were created for the tree is full, so it "+
+		"is not created: divide the tree among several PolicyRepositories", now.message)
 
 	require.NoError(t, admin.Client.Get(t.Context(), key, record))
 	record.Data[pendingKey], record.Data[treesKey] = "", ""

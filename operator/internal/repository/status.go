@@ -193,8 +193,8 @@ func conditionOf(known answer, applied string, o *outcome) condition {
 			reporting.Count(n, "namespace"), o.Protected[0], v1alpha1.DeletionProtectionAnnotation)
 	}
 	if n := len(o.Undecided); n > 0 {
-		message += fmt.Sprintf("; kept until the tree that the label %s names was read: %s that this tree no longer "+
-			"declares, the first is %s", v1alpha1.TreeLabel, reporting.Count(n, "namespace"), o.Undecided[0])
+		message += fmt.Sprintf("; kept until the tree that the label %s names was read, which may take them over: %s that "+
+			"this tree no longer declares, the first is %s", v1alpha1.TreeLabel, reporting.Count(n, "object"), o.Undecided[0])
 	}
 	if n := len(o.Used); n > 0 {
 		message += fmt.Sprintf("; kept, because namespaces are in or below it: %s that the tree no longer declares, the first is %s: "+

@@ -110,11 +110,14 @@ func TestConditionOf(t *testing.T) {
 			reporting.Failed, reasonContested,
 			"commit 0123456 is applied, but namespace/a: a client changes it (and 1 more)",
 		}},
-		"another tree may declare a namespace": {
-			known: answer{tree: tree}, outcome: &outcome{Plan: inventory.Plan{Undecided: []string{"a", "b"}}},
+		"another tree may take objects over": {
+			known: answer{tree: tree}, outcome: &outcome{Plan: inventory.Plan{Undecided: []inventory.ID{
+				{GroupKind: schema.GroupKind{Kind: "Namespace"}, Name: "a"}, {},
+			}}},
 			want: condition{
 				reporting.Current, reasonSynced, "commit 0123456 is in force; kept until the tree that the label " +
-					"policy.nstpl.dev/tree names was read: 2 namespaces that this tree no longer declares, the first is a",
+					"policy.nstpl.dev/tree names was read, which may take them over: 2 objects that this tree no " +
+					"longer declares, the first is namespace/a",
 			},
 		},
 		"deletions wait": {known: answer{tree: tree}, outcome: waiting, want: condition{
