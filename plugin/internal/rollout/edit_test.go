@@ -74,12 +74,11 @@ func TestRestartNeedsANewTimeAndNoPause(t *testing.T) {
 func TestRollbackIsPinnedToTheTemplateAsItWasRead(t *testing.T) {
 	target := revision(2, "b", "Correct")
 	target.Annotations = map[string]string{v1alpha1.ChangeCauseAnnotation: "ticket 1"}
-	data, err := undoPatch(templateWith(nil), target)
-	require.NoError(t, err)
-	require.JSONEq(t, `[
-		{"op": "replace", "path": "/metadata/uid", "value": "1234"},
-		{"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
-		{"op": "add", "path": "/metadata/annotations", "value": {"kubernetes.io/change-cause": "ticket 1"}},
-		{"op": "replace", "path": "/spec", "value": {"driftPolicy": "Correct", "namespaces": {"labelSelector": {}}}}
-	]`, string(data))
+	rolledBack := rollBack(templateWith(nil), target)
+	require.EqualValues(t, "1234", rolledBack.GetUID())
+	require.Equal(t, "7", rolledBack.GetResourceVersion())
+	require.Equal(t, map[string]string{"kubernetes.io/change-cause": "ticket 1"}, rolledBack.GetAnnotations())
+	require.Equal(t, map[string]any{
+		"driftPolicy": "Correct", "namespaces": map[string]any{"labelSelector": map[string]any{}},
+	}, specOf(rolledBack))
 }

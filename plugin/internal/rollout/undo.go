@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/kubectl/pkg/util/templates"
 
@@ -135,7 +133,7 @@ func rollBack(template *unstructured.Unstructured, to cluster.Revision) *unstruc
 func (o *undo) write(
 	ctx context.Context, c *cluster.Cluster, read *unstructured.Unstructured, target cluster.Revision,
 ) (*unstructured.Unstructured, error) {
-	options := metav1.PatchOptions{FieldManager: cli.FieldManager, DryRun: o.written.DryRun()}
+	options := metav1.UpdateOptions{FieldManager: cli.FieldManager, DryRun: o.written.DryRun()}
 	latest := read
 	isFirst := true
 	var written *unstructured.Unstructured
@@ -150,33 +148,10 @@ func (o *undo) write(
 			return fmt.Errorf("template %q was changed at the same time: "+
 				"run 'kubectl nstpl rollout history %[1]s', and then try again", read.GetName())
 		}
-		patch, err := undoPatch(latest, target)
-		if err != nil {
-			return err
-		}
-		written, err = c.Dynamic.Resource(v1alpha1.NamespaceTemplates).Patch(ctx, read.GetName(), types.JSONPatchType,
-			patch, options)
+		written, err = c.Dynamic.Resource(v1alpha1.NamespaceTemplates).Update(ctx, rollBack(latest, target), options)
 		return err
 	})
 	return written, err
-}
-
-// undoPatch returns a JSON patch that rolls back the template as it was read. The API server applies it to no other
-// state of the template.
-func undoPatch(template *unstructured.Unstructured, target cluster.Revision) ([]byte, error) {
-	type operation struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
-	}
-	rolledBack := rollBack(template, target)
-	annotations := labels.Merge(rolledBack.GetAnnotations(), nil) // not nil, since the patch sets them
-	return json.Marshal([]operation{
-		{Op: "replace", Path: "/metadata/uid", Value: template.GetUID()},
-		{Op: "replace", Path: "/metadata/resourceVersion", Value: template.GetResourceVersion()},
-		{Op: "add", Path: "/metadata/annotations", Value: annotations},
-		{Op: "replace", Path: "/spec", Value: rolledBack.Object["spec"]},
-	})
 }
 
 // warn prints what may keep the rollback from lasting or from reaching namespaces, and that a pause does not delay it.
