@@ -3,7 +3,6 @@ package namespace
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -21,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/kubectl/pkg/util/templates"
 
@@ -382,29 +380,21 @@ func (o *exempt) write(ctx context.Context, c *cluster.Cluster, wanted *v1alpha1
 	case err != nil:
 		return err
 	}
-	spec, _, _ := unstructured.NestedMap(object.Object, "spec")
-	before, _, _ := unstructured.NestedMap(existing.Object, "spec")
+	if template, _, _ := unstructured.NestedString(existing.Object, "spec", "template"); template != o.template {
+		return fmt.Errorf("templateexemption %s in namespace %s is from template %s, and exempt would end it: create it under "+
+			"another name, run 'kubectl delete templateexemption %[1]s -n %[2]s', and then try again", wanted.Name,
+			wanted.Namespace, template)
+	}
+	before := existing.Object["spec"]
+	existing.Object["spec"] = object.Object["spec"]
 	switch {
-	case reflect.DeepEqual(spec, before):
+	case reflect.DeepEqual(existing.Object["spec"], before):
 		return o.written.Print(o.Out, existing, "unchanged")
 	case o.written.IsLocal():
-		existing.Object["spec"] = spec
 		return o.written.Print(o.Out, existing, "configured")
 	}
-	for _, field := range []string{"expires", "objects"} {
-		if _, isSet := spec[field]; !isSet {
-			spec[field] = nil
-		}
-	}
-	body, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": existing.GetUID(), "resourceVersion": existing.GetResourceVersion()},
-		"spec":     spec,
-	})
-	if err != nil {
-		return err
-	}
-	changed, err := exemptions.Patch(ctx, wanted.Name, types.MergePatchType, body,
-		metav1.PatchOptions{FieldManager: cli.FieldManager, DryRun: o.written.DryRun()})
+	changed, err := exemptions.Update(ctx, existing,
+		metav1.UpdateOptions{FieldManager: cli.FieldManager, DryRun: o.written.DryRun()})
 	if err != nil {
 		return err
 	}
