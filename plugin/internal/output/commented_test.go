@@ -52,7 +52,7 @@ none: {}
 func FuzzCommentedYAML(f *testing.F) {
 	for _, seed := range []string{
 		"plain", "a\nb: c", "\r\nkind: Secret", "\u0085x: y", "\u2028x: y", "# a", "- a", "yes", "1e3", "~", "\x00", "\x1b[31m",
-		"a  \n b\n\n", "\n", " lead", "key: value", "<<", "0x10", "2026-11-23", "\u202eabc", "|\n", "...", "---\na: b", "\ufeff",
+		"a  \n b\n\n", "\n", " lead", "key: value", "<<", "0x10", "2026-11-23", "\u202eabc", "|\n", "...", "---\na: b", "\ufeff", "\uffff",
 	} {
 		f.Add(seed, seed)
 	}

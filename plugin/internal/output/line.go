@@ -48,10 +48,11 @@ func EscapeJSON(text string) string {
 	return escaped.String()
 }
 
-// isUnprintable reports whether a character must be escaped: a control character, or a character that changes the
-// direction of text and so can make one name look like another.
+// isUnprintable reports whether a character must be escaped: a control character, a character that changes the
+// direction of text and so can make one name look like another, or one that YAML does not allow.
 func isUnprintable(r rune) bool {
-	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control) || r == '\u2028' || r == '\u2029'
+	return unicode.IsControl(r) || unicode.In(r, unicode.Bidi_Control) || r == '\u2028' || r == '\u2029' ||
+		r == '\ufffe' || r == '\uffff'
 }
 
 // Object returns the name of an object in kubectl's notation: "networkpolicy.networking.k8s.io/default-deny".
