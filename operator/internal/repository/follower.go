@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/files"
 	"nstpl.dev/nstpl/operator/internal/repository/artifact"
-	"nstpl.dev/nstpl/operator/internal/repository/files"
 )
 
 // defaultInterval is the default of spec.interval.

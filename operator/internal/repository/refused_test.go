@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/files"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/inventory"
-	"nstpl.dev/nstpl/operator/internal/repository/files"
 	"nstpl.dev/nstpl/operator/internal/repository/git"
 )
 

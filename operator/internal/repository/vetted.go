@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/files"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/inventory"
-	"nstpl.dev/nstpl/operator/internal/repository/files"
 	"nstpl.dev/nstpl/operator/internal/repository/git"
 )
 

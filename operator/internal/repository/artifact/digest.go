@@ -6,7 +6,7 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"nstpl.dev/nstpl/operator/internal/repository/files"
+	"nstpl.dev/nstpl/operator/engine/files"
 )
 
 // sums compute digests.

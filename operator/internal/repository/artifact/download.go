@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"time"
 
-	"nstpl.dev/nstpl/operator/internal/repository/files"
+	"nstpl.dev/nstpl/operator/engine/files"
 )
 
 // limits bounds what a server, or the author of an artifact, can make a download use. All sizes are in bytes.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/internal/repository/files"
+	"nstpl.dev/nstpl/operator/engine/files"
 )
 
 // Artifact is the artifact that the status of an object offers.

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
-	"nstpl.dev/nstpl/operator/internal/repository/files"
+	"nstpl.dev/nstpl/operator/engine/files"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"nstpl.dev/nstpl/operator/internal/repository/files"
+	"nstpl.dev/nstpl/operator/engine/files"
 )
 
 // unpack returns a directory of a compressed archive. source describes the archive in errors.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	"nstpl.dev/nstpl/operator/internal/repository/files"
+	"nstpl.dev/nstpl/operator/engine/files"
 )
 
 type (

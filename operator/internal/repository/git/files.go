@@ -4,7 +4,7 @@ import (
 	"context"
 	"io/fs"
 
-	"nstpl.dev/nstpl/operator/internal/repository/files"
+	"nstpl.dev/nstpl/operator/engine/files"
 )
 
 // Files returns the directory at a path of the commit, such as foo-corp, or the root for "" and ".". The directories

@@ -3,7 +3,7 @@ package git
 import (
 	"time"
 
-	"nstpl.dev/nstpl/operator/internal/repository/files"
+	"nstpl.dev/nstpl/operator/engine/files"
 )
 
 const (

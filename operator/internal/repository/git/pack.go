@@ -14,7 +14,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	gozlib "github.com/go-git/go-git/v5/utils/sync"
 
-	"nstpl.dev/nstpl/operator/internal/repository/files"
+	"nstpl.dev/nstpl/operator/engine/files"
 )
 
 // entry is an object of a pack.

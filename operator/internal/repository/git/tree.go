@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 
-	"nstpl.dev/nstpl/operator/internal/repository/files"
+	"nstpl.dev/nstpl/operator/engine/files"
 )
 
 // treeEntry is a line of a tree object.
@@ -166,8 +166,7 @@ func (w *walker) add(e treeEntry, at string, depth int) (*files.Node, error) {
 		child.Mode = fs.ModeDir | 0o755
 		return child, w.fill(child, e.hash, at, depth+1)
 	case modeSubmodule:
-		w.Refuse(at, "it is a submodule, whose files are in another repository",
-			"replace it with the files themselves")
+		w.RefuseSubmodule(at)
 		return nil, nil
 	case modeSymlink:
 		child.Mode = fs.ModeSymlink | 0o777

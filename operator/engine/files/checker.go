@@ -94,6 +94,11 @@ func (c *Checker) RefusePointer(at string) {
 		"remove it from LFS: git lfs untrack, then git add --renormalize")
 }
 
+// RefuseSubmodule refuses a submodule.
+func (c *Checker) RefuseSubmodule(at string) {
+	c.Refuse(at, "it is a submodule, whose files are in another repository", "replace it with the files themselves")
+}
+
 // Refuse refuses a file, with what it is and what would make it work.
 func (c *Checker) Refuse(at, message, remedy string) {
 	c.refused = append(c.refused, RefusedFile{Path: Printable(at, MaxText), Message: message, Remedy: remedy})
