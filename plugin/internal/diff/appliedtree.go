@@ -78,11 +78,10 @@ func (live liveObjects) apply(root string, declared []*unstructured.Unstructured
 		if notAdopted, ok := errors.AsType[*hierarchy.NotAdoptedError](err); ok && declaredNamespaces[ns.Name] != nil {
 			applied.notAdopted[ns.Name] = notAdopted
 			metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AdoptAnnotation, "true")
-			labeled, _ = forest.Placed(ns)
+			labeled, err = forest.Placed(ns)
 		}
 		if isInTree(ns) || isInTree(labeled) {
-			labeled.Status.Conditions = nil // they are about the place that the namespace has now
-			applied.namespaces = append(applied.namespaces, labeled)
+			applied.namespaces = append(applied.namespaces, survey.WithPlacement(labeled, err))
 		}
 	}
 	return applied, nil

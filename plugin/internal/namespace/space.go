@@ -13,6 +13,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
+	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
 // spaceFlag is the flag --space: the policyspace of a namespace, which is a label.
@@ -41,13 +42,14 @@ func (f *spaceFlag) setIn(labels map[string]string) error {
 	return nil
 }
 
-// withSpaceLabels returns a namespace with the labels in which the operator records its policyspaces. Templates select
-// namespaces by these labels. It prints a note if they are unknown.
+// withSpaceLabels returns a namespace with the labels in which the operator records its policyspaces, and with what the
+// operator would report about its place. Templates select namespaces by these labels. It prints a note if they are
+// unknown.
 func withSpaceLabels(
 	ctx context.Context, s cli.Session, c *cluster.Cluster, ns *corev1.Namespace,
 ) (*corev1.Namespace, error) {
-	if ns.Labels[v1alpha1.PolicySpaceLabel] == "" {
-		return ns, nil
+	if ns.Labels[v1alpha1.PolicySpaceLabel] == "" && len(hierarchy.OwnDepthLabels(ns)) == 0 {
+		return survey.WithPlacement(ns, nil), nil
 	}
 	spaces, err := c.PolicySpaces(ctx)
 	if apierrors.IsForbidden(err) {
@@ -65,5 +67,5 @@ func withSpaceLabels(
 	case err != nil:
 		s.Note("the policies that namespace/%s inherits are unknown: %v", ns.Name, err)
 	}
-	return labeled, nil
+	return survey.WithPlacement(labeled, err), nil
 }
