@@ -64,9 +64,8 @@ func (c *Cluster) IndexWithoutExemptions(
 	return index, unread
 }
 
-// Layers returns the revisions of a template that namespaces have. A template has only its own spec if it was read from
-// a file, or if the operator has not reconciled it since it was changed. If the revision of the change cannot be
-// stored, namespaces have the earlier ones.
+// Layers returns the revisions of a template that namespaces have. A template that was read from a file has none, and
+// its own spec in all namespaces. Until the operator accepts a change, namespaces have the earlier revisions.
 func (c *Cluster) Layers(ctx context.Context, template *v1alpha1.NamespaceTemplate) (rollout.Layers, error) {
 	layers, err := c.layers(ctx, template, func(rollout.Layers, *rollout.Layer) bool { return true })
 	if err != nil {
@@ -84,18 +83,25 @@ func (c *Cluster) layers(
 	})
 }
 
+// HasUnacceptedChange reports whether a template was changed, and the operator has not accepted the change, or not yet:
+// then its revisions are those of earlier specs. It reports false for a template without revisions.
+func HasUnacceptedChange(template *v1alpha1.NamespaceTemplate) bool {
+	status := template.Status
+	isAccepted := status.ObservedGeneration == template.Generation &&
+		apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.TemplateAccepted)
+	return len(status.Revisions) > 0 && !isAccepted
+}
+
 // layersOf returns the newest revision of a template, and earlier ones that are in use, which read returns by name. The
 // newest revision is that of the last accepted change whose revision is stored.
 func layersOf(
 	template *v1alpha1.NamespaceTemplate, isUsed func(rollout.Layers, *rollout.Layer) bool,
 	read func(name string) (*v1alpha1.NamespaceTemplateSpec, error),
 ) (rollout.Layers, error) {
-	revisions, status := template.Status.Revisions, template.Status
-	isObserved := status.ObservedGeneration == template.Generation
-	if len(revisions) == 0 || !isObserved && rollout.NotStored(template) == "" {
+	revisions, isNewest := template.Status.Revisions, !HasUnacceptedChange(template)
+	if len(revisions) == 0 {
 		return rollout.Single(template), nil
 	}
-	isNewest := isObserved && apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.TemplateAccepted)
 	specs := map[string]*v1alpha1.NamespaceTemplateSpec{}
 	for i := range revisions {
 		specs[revisions[i].Name] = &template.Spec

@@ -34,7 +34,7 @@ func TestLayersAreThoseThatAreStored(t *testing.T) {
 		"not accepted": {
 			3, []metav1.Condition{condition(v1alpha1.TemplateAccepted, metav1.ConditionFalse, "Invalid")}, []string{"t-2"}, "t-2",
 		},
-		"not observed": {2, []metav1.Condition{accepted}, nil, "stored"},
+		"not observed": {2, []metav1.Condition{accepted}, []string{"t-2"}, "t-2"},
 		"not stored": {
 			2, []metav1.Condition{accepted, condition(v1alpha1.ConditionReady, metav1.ConditionFalse, rollout.ReasonNotStored)},
 			[]string{"t-2"}, "t-2",
@@ -75,10 +75,9 @@ func TestLayersAreThoseThatAreStored(t *testing.T) {
 			require.Equal(t, test.newest, layers[0].Template.Spec.DriftPolicy)
 			index := match.NewIndex()
 			index.SetLayers(template, layers)
-			if name != "not observed" {
-				require.Empty(t, index.Match(ns))
-				require.Len(t, index.Ahead(ns), 1, "the rollout has not reached the namespace")
-			}
+			require.Empty(t, index.Match(ns))
+			require.Len(t, index.Ahead(ns), 1, "the rollout has not reached the namespace")
+			require.Equal(t, test.read != nil, HasUnacceptedChange(template))
 		})
 	}
 }

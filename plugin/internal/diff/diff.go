@@ -98,7 +98,10 @@ func New(s cli.Session) *cobra.Command {
 			that the operator would delete in the tree's namespaces. The tree does not change a namespace that
 			existed before it. An object that "kubectl nstpl hydrate --adopt" would delete in such a namespace has
 			the action "delete if adopted". If all namespaces of another tree move to this tree, as when you rename
-			the root, the command also lists the remaining objects of the other tree.
+			the root, the command also lists the remaining objects of the other tree. If a PolicyRepository follows
+			the tree, the command shows what nstpl-sync would do with its namespaces: nstpl-sync adopts existing ones if
+			the PolicyRepository says so, and leaves labels that templates set. The command does not know which objects
+			nstpl-sync created, since it deletes no others, and whether deletions would wait for a confirmation.
 
 			The command detects drift by managedFields, in which the API server records who changed a field. With
 			--verify, it also compares the contents of objects without such drift, in case their managedFields were
@@ -365,8 +368,14 @@ func misplaced(namespaces []*corev1.Namespace) (errs []error) {
 	return errs
 }
 
-// noteRollouts prints how many namespaces are compared with an earlier revision of a template.
+// noteRollouts prints how many namespaces are compared with an earlier revision of a template, and with which templates
+// they are compared as they were before their last change.
 func (d *diff) noteRollouts(index *match.Index, namespaces []*corev1.Namespace) {
+	for _, name := range survey.NotAccepted(index, namespaces) {
+		d.Note("template %s was changed, and the operator has not accepted the change: compared with revision %d, which "+
+			"stays in force meanwhile ('kubectl nstpl why namespacetemplate/%[1]s' says why)", name,
+			index.Layers(name)[0].Revision)
+	}
 	ahead := map[string]int{}
 	for _, ns := range namespaces {
 		for _, template := range index.Ahead(ns) {

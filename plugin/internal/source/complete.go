@@ -48,7 +48,8 @@ func setDefault[T ~string](field string, value *T, defaultValue, alternative T) 
 }
 
 // Merge returns the templates of the cluster as they would be if the files were applied. A template keeps its UID and
-// its status, which the operator needs to identify the objects that it populated before, and gets a new generation.
+// its status, which the operator needs to identify the objects that it populated before, and gets a new generation. It
+// has no revisions: none of those in the cluster has the spec of the file.
 func Merge(cluster, files []*v1alpha1.NamespaceTemplate) []*v1alpha1.NamespaceTemplate {
 	merged := slices.Clone(cluster)
 	for _, file := range files {
@@ -61,6 +62,7 @@ func Merge(cluster, files []*v1alpha1.NamespaceTemplate) []*v1alpha1.NamespaceTe
 		template.UID, template.Generation = merged[at].UID, merged[at].Generation+1
 		template.DeletionTimestamp = merged[at].DeletionTimestamp
 		template.Status = merged[at].Status
+		template.Status.Revisions = nil
 		merged[at] = template
 	}
 	return merged

@@ -251,6 +251,7 @@ func (o Object) Template() (*v1alpha1.NamespaceTemplate, error) {
 		return nil, errs[0]
 	}
 	mistakes, _ := manifest.Decode(o.Data, template)
+	template.Status = v1alpha1.NamespaceTemplateStatus{} // applying the file does not change it
 	for _, mistake := range append(mistakes, complete(template)...) {
 		fail(mistake.Field, "%s", mistake.Message)
 	}

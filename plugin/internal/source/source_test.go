@@ -42,7 +42,8 @@ func TestReadAcceptsFilesDirectoriesAndStandardInput(t *testing.T) {
 		"# nothing\n---\n"+quota+"---\n"+strings.ReplaceAll(quota, "name: quota}\nspec", "name: other}\nspec"))
 	write("sub/list.json", `{"apiVersion": "v1", "kind": "List", "items": [
 		{"apiVersion": "policy.nstpl.dev/v1alpha1", "kind": "NamespaceTemplate", "metadata": {"name": "listed"},
-		 "spec": {"namespaces": {"labelSelector": {}}, "driftPolicy": "Report"}}]}`)
+		 "spec": {"namespaces": {"labelSelector": {}}, "driftPolicy": "Report"},
+		 "status": {"revisions": [{"name": "listed-1", "revision": 1, "generation": 1, "startTime": null}]}}]}`)
 	write("sub/config.yml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
 	write("README.md", "not YAML: [")
 
@@ -56,6 +57,7 @@ func TestReadAcceptsFilesDirectoriesAndStandardInput(t *testing.T) {
 	require.Equal(t, v1alpha1.FailureFail, files[0].Spec.FailurePolicy)
 	require.Equal(t, v1alpha1.DeletionOrphan, files[0].Spec.DeletionPolicy)
 	require.Equal(t, v1alpha1.DriftReport, files[2].Spec.DriftPolicy)
+	require.Empty(t, files[2].Status, "the status of another cluster says nothing")
 }
 
 func TestReadRejectsInvalidTemplates(t *testing.T) {
@@ -113,6 +115,7 @@ func TestReadRejectsInvalidTemplates(t *testing.T) {
 func TestMergeKeepsUIDAndStatus(t *testing.T) {
 	status := v1alpha1.NamespaceTemplateStatus{Kinds: []v1alpha1.GroupKind{{Kind: "Secret"}}}
 	stored := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "1"}, Status: status}
+	stored.Status.Revisions = []v1alpha1.TemplateRevision{{Name: "a-1"}}
 	unchanged := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
 	changed := &v1alpha1.NamespaceTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.NamespaceTemplateSpec{DriftPolicy: "Report"},
@@ -123,7 +126,8 @@ func TestMergeKeepsUIDAndStatus(t *testing.T) {
 		[]*v1alpha1.NamespaceTemplate{changed, added})
 	require.Len(t, merged, 3)
 	require.Equal(t, stored.UID, merged[0].UID)
-	require.Equal(t, status, merged[0].Status)
+	require.Equal(t, status, merged[0].Status, "without the revisions, which do not have the spec of the file")
+	require.Len(t, stored.Status.Revisions, 1)
 	require.Equal(t, v1alpha1.DriftReport, merged[0].Spec.DriftPolicy)
 	require.Empty(t, changed.UID, "the arguments must not be changed")
 	require.Same(t, unchanged, merged[1])

@@ -2,12 +2,14 @@ package survey
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/rollout"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
 // Explain returns whether the revision of a template that a namespace has selects the namespace, and why.
@@ -27,16 +29,37 @@ func Awaited(index *match.Index, ns *corev1.Namespace) []string {
 
 func explain(template *v1alpha1.NamespaceTemplate, layers rollout.Layers, ns *corev1.Namespace) match.Verdict {
 	stored := match.Explain(template, ns)
-	if layer := layers.For(ns); layer == nil {
-		if !stored.Matches {
-			return stored
-		}
-		stored.Matches, stored.Overlays = false, nil
-		stored.Reason = fmt.Sprintf("revision %d has not reached the namespace yet", layers[0].Revision)
-	} else if layer != &layers[0] && (stored.Matches || !match.RequiresPermission(template)) {
+	notReached := fmt.Sprintf("revision %d has not reached the namespace yet", layers[0].Revision)
+	switch layer := layers.For(ns); {
+	case layer == nil && stored.Matches:
+		stored.Matches, stored.Overlays, stored.Reason = false, nil, notReached
+	case layer == nil, !stored.Matches && match.RequiresPermission(template):
+	case layer != &layers[0]:
 		stored = match.Explain(layer.Template, ns)
-		stored.Reason += fmt.Sprintf(" (revision %d: revision %d has not reached the namespace yet)", layer.Revision,
-			layers[0].Revision)
+		stored.Reason += fmt.Sprintf(" (revision %d: %s)", layer.Revision, notReached)
+	case isBefore(layer, template):
+		stored = match.Explain(layer.Template, ns)
+		stored.Reason += fmt.Sprintf(" (revision %d: the operator has not accepted the change since)", layer.Revision)
 	}
 	return stored
+}
+
+// isBefore reports whether a layer has the spec of a template before a change that the operator has not accepted.
+func isBefore(layer *rollout.Layer, template *v1alpha1.NamespaceTemplate) bool {
+	return layer.Template.Generation != template.Generation && cluster.HasUnacceptedChange(template)
+}
+
+// NotAccepted returns the names of the templates with a change that the operator has not accepted, if they select some
+// of the namespaces with the change or without it.
+func NotAccepted(index *match.Index, namespaces []*corev1.Namespace) []string {
+	var names []string
+	for _, template := range index.All() {
+		if isBefore(&index.Layers(template.Name)[0], template) && template.DeletionTimestamp == nil &&
+			slices.ContainsFunc(namespaces, func(ns *corev1.Namespace) bool {
+				return match.Explain(template, ns).Matches || Explain(index, template, ns).Matches
+			}) {
+			names = append(names, template.Name)
+		}
+	}
+	return names
 }

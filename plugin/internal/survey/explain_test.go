@@ -48,3 +48,42 @@ func TestANamespaceThatTheFirstRolloutHasNotReached(t *testing.T) {
 		})
 	}
 }
+
+// A change that the operator has not accepted counts for nothing, also if it is paused or the operator is down.
+func TestATemplateWhoseChangeIsNotAccepted(t *testing.T) {
+	t.Parallel()
+	selecting := func(value string) v1alpha1.NamespaceTemplateSpec {
+		spec := v1alpha1.NamespaceTemplateSpec{}
+		spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"x": value}}
+		return spec
+	}
+	template := &v1alpha1.NamespaceTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: "t", Generation: 2}, Spec: selecting("after"),
+	}
+	template.Status = v1alpha1.NamespaceTemplateStatus{
+		ObservedGeneration: 1,
+		Conditions:         []metav1.Condition{{Type: v1alpha1.TemplateAccepted, Status: metav1.ConditionTrue}},
+		Revisions: []v1alpha1.TemplateRevision{
+			{Name: "t-7", Revision: 7, Generation: 1, State: v1alpha1.RolloutComplete},
+		},
+	}
+	before := selecting("before")
+	index := match.NewIndex()
+	index.SetLayers(template, rollout.New(template, template.Status.Revisions,
+		map[string]*v1alpha1.NamespaceTemplateSpec{"t-7": &before}))
+	ns := func(value string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "team-a", UID: "u", Labels: map[string]string{"x": value},
+		}}
+	}
+	for value, names := range map[string][]string{"before": {"t"}, "after": {"t"}, "other": nil} {
+		require.Equal(t, names, NotAccepted(index, []*corev1.Namespace{ns(value)}), value)
+	}
+	verdict := Explain(index, template, ns("before"))
+	require.True(t, verdict.Matches)
+	require.Equal(t, "labels match x=before (revision 7: the operator has not accepted the change since)", verdict.Reason)
+	require.False(t, Explain(index, template, ns("after")).Matches)
+
+	template.Status.ObservedGeneration = 2 // only a field of the rollout has changed
+	require.Empty(t, NotAccepted(index, []*corev1.Namespace{ns("before")}))
+}
