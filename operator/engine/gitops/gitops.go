@@ -129,6 +129,16 @@ func fluxReserved(object *unstructured.Unstructured) string {
 	return firstKey(object.GetAnnotations(), fluxPrefix, "config.kubernetes.io/")
 }
 
+// argoInstance is the label by which Argo CD tracks objects before version 3.
+const argoInstance = "app.kubernetes.io/instance"
+
+// Adds reports whether a label or an annotation with this key on an object in the cluster is one that Files or the
+// engine adds to what a tree declares.
+func Adds(object *unstructured.Unstructured, key string) bool {
+	return strings.HasPrefix(key, argoPrefix) || strings.HasPrefix(key, fluxPrefix) ||
+		key == argoInstance && firstKey(object.GetAnnotations(), argoPrefix) != ""
+}
+
 // firstKey returns the first key that begins with one of some prefixes, or "".
 func firstKey(metadata map[string]string, prefixes ...string) string {
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {

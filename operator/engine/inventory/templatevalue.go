@@ -53,6 +53,13 @@ func withoutTemplateValues(
 	return declared, values
 }
 
+// WithoutTemplateValues returns a declared object as the tree applies it to a live one: a namespace without the labels
+// and annotations that templates have set to other values.
+func (s State) WithoutTemplateValues(declared, live *unstructured.Unstructured) *unstructured.Unstructured {
+	applied, _ := withoutTemplateValues(declared, live, s.declares)
+	return applied
+}
+
 // declares reports whether the template that a record names exists and still declares the label or the annotation.
 func (s State) declares(key render.MetadataKey, recorded populate.RecordedValue) bool {
 	template := s.Live[ID{templateKind, recorded.Template}]

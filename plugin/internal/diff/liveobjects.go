@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
@@ -239,8 +240,8 @@ func ofKind(objects []*unstructured.Unstructured, kind schema.GroupVersionKind) 
 	return byName
 }
 
-// withDeclared returns a copy of a live object with the fields that a tree declares. It keeps other labels and
-// annotations. Of a Namespace it also keeps all other fields, since a tree declares only its metadata.
+// withDeclared returns a copy of a live object with the fields that a tree declares. It keeps the labels and annotations
+// of others. Of a Namespace it also keeps all other fields, since a tree declares only its metadata.
 func withDeclared(live, declared *unstructured.Unstructured) *unstructured.Unstructured {
 	desired := withoutDefaults(live)
 	if live.GetKind() != namespaceKind.Kind {
@@ -259,8 +260,10 @@ func withDeclared(live, declared *unstructured.Unstructured) *unstructured.Unstr
 		}
 		keepOfRollouts(live, desired)
 	}
-	desired.SetLabels(labels.Merge(live.GetLabels(), declared.GetLabels()))
-	if annotations := labels.Merge(live.GetAnnotations(), declared.GetAnnotations()); len(annotations) > 0 {
+	desired.SetLabels(labels.Merge(withoutRemoved(render.Labels, live, declared), declared.GetLabels()))
+	desired.SetAnnotations(nil) // an empty map would differ from none
+	annotations := labels.Merge(withoutRemoved(render.Annotations, live, declared), declared.GetAnnotations())
+	if len(annotations) > 0 {
 		desired.SetAnnotations(annotations)
 	}
 	return desired

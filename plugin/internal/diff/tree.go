@@ -87,6 +87,13 @@ func (d *diff) compareTree(
 	if err != nil {
 		return nil, nil, err
 	}
+	follower, err := d.follower(ctx, c, root)
+	if err != nil {
+		return nil, nil, err
+	}
+	if follower != nil {
+		declared = live.followed(follower, declared)
+	}
 	if changes, err = live.compare(ctx, c, root, declared); err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,61 @@
+package diff
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
+)
+
+// Nstpl-sync does not do the same as "kubectl apply" with the namespaces of a tree.
+func TestNamespacesOfATreeThatNstplSyncFollows(t *testing.T) {
+	t.Parallel()
+	template := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NamespaceTemplate",
+		"metadata": map[string]any{"name": "t", "uid": "u"},
+		"spec": map[string]any{
+			"namespaceMetadata": map[string]any{"labels": map[string]any{"tier": "silver"}},
+		},
+	}}
+	declared := object("Namespace", map[string]string{"tier": "gold"}, nil)
+	recordOf := func(template string) string {
+		return populate.MetadataRecord{
+			{Field: render.Labels, Key: "tier"}: populate.NewRecordedValue(template, "u", "silver"),
+		}.String()
+	}
+	for name, test := range map[string]struct {
+		existing    v1alpha1.ExistingNamespaces
+		annotations map[string]string
+		tier, adopt string
+	}{
+		"left alone":      {v1alpha1.ExistingIgnore, nil, "gold", ""},
+		"adopted":         {v1alpha1.ExistingAdopt, nil, "gold", "true"},
+		"already in tree": {v1alpha1.ExistingAdopt, map[string]string{v1alpha1.InTreeAnnotation: "true"}, "gold", ""},
+		"a template has set the label": {v1alpha1.ExistingIgnore, map[string]string{
+			v1alpha1.NamespaceMetadataAnnotation: recordOf("t"),
+		}, "silver", ""},
+		"a template that was deleted has set the label": {v1alpha1.ExistingIgnore, map[string]string{
+			v1alpha1.NamespaceMetadataAnnotation: recordOf("gone"),
+		}, "gold", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			live := object("Namespace", map[string]string{"tier": "silver"}, test.annotations)
+			by := &v1alpha1.PolicyRepository{Spec: v1alpha1.PolicyRepositorySpec{ExistingNamespaces: test.existing}}
+			followed := liveObjects{
+				namespaceKind: {"a": live}, templateKind: {"t": template},
+			}.followed(by, []*unstructured.Unstructured{template, declared})
+			require.Same(t, template, followed[0])
+			desired := withDeclared(live, followed[1])
+			require.Equal(t, test.tier, desired.GetLabels()["tier"])
+			require.Equal(t, test.adopt, desired.GetAnnotations()[v1alpha1.AdoptAnnotation])
+			require.Empty(t, declared.GetAnnotations())
+		})
+	}
+	require.Equal(t, []*unstructured.Unstructured{declared},
+		liveObjects{}.followed(&v1alpha1.PolicyRepository{}, []*unstructured.Unstructured{declared}))
+}
