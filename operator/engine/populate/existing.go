@@ -154,10 +154,12 @@ func (e existing) add(key, digest string) {
 	e[key][digest] = true
 }
 
-// ignores reports whether the objects of a template stay as they are for a while: it cannot be rendered, or the
-// namespace is exempt from it or opted out.
+// ignores reports whether grants of a template stay as they are for a while: it cannot be rendered, the namespace is
+// exempt from it or opted out, or it is unknown which Roles or RoleBindings exist.
 func (p Plan) ignores(template string) bool {
-	return slices.ContainsFunc(p.Broken, func(b Broken) bool { return b.Template.Name == template }) ||
+	isUnknown := func(c Change) bool { return c.Action == Unknown && isRBAC(c.Kind.GroupKind()) }
+	return slices.ContainsFunc(p.Changes, isUnknown) ||
+		slices.ContainsFunc(p.Broken, func(b Broken) bool { return b.Template.Name == template }) ||
 		p.inputs.Exemptions.OfTemplate(template) != nil ||
 		slices.Contains(match.OptedOutTemplates(p.Namespace), template)
 }
@@ -189,7 +191,7 @@ func ExistingObjects(plan Plan, result Result) string {
 		if change.Populated && (change.Declared != nil || !deleted[change.ID()]) {
 			after.add(populatedKey(change.Template), populatedDigest(change.ID()))
 		}
-		if change.Adopted && change.Exemption != nil {
+		if change.Adopted && (change.Exemption != nil || change.Action == Unknown) {
 			after.add(adoptedKey(change.Template), populatedDigest(change.ID()))
 		}
 		isApplied := change.Action == Unchanged || change.Action == LeaveAlone // see asDeclaredNow

@@ -104,6 +104,42 @@ func TestGrantsOfTemplatesThatAreIgnoredForAWhileStayInTheRecord(t *testing.T) {
 	}
 }
 
+// Otherwise what users put in the place of objects meanwhile would be adopted, and would be kept when the template
+// revokes it.
+func TestObjectsThatCannotBeReadStayInTheRecord(t *testing.T) {
+	other := strings.ReplaceAll(rolling, "name: owner", "name: other")
+	unreadable := Observed{Unreadable: map[schema.GroupKind]error{}}
+	for _, kind := range []schema.GroupKind{bindingKind, {Kind: "ConfigMap"}} {
+		unreadable.Unreadable[kind] = errors.New("the list timed out")
+	}
+	before, without := templateOf(t, "a", rolling, settings), templateOf(t, "a", other, settings)
+	for name, test := range map[string]struct {
+		before, now *v1alpha1.NamespaceTemplate
+		source      Source
+	}{
+		"their kinds cannot be listed":      {before: before, now: before},
+		"also if one is no longer declared": {before: before, now: without},
+		"their source cannot be copied": {
+			before: copying(t), now: copying(t), source: Source{Failure: &Failure{err: errors.New("unknown")}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			record := existing{}
+			for _, object := range declareFrom(NewSource(pullRef, pullSecret("x")), teamA(), test.before).Objects {
+				record.add(populatedKey(test.before.Name), populatedDigest(object.ID()))
+				record.add(adoptedKey(test.before.Name), populatedDigest(object.ID()))
+			}
+			ns := teamA()
+			ns.Annotations[v1alpha1.ExistingAnnotation] = record.String()
+			plan := NewPlan(declareFrom(test.source, ns, test.now), match.NewIndex(test.now), unreadable)
+			for _, change := range plan.Changes {
+				require.Equal(t, Unknown, change.Action)
+			}
+			require.Equal(t, record.String(), ExistingObjects(plan, Result{}))
+		})
+	}
+}
+
 func TestObjectsAreRemovedFromTheRecordBeforeTheyAreDeleted(t *testing.T) {
 	reported := templateOf(t, "reported", settings, limits)
 	reported.Spec.DriftPolicy = v1alpha1.DriftReport

@@ -188,36 +188,33 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	unconfirmed := unconfirmedIn(reported, observed.Unconfirmed)
 	for i := range declared.Objects {
 		object := &declared.Objects[i]
-		if err := observed.Unreadable[object.ID().GroupKind]; err != nil {
-			plan.Changes = append(plan.Changes, Change{
-				Action: Unknown, Kind: object.GroupVersionKind(), Name: object.GetName(),
-				Template: object.Template.Name,
-				Reason:   err.Error(), Declared: object, Err: err,
-			})
-			continue
-		}
 		existing := cmp.Or(labelled[object.ID()], others[object.ID()])
-		if object.Unavailable != nil {
-			plan.Changes = append(plan.Changes, planUnavailable(declared, object, existing))
-			delete(labelled, object.ID())
-			continue
-		}
-		object = keepProtection(object, existing)
 		isPopulated := recorded.populatedBy(object.ID()) != ""
 		had := Change{
 			Populated: isPopulated || recorded[formerKey][populatedDigest(object.ID())],
 			Adopted:   recorded.adoptedBy(object.ID()), Lost: observed.Lost[object.ID()],
 		}
-		isReplaced := isPopulated && existing != nil && !had.isAdopted(existing)
-		change := compare(object, existing, had.Lost, recorded.has(object) || isReplaced)
-		change.Populated, change.Adopted = had.Populated, had.Adopted
-		change = change.asDeclaredNow(recorded)
-		if existing != nil && observed.Tampered[existing.UID] && change.Action == Unchanged {
-			change = Drift(change, "its managedFields were written by another client under the name of nstpl")
+		var change Change
+		switch err := observed.Unreadable[object.ID().GroupKind]; {
+		case err != nil:
+			change = Change{
+				Action: Unknown, Kind: object.GroupVersionKind(), Name: object.GetName(), Template: object.Template.Name,
+				Reason: err.Error(), Declared: object, Err: err,
+			}
+		case object.Unavailable != nil:
+			change = planUnavailable(declared, object, existing)
+		default:
+			object = keepProtection(object, existing)
+			isReplaced := isPopulated && existing != nil && !had.isAdopted(existing)
+			change = compare(object, existing, had.Lost, recorded.has(object) || isReplaced).asDeclaredNow(recorded)
+			if existing != nil && observed.Tampered[existing.UID] && change.Action == Unchanged {
+				change = Drift(change, "its managedFields were written by another client under the name of nstpl")
+			}
+			change = unconfirmed.confirm(change).overwriting(reported)
+			change.Occupied = change.Observed != nil && ownEntry(change.Observed) == nil &&
+				deletes(declared, object.ID().GroupKind)
 		}
-		change = unconfirmed.confirm(change).overwriting(reported)
-		change.Occupied = change.Observed != nil && ownEntry(change.Observed) == nil &&
-			deletes(declared, object.ID().GroupKind)
+		change.Populated, change.Adopted = had.Populated, had.Adopted
 		plan.Changes = append(plan.Changes, change)
 		delete(labelled, object.ID())
 	}
