@@ -38,12 +38,9 @@ type Writer struct {
 	mu sync.Mutex
 	// wanted has the findings of the namespaces that have some.
 	wanted map[string][]populate.Finding
-	// written has the UIDs of the operator's Reports by namespace. It is nil until they were listed.
+	// written has the UIDs of the operator's Reports by namespace. It is nil until they were listed. A UID is empty if a
+	// write failed, so that it is unknown whether there is a Report.
 	written map[string]types.UID
-	// unsure are the namespaces in which a Report was to be created, and no answer came.
-	unsure map[string]bool
-	// foreign are the namespaces in which another client created a Report of this name.
-	foreign map[string]bool
 }
 
 // NewWriter returns a Writer. The clients are those of the leader, which write nothing while another replica may lead.
@@ -53,7 +50,7 @@ func NewWriter(writes client.Client, reads metadata.Interface) *Writer {
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.DefaultTypedControllerRateLimiter[string](),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "openreports"}),
-		wanted: map[string][]populate.Finding{}, unsure: map[string]bool{}, foreign: map[string]bool{},
+		wanted: map[string][]populate.Finding{},
 	}
 }
 
@@ -82,8 +79,6 @@ func (w *Writer) Forget(namespace string) {
 	defer w.mu.Unlock()
 	delete(w.wanted, namespace)
 	delete(w.written, namespace)
-	delete(w.unsure, namespace)
-	delete(w.foreign, namespace)
 }
 
 // Start writes Reports until ctx is done. While the API server does not serve Reports, it tries again from time to
@@ -173,11 +168,12 @@ func isMissing(err error) bool {
 // write writes or deletes the Report of a namespace.
 func (w *Writer) write(ctx context.Context, namespace string) error {
 	w.mu.Lock()
-	findings, uid, isUnsure := w.wanted[namespace], w.written[namespace], w.unsure[namespace]
+	findings := w.wanted[namespace]
+	uid, mayExist := w.written[namespace]
 	w.mu.Unlock()
 	var err error
 	if len(findings) == 0 && uid == "" {
-		if !isUnsure {
+		if !mayExist {
 			return nil
 		}
 		uid, err = w.find(ctx, namespace)
@@ -199,17 +195,10 @@ func (w *Writer) write(ctx context.Context, namespace string) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err != nil {
-		w.unsure[namespace] = true
-		return err
-	}
-	delete(w.unsure, namespace)
-	if uid == "" {
+	if w.written[namespace] = uid; err == nil && uid == "" {
 		delete(w.written, namespace)
-	} else {
-		w.written[namespace] = uid
 	}
-	return nil
+	return err
 }
 
 // find returns the UID of the operator's Report in a namespace, or an empty one.
@@ -235,13 +224,8 @@ func (w *Writer) create(ctx context.Context, namespace string, findings []popula
 	if isOurs(stored) {
 		return stored.UID, w.apply(ctx, namespace, findings, stored.UID)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.foreign[namespace] {
-		w.foreign[namespace] = true
-		ctrl.LoggerFrom(ctx).Info("another client created the Report, so it is left alone", "namespace", namespace,
-			"name", Name)
-	}
+	ctrl.LoggerFrom(ctx).Info("another client created the Report, so it is left alone", "namespace", namespace,
+		"name", Name)
 	return "", nil
 }
 
