@@ -64,7 +64,7 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 	})
 
 	_, err := cluster.kubectl(t.Context(), "", "patch", "validatingadmissionpolicybinding", "nstpl-namespace-guard",
-		"--type=merge", `--patch={"spec": {"matchResources": {"objectSelector": {"matchLabels": {"guarded": "true"}}}}}`)
+		"--type=merge", `--patch={"spec": {"matchResources": {"objectSelector": {"matchLabels": {"a": "b"}}}}}`)
 	require.NoError(t, err)
 	report, code := runCheck(t, t, cluster)
 	require.Zero(t, code)

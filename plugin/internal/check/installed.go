@@ -146,9 +146,9 @@ func checkObjects(a *after) []Result {
 	return j.orOK(output.Count(total, "object") + " of the installation found")
 }
 
-// isAsInstalled reports whether a stored role, binding or policy has everything that the manifests declare, and a policy
-// of admission or its binding nothing else: a further condition or selector switches it off. Of objects of other kinds,
-// other programs or administrators change some fields.
+// isAsInstalled reports whether a stored role, binding or policy has everything that the manifests declare. An
+// admission policy or its binding must have nothing else: a further condition or selector switches it off. Of objects of
+// other kinds, other programs or administrators change some fields.
 func isAsInstalled(want, stored *unstructured.Unstructured) bool {
 	if want.GetLabels()[v1alpha1.AggregateLabel] == "true" {
 		return true // administrators choose the kinds that templates can declare
@@ -168,8 +168,8 @@ func isAsInstalled(want, stored *unstructured.Unstructured) bool {
 	return true
 }
 
-// withoutDefaults returns the spec of an admission policy without the fields that have the API server's defaults, except
-// for empty selectors.
+// withoutDefaults returns the spec of an admission policy without the fields that have the API server's defaults,
+// except for empty selectors.
 func withoutDefaults(spec any) any {
 	spec = jsonOf(spec)
 	dropDefaults(spec)

@@ -94,7 +94,8 @@ func TestInstalledObjects(t *testing.T) {
 	t.Parallel()
 	role := func(a *after) *unstructured.Unstructured { return a.stored[operatorRole].value }
 	guard := ref{
-		kind: admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"), name: "nstpl-namespace-guard",
+		kind: admissionregistrationv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"),
+		name: "nstpl-namespace-guard",
 	}
 	guardBinding := ref{kind: guard.kind.GroupVersion().WithKind("ValidatingAdmissionPolicyBinding"), name: guard.name}
 	bound := ref{kind: rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), name: "nstpl-initialize"}
@@ -124,8 +125,10 @@ func TestInstalledObjects(t *testing.T) {
 			t.Helper()
 			constraints, _, _ := unstructured.NestedMap(a.stored[guard].value.Object, "spec", "matchConstraints")
 			constraints["matchPolicy"], constraints["namespaceSelector"] = "Equivalent", map[string]any{}
-			constraints["resourceRules"].([]any)[0].(map[string]any)["scope"] = "*" //nolint:forcetypeassert // of the manifests
-			require.NoError(t, unstructured.SetNestedMap(a.stored[guard].value.Object, constraints, "spec", "matchConstraints"))
+			rules, _ := constraints["resourceRules"].([]any)
+			rules[0].(map[string]any)["scope"] = "*" //nolint:forcetypeassert // of the manifests
+			require.NoError(t, unstructured.SetNestedMap(a.stored[guard].value.Object, constraints,
+				"spec", "matchConstraints"))
 		}, OK, "66 objects", ""},
 		"a condition is added to a policy": {func(t *testing.T, a *after) {
 			t.Helper()
@@ -138,7 +141,7 @@ func TestInstalledObjects(t *testing.T) {
 			t.Helper()
 			require.NoError(t, unstructured.SetNestedStringMap(a.stored[guardBinding].value.Object,
 				map[string]string{"guarded": "true"}, "spec", "matchResources", "namespaceSelector", "matchLabels"))
-		}, Warning, "validatingadmissionpolicybinding.admissionregistration.k8s.io/nstpl-namespace-guard", "on purpose"},
+		}, Warning, "validatingadmissionpolicybinding.admissionregistration.k8s.io/nstpl-namespace-guard", "purpose"},
 		"of another version": {func(t *testing.T, a *after) {
 			t.Helper()
 			require.NoError(t, unstructured.SetNestedSlice(role(a).Object, nil, "rules"))

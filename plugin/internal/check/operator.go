@@ -176,8 +176,8 @@ func (a *after) syncRemedy() string {
 	return "apply sync.yaml of the operator's release"
 }
 
-// checkSync checks whether something follows the PolicyRepositories. The lease of nstpl-sync says so: a replica that does
-// not lead is available too, and nstpl-sync may run outside of the cluster.
+// checkSync checks whether something follows the PolicyRepositories. The lease of nstpl-sync says so: a replica that
+// does not lead is available too, and nstpl-sync may run outside of the cluster.
 func checkSync(a *after) []Result {
 	repositories := len(a.own[v1alpha1.PolicyRepositories.Resource].value)
 	if repositories == 0 {
@@ -222,8 +222,8 @@ func (a *after) whyNotFollowed(deployment *appsv1.Deployment, elects bool) (why,
 		}
 	case deployment.Status.Replicas == 0:
 		why = "the Deployment of nstpl-sync has no pods"
-		remedy = "run 'kubectl scale deployment/nstpl-sync -n " + v1alpha1.OperatorNamespace + " --replicas=1' if it is " +
-			"scaled to 0; otherwise its conditions show why"
+		remedy = "run 'kubectl scale deployment/nstpl-sync -n " + v1alpha1.OperatorNamespace + " --replicas=1' if it " +
+			"is scaled to 0; otherwise its conditions show why"
 	case deployment.Status.AvailableReplicas == 0:
 		why, remedy = "no replica of nstpl-sync is available", syncPodsRemedy
 	default:

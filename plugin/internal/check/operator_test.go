@@ -119,7 +119,8 @@ func TestSync(t *testing.T) {
 	require.Empty(t, checkSync(a), "nothing needs it")
 	a.own[v1alpha1.PolicyRepositories.Resource] = fact[[]*ownObject]{value: []*ownObject{{}, {}}}
 	a.syncLease.err = errNotFound
-	requireResult(t, checkSync(a), Failure, "not installed, and nothing follows 2 PolicyRepository objects", "apply sync.yaml")
+	requireResult(t, checkSync(a), Failure, "not installed, and nothing follows 2 PolicyRepository objects",
+		"apply sync.yaml")
 	a.syncLease = fact[*coordinationv1.Lease]{value: leaseOf("v1", 0)}
 	requireResult(t, checkSync(a), OK, "nstpl-sync runs on pod-1, outside of the cluster", "")
 	a.syncLease.value = leaseOf("v1", 3*time.Hour)
@@ -150,15 +151,15 @@ func TestSyncFollowsIfAReplicaLeads(t *testing.T) {
 		message, remedy     string
 	}{
 		"a replica leads":              {held, 1, 1, "", OK, "nstpl-sync runs on pod-1", ""},
-		"available, but none leads":    {expired, 1, 1, "", Failure, "no replica of nstpl-sync leads, pod-1 renewed the", pods},
-		"available, but none ever led": {never, 1, 1, "", Failure, "no replica of nstpl-sync leads, and nothing follows", pods},
-		"none is available":            {never, 1, 0, "", Failure, "no replica of nstpl-sync is available, and nothing", pods},
-		"scaled to 0":                  {expired, 0, 0, "", Failure, "has no pods, pod-1 renewed the lease", "kubectl scale deployment/nstpl-sync"},
+		"available, but none leads":    {expired, 1, 1, "", Failure, "nstpl-sync leads, pod-1 renewed the", pods},
+		"available, but none ever led": {never, 1, 1, "", Failure, "nstpl-sync leads, and nothing follows", pods},
+		"none is available":            {never, 1, 0, "", Failure, "nstpl-sync is available, and nothing", pods},
+		"scaled to 0":                  {expired, 0, 0, "", Failure, "has no pods, pod-1 renewed the lease", "kubectl scale"},
 		"scaled to 0, runs elsewhere":  {held, 0, 0, "", OK, "nstpl-sync runs on pod-1, outside of the cluster", ""},
-		"the lease is unknown":         {forbidden, 1, 1, "", Unknown, "you may not get the lease nstpl-sync", "administrator"},
+		"the lease is unknown":         {forbidden, 1, 1, "", Unknown, "may not get the lease nstpl-sync", "administrator"},
 		"without election":             {expired, 1, 1, "--leader-elect=false", OK, "nstpl-sync is available", ""},
 		"without election, not available": {
-			held, 1, 0, "--leader-elect=false", Failure, "no replica of nstpl-sync is available, and nothing follows", pods,
+			held, 1, 0, "--leader-elect=false", Failure, "nstpl-sync is available, and nothing follows", pods,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

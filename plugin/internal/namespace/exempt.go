@@ -381,9 +381,9 @@ func (o *exempt) write(ctx context.Context, c *cluster.Cluster, wanted *v1alpha1
 		return err
 	}
 	if template, _, _ := unstructured.NestedString(existing.Object, "spec", "template"); template != o.template {
-		return fmt.Errorf("templateexemption %s in namespace %s is from template %s, and exempt would end it: create it under "+
-			"another name, run 'kubectl delete templateexemption %[1]s -n %[2]s', and then try again", wanted.Name,
-			wanted.Namespace, template)
+		return fmt.Errorf("templateexemption %s in namespace %s is from template %s, and exempt would end it: create it "+
+			"under another name, run 'kubectl delete templateexemption %[1]s -n %[2]s', and then try again",
+			wanted.Name, wanted.Namespace, template)
 	}
 	before := existing.Object["spec"]
 	existing.Object["spec"] = object.Object["spec"]
