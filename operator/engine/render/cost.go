@@ -227,8 +227,7 @@ func isIdentityPath(path string) bool {
 
 // addDocument adds a document. An operation has at least the fields op and path. A strategic merge patch has the kind
 // and the name of an object.
-func (p *patchSize) addDocument(document *yaml.Node) {
-	p.addNode(document)
+func (p *patchSize) addDocument(document *yaml.Node) error {
 	switch content := document.Content; {
 	case len(content) == 0:
 	case content[0].Kind == yaml.SequenceNode:
@@ -236,23 +235,58 @@ func (p *patchSize) addDocument(document *yaml.Node) {
 	case content[0].Kind == yaml.MappingNode:
 		p.overhead = 8
 	}
+	return p.addNode(document)
 }
 
-// addNode adds a node of a patch. Aliases may repeat nodes, even without end, so it stops once the patch is too large.
-func (p *patchSize) addNode(node *yaml.Node) {
-	if p.total() > maxValues {
-		return
+func (p *patchSize) addNode(node *yaml.Node) error {
+	if err := checkNode(node); err != nil {
+		return err
 	}
 	p.addText(node.Value)
-	if node.Alias != nil {
-		p.renames = true // the alias may be a path
-		p.addNode(node.Alias)
-	}
 	for i, child := range node.Content {
-		p.addNode(child)
+		if err := p.addNode(child); err != nil {
+			return err
+		}
 		isPath := node.Kind == yaml.MappingNode && i%2 == 1 && node.Content[i-1].Value == "path"
 		p.renames = p.renames || isPath && child.Value == "" // the operation replaces the object
 	}
+	return nil
+}
+
+// checkNode returns a Problem for a node of a patch that must not be decoded. Aliases and merge keys may repeat nodes,
+// even without end. The error about equal keys would have a line for each pair of them.
+func checkNode(node *yaml.Node) error {
+	if node.Kind == yaml.AliasNode {
+		return Problem{
+			Rule: ruleOverlay, Message: "the patch has the YAML alias *" + node.Value,
+			Remedy: "write the value for which it stands",
+		}
+	}
+	if node.Kind != yaml.MappingNode {
+		return nil
+	}
+	type key struct {
+		kind yaml.Kind
+		text string
+	}
+	seen := map[key]bool{}
+	for i := 0; i < len(node.Content); i += 2 {
+		one := key{node.Content[i].Kind, node.Content[i].Value}
+		switch {
+		case one.text == "<<" || node.Content[i].ShortTag() == yaml.MergeTag:
+			return Problem{
+				Rule: ruleOverlay, Message: "the patch has the key <<, which merges maps in YAML",
+				Remedy: "write the fields that it merges",
+			}
+		case seen[one]:
+			return Problem{
+				Rule: ruleOverlay, Message: fmt.Sprintf("the patch has the key %q twice in one map", one.text),
+				Remedy: "remove one of them",
+			}
+		}
+		seen[one] = true
+	}
+	return nil
 }
 
 // maxPattern is the length of the regular expressions of a target with all repetitions. Compiled, they take about 40
@@ -260,7 +294,7 @@ func (p *patchSize) addNode(node *yaml.Node) {
 const maxPattern = 4096
 
 // sizesOfPatch returns the sizes of the documents in a patch, or a Problem. kustomize must not read a patch of which
-// the size is not known. It reads YAML, in which aliases may repeat values, and JSON that is not YAML.
+// the size is not known. It reads YAML, and JSON that is not YAML.
 func sizesOfPatch(patch v1alpha1.Patch) ([]patchSize, error) {
 	var target patchSize
 	if patch.Target != nil {
@@ -283,11 +317,13 @@ func sizesOfPatch(patch v1alpha1.Patch) ([]patchSize, error) {
 		one := target
 		var operations []any
 		switch {
-		case err == nil && patch.Target != nil:
-			one.addDocument(&document)
 		case err == nil:
-			one.addDocument(&document)
-			one.selectNamed(&document)
+			if err := one.addDocument(&document); err != nil {
+				return nil, err
+			}
+			if patch.Target == nil {
+				one.selectNamed(&document)
+			}
 		case patch.Target != nil && json.Unmarshal([]byte(patch.Patch), &operations) == nil:
 			eachText(operations, one.addText)
 			one.renames = true
@@ -309,18 +345,28 @@ func isReadable(patch v1alpha1.Patch) bool {
 
 // selectNamed makes the patch select the object of the kind and name that it contains. A List contains several patches.
 func (p *patchSize) selectNamed(document *yaml.Node) {
-	var named struct {
-		Kind     string                `yaml:"kind"`
-		Metadata struct{ Name string } `yaml:"metadata"`
+	if len(document.Content) == 0 {
+		document = &yaml.Node{Content: []*yaml.Node{{}}}
 	}
-	err := document.Decode(&named)
-	isList := strings.HasSuffix(named.Kind, "List")
+	root := document.Content[0]
+	kind, name := fieldOf(root, "kind").Value, fieldOf(fieldOf(root, "metadata"), "name").Value
+	isList := strings.HasSuffix(kind, "List") && !fieldOf(root, "items").IsZero()
 	if isList {
 		p.values, p.overhead = 8*p.values, 0
 	}
 	p.selects = func(object *sized) bool {
-		return err != nil || isList || named.Kind == object.gvk.Kind && named.Metadata.Name == object.name
+		return isList || kind == object.gvk.Kind && name == object.name
 	}
+}
+
+// fieldOf returns a field of a node, or a zero node.
+func fieldOf(node *yaml.Node, name string) *yaml.Node {
+	for i := 0; i+1 < len(node.Content) && node.Kind == yaml.MappingNode; i += 2 {
+		if node.Content[i].Value == name {
+			return node.Content[i+1]
+		}
+	}
+	return &yaml.Node{}
 }
 
 // selectedBy returns whether a target may select an object. Labels and annotations may change, so they do not count.

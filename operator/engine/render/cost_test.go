@@ -66,6 +66,9 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 		}
 		return all
 	}
+	merging := func(patch string) *v1alpha1.NamespaceTemplate {
+		return configMaps(t, 1, v1alpha1.Overlay{Patches: []v1alpha1.Patch{{Patch: patch}}})
+	}
 	const tooMany, tooLong = "more than the allowed 131072", "it takes too long to apply it to"
 	for name, test := range map[string]struct {
 		template *v1alpha1.NamespaceTemplate
@@ -89,12 +92,22 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 			configMaps(t, 16, patching(1, "["+repeated(`{"op": "copy", "from": "/data", "path": "/data/b"}`, 14)+"]")),
 			tooMany,
 		},
-		"YAML aliases": {
-			configMaps(t, 1, patching(1, "- op: add\n  path: /data\n  value: {a: &a "+strings.Repeat("a", 20000)+
-				", b: ["+repeated("*a", 1000)+"]}")), tooMany,
+		"a YAML alias": {
+			configMaps(t, 1, patching(1, "- {op: add, path: /data, value: &a [b]}\n- {op: add, path: /x, value: *a}")),
+			"the patch has the YAML alias *a: write the value",
 		},
 		"an alias of what contains it": {
-			configMaps(t, 1, patching(1, "- op: add\n  path: /data\n  value: &a [*a]")), tooMany,
+			configMaps(t, 1, patching(1, "- op: add\n  path: /data\n  value: &a [*a"+strings.Repeat(",0", 1000)+"]")),
+			"the patch has the YAML alias *a",
+		},
+		"a merge key": {
+			merging("{<<: {apiVersion: v1, kind: ConfigMap, metadata: {name: c0}}, data: {a: b}}"),
+			"the patch has the key <<, which merges maps",
+		},
+		"equal keys without target": {merging("{a: 1, a: 2, a: 3}"), `the patch has the key "a" twice in one map: remove`},
+		"equal keys with target": {
+			configMaps(t, 1, patching(1, "- {op: add, path: /data, value: {x: {[]: 1, []: 2}}}")),
+			`the patch has the key "" twice in one map`,
 		},
 		"patches that select nothing": {
 			configMaps(t, 1, v1alpha1.Overlay{Patches: []v1alpha1.Patch{{
@@ -206,12 +219,11 @@ func TestEstimatesAreUpperBounds(t *testing.T) {
 			"{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {a: [b, c], d: e}}"),
 		"a merge of a list": merge("{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, " +
 			"spec: {template: {spec: {containers: [{name: b, image: c}]}}}}"),
-		"merges":             merge(c1 + "\n---\n" + c2),
-		"a list of merges":   merge("{apiVersion: v1, kind: List, items: [" + c1 + ", " + c2 + "]}"),
-		"aliases in a merge": merge(strings.Replace(c1, "{a: c}", "{x: &x [a, b, c], y: [*x, *x]}", 1)),
-		"operations":         operations(adding("x", `{"y": [1, "2", true]}`)),
+		"merges":           merge(c1 + "\n---\n" + c2),
+		"a list of merges": merge("{apiVersion: v1, kind: List, items: [" + c1 + ", " + c2 + "]}"),
+		"operations":       operations(adding("x", `{"y": [1, "2", true]}`)),
 		"operations in YAML": operations(
-			"- {op: add, path: /x, value: &a [1, 2]}\n- {op: add, path: /y, value: [*a, *a]}"),
+			"- {op: add, path: /x, value: [1, 2]}\n- {op: add, path: /y, value: [[1, 2], [1, 2]]}"),
 		"copies": operations("- {op: copy, from: /metadata, path: /metadata/a}\n" +
 			"- {op: copy, from: /metadata, path: /metadata/b}"),
 		"moves": operations(
