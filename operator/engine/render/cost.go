@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/kustomize/api/konfig"
 	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/resid"
 	"sigs.k8s.io/kustomize/kyaml/yaml"
@@ -42,13 +43,19 @@ type sized struct {
 	size
 	gvk  resid.Gvk
 	name string
+	// hasInternal is true if it contains an annotation of kustomize. An operation may copy it, so that the object has
+	// another name for targets.
+	hasInternal bool
 }
 
 func sizesOf(objects []*unstructured.Unstructured) []sized {
 	sizes := make([]sized, 0, len(objects))
 	for _, object := range objects {
 		one := sized{gvk: gvkOf(object), name: object.GetName()}
-		eachText(object.Object, one.addText)
+		eachText(object.Object, func(text string) {
+			one.addText(text)
+			one.hasInternal = one.hasInternal || isInternal(text)
+		})
 		sizes = append(sizes, one)
 	}
 	return sizes
@@ -109,7 +116,8 @@ func estimateBuild(objects []sized, overlay v1alpha1.Overlay) (estimate, []Probl
 		}
 	}
 	// Patches that change names may give an object the name that a later patch selects.
-	rename := slices.ContainsFunc(patches, func(p patchSize) bool { return p.renames })
+	rename := slices.ContainsFunc(patches, func(p patchSize) bool { return p.renames }) ||
+		slices.ContainsFunc(objects, func(o sized) bool { return o.hasInternal })
 	names := namesLength(objects)
 	for _, patch := range patches {
 		e.steps += len(objects)*(1+patch.values/8) + patch.pattern*(1+names/64)
@@ -206,6 +214,8 @@ type patchSize struct {
 	copies int
 	// renames is true if the patch may change the kind or the name of an object.
 	renames bool
+	// hasInternal is true if it contains an annotation by which kustomize itself controls a build.
+	hasInternal bool
 	// pattern is the length of the regular expressions by which it selects, with all repetitions.
 	pattern int
 }
@@ -216,7 +226,12 @@ func (p *patchSize) addText(text string) {
 		p.copies++
 	}
 	p.renames = p.renames || isIdentityPath(text)
+	p.hasInternal = p.hasInternal || isInternal(text)
 }
+
+// isInternal reports whether a key or a path contains an annotation by which kustomize itself controls a build. In a
+// path, the slash that follows is escaped.
+func isInternal(text string) bool { return strings.Contains(text, konfig.ConfigAnnoDomain) }
 
 // isIdentityPath reports whether a JSON patch may change the kind or the name of an object by an operation with the
 // path. Such a patch ignores what is before the first slash.
@@ -306,7 +321,18 @@ func sizesOfPatch(patch v1alpha1.Patch) ([]patchSize, error) {
 		}
 		target.selects = selectedBy(patch.Target)
 	}
-	var sizes []patchSize
+	sizes, err := sizesOfDocuments(patch, target)
+	if slices.ContainsFunc(sizes, func(p patchSize) bool { return p.hasInternal }) {
+		return nil, Problem{
+			Rule: ruleOverlay, Message: "the patch has an annotation of " + konfig.ConfigAnnoDomain + ", which is reserved " +
+				"for kustomize",
+			Remedy: "remove it",
+		}
+	}
+	return sizes, err
+}
+
+func sizesOfDocuments(patch v1alpha1.Patch, target patchSize) (sizes []patchSize, err error) {
 	decoder := yaml.NewDecoder(strings.NewReader(strings.TrimSpace(patch.Patch)))
 	for {
 		var document yaml.Node

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -69,6 +70,20 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 	merging := func(patch string) *v1alpha1.NamespaceTemplate {
 		return configMaps(t, 1, v1alpha1.Overlay{Patches: []v1alpha1.Patch{{Patch: patch}}})
 	}
+	withPreviousNames := configMaps(t, 64, v1alpha1.Overlay{Patches: []v1alpha1.Patch{
+		{
+			Patch:  `[{"op": "copy", "from": "/data", "path": "/metadata/annotations"}]`,
+			Target: &v1alpha1.PatchTarget{Kind: "ConfigMap"},
+		},
+		{Patch: adding("data", entries(1500)), Target: &v1alpha1.PatchTarget{Name: "old"}},
+	}})
+	for i := range withPreviousNames.Spec.Templates {
+		raw := &withPreviousNames.Spec.Templates[i].Raw
+		*raw = bytes.Replace(*raw, []byte(`{"a":"b"}`), []byte(`{"internal.config.kubernetes.io/previousNames":"old",`+
+			`"internal.config.kubernetes.io/previousKinds":"ConfigMap",`+
+			`"internal.config.kubernetes.io/previousNamespaces":"default"}`), 1)
+		require.Contains(t, string(*raw), "previousNames")
+	}
 	const tooMany, tooLong = "more than the allowed 131072", "it takes too long to apply it to"
 	for name, test := range map[string]struct {
 		template *v1alpha1.NamespaceTemplate
@@ -108,6 +123,18 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 		"equal keys with target": {
 			configMaps(t, 1, patching(1, "- {op: add, path: /data, value: {x: {[]: 1, []: 2}}}")),
 			`the patch has the key "" twice in one map`,
+		},
+		"a merge that may change the kind": {
+			merging("{apiVersion: v1, kind: ConfigMap, metadata: {name: c0, annotations: " +
+				`{"internal.config.kubernetes\x2eio/allowKindChange": enabled}}}`),
+			"the patch has an annotation of internal.config.kubernetes.io, which is reserved for kustomize: remove it",
+		},
+		"an operation that adds previous names": {
+			configMaps(t, 1, patching(1, adding("metadata/annotations/internal.config.kubernetes.io~1previousNames",
+				`"\ud83d\ude00"`))), "the patch has an annotation of internal.config.kubernetes.io",
+		},
+		"an operation that copies previous names": {
+			withPreviousNames, tooMany,
 		},
 		"patches that select nothing": {
 			configMaps(t, 1, v1alpha1.Overlay{Patches: []v1alpha1.Patch{{
