@@ -20,19 +20,29 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 )
 
-// existing records which objects of templates the namespace had: for each key, short digests. It is kept in an
-// annotation of the namespace, so that a restart of the operator does not lose it. The keys are:
-//
-//   - populatedKey of a template has all its objects. If another object of the same name exists later, it replaces the
-//     template's, and is not adopted. An object stays in the record as long as the template declares it, also while the
-//     namespace is exempt from it, and a Role or RoleBinding until it is certain that no template declares it.
-//   - adoptedKey of a template has those of them that were adopted.
-//   - formerKey has the other Roles and RoleBindings of templates that selected the namespace once. An object that
-//     exists in place of one did not exist before a template first declared it.
-//   - reportedKey of an object of a template whose driftPolicy is Report has the beginning of the hash of the last
-//     applied declaration. If such an object is missing later, another client deleted it. That and other drift is
-//     reported until the declaration changes. An object that nstpl itself is about to delete is removed before.
-type existing map[string]map[string]bool
+// existing records which objects of templates the namespace had, by short digests. It is kept in an annotation of the
+// namespace, so that a restart of the operator does not lose it.
+type existing struct {
+	// byKey has the digests of objects below each key. The keys are:
+	//
+	//   - populatedKey of a template has all its objects. If another object of the same name exists later, it replaces
+	//     the template's, and is not adopted. An object stays in the record as long as the template declares it, also
+	//     while the namespace is exempt from it or its kind cannot be listed, and a Role or RoleBinding until it is
+	//     certain that no template declares it.
+	//   - adoptedKey of a template has those of them that were adopted.
+	//   - formerKey has the other Roles and RoleBindings of templates that selected the namespace once. An object that
+	//     exists in place of one did not exist before a template first declared it.
+	byKey map[string]map[string]bool
+	// reported has, by the digest of an object of a template whose driftPolicy is Report, the beginning of the hash of
+	// the last applied declaration. If such an object is missing later, another client deleted it. That and other drift
+	// is reported until the declaration changes. An object that nstpl itself is about to delete is removed before.
+	reported map[string]string
+}
+
+func newExisting() existing { return existing{map[string]map[string]bool{}, map[string]string{}} }
+
+// formerKey is the key for the Roles and RoleBindings of templates that do not select the namespace any more.
+const formerKey = "~"
 
 // populatedKey returns the key for all objects of a template.
 func populatedKey(template string) string { return "+" + template }
@@ -40,21 +50,21 @@ func populatedKey(template string) string { return "+" + template }
 // adoptedKey returns the key for the adopted objects of a template.
 func adoptedKey(template string) string { return "-" + template }
 
-// formerKey is the key for the Roles and RoleBindings of templates that do not select the namespace any more.
-const formerKey = "~"
-
-// reportedKey returns the key for an object of a template with driftPolicy Report.
-func reportedKey(id ObjectID) string { return "*" + digestOf(id) }
+// reportedMark begins the parts of the annotation that have the objects of existing.reported.
+const reportedMark = "*"
 
 // has reports whether an object of a template with driftPolicy Report is recorded.
-func (e existing) has(object *Object) bool { return e[reportedKey(object.ID())] != nil }
+func (e existing) has(object *Object) bool {
+	_, isRecorded := e.reported[digestOf(object.ID())]
+	return isRecorded
+}
 
 // knows reports whether the declaration of a change was applied before, so that a difference is drift. If the namespace
 // has no record, because the template did not declare the object for a while or its driftPolicy was another one, the
 // annotation with the hash decides, which users cannot change on an object with a template's label.
 func (e existing) knows(change Change) bool {
 	if e.has(change.Declared) {
-		return e[reportedKey(change.ID())][shortHash(change.Declared)]
+		return e.reported[digestOf(change.ID())] == shortHash(change.Declared)
 	}
 	last := cmp.Or(change.Observed, change.Lost)
 	return last != nil && labelOf(last) != "" && last.Annotations[v1alpha1.HashAnnotation] == change.Declared.Hash
@@ -69,18 +79,26 @@ func shortHash(object *Object) string {
 // populatedBy returns the template from which the namespace had an object, or "". Objects move between templates, so
 // it is the first of them by name.
 func (e existing) populatedBy(id ObjectID) string {
-	return e.first(populatedKey(""), populatedDigest(id))
+	return e.firstOf(populatedKey(""), id)
 }
 
 // adoptedBy reports whether the namespace had an object that a template adopted.
 func (e existing) adoptedBy(id ObjectID) bool {
-	return e.first(adoptedKey(""), populatedDigest(id)) != ""
+	return e.firstOf(adoptedKey(""), id) != ""
+}
+
+// firstOf returns the first template, by name, below whose key with a prefix an object is recorded, or "".
+func (e existing) firstOf(prefix string, id ObjectID) string {
+	if len(e.byKey) == 0 {
+		return "" // no digest is computed for a namespace that is populated for the first time
+	}
+	return e.first(prefix, populatedDigest(id))
 }
 
 // first returns the first template, by name, below whose key with a prefix a digest is recorded, or "".
 func (e existing) first(prefix, digest string) string {
 	first := ""
-	for key, digests := range e {
+	for key, digests := range e.byKey {
 		template, found := strings.CutPrefix(key, prefix)
 		if found && digests[digest] && (first == "" || template < first) {
 			first = template
@@ -106,7 +124,7 @@ const grantMark = "R"
 // client's objects may be in their place, and grant what templates revoked.
 func MissesGrants(declared Declared, observed Observed) bool {
 	missing := map[string]bool{}
-	for key, digests := range existingIn(Plan{Declared: declared}) {
+	for key, digests := range existingIn(Plan{Declared: declared}).byKey {
 		for digest := range digests {
 			if strings.HasPrefix(key, populatedKey("")) && strings.HasPrefix(digest, grantMark) {
 				missing[digest] = true
@@ -134,7 +152,7 @@ func LacksObjects(ns *corev1.Namespace, exist []ObjectID) bool {
 	for _, id := range exist {
 		present[populatedDigest(id)] = true
 	}
-	for key, digests := range parseExisting(ns.Annotations[v1alpha1.ExistingAnnotation]) {
+	for key, digests := range parseExisting(ns.Annotations[v1alpha1.ExistingAnnotation]).byKey {
 		if !strings.HasPrefix(key, populatedKey("")) {
 			continue
 		}
@@ -148,10 +166,10 @@ func LacksObjects(ns *corev1.Namespace, exist []ObjectID) bool {
 }
 
 func (e existing) add(key, digest string) {
-	if e[key] == nil {
-		e[key] = map[string]bool{}
+	if e.byKey[key] == nil {
+		e.byKey[key] = map[string]bool{}
 	}
-	e[key][digest] = true
+	e.byKey[key][digest] = true
 }
 
 // ignores reports whether grants of a template stay as they are for a while: it cannot be rendered, the namespace is
@@ -174,13 +192,13 @@ func ExistingObjects(plan Plan, result Result) string {
 			return
 		}
 		after.add(populatedKey(change.Template), populatedDigest(change.ID()))
-		key := reportedKey(change.ID())
+		digest := digestOf(change.ID())
 		switch {
 		case change.Declared.Template.Spec.DriftPolicy != v1alpha1.DriftReport:
 		case isApplied:
-			after[key] = map[string]bool{shortHash(change.Declared): true}
-		case before[key] != nil:
-			after[key] = before[key]
+			after.reported[digest] = shortHash(change.Declared)
+		case before.has(change.Declared):
+			after.reported[digest] = before.reported[digest]
 		}
 	}
 	deleted := map[ObjectID]bool{}
@@ -226,7 +244,7 @@ func (e existing) addFormer(plan Plan, after existing) {
 	isFormer := func(name string) bool {
 		return !slices.ContainsFunc(plan.Templates, func(t *v1alpha1.NamespaceTemplate) bool { return t.Name == name })
 	}
-	for _, digests := range e.grantsOf(isFormer) {
+	for _, digests := range e.grantsOf(isFormer).byKey {
 		for digest := range digests {
 			if after.first(populatedKey(""), digest) == "" && e.first(adoptedKey(""), digest) == "" {
 				former = append(former, digest)
@@ -249,10 +267,10 @@ func RecordedGrants(ns *corev1.Namespace) string {
 
 // grantsOf returns the Roles and RoleBindings in the record of some templates.
 func (e existing) grantsOf(isIncluded func(template string) bool) existing {
-	grants := existing{}
-	for key, digests := range e {
+	grants := newExisting()
+	for key, digests := range e.byKey {
 		for digest := range digests {
-			if strings.HasPrefix(digest, grantMark) && isIncluded(key[1:]) { // no hash has the mark
+			if strings.HasPrefix(digest, grantMark) && isIncluded(key[1:]) {
 				grants.add(key, digest)
 			}
 		}
@@ -281,13 +299,11 @@ func newExistingStore(plan Plan, write WriteExisting) *existingStore {
 func (s *existingStore) remove(ctx context.Context, changes ...Change) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next, isChanged := parseExisting(s.objects.String()), false
+	next := existing{s.objects.byKey, maps.Clone(s.objects.reported)}
 	for _, change := range changes {
-		key := reportedKey(change.ID())
-		isChanged = isChanged || next[key] != nil
-		delete(next, key)
+		delete(next.reported, digestOf(change.ID()))
 	}
-	if !isChanged {
+	if len(next.reported) == len(s.objects.reported) {
 		return nil
 	}
 	if err := s.write(ctx, next.String()); err != nil {
@@ -300,8 +316,11 @@ func (s *existingStore) remove(ctx context.Context, changes ...Change) error {
 // String returns the record in a stable order: key=digest.digest,key=digest.
 func (e existing) String() string {
 	var parts []string
-	for _, key := range slices.Sorted(maps.Keys(e)) {
-		parts = append(parts, key+"="+strings.Join(slices.Sorted(maps.Keys(e[key])), "."))
+	for _, digest := range slices.Sorted(maps.Keys(e.reported)) {
+		parts = append(parts, reportedMark+digest+"="+e.reported[digest])
+	}
+	for _, key := range slices.Sorted(maps.Keys(e.byKey)) {
+		parts = append(parts, key+"="+strings.Join(slices.Sorted(maps.Keys(e.byKey[key])), "."))
 	}
 	return strings.Join(parts, ",")
 }
@@ -313,10 +332,14 @@ func existingIn(plan Plan) existing {
 
 // parseExisting parses the result of existing.String. It ignores parts that are invalid.
 func parseExisting(annotation string) existing {
-	parsed := existing{}
+	parsed := newExisting()
 	for part := range strings.SplitSeq(annotation, ",") {
 		key, digests, ok := strings.Cut(part, "=")
 		if !ok || key == "" {
+			continue
+		}
+		if digest, isReported := strings.CutPrefix(key, reportedMark); isReported {
+			parsed.reported[digest] = digests
 			continue
 		}
 		for digest := range strings.SplitSeq(digests, ".") {

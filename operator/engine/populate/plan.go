@@ -191,7 +191,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		existing := cmp.Or(labelled[object.ID()], others[object.ID()])
 		isPopulated := recorded.populatedBy(object.ID()) != ""
 		had := Change{
-			Populated: isPopulated || recorded[formerKey][populatedDigest(object.ID())],
+			Populated: isPopulated || recorded.byKey[formerKey][populatedDigest(object.ID())],
 			Adopted:   recorded.adoptedBy(object.ID()), Lost: observed.Lost[object.ID()],
 		}
 		var change Change
@@ -257,13 +257,14 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		}
 	}
 	for _, object := range observed.Others {
-		if plan.has(idOf(object)) {
-			continue
+		change, template := unlabelled(declared, object), ""
+		if isRBAC(idOf(object).GroupKind) {
+			template = recorded.populatedBy(idOf(object))
 		}
-		if template := recorded.populatedBy(idOf(object)); template != "" && isRBAC(idOf(object).GroupKind) {
-			change := replacedGrant(declared, index, object, template)
-			plan.Changes = append(plan.Changes, keepProtected(declared, change))
-		} else if change := unlabelled(declared, object); change.Undeclared {
+		if template != "" {
+			change = keepProtected(declared, replacedGrant(declared, index, object, template))
+		}
+		if (template != "" || change.Undeclared) && !plan.has(idOf(object)) {
 			plan.Changes = append(plan.Changes, change)
 		}
 	}

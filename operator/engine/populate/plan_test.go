@@ -157,7 +157,7 @@ func TestPlanOfADeclaredObject(t *testing.T) {
 				declared := declare(teamA(), template)
 				if test.drifted && policy == v1alpha1.DriftReport {
 					declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = existing{
-						reportedKey(id): {shortHash(&declared.Objects[0]): true},
+						reported: map[string]string{digestOf(id): shortHash(&declared.Objects[0])},
 					}.String()
 				} else if test.recorded {
 					return // only objects of templates with driftPolicy Report are recorded
