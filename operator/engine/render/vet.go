@@ -199,9 +199,6 @@ func checkOverlays(canceled canceledFunc, template *v1alpha1.NamespaceTemplate) 
 	if len(template.Spec.Overlays) == 0 {
 		return nil
 	}
-	if err := CheckBudget(template); err != nil {
-		return err
-	}
 	_, err := compileEachOverlay(canceled, template)
 	return err
 }
