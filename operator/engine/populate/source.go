@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -143,15 +142,6 @@ func CopiesOf(template *v1alpha1.NamespaceTemplateSpec, ref render.SourceRef) (c
 		size = max(size, allowed)
 	}
 	return copies, size
-}
-
-// Until returns a source that cannot be copied with a failure that also says until when its changes wait. That comes
-// first, because conditions cut long messages.
-func (s Source) Until(resume time.Time) Source {
-	failure := *s.Failure
-	failure.err = fmt.Errorf("changes wait until %s: %w", resume.UTC().Format(time.RFC3339), failure.err)
-	s.Failure = &failure
-	return s
 }
 
 func unsuitable(ref render.SourceRef, why string) Source {

@@ -50,20 +50,11 @@ func (s *Store) next(of *source) populate.Source {
 	case newest.Same(of.followed):
 	case isDue || s.removes(of, newest):
 		s.pay(of, newest, now)
-		isDue = !now.Before(of.resume)
-	default:
-		of.isDelayed = of.isDelayed || of.isLong()
+	default: // the answer changes only with resume, so users who change a source all the time cause few reports
+		of.isDelayed = of.resume.Sub(of.changed) >= reportedDelay
 	}
-	known := of.followed.Guarded(of.ref, s.Rules) // the rules may be newer than this state
-	if known.Failure != nil && !isDue && of.isLong() {
-		return known.Until(of.resume)
-	}
-	return known
+	return of.followed.Guarded(of.ref, s.Rules) // the rules may be newer than this state
 }
-
-// isLong reports whether changes have to wait for so long that people should know. The answer changes only with resume,
-// so that users who change a source all the time cause few reports.
-func (l *limit) isLong() bool { return l.resume.Sub(l.changed) >= reportedDelay }
 
 // removes reports whether a source has no content any more that may be copied, or copies are to be deleted.
 func (s *Store) removes(of *source, newest populate.Source) bool {
@@ -112,7 +103,7 @@ func (s *Store) Delays(template string) []string {
 	var delays []string
 	for _, known := range s.sources {
 		if _, uses := known.users[template]; uses && known.isDelayed {
-			delays = append(delays, fmt.Sprintf("the source %s changed often, so its newest content is copied at %s",
+			delays = append(delays, fmt.Sprintf("changes of the source %s wait until %s, so that its copies do not fill etcd",
 				known.ref, known.resume.UTC().Format(time.RFC3339)))
 		}
 	}

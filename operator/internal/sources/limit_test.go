@@ -259,8 +259,8 @@ func TestAChangeThatWaitsIsReported(t *testing.T) {
 		resume := c.store.sources[sourceRef("a")].resume
 		require.WithinRange(t, resume, began.Add(59*time.Second), began.Add(62*time.Second))
 		require.Equal(t, 1, c.delayed)
-		require.Equal(t, []string{"the source configmap/a in namespace vault changed often, so its newest content is " +
-			"copied at " + resume.UTC().Format(time.RFC3339)}, c.store.Delays("copies"))
+		require.Equal(t, []string{"changes of the source configmap/a in namespace vault wait until " +
+			resume.UTC().Format(time.RFC3339) + ", so that its copies do not fill etcd"}, c.store.Delays("copies"))
 		require.Empty(t, c.store.Delays("another"))
 		c.wait(time.Until(resume))
 		require.Contains(t, c.content("a"), "thirdx")
@@ -269,7 +269,7 @@ func TestAChangeThatWaitsIsReported(t *testing.T) {
 	})
 }
 
-// A removal does not wait, whatever else waits. Its namespaces are told until when the source waits to come back.
+// A removal does not wait, whatever else waits. It changes the conditions of namespaces once.
 func TestRemovalsDoNotWait(t *testing.T) {
 	for name, test := range map[string]struct {
 		remove func(*copied)
@@ -289,12 +289,16 @@ func TestRemovalsDoNotWait(t *testing.T) {
 				c := newCopied(t, 5000)
 				c.follow("a", 60<<10)
 				c.change("a")
+				changes := 0
+				c.store.Changed = func([]string) { changes++ }
 				test.remove(c)
 				c.wait(test.after)
 				taken := c.store.Get(sourceRef("a"))
 				require.True(t, taken.Content == nil)
 				require.ErrorContains(t, taken.Failure, test.want)
-				require.ErrorContains(t, taken.Failure, "changes wait until ")
+				require.Empty(t, c.store.Delays("copies"))
+				c.wait(longestDelay)
+				require.Equal(t, 1, changes)
 			})
 		})
 	}
@@ -324,6 +328,7 @@ func TestFailuresOfASourceAreLimited(t *testing.T) {
 			c.wait(2 * time.Second)
 			c.put("a", 80<<10, "large")
 			c.wait(2 * time.Second)
+			require.Len(t, c.store.Delays("copies"), 1, "it waits to come back")
 		}
 		require.Equal(t, 1, changes)
 		require.LessOrEqual(t, c.delayed, 3)
