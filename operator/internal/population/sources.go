@@ -15,6 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/operator/internal/objects"
 	"nstpl.dev/nstpl/operator/internal/queue"
 	"nstpl.dev/nstpl/operator/internal/sources"
@@ -45,6 +46,7 @@ func (r *Templates) newSources(ctx context.Context, o Options, mapper meta.RESTM
 		Rules:   func() (*attributes.Rules, error) { return o.Contributors.Rules.Rules(ctx) },
 		Changed: func(templates []string) { r.queueCopies(ctx, templates) },
 		Copies:  r.countCopies,
+		Largest: r.largestCopy,
 		Delayed: func(templates []string) {
 			for _, name := range templates {
 				r.Requests.AddWithOpts(priorityqueue.AddOpts{After: statusDelay},
@@ -59,11 +61,7 @@ func (r *Templates) newSources(ctx context.Context, o Options, mapper meta.RESTM
 func (r *Templates) countCopies(ref render.SourceRef, size int, templates []string) (all, allowed int) {
 	for _, name := range templates {
 		layers := r.Index.Layers(name)
-		var most, largest int
-		for i := range layers {
-			copies, allows := populate.CopiesOf(&layers[i].Template.Spec, ref)
-			most, largest = max(most, copies), max(largest, allows)
-		}
+		most, largest := copiesOf(layers, ref)
 		namespaces, err := r.Rollouts.selectedBy(layers)
 		if err != nil {
 			continue // the namespaces are read from memory, so this happens only at the end of the process
@@ -74,6 +72,25 @@ func (r *Templates) countCopies(ref render.SourceRef, size int, templates []stri
 		}
 	}
 	return all, allowed
+}
+
+// largestCopy returns the largest size that one of some templates allows a source, in bytes.
+func (r *Templates) largestCopy(ref render.SourceRef, templates []string) (largest int) {
+	for _, name := range templates {
+		_, allows := copiesOf(r.Index.Layers(name), ref)
+		largest = max(largest, allows)
+	}
+	return largest
+}
+
+// copiesOf returns how many copies a template has of a source in a namespace, and the size that it allows, in the
+// revision in force that has or allows most.
+func copiesOf(layers rollout.Layers, ref render.SourceRef) (most, largest int) {
+	for i := range layers {
+		copies, allows := populate.CopiesOf(&layers[i].Template.Spec, ref)
+		most, largest = max(most, copies), max(largest, allows)
+	}
+	return most, largest
 }
 
 // queueCopies queues the namespaces of templates that copy a source which changed. It is not a revision of the

@@ -42,6 +42,9 @@ func TestCountCopies(t *testing.T) {
 		require.Equal(t, 9, all)
 		require.Equal(t, want, allowed, size)
 	}
+	require.Equal(t, 128<<10, r.largestCopy(render.RefOf(&source), []string{"two", "deleted", "one"}))
+	require.Equal(t, 64<<10, r.largestCopy(render.RefOf(&source), []string{"one"}))
+	require.Zero(t, r.largestCopy(render.RefOf(&source), []string{"deleted"}))
 	all, _ := r.countCopies(render.RefOf(&other), 10, []string{"one"})
 	require.Equal(t, 3, all)
 }

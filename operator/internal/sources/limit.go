@@ -56,26 +56,26 @@ func (s *Store) next(of *source) populate.Source {
 	return of.followed.Guarded(of.ref, s.Rules) // the rules may be newer than this state
 }
 
-// removes reports whether a source has no content any more that may be copied, or copies are to be deleted.
+// removes reports whether a source has no content any more that may be copied, or copies are to be deleted. A user can
+// have that asked all the time, so it counts no copies.
 func (s *Store) removes(of *source, newest populate.Source) bool {
-	_, after := s.copies(of, newest)
-	_, before := s.copies(of, of.followed)
-	return after == 0 && before > 0 || newest.Lost && !of.followed.Lost
-}
-
-// copies returns how many copies of a source there are, and how many may have the content of a state.
-func (s *Store) copies(of *source, state populate.Source) (all, written int) {
-	all, written = s.Copies(of.ref, state.Size, slices.Sorted(maps.Keys(of.users)))
-	if state.Content == nil {
-		written = 0
+	if newest.Lost && !of.followed.Lost {
+		return true
 	}
-	return all, written
+	if of.followed.Content == nil || newest.Content != nil && newest.Size <= of.followed.Size {
+		return false
+	}
+	largest := s.Largest(of.ref, slices.Collect(maps.Keys(of.users)))
+	return of.followed.Size <= largest && (newest.Content == nil || newest.Size > largest)
 }
 
 // pay has copies follow a state of a source, and the next state wait for the time in which this one is written. All
 // sources whose copies changed within longestDelay have equal shares, so users who change one delay others little.
 func (s *Store) pay(of *source, state populate.Source, now time.Time) {
-	all, written := s.copies(of, state)
+	all, written := s.Copies(of.ref, state.Size, slices.Collect(maps.Keys(of.users)))
+	if state.Content == nil {
+		written = 0
+	}
 	of.followed, of.isDelayed = state, false
 	if all == 0 {
 		return
@@ -103,8 +103,9 @@ func (s *Store) Delays(template string) []string {
 	var delays []string
 	for _, known := range s.sources {
 		if _, uses := known.users[template]; uses && known.isDelayed {
-			delays = append(delays, fmt.Sprintf("changes of the source %s wait until %s, so that its copies do not fill etcd",
-				known.ref, known.resume.UTC().Format(time.RFC3339)))
+			delays = append(delays, fmt.Sprintf(
+				"changes of the source %s wait until %s, so that its copies do not fill etcd", known.ref,
+				known.resume.UTC().Format(time.RFC3339)))
 		}
 	}
 	slices.Sort(delays)

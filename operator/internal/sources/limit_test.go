@@ -45,8 +45,8 @@ type copied struct {
 	now     map[render.SourceRef]populate.Source
 	// forbid has the API server deny a source.
 	forbid func(name string)
-	// delayed is how often the delays were to be reported.
-	delayed int
+	// delayed is how often the delays were to be reported, and counted how often copies were counted.
+	delayed, counted int
 }
 
 func newCopied(t *testing.T, namespaces int) *copied {
@@ -72,7 +72,9 @@ func newCopied(t *testing.T, namespaces int) *copied {
 	}
 	c.store = New(t.Context(), Options{
 		Objects: objects, Changes: changes, Mapper: mapper, Changed: func([]string) { c.copy() },
+		Largest: func(render.SourceRef, []string) int { return c.maxSize },
 		Copies: func(_ render.SourceRef, size int, _ []string) (int, int) {
+			c.counted++
 			if size > c.maxSize {
 				return c.namespaces, 0
 			}
@@ -213,6 +215,24 @@ func TestCopiesOfASmallSourceAreLimited(t *testing.T) {
 			c.wait(100 * time.Millisecond)
 		}
 		require.LessOrEqual(t, changes, 8)
+	})
+}
+
+// Copies are counted among all namespaces, so changes that wait do not have them counted.
+func TestChangesThatWaitCountNoCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCopied(t, 5000)
+		c.follow("a", 60<<10)
+		c.change("a")
+		c.counted = 0
+		for i := range 10 {
+			c.put("a", (54+i)<<10, fmt.Sprint(i)) // also larger than 60 KiB, which might be too large
+			c.wait(2 * time.Second)
+		}
+		require.Zero(t, c.counted)
+		c.wait(longestDelay)
+		require.Equal(t, 1, c.counted)
+		require.Contains(t, c.content("a"), "9x", "the last one")
 	})
 }
 

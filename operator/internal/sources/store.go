@@ -55,8 +55,10 @@ type Options struct {
 	Rules func() (*attributes.Rules, error)
 	// Changed is called with the names of the templates whose copies of a source may change.
 	Changed func(templates []string)
-	// Copies returns how many copies templates have of a source, and how many of them may have a size.
-	Copies func(of render.SourceRef, size int, templates []string) (all, allowed int)
+	// Copies returns how many copies templates have of a source, and how many of them may have a size. Largest returns
+	// the largest size that one of the templates allows, and is called more often.
+	Copies  func(of render.SourceRef, size int, templates []string) (all, allowed int)
+	Largest func(of render.SourceRef, templates []string) int
 	// Delayed is called with the names of templates whose Delays change.
 	Delayed func(templates []string)
 }
