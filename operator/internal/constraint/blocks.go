@@ -42,12 +42,12 @@ type Blocks struct {
 	// Constraints are the cached constraints. If there are none, namespaces are given nothing.
 	Constraints *constraintCache
 	// exhaustion notifies when the first namespace is given nothing because the pool is exhausted, when there is no such
-	// namespace anymore, and when all namespaces have been compared for the first time.
+	// namespace anymore, and when all namespaces have been compared for the first time while there are constraints.
 	exhaustion webhook.Changes
 
 	mu sync.Mutex
 	// lacking has the namespaces that are given nothing because the pool is exhausted. It is complete once isCompared is
-	// true: all namespaces have been compared.
+	// true: all namespaces have been compared since the first constraint was created.
 	lacking    sets.Set[types.UID]
 	isCompared bool
 	// reserve has the annotations for blocks that are written down as given and that no namespace has.
@@ -85,9 +85,15 @@ func (b *Blocks) For(ctx context.Context, ns *corev1.Namespace) (map[string]stri
 	return block, nil
 }
 
-// isNeeded reports whether there are constraints.
+// isNeeded reports whether there are constraints. If there are none, namespaces are given nothing, so all have to be
+// compared again once there are some.
 func (b *Blocks) isNeeded(ctx context.Context) (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	constraints, err := b.Constraints.get(ctx)
+	if err == nil && len(constraints) == 0 {
+		b.isCompared = false
+	}
 	return len(constraints) > 0, err
 }
 

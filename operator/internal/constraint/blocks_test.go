@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/scc"
@@ -196,6 +197,46 @@ func TestAnExhaustedPool(t *testing.T) {
 	}
 	expect(false, "the namespaces that lack user IDs are gone")
 	require.Equal(t, 4, changes, "at first, when the pool was exhausted, after the comparison, and at the end")
+}
+
+// Namespaces may be created, or lose what they were given, while there are no constraints. Whether all have user IDs is
+// unknown until all are compared again.
+func TestNamespacesAreComparedAgainAfterTheLastConstraintIsDeleted(t *testing.T) {
+	t.Parallel()
+	pool, err := scc.NewPool("1000-1999/10", "s0:/2", 1)
+	require.NoError(t, err)
+	some, none := []*v1alpha1.SecurityContextConstraints{{}}, []*v1alpha1.SecurityContextConstraints{}
+	for name, happens := range map[string]func(*Blocks) error{
+		"a namespace is created": func(leader *Blocks) error {
+			_, err := leader.For(t.Context(), namespace("a", 1, nil))
+			return err
+		},
+		"a namespace loses its annotations": func(leader *Blocks) error {
+			_, err := (&Allocations{Blocks: leader}).Reconcile(t.Context(), reconcile.Request{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			leader := &Blocks{Pool: pool, Constraints: &constraintCache{sorted: some}}
+			compare := func() {
+				_, err := leader.Complete(t.Context(), nil)
+				require.NoError(t, err)
+				_, isKnown := leader.isExhausted()
+				require.True(t, isKnown)
+			}
+			compare()
+			leader.Constraints.sorted = none
+			require.NoError(t, happens(leader))
+			leader.Constraints.sorted = some
+			_, isKnown := leader.isExhausted()
+			require.False(t, isKnown)
+			notified := 0
+			leader.exhaustion.Listen(func() { notified++ })
+			compare()
+			require.Equal(t, 2, notified, "at first, and after the comparison")
+		})
+	}
 }
 
 // lateLeader writes to the ConfigMap between a read and a write of another leader.
