@@ -277,7 +277,8 @@ func refused(ns *corev1.Namespace, refusal error) (string, error) {
 	if asksToWait || !errors.As(refusal, &answer) {
 		return "", fmt.Errorf("delete the expired namespace %s: %w", ns.Name, refusal)
 	}
-	if apierrors.IsForbidden(refusal) && strings.Contains(refusal.Error(), "cannot delete resource") {
+	const lacksRight = ` cannot delete resource "namespaces" in API group ""`
+	if apierrors.IsForbidden(refusal) && strings.Contains(refusal.Error(), lacksRight) {
 		return ", and stays because the operator may not delete namespaces: apply manifests/components/expiry", nil
 	}
 	return fmt.Sprintf(", and stays because its deletion is denied: %v", refusal), nil

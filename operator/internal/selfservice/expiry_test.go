@@ -154,6 +154,10 @@ func TestExpiredNamespacesThatTheAPIServerDoesNotDelete(t *testing.T) {
 			refusal:   forbidden("it is kept"),
 			announced: refuses + `namespaces \"sandbox\" is forbidden: it is kept`,
 		},
+		"a webhook that forbids it in other words": {
+			refusal:   forbidden("you cannot delete resource x"),
+			announced: refuses + `namespaces \"sandbox\" is forbidden: you cannot delete resource x`,
+		},
 		"an admission policy": {
 			refusal: apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind(), "sandbox",
 				field.ErrorList{field.Forbidden(field.NewPath("metadata"), "a backup is missing")}),
