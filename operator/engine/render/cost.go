@@ -43,6 +43,8 @@ type sized struct {
 	size
 	gvk  resid.Gvk
 	name string
+	// items is the number of objects in its lists.
+	items int
 	// hasInternal is true if it contains an annotation of kustomize. An operation may copy it, so that the object has
 	// another name for targets.
 	hasInternal bool
@@ -51,7 +53,7 @@ type sized struct {
 func sizesOf(objects []*unstructured.Unstructured) []sized {
 	sizes := make([]sized, 0, len(objects))
 	for _, object := range objects {
-		one := sized{gvk: gvkOf(object), name: object.GetName()}
+		one := sized{gvk: gvkOf(object), name: object.GetName(), items: itemsIn(object.Object)}
 		eachText(object.Object, func(text string) {
 			one.addText(text)
 			one.hasInternal = one.hasInternal || isInternal(text)
@@ -59,6 +61,20 @@ func sizesOf(objects []*unstructured.Unstructured) []sized {
 		sizes = append(sizes, one)
 	}
 	return sizes
+}
+
+// itemsIn returns the number of objects in the lists of a JSON value.
+func itemsIn(value any) int {
+	items := 0
+	for inside := range within(value) {
+		list, _ := inside.([]any)
+		for _, item := range list {
+			if _, isObject := item.(map[string]any); isObject {
+				items++
+			}
+		}
+	}
+	return items
 }
 
 func gvkOf(object *unstructured.Unstructured) resid.Gvk {
@@ -157,14 +173,19 @@ func namesLength(objects []sized) int {
 	return length
 }
 
-// apply applies a patch to an object. A strategic merge may look up each of its values among all values of the object.
+// apply applies a patch to an object. A strategic merge may look up each of its values among all values of the object,
+// and it looks up each item of a list among all items, also those of lists that are not in the patch.
 func (e *estimate) apply(object *sized, patch patchSize) {
+	object.items += patch.items
+	e.steps += patch.merges * object.items * object.items / 2
 	e.steps += 200 + 4*(object.values+patch.values) + object.values*patch.values/8 + (object.text+patch.text)/8
 	object.add(size{max(patch.values-patch.overhead, 0), patch.text + len(object.name)}) // kustomize notes the name
 	if patch.copies > 0 {
 		doublings := min(patch.copies, 16)
+		object.items <<= doublings
 		object.add(size{min(object.values<<doublings, maxCopied/2), min(object.text<<doublings, maxCopied)})
 	}
+	object.items = min(object.items, maxValues)
 	object.limit()
 }
 
@@ -210,6 +231,8 @@ type patchSize struct {
 	// overhead is the number of values that it does not add, such as the names of operations.
 	overhead int
 	selects  func(*sized) bool
+	// items is the number of objects in its lists, and merges how many strategic merges it contains.
+	items, merges int
 	// copies is how many operations may copy values.
 	copies int
 	// renames is true if the patch may change the kind or the name of an object.
@@ -248,7 +271,7 @@ func (p *patchSize) addDocument(document *yaml.Node) error {
 	case content[0].Kind == yaml.SequenceNode:
 		p.overhead = 2 + 5*len(content[0].Content)
 	case content[0].Kind == yaml.MappingNode:
-		p.overhead = 8
+		p.overhead, p.merges = 8, 1
 	}
 	return p.addNode(document)
 }
@@ -261,6 +284,9 @@ func (p *patchSize) addNode(node *yaml.Node) error {
 	for i, child := range node.Content {
 		if err := p.addNode(child); err != nil {
 			return err
+		}
+		if node.Kind == yaml.SequenceNode && child.Kind == yaml.MappingNode {
+			p.items++
 		}
 		isPath := node.Kind == yaml.MappingNode && i%2 == 1 && node.Content[i-1].Value == "path"
 		p.renames = p.renames || isPath && child.Value == "" // the operation replaces the object
@@ -352,7 +378,7 @@ func sizesOfDocuments(patch v1alpha1.Patch, target patchSize) (sizes []patchSize
 			}
 		case patch.Target != nil && json.Unmarshal([]byte(patch.Patch), &operations) == nil:
 			eachText(operations, one.addText)
-			one.renames = true
+			one.renames, one.items = true, itemsIn(operations)
 			return []patchSize{one}, nil
 		default:
 			return nil, Problem{Rule: ruleOverlay, Message: invalidYAML, Remedy: invalidYAMLRemedy}
@@ -378,6 +404,7 @@ func (p *patchSize) selectNamed(document *yaml.Node) {
 	kind, name := fieldOf(root, "kind").Value, fieldOf(fieldOf(root, "metadata"), "name").Value
 	isList := strings.HasSuffix(kind, "List") && !fieldOf(root, "items").IsZero()
 	if isList {
+		p.merges = 1 + p.values/4
 		p.values, p.overhead = 8*p.values, 0
 	}
 	p.selects = func(object *sized) bool {

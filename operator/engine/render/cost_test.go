@@ -84,6 +84,11 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 			`"internal.config.kubernetes.io/previousNamespaces":"default"}`), 1)
 		require.Contains(t, string(*raw), "previousNames")
 	}
+	withSecrets := func(template *v1alpha1.NamespaceTemplate) *v1alpha1.NamespaceTemplate {
+		template.Spec.Templates = templateOf(t, "{apiVersion: v1, kind: ServiceAccount, metadata: {name: a}, secrets: ["+
+			repeated("{name: s}", 5000)+"]}").Spec.Templates
+		return template
+	}
 	const tooMany, tooLong = "more than the allowed 131072", "it takes too long to apply it to"
 	for name, test := range map[string]struct {
 		template *v1alpha1.NamespaceTemplate
@@ -145,6 +150,14 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 			configMaps(t, 256, v1alpha1.Overlay{Patches: []v1alpha1.Patch{{
 				Patch: strings.Repeat("---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: c0}}\n", 3000),
 			}}}), tooLong,
+		},
+		"small merges into an object with a long list": {
+			withSecrets(merging(strings.Repeat(
+				"---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: a, labels: {b: c}}}\n", 40))), tooLong,
+		},
+		"small merges of a List into an object with a long list": {
+			withSecrets(merging("{apiVersion: v1, kind: List, items: [" + repeated(
+				"{apiVersion: v1, kind: ServiceAccount, metadata: {name: a, labels: {b: c}}}", 5) + "]}")), tooLong,
 		},
 		"an object that gets the name of another": {
 			configMaps(t, 64, v1alpha1.Overlay{Patches: []v1alpha1.Patch{
