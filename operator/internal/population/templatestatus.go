@@ -111,10 +111,15 @@ func (s *Statuses) summarize(template *v1alpha1.NamespaceTemplate, status *v1alp
 		condition.Status, condition.Reason = metav1.ConditionFalse, reasonDisabled
 		condition.Message = disabled
 	}
-	condition.Message = reporting.Shorten(strings.Join(
-		append([]string{condition.Message}, s.Sources.Delays(template.Name)...), "; "))
+	condition.Message = withDelays(s.Sources.Delays(template.Name), condition.Message)
 	apimeta.SetStatusCondition(&status.Conditions, condition)
 	setReady(status, template.Generation)
+}
+
+// withDelays returns a message after until when changes of sources wait. That comes first, because long messages are cut
+// off, and it is in no other field.
+func withDelays(delays []string, message string) string {
+	return reporting.Shorten(strings.Join(append(delays, message), "; "))
 }
 
 // setReady derives the conditions that every kind has from those of a template and from the state of its rollout.

@@ -1,6 +1,7 @@
 package population
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/sources"
 )
 
@@ -70,4 +72,12 @@ func TestADisabledTemplateIsNotReady(t *testing.T) {
 	require.Equal(t, metav1.ConditionFalse, ready().Status)
 	require.Equal(t, reasonDisabled, ready().Reason)
 	require.Contains(t, ready().Message, "policy/namespace-template-apply: disable")
+}
+
+func TestLongMessagesCutOffNoDelays(t *testing.T) {
+	t.Parallel()
+	const delay = "changes of the source secret/pull in namespace registry wait until noon"
+	require.Equal(t, delay+"; 2 of 2 namespaces are populated", withDelays([]string{delay}, "2 of 2 namespaces are populated"))
+	require.Contains(t, withDelays([]string{delay}, strings.Repeat("m", reporting.MaxMessage)), delay)
+	require.Equal(t, "2 of 2 namespaces are populated", withDelays(nil, "2 of 2 namespaces are populated"))
 }
