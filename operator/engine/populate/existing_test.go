@@ -27,7 +27,8 @@ import (
 
 func TestTheRecordOfExistingObjectsIsWrittenInAStableOrderAndReadBack(t *testing.T) {
 	written := existing{
-		map[string]map[string]bool{"+b": {"z": true, "a": true}, "+a.b": {"1x": true}}, map[string]string{"c": "2", "a": "1"},
+		map[string]map[string]bool{"+b": {"z": true, "a": true}, "+a.b": {"1x": true}},
+		map[string]string{"c": "2", "a": "1"},
 	}
 	require.Equal(t, "*a=1,*c=2,+a.b=1x,+b=a.z", written.String())
 	require.Equal(t, written, parseExisting(written.String()))
@@ -151,7 +152,8 @@ func TestObjectsAreRemovedFromTheRecordBeforeTheyAreDeleted(t *testing.T) {
 		return Change{Kind: ids[i].WithVersion("v1"), Name: ids[i].Name, Template: "reported"}
 	}
 	record := existing{
-		map[string]map[string]bool{"+other": {"a": true}}, map[string]string{digestOf(ids[0]): "h", digestOf(ids[1]): "h"},
+		map[string]map[string]bool{"+other": {"a": true}},
+		map[string]string{digestOf(ids[0]): "h", digestOf(ids[1]): "h"},
 	}
 	declared.Namespace.Annotations[v1alpha1.ExistingAnnotation] = record.String()
 	var written []string
