@@ -84,13 +84,11 @@ func TestEditsOfAPausedTemplateWarnOfAllThatWaits(t *testing.T) {
 	waits := "the rollout is paused, so existing namespaces do not get the newest revision until you run " +
 		"\"kubectl nstpl rollout resume " + template.Name + "\"; " +
 		"they do not get what it adds to the grants of rolebinding/new"
-	const loses = "; namespaces that it no longer selects lose "
 	require.Equal(t, []string{waits}, patch(`{"spec": {"driftPolicy": "Report"}}`))
+	require.Equal(t, []string{waits}, patch(`{"spec": {"deletionPolicy": "Delete"}}`))
 	require.Equal(t,
-		[]string{waits + loses + "the grants of rolebinding/owner at once, because spec.deletionPolicy is Delete"},
-		patch(`{"spec": {"deletionPolicy": "Delete"}}`))
-	require.Equal(t,
-		[]string{waits + loses + "all objects of the template at once, because the template requires permission"},
+		[]string{waits + "; namespaces that it no longer selects lose all objects of the template at once, " +
+			"because the template requires permission"},
 		patch(`{"metadata": {"annotations": {"`+v1alpha1.RequirePermissionAnnotation+`": "true"}}}`))
 	require.Empty(t, patch(`{"metadata": {"labels": {"a": "b"}}}`))
 }

@@ -148,12 +148,12 @@ func Begin(
 ) []v1alpha1.TemplateRevision {
 	start := metav1.NewTime(now.Truncate(time.Second))
 	added.State, added.StartTime = v1alpha1.RolloutProgressing, start
-	if i := slices.IndexFunc(revisions, isComplete); i >= 0 && slices.Contains(same, revisions[i].Name) {
+	if i := slices.IndexFunc(revisions, IsComplete); i >= 0 && slices.Contains(same, revisions[i].Name) {
 		return []v1alpha1.TemplateRevision{completed(added)}
 	}
 	all := []v1alpha1.TemplateRevision{added}
 	for _, revision := range revisions {
-		if !isComplete(revision) && revision.State != v1alpha1.RolloutSuperseded {
+		if !IsComplete(revision) && revision.State != v1alpha1.RolloutSuperseded {
 			revision.State, revision.WaveTime = v1alpha1.RolloutSuperseded, nil
 			if revision.StopTime == nil {
 				revision.StopTime = new(metav1.NewTime(start.Add(time.Second)))
@@ -171,7 +171,7 @@ func Begin(
 // could undo a change by many small ones. The first of revisions is the newest, which has just begun.
 func shortened(revisions []v1alpha1.TemplateRevision) []v1alpha1.TemplateRevision {
 	superseded := revisions[1:]
-	if last := len(superseded) - 1; isComplete(superseded[last]) {
+	if last := len(superseded) - 1; IsComplete(superseded[last]) {
 		superseded = superseded[:last]
 	}
 	// Between a stop and the next revision, namespaces were created that have neither.
@@ -201,13 +201,8 @@ func absorb(newer *v1alpha1.TemplateRevision, older v1alpha1.TemplateRevision) b
 	return true
 }
 
-// HasRollback reports whether an earlier revision is complete, so that namespaces with a later one get it again without
-// a rollout.
-func HasRollback(revisions []v1alpha1.TemplateRevision) bool {
-	return len(revisions) > 0 && !isComplete(revisions[0]) && slices.ContainsFunc(revisions, isComplete)
-}
-
-func isComplete(revision v1alpha1.TemplateRevision) bool {
+// IsComplete reports whether a revision has reached every namespace.
+func IsComplete(revision v1alpha1.TemplateRevision) bool {
 	return revision.State == v1alpha1.RolloutComplete
 }
 

@@ -14,14 +14,23 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/operator/internal/revisions"
 )
 
-// pauseWarnings returns the warnings of edit.pauseWarnings for the revisions that namespaces may have.
+// pauseWarnings returns the warnings about an edit of a template that is disabled or paused, or that keeps grants. It
+// reads the revisions in force only if one of them may wait: an edit that populates the same needs none.
 func (a *Admission) pauseWarnings(ctx context.Context, e edit) ([]string, error) {
 	if e.old == nil || e.updated == nil ||
 		equality.Semantic.DeepEqual(populatedBy(e.old.Spec), populatedBy(e.updated.Spec)) &&
 			match.RequiresPermission(e.old) == match.RequiresPermission(e.updated) {
+		return nil, nil
+	}
+	if warning := e.disabledWarning(); warning != "" {
+		return []string{warning}, nil
+	}
+	settings := e.updated.Spec.Rollout
+	if settings == nil || !settings.Paused && !settings.KeepsRevoked() {
 		return nil, nil
 	}
 	inForce, err := a.Outlines.revisions.InForce(ctx, e.old)
@@ -31,19 +40,31 @@ func (a *Admission) pauseWarnings(ctx context.Context, e edit) ([]string, error)
 	return e.pauseWarnings(inForce), nil
 }
 
+const (
+	removes            = "what the newest revision removes from the grants of "
+	becauseWithRollout = ", because spec.rollout.revocation is WithRollout"
+)
+
+// disabledWarning returns a warning if namespaces keep grants that an edit removes, because the template is disabled,
+// or "". Another user may have disabled it.
+func (e edit) disabledWarning() string {
+	disabled := match.DisabledReason(e.updated)
+	if disabled == "" || e.updated.Spec.DeletionPolicy == v1alpha1.DeletionDelete {
+		return ""
+	}
+	_, removed := e.changedGrants(e.old)
+	if removed == "" {
+		return ""
+	}
+	return "namespaces keep " + removes + removed + ", because " + disabled
+}
+
 // pauseWarnings returns a warning if namespaces keep one of the revisions in force after an edit, because the rollout
 // of the template is paused. It names the Roles and RoleBindings that differ in the updated template: earlier edits may
 // wait as well. It also warns of those that namespaces keep, paused or not: another user may have chosen that when the
-// template declared no grants, or may have disabled the template.
+// template declared no grants.
 func (e edit) pauseWarnings(inForce []*v1alpha1.NamespaceTemplate) []string {
-	const removes = "what the newest revision removes from the grants of "
-	deletes := e.updated.Spec.DeletionPolicy == v1alpha1.DeletionDelete
-	if disabled := match.DisabledReason(e.updated); disabled != "" && !deletes {
-		if _, removed := e.changedGrants(e.old); removed != "" {
-			return []string{"namespaces keep " + removes + removed + ", because " + disabled}
-		}
-	}
-	if !e.hasComplete() {
+	if !slices.ContainsFunc(e.old.Status.Revisions, rollout.IsComplete) {
 		// Some namespaces have nothing of the template yet.
 		nothing := &v1alpha1.NamespaceTemplate{}
 		nothing.Spec.Namespaces = e.updated.Spec.Namespaces
@@ -52,23 +73,13 @@ func (e edit) pauseWarnings(inForce []*v1alpha1.NamespaceTemplate) []string {
 	if !e.waits(inForce) {
 		return nil
 	}
-	rollout := e.updated.Spec.Rollout
-	if rollout != nil && rollout.Paused {
+	if e.updated.Spec.Rollout.Paused {
 		return []string{e.pauseWarning(inForce)}
 	}
-	if _, removed := e.changedGrants(inForce...); removed != "" && rollout.KeepsRevoked() {
+	if _, removed := e.changedGrants(inForce...); removed != "" {
 		return []string{"until the rollout reaches them, namespaces keep " + removes + removed + becauseWithRollout}
 	}
 	return nil
-}
-
-const becauseWithRollout = ", because spec.rollout.revocation is WithRollout"
-
-// hasComplete reports whether a revision of the stored template has reached every namespace.
-func (e edit) hasComplete() bool {
-	return slices.ContainsFunc(e.old.Status.Revisions, func(revision v1alpha1.TemplateRevision) bool {
-		return revision.State == v1alpha1.RolloutComplete
-	})
 }
 
 // waits reports whether namespaces may have a revision that populates something else than the updated template. To
@@ -76,11 +87,11 @@ func (e edit) hasComplete() bool {
 func (e edit) waits(inForce []*v1alpha1.NamespaceTemplate) bool {
 	differs := false
 	for _, revision := range inForce {
-		restores := func(other v1alpha1.TemplateRevision) bool {
-			return other.Generation == revision.Generation && other.State == v1alpha1.RolloutComplete
+		isComplete := func(other v1alpha1.TemplateRevision) bool {
+			return other.Generation == revision.Generation && rollout.IsComplete(other)
 		}
 		isSame := revisions.PopulateSame(revision.Spec, e.updated.Spec)
-		if isSame && slices.ContainsFunc(e.old.Status.Revisions, restores) {
+		if isSame && slices.ContainsFunc(e.old.Status.Revisions, isComplete) {
 			return false
 		}
 		differs = differs || !isSame && !revisions.PopulateSame(sharing(revision.Spec, e.updated.Spec), e.updated.Spec)
@@ -96,32 +107,20 @@ func (e edit) pauseWarning(inForce []*v1alpha1.NamespaceTemplate) string {
 	if added != "" {
 		warning += "; they do not get what it adds to the grants of " + added
 	}
-	keeps := e.updated.Spec.Rollout.KeepsRevoked()
 	switch {
-	case removed != "" && keeps:
+	case removed != "" && e.updated.Spec.Rollout.KeepsRevoked():
 		warning += "; they keep what it removes from the grants of " + removed + becauseWithRollout
 	case removed != "":
 		warning += "; what it removes from the grants of " + removed + " is taken away at once"
 	}
-	if e.updated.Spec.DeletionPolicy != v1alpha1.DeletionDelete {
-		return warning
+	changesSelector := func(revision *v1alpha1.NamespaceTemplate) bool {
+		return !equality.Semantic.DeepEqual(revision.Spec.Namespaces, e.updated.Spec.Namespaces)
 	}
-	var lost []render.Declaration
-	changesSelector := false
-	for _, revision := range inForce {
-		if !equality.Semantic.DeepEqual(revision.Spec.Namespaces, e.updated.Spec.Namespaces) {
-			changesSelector = true
-			lost = append(lost, rbacObjects(revision)...)
-		}
-	}
-	switch {
 	// Admission checks the permission by the stored selector, so no namespace is selected by an earlier one alone.
-	case changesSelector && match.RequiresPermission(e.updated):
+	if match.RequiresPermission(e.updated) && e.updated.Spec.DeletionPolicy == v1alpha1.DeletionDelete &&
+		slices.ContainsFunc(inForce, changesSelector) {
 		warning += "; namespaces that it no longer selects lose all objects of the template at once, " +
 			"because the template requires permission"
-	case len(lost) > 0 && !keeps:
-		warning += "; namespaces that it no longer selects lose the grants of " + namesOfGrants(lost) +
-			" at once, because spec.deletionPolicy is Delete"
 	}
 	return warning
 }

@@ -10,17 +10,20 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
-	template := func(rollout *v1alpha1.Rollout, bindings ...string) *v1alpha1.NamespaceTemplate {
-		template := &v1alpha1.NamespaceTemplate{}
-		template.Name, template.Spec.Rollout = "t", rollout
-		for _, name := range bindings {
-			template.Spec.Templates = append(template.Spec.Templates, runtime.RawExtension{Raw: []byte(
-				`{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", ` +
-					`"metadata": {"name": "` + name + `"}}`)})
-		}
-		return template
+// withBindings returns a template that declares RoleBindings.
+func withBindings(rollout *v1alpha1.Rollout, bindings ...string) *v1alpha1.NamespaceTemplate {
+	template := &v1alpha1.NamespaceTemplate{}
+	template.Name, template.Spec.Rollout = "t", rollout
+	for _, name := range bindings {
+		template.Spec.Templates = append(template.Spec.Templates, runtime.RawExtension{Raw: []byte(
+			`{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", ` +
+				`"metadata": {"name": "` + name + `"}}`)})
 	}
+	return template
+}
+
+func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
+	template := withBindings
 	const notYet = "the rollout is paused, so existing namespaces do not get the newest revision " +
 		"until you run \"kubectl nstpl rollout resume t\""
 	paused := &v1alpha1.Rollout{Paused: true}
@@ -35,8 +38,6 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 		template.Generation++
 		return complete(template)
 	}
-	disabled := template(nil)
-	disabled.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
 	withPolicy := func(stage string, policy v1alpha1.DeletionPolicy) *v1alpha1.NamespaceTemplate {
 		template := complete(template(paused, "a"))
 		template.Spec.DeletionPolicy = policy
@@ -57,7 +58,6 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 		earlier templates
 		want    []string
 	}{
-		"not paused": {edit{template(nil, "a"), template(nil)}, nil, nil},
 		"added and removed": {edit{complete(template(paused, "a")), template(paused, "b")}, nil, []string{
 			notYet + "; they do not get what it adds to the grants of rolebinding/b; " +
 				"what it removes from the grants of rolebinding/a is taken away at once"}},
@@ -78,9 +78,6 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 		"kept without a pause": {edit{complete(template(keepsUnpaused, "a")), template(keepsUnpaused)}, nil, []string{
 			"until the rollout reaches them, namespaces keep what the newest revision removes from the grants of " +
 				"rolebinding/a, because spec.rollout.revocation is WithRollout"}},
-		"disabled": {edit{template(nil, "a"), disabled}, nil, []string{
-			"namespaces keep what the newest revision removes from the grants of rolebinding/a, because the template " +
-				"is disabled (annotation policy/namespace-template-apply: disable)"}},
 		"selector of a template that requires permission": {
 			edit{guarded("a", v1alpha1.DeletionDelete), guarded("b", v1alpha1.DeletionDelete)}, nil,
 			[]string{notYet + losesAll}},
@@ -93,9 +90,8 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 			edit{newer(withPolicy("b", v1alpha1.DeletionDelete)), guarded("b", v1alpha1.DeletionDelete)},
 			templates{withPolicy("a", v1alpha1.DeletionDelete)}, []string{notYet + losesAll}},
 		"a selector without permission": {
-			edit{withPolicy("a", v1alpha1.DeletionDelete), withPolicy("b", v1alpha1.DeletionDelete)}, nil, []string{
-				notYet + "; namespaces that it no longer selects lose the grants of rolebinding/a at once, " +
-					"because spec.deletionPolicy is Delete"}},
+			edit{withPolicy("a", v1alpha1.DeletionDelete), withPolicy("b", v1alpha1.DeletionDelete)}, nil,
+			[]string{notYet}},
 		"the policy alone": {
 			edit{withPolicy("a", v1alpha1.DeletionOrphan), withPolicy("a", v1alpha1.DeletionDelete)}, nil, nil},
 		"added without a pause": {edit{complete(template(keepsUnpaused)), template(keepsUnpaused, "a")}, nil, nil},
@@ -106,16 +102,28 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 	}
 }
 
-// Edits that change neither what is populated nor the permission wait for no rollout, so no revision is read.
-func TestEditsOfRolloutsWarnAboutNothing(t *testing.T) {
-	unpaused, paused := &v1alpha1.NamespaceTemplate{}, &v1alpha1.NamespaceTemplate{}
-	paused.Spec.Rollout = &v1alpha1.Rollout{Paused: true}
-	for name, e := range map[string]edit{
-		"paused": {unpaused, paused}, "created": {nil, paused}, "deleted": {paused, nil},
+// Edits that change neither what is populated nor the permission wait for no rollout. No revision is read for them, nor
+// for those that do not wait because the template is neither paused nor keeps grants.
+func TestEditsThatReadNoRevision(t *testing.T) {
+	unpaused, paused := withBindings(nil, "a"), withBindings(&v1alpha1.Rollout{Paused: true}, "a")
+	disabled := withBindings(nil)
+	disabled.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: v1alpha1.TemplateApplyDisable}
+	for name, c := range map[string]struct {
+		edit edit
+		want []string
+	}{
+		"paused":     {edit{unpaused, paused}, nil},
+		"created":    {edit{nil, paused}, nil},
+		"deleted":    {edit{paused, nil}, nil},
+		"not paused": {edit{unpaused, withBindings(nil)}, nil},
+		"resumed":    {edit{paused, withBindings(&v1alpha1.Rollout{}, "b")}, nil},
+		"disabled": {edit{unpaused, disabled}, []string{
+			"namespaces keep what the newest revision removes from the grants of rolebinding/a, because the template " +
+				"is disabled (annotation policy/namespace-template-apply: disable)"}},
 	} {
-		warnings, err := (&Admission{}).pauseWarnings(t.Context(), e)
+		warnings, err := (&Admission{}).pauseWarnings(t.Context(), c.edit)
 		require.NoError(t, err, name)
-		require.Empty(t, warnings, name)
+		require.Equal(t, c.want, warnings, name)
 	}
 }
 

@@ -61,7 +61,8 @@ func pausedNote(file, stored *v1alpha1.NamespaceTemplate) string {
 	if file.Spec.Rollout != nil {
 		cases = append(cases, "the file sets spec.rollout.paused to false")
 	}
-	if rollout.HasRollback(stored.Status.Revisions) {
+	revisions := stored.Status.Revisions
+	if slices.ContainsFunc(revisions, rollout.IsComplete) && !rollout.IsComplete(revisions[0]) {
 		cases = append(cases, "the change restores the revision that is rolled out completely")
 	}
 	note := fmt.Sprintf("the rollout of template %s is paused: existing namespaces get the change after 'kubectl nstpl "+
