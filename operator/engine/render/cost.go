@@ -43,8 +43,8 @@ type sized struct {
 	size
 	gvk  resid.Gvk
 	name string
-	// items is the number of objects in its lists.
-	items int
+	// items is the number of items in all its lists, and longest that of the longest list.
+	items, longest int
 	// hasInternal is true if it contains an annotation of kustomize. An operation may copy it, so that the object has
 	// another name for targets.
 	hasInternal bool
@@ -53,7 +53,8 @@ type sized struct {
 func sizesOf(objects []*unstructured.Unstructured) []sized {
 	sizes := make([]sized, 0, len(objects))
 	for _, object := range objects {
-		one := sized{gvk: gvkOf(object), name: object.GetName(), items: itemsIn(object.Object)}
+		one := sized{gvk: gvkOf(object), name: object.GetName()}
+		one.items, one.longest = itemsIn(object.Object)
 		eachText(object.Object, func(text string) {
 			one.addText(text)
 			one.hasInternal = one.hasInternal || isInternal(text)
@@ -63,18 +64,13 @@ func sizesOf(objects []*unstructured.Unstructured) []sized {
 	return sizes
 }
 
-// itemsIn returns the number of objects in the lists of a JSON value.
-func itemsIn(value any) int {
-	items := 0
+// itemsIn returns the number of items in all lists of a JSON value, and that in the longest one.
+func itemsIn(value any) (items, longest int) {
 	for inside := range within(value) {
 		list, _ := inside.([]any)
-		for _, item := range list {
-			if _, isObject := item.(map[string]any); isObject {
-				items++
-			}
-		}
+		items, longest = items+len(list), max(longest, len(list))
 	}
-	return items
+	return items, longest
 }
 
 func gvkOf(object *unstructured.Unstructured) resid.Gvk {
@@ -177,7 +173,8 @@ func namesLength(objects []sized) int {
 // and it looks up each item of a list among all items, also those of lists that are not in the patch.
 func (e *estimate) apply(object *sized, patch patchSize) {
 	object.items += patch.items
-	e.steps += patch.merges * object.items * object.items / 2
+	object.longest += patch.items
+	e.steps += patch.merges * object.items * object.longest
 	e.steps += 200 + 4*(object.values+patch.values) + object.values*patch.values/8 + (object.text+patch.text)/8
 	object.add(size{max(patch.values-patch.overhead, 0), patch.text + len(object.name)}) // kustomize notes the name
 	if patch.copies > 0 {
@@ -185,7 +182,7 @@ func (e *estimate) apply(object *sized, patch patchSize) {
 		object.items <<= doublings
 		object.add(size{min(object.values<<doublings, maxCopied/2), min(object.text<<doublings, maxCopied)})
 	}
-	object.items = min(object.items, maxValues)
+	object.items, object.longest = min(object.items, maxValues), min(object.longest, maxValues)
 	object.limit()
 }
 
@@ -231,7 +228,7 @@ type patchSize struct {
 	// overhead is the number of values that it does not add, such as the names of operations.
 	overhead int
 	selects  func(*sized) bool
-	// items is the number of objects in its lists, and merges how many strategic merges it contains.
+	// items is the number of items in all its lists, and merges how many strategic merges it contains.
 	items, merges int
 	// copies is how many operations may copy values.
 	copies int
@@ -281,12 +278,12 @@ func (p *patchSize) addNode(node *yaml.Node) error {
 		return err
 	}
 	p.addText(node.Value)
+	if node.Kind == yaml.SequenceNode {
+		p.items += len(node.Content)
+	}
 	for i, child := range node.Content {
 		if err := p.addNode(child); err != nil {
 			return err
-		}
-		if node.Kind == yaml.SequenceNode && child.Kind == yaml.MappingNode {
-			p.items++
 		}
 		isPath := node.Kind == yaml.MappingNode && i%2 == 1 && node.Content[i-1].Value == "path"
 		p.renames = p.renames || isPath && child.Value == "" // the operation replaces the object
@@ -378,7 +375,8 @@ func sizesOfDocuments(patch v1alpha1.Patch, target patchSize) (sizes []patchSize
 			}
 		case patch.Target != nil && json.Unmarshal([]byte(patch.Patch), &operations) == nil:
 			eachText(operations, one.addText)
-			one.renames, one.items = true, itemsIn(operations)
+			one.renames = true
+			one.items, _ = itemsIn(operations)
 			return []patchSize{one}, nil
 		default:
 			return nil, Problem{Rule: ruleOverlay, Message: invalidYAML, Remedy: invalidYAMLRemedy}

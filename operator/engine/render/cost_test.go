@@ -89,6 +89,11 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 			repeated("{name: s}", 5000)+"]}").Spec.Templates
 		return template
 	}
+	withFinalizers := func(template *v1alpha1.NamespaceTemplate) *v1alpha1.NamespaceTemplate {
+		template.Spec.Templates = templateOf(t, "{apiVersion: v1, kind: ServiceAccount, metadata: {name: a, finalizers: ["+
+			repeated("a.b/c", 1000)+"]}}").Spec.Templates
+		return template
+	}
 	const tooMany, tooLong = "more than the allowed 131072", "it takes too long to apply it to"
 	for name, test := range map[string]struct {
 		template *v1alpha1.NamespaceTemplate
@@ -154,6 +159,10 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 		"small merges into an object with a long list": {
 			withSecrets(merging(strings.Repeat(
 				"---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: a, labels: {b: c}}}\n", 40))), tooLong,
+		},
+		"small merges into an object with a long list of texts": {
+			withFinalizers(merging(strings.Repeat(
+				"---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: a, labels: {b: c}}}\n", 20))), tooLong,
 		},
 		"small merges of a List into an object with a long list": {
 			withSecrets(merging("{apiVersion: v1, kind: List, items: [" + repeated(
