@@ -11,7 +11,7 @@
 //     again after denyTime. An API server that does not answer, or that has just started and knows no roles yet, does
 //     not take it away.
 //   - The copies of all sources together write copiedPerSecond, besides a first change of each source, or each source's
-//     once in longestDelay if that is more. A change that removes content or copies never waits for that.
+//     once in longestDelay if that is more. A change that removes all content or copies never waits for that.
 //   - Values of sources are in no error, log or Event.
 //   - A source with a protected attribute in its content, such as in a pod template, has no content for others. It is
 //     judged when it was read and after each change of the rules.
