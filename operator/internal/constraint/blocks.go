@@ -42,7 +42,7 @@ type Blocks struct {
 	// Constraints are the cached constraints. If there are none, namespaces are given nothing.
 	Constraints *constraintCache
 	// exhaustion notifies when the first namespace is given nothing because the pool is exhausted, when there is no such
-	// namespace anymore, and when all namespaces have been compared for the first time while there are constraints.
+	// namespace anymore, and when all namespaces have been compared for the first time since there are constraints.
 	exhaustion webhook.Changes
 
 	mu sync.Mutex

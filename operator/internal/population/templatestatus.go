@@ -116,8 +116,8 @@ func (s *Statuses) summarize(template *v1alpha1.NamespaceTemplate, status *v1alp
 	setReady(status, template.Generation)
 }
 
-// withDelays returns a message after until when changes of sources wait. That comes first, because long messages are cut
-// off, and it is in no other field.
+// withDelays returns a message with until when changes of sources wait. That comes first, because it is in no other
+// field, and long messages are cut off.
 func withDelays(delays []string, message string) string {
 	return reporting.Shorten(strings.Join(append(delays, message), "; "))
 }
