@@ -1,6 +1,7 @@
 package render
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -16,35 +17,27 @@ import (
 const maxExact = 1 << 53
 
 // quotedIntegers has large integers pass through kustomize as strings: kustomize decodes the result of a JSON patch
-// with float64 for all numbers. The mark begins these strings. It is in no object and in no patch, so unquote
-// recognizes them. It is empty if there are no large integers.
+// with float64 for all numbers. The mark begins these strings. It is the hash of all objects and patches, so none of
+// them contains it, and unquote recognizes the strings. It is empty if there are no large integers.
 type quotedIntegers struct{ mark string }
 
 func newQuotedIntegers(kustomization types.Kustomization, objects []*unstructured.Unstructured) quotedIntegers {
-	var texts strings.Builder
+	texts := sha256.New()
 	isNeeded := false
-	for _, object := range objects {
-		isNeeded = isNeeded || hasLargeInteger(object.Object)
-	}
 	for _, patch := range kustomization.Patches {
 		isNeeded = isNeeded || len(largeIntegersIn(patch.Patch)) > 0
-		texts.WriteString(patch.Patch)
+		texts.Write([]byte(patch.Patch))
+	}
+	for _, object := range objects {
+		isNeeded = isNeeded || hasLargeInteger(object.Object)
+		if err := json.NewEncoder(texts).Encode(object.Object); err != nil {
+			return quotedIntegers{} // cannot happen: the object was decoded from JSON
+		}
 	}
 	if !isNeeded {
 		return quotedIntegers{}
 	}
-	for _, object := range objects {
-		data, err := json.Marshal(object.Object)
-		if err != nil {
-			return quotedIntegers{} // cannot happen: the object was decoded from JSON
-		}
-		texts.Write(data)
-	}
-	mark := "integer:"
-	for number := 0; strings.Contains(texts.String(), mark); number++ {
-		mark = fmt.Sprintf("integer-%d:", number)
-	}
-	return quotedIntegers{mark}
+	return quotedIntegers{fmt.Sprintf("integer-%x:", texts.Sum(nil))}
 }
 
 // largeIntegersIn returns the nodes of a patch that are large integers, in the order of the text.
@@ -98,18 +91,33 @@ func (q quotedIntegers) quotePatches(patches []types.Patch) []types.Patch {
 func (q quotedIntegers) quotePatch(patch string) string {
 	nodes := largeIntegersIn(patch)
 	lines := strings.Split(patch, "\n")
-	for _, node := range slices.Backward(nodes) { // so that the columns of those before remain
-		if node.Line > len(lines) {
-			continue
+	for len(nodes) > 0 {
+		number, count := nodes[0].Line, 1
+		for count < len(nodes) && nodes[count].Line == number {
+			count++
 		}
-		line := []rune(lines[node.Line-1])
-		before, after := string(line[:min(node.Column-1, len(line))]), string(line[min(node.Column-1, len(line)):])
-		var number int64
-		if rest, found := strings.CutPrefix(after, node.Value); found && node.Decode(&number) == nil {
-			lines[node.Line-1] = fmt.Sprintf("%s%q%s", before, fmt.Sprint(q.mark, number), rest)
+		if number <= len(lines) {
+			lines[number-1] = q.quoteLine(lines[number-1], nodes[:count])
 		}
+		nodes = nodes[count:]
 	}
 	return strings.Join(lines, "\n")
+}
+
+func (q quotedIntegers) quoteLine(line string, nodes []*yaml.Node) string {
+	var quoted strings.Builder
+	rest, column := []rune(line), 1
+	for _, node := range nodes {
+		before := node.Column - column
+		after := before + len(node.Value)
+		var number int64
+		if before < 0 || after > len(rest) || string(rest[before:after]) != node.Value || node.Decode(&number) != nil {
+			continue
+		}
+		fmt.Fprintf(&quoted, "%s%q", string(rest[:before]), fmt.Sprint(q.mark, number))
+		rest, column = rest[after:], column+after
+	}
+	return quoted.String() + string(rest)
 }
 
 // quote returns a value with strings instead of large integers. It shares what has none.
