@@ -234,7 +234,7 @@ func (r *Repositories) apply(
 	if err := r.resolvePending(ctx, f, rec, treesOf(tree, others, rec), live); err != nil {
 		return outcome{}, err
 	}
-	r.accept(repository.UID, others, rec, live)
+	givers := r.accept(repository.UID, others, rec, live)
 	undecided := r.leave(repository.UID, others, rec, live)
 	wasPending := maps.Clone(rec.pending)
 	isConfirmed := repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == tree.commit
@@ -260,6 +260,12 @@ func (r *Repositories) apply(
 		return outcome{}, err
 	}
 	f.inForce = tree
+	if !maps.Equal(rec.created, r.scopes.of(repository.UID).Created) {
+		r.scopes.set(repository, tree, rec) // so that other trees know what this one has taken over and left
+	}
+	for name := range givers {
+		r.wake(name)
+	}
 	// The record has what was confirmed.
 	isUsed := func(_, of string) bool { return of == tree.commit }
 	if err := r.removeConfirmations(ctx, repository, isUsed); err != nil {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"nstpl.dev/nstpl/manifests/crd"
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -69,7 +70,9 @@ func newRepositories(t *testing.T, config *rest.Config, end *ending) *Repositori
 	}
 	api, err := client.New(config, client.Options{Scheme: testScheme(t)})
 	require.NoError(t, err)
-	return &Repositories{Client: api, Live: api, Cluster: &Cluster{Cached: api, Config: config}}
+	return &Repositories{
+		Client: api, Live: api, Cluster: &Cluster{Cached: api, Config: config}, woken: make(chan event.GenericEvent, 64),
+	}
 }
 
 func testScheme(t *testing.T) *runtime.Scheme {

@@ -11,35 +11,40 @@ import (
 )
 
 // accept records the objects that the tree takes over: it declares them, they have its label, and they were created for
-// another tree, which no longer declares them. So a later commit takes them away, as the other tree would have. The
-// other tree keeps them in its record until this one has stored its own. Namespaces are not taken over: a tree never
-// deletes one that was not created for it.
+// another tree, which no longer declares them. So a later commit takes them away, as the other tree would have. It
+// returns the names of the PolicyRepositories of such trees, which keep the objects in their records until this one has
+// stored its own. Namespaces are not taken over: a tree never deletes one that was not created for it.
 func (r *Repositories) accept(
 	repository types.UID, others map[string]*v1alpha1.PolicyRepository, rec *record,
 	live map[inventory.ID]*unstructured.Unstructured,
-) {
+) (givers map[string]bool) {
 	own := r.scopes.of(repository)
-	room := rec.room(own.Tree)
+	room := rec.room(own.Tree) - keptRoom
+	givers = map[string]bool{}
 	for id := range own.Declared {
 		object := live[id]
 		if object == nil || isNamespace(id) || object.GetLabels()[v1alpha1.TreeLabel] != own.Tree {
 			continue
 		}
 		uid := object.GetUID()
+		if rec.created[uid] || room < uidSize {
+			continue
+		}
 		for _, other := range others {
-			scope := r.scopes.of(other.UID)
-			isGiven := scope.Created[uid] && scope.Declared[id] == nil
-			if isGiven && !rec.created[uid] && room >= uidSize {
-				rec.created[uid] = true
-				room -= uidSize
+			if scope := r.scopes.of(other.UID); scope.Created[uid] && scope.Declared[id] == nil {
+				rec.created[uid], givers[other.Name] = true, true
 			}
 		}
+		if rec.created[uid] {
+			room -= uidSize
+		}
 	}
+	return givers
 }
 
 // leave returns the objects that the tree may leave to another one: their label names that tree, and it is unknown yet
-// whether that tree takes them over. An object that it has taken over, or a namespace that it declares, does not count
-// as created for this tree any more.
+// whether that tree takes them over. An object that it has taken over does not count as created for this tree any more,
+// also if this one declares it again: otherwise both would delete it. Nor does a namespace that the other tree declares.
 func (r *Repositories) leave(
 	repository types.UID, others map[string]*v1alpha1.PolicyRepository, rec *record,
 	live map[inventory.ID]*unstructured.Unstructured,
@@ -49,16 +54,17 @@ func (r *Repositories) leave(
 	for id, object := range live {
 		tree := object.GetLabels()[v1alpha1.TreeLabel]
 		other, exists := others[tree]
-		if !exists || own.Declared[id] != nil || !rec.created[object.GetUID()] {
+		if !exists || !rec.created[object.GetUID()] {
 			continue
 		}
 		scope := r.scopes.of(other.UID)
-		switch {
-		case scope.Tree != tree: // it is unknown, or that of the path before
-			undecided[id] = true
-		case scope.Created[object.GetUID()], isNamespace(id) && scope.Declared[id] != nil:
+		switch isOther := scope.Tree == tree; { // otherwise it is unknown, or that of the path before
+		case isOther && scope.Created[object.GetUID()]:
 			delete(rec.created, object.GetUID())
-		case scope.Declared[id] != nil:
+		case own.Declared[id] != nil:
+		case isOther && isNamespace(id) && scope.Declared[id] != nil:
+			delete(rec.created, object.GetUID())
+		case !isOther, scope.Declared[id] != nil:
 			undecided[id] = true
 		}
 	}

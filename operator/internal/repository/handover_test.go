@@ -1,12 +1,18 @@
 package repository
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/inventory"
 )
 
 // Two PolicyRepositories swap their paths, so that each declares what was created for the other one. What a later
@@ -50,5 +56,67 @@ func TestObjectsOfAnotherTreeAreDeletedWhenUndeclared(t *testing.T) {
 		}
 		assert.Equal(t, []string{"Namespace " + root + "-n", "NamespaceTemplate " + root, "PolicySpace " + root},
 			liveOf(t, admin, root), root)
+	}
+}
+
+// The tree that gives an object away forgets it at once when the other tree has recorded it: afterwards, nothing that
+// happens to either PolicyRepository has the wrong tree delete it.
+func TestAnObjectThatIsHandedOverBelongsToOneTree(t *testing.T) {
+	t.Parallel()
+	_, admin := newCluster(t)
+	for root, isUndone := range map[string]bool{"given": false, "undone": true} {
+		taking := "to-" + root
+		role := map[string]string{"role.yaml": roleFile(root + "-role")}
+		giver, taker := createRepository(t, admin, root), createRepository(t, admin, taking)
+		pass := func(repository *v1alpha1.PolicyRepository, files map[string]string) outcome {
+			t.Helper()
+			o, err := admin.apply(t.Context(), repository, treeOf(t, repository.Name, "one", files))
+			require.NoError(t, err)
+			require.Empty(t, o.failures)
+			return o
+		}
+		pass(giver, role)
+		handed := newObject(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"))
+		handed.SetName(root + "-role")
+		label := []byte(`{"metadata": {"labels": {"` + v1alpha1.TreeLabel + `": "` + taking + `"}}}`)
+		require.NoError(t, admin.Client.Patch(t.Context(), handed, client.RawPatch(types.MergePatchType, label)))
+		pass(giver, nil)
+		require.Empty(t, admin.woken)
+		pass(taker, role)
+		require.Len(t, admin.woken, 1)
+		require.Equal(t, root, (<-admin.woken).Object.GetName(), "the giver is reconciled at once")
+		if isUndone {
+			o := pass(giver, role)
+			require.Len(t, o.Conflicts, 1)
+			require.Contains(t, o.Conflicts[0].Reason, "belongs to the tree "+taking)
+		}
+		pass(giver, nil)
+		require.NoError(t, admin.Client.Delete(t.Context(), taker))
+		pass(giver, nil)
+		require.Contains(t, liveOf(t, admin, root), "ClusterRole "+root+"-role")
+	}
+}
+
+// What a tree takes over leaves the room in the record that only the root directory may take, and that a longer path of
+// the tree needs.
+func TestATreeTakesNothingOverIntoTheRoomThatIsKept(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		free int
+		want bool
+	}{"it has room": {keptRoom + uidSize, true}, "it has only the room that is kept": {keptRoom + uidSize - 1, false}} {
+		given := treeOf(t, "taking", "one", map[string]string{"role.yaml": roleFile("role")})
+		giver, taker := repositoryOf("giver"), repositoryOf("taker")
+		role := given.declared[0].DeepCopy()
+		role.SetUID("role")
+		r := &Repositories{}
+		r.scopes.set(giver, &vetted{root: "giving"}, &record{created: map[types.UID]bool{"role": true}})
+		r.scopes.set(taker, given, &record{})
+		rec := &record{created: map[types.UID]bool{}, trees: map[string]bool{}}
+		rec.trees[strings.Repeat("x", rec.room("taking")-1-test.free)] = true
+		require.Equal(t, test.free, rec.room("taking"), name)
+		r.accept(taker.UID, map[string]*v1alpha1.PolicyRepository{"giving": giver}, rec,
+			map[inventory.ID]*unstructured.Unstructured{inventory.IDOf(role): role})
+		require.Equal(t, test.want, rec.created["role"], name)
 	}
 }

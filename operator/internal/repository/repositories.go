@@ -58,8 +58,9 @@ type Repositories struct {
 	followed map[types.UID]*followed
 	sources  *sources
 	scopes   scopes
-	// answered gets the names of PolicyRepositories about which a follower has an answer.
-	answered chan event.GenericEvent
+	// woken gets the names of PolicyRepositories about which a follower has an answer, and of those that have given
+	// objects to another tree.
+	woken chan event.GenericEvent
 }
 
 // followed is what this process knows of a PolicyRepository, besides its scope.
@@ -89,7 +90,7 @@ const (
 
 // SetupWithManager adds the controller to a manager.
 func (r *Repositories) SetupWithManager(mgr ctrl.Manager) error {
-	r.answered = make(chan event.GenericEvent, 64)
+	r.woken = make(chan event.GenericEvent, 64)
 	own, err := r.Cluster.as("")
 	if err != nil {
 		return err
@@ -102,7 +103,7 @@ func (r *Repositories) SetupWithManager(mgr ctrl.Manager) error {
 			MaxConcurrentReconciles: 1,
 		}).
 		For(&v1alpha1.PolicyRepository{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: watch.MoreThanStatus})).
-		WatchesRawSource(source.Channel(r.answered, &handler.EnqueueRequestForObject{}))
+		WatchesRawSource(source.Channel(r.woken, &handler.EnqueueRequestForObject{}))
 	for kind := range resources {
 		b = b.Watches(newObject(kind), handler.Funcs{
 			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
@@ -350,11 +351,7 @@ func (r *Repositories) of(repository *v1alpha1.PolicyRepository) *followed {
 	}
 	name := repository.Name
 	created := &followed{
-		follower: &follower{sources: r.sources, measure: r.Metrics.of(name), notify: func() {
-			r.answered <- event.GenericEvent{
-				Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}},
-			}
-		}},
+		follower:   &follower{sources: r.sources, measure: r.Metrics.of(name), notify: func() { r.wake(name) }},
 		unanswered: map[inventory.ID]time.Time{},
 		fights:     backoff.NewFights[struct{}, declaration](),
 		altered:    map[declaration]inforce.Field{},
@@ -364,6 +361,11 @@ func (r *Repositories) of(repository *v1alpha1.PolicyRepository) *followed {
 	}
 	r.followed[repository.UID] = created
 	return created
+}
+
+// wake has a PolicyRepository reconciled soon.
+func (r *Repositories) wake(name string) {
+	r.woken <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}}
 }
 
 // forgetDeleted forgets the PolicyRepositories that do not exist any more, and removes the commits that were fetched
