@@ -30,15 +30,19 @@ type Member struct {
 	// Failed is true if the namespace could not be populated, with whichever revision, for a reason that does not pass
 	// by itself. If it failed before the newest revision reached it, that does not stop the rollout.
 	Failed bool
-	// FailedBefore is true if it failed before the newest revision reached it, and has failed since.
+	// IsUnknown is true if it is unknown whether the namespace can be populated: there was no pass since it was outside
+	// of the template or was queued, or the last one failed only for reasons that may pass.
+	IsUnknown bool
+	// FailedBefore is true if FailedBefore has the namespace.
 	FailedBefore bool
 	// IsNew is true if the namespace was created during the rollout. Its creator chose its name and labels, by which it
 	// may fail. That counts only if no other namespace shows whether the newest revision can be populated.
 	IsNew bool
 }
 
-// FailedBefore has the UIDs and names of the namespaces that failed before the newest revision reached them, and have
-// failed since. One that the revision mends does not let it break another.
+// FailedBefore has the UIDs and names of the namespaces that failed before the newest revision reached them, until a
+// pass shows that they can be populated. What is outside of the template meanwhile stays in it. A namespace that the
+// revision mends does not let it break another.
 type FailedBefore map[types.UID]string
 
 // Next sets the FailedBefore of a member, and has next agree with it. A process that starts knows only how many members
@@ -46,6 +50,7 @@ type FailedBefore map[types.UID]string
 func (f FailedBefore) Next(next FailedBefore, ns *corev1.Namespace, member *Member) {
 	_, failedBefore := f[ns.UID]
 	switch {
+	case member.IsUnknown:
 	case member.Failed && (f == nil || !member.Reached):
 		failedBefore = true
 	case !member.Reached || !member.Failed && !member.Pending:
@@ -131,7 +136,7 @@ func step(
 		revision.Reach = reachOf(waiting, size)
 		for _, member := range members {
 			isInBatch := !member.Reached && member.Wave == int(revision.Wave) && member.Position < revision.Reach
-			if member.Failed && isInBatch {
+			if member.FailedBefore && isInBatch {
 				revision.FailedBefore++
 			}
 		}

@@ -348,11 +348,11 @@ func (r *Rollouts) members(
 		}
 		result, isKnown := results[ns.Name]
 		member.Failed = isKnown && result.State == Failed && result.Lasts
+		member.IsUnknown = !isKnown || result.State == Pending || result.State == Failed && result.Passes && !result.Lasts
 		if !isKnown {
 			member.Pending = selects(newest, ns)
 		} else {
-			member.Pending = result.Generation < newest.Template.Generation || result.State == Pending ||
-				result.State == Failed && result.Passes && !result.Lasts
+			member.Pending = member.IsUnknown || result.Generation < newest.Template.Generation
 		}
 		before.Next(failedBefore, ns, &member)
 		members = append(members, member)
