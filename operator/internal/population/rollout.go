@@ -348,7 +348,8 @@ func (r *Rollouts) members(
 		}
 		result, isKnown := results[ns.Name]
 		member.Failed = isKnown && result.State == Failed && result.Lasts
-		member.IsUnknown = !isKnown || result.State == Pending || result.State == Failed && result.Passes && !result.Lasts
+		member.IsUnknown = !isKnown || result.State == Pending ||
+			result.State == Failed && result.Passes && !result.Lasts
 		if !isKnown {
 			member.Pending = selects(newest, ns)
 		} else {
