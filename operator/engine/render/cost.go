@@ -175,7 +175,7 @@ func (e *estimate) apply(object *sized, patch patchSize) {
 	object.items += patch.items
 	object.longest += patch.items
 	e.steps += patch.merges * object.items * object.longest
-	e.steps += 200 + 4*(object.values+patch.values) + object.values*patch.values/8 + (object.text+patch.text)/8
+	e.steps += 200 + patch.selector/4 + 4*(object.values+patch.values) + object.values*patch.values/8 + (object.text+patch.text)/8
 	object.add(size{max(patch.values-patch.overhead, 0), patch.text + len(object.name)}) // kustomize notes the name
 	if patch.copies > 0 {
 		doublings := min(patch.copies, 16)
@@ -236,8 +236,9 @@ type patchSize struct {
 	renames bool
 	// hasInternal is true if it contains an annotation by which kustomize itself controls a build.
 	hasInternal bool
-	// pattern is the length of the regular expressions by which it selects, with all repetitions.
-	pattern int
+	// pattern is the length of the regular expressions by which it selects, with all repetitions, and selector that of
+	// the selectors of labels and annotations, which kustomize parses for each object.
+	pattern, selector int
 }
 
 func (p *patchSize) addText(text string) {
@@ -343,6 +344,7 @@ func sizesOfPatch(patch v1alpha1.Patch) ([]patchSize, error) {
 			}
 		}
 		target.selects = selectedBy(patch.Target)
+		target.selector = len(patch.Target.LabelSelector) + len(patch.Target.AnnotationSelector)
 	}
 	sizes, err := sizesOfDocuments(patch, target)
 	if slices.ContainsFunc(sizes, func(p patchSize) bool { return p.hasInternal }) {

@@ -94,6 +94,11 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 			repeated("a.b/c", 1000)+"]}}").Spec.Templates
 		return template
 	}
+	withSelectors := patching(30, adding("data", "{}"))
+	for _, patch := range withSelectors.Patches {
+		patch.Target.LabelSelector = "a notin (" + repeated("b", 1000) + ")"
+		patch.Target.AnnotationSelector = patch.Target.LabelSelector
+	}
 	const tooMany, tooLong = "more than the allowed 131072", "it takes too long to apply it to"
 	for name, test := range map[string]struct {
 		template *v1alpha1.NamespaceTemplate
@@ -168,6 +173,7 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 			withSecrets(merging("{apiVersion: v1, kind: List, items: [" + repeated(
 				"{apiVersion: v1, kind: ServiceAccount, metadata: {name: a, labels: {b: c}}}", 5) + "]}")), tooLong,
 		},
+		"long selectors": {configMaps(t, 256, withSelectors), tooLong},
 		"an object that gets the name of another": {
 			configMaps(t, 64, v1alpha1.Overlay{Patches: []v1alpha1.Patch{
 				{Patch: adding("kind", `"Secret"`), Target: &v1alpha1.PatchTarget{Kind: "ConfigMap"}},
@@ -335,6 +341,18 @@ func TestLargeTemplatesAreAccepted(t *testing.T) {
 	require.NoError(t, CheckCombinations(template))
 	template.Spec.Templates = append(template.Spec.Templates, templateOf(t, string(data)).Spec.Templates...)
 	require.NoError(t, CheckBudget(template))
+}
+
+// The selector of a target is parsed once, and not for each object.
+func TestWarningsAboutTargetsNeedLittleMemory(t *testing.T) {
+	template := configMaps(t, 200)
+	objects, err := parseTemplate(template)
+	require.NoError(t, err)
+	target := &v1alpha1.PatchTarget{LabelSelector: "a in (" + repeated("b", 1000) + ")"}
+	count := func(objects []*unstructured.Unstructured) float64 {
+		return testing.AllocsPerRun(1, func() { require.True(t, selectsNothing(template, target, objects)) })
+	}
+	require.Less(t, count(objects), 2*count(objects[:1]))
 }
 
 // A caller that has given up while another one builds does not build.

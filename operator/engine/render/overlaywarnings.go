@@ -46,20 +46,22 @@ func selectsNothing(
 	if err != nil {
 		return false // kustomize reports it
 	}
+	mayHaveLabels := selecting(template, target.LabelSelector, Labels)
+	mayHaveAnnotations := selecting(template, target.AnnotationSelector, Annotations)
 	return !slices.ContainsFunc(objects, func(object *unstructured.Unstructured) bool {
 		return selector.MatchGvk(gvkOf(object)) && selector.MatchName(object.GetName()) &&
-			maySelect(template, target.LabelSelector, Labels, object.GetLabels()) &&
-			maySelect(template, target.AnnotationSelector, Annotations, object.GetAnnotations())
+			mayHaveLabels(object.GetLabels()) && mayHaveAnnotations(object.GetAnnotations())
 	})
 }
 
-// maySelect reports whether a selector selects labels or annotations of an object, or may do so with an overlay.
-func maySelect(template *v1alpha1.NamespaceTemplate, selector, field string, values map[string]string) bool {
+// selecting returns whether a selector selects labels or annotations of an object, or may do so with an overlay.
+func selecting(template *v1alpha1.NamespaceTemplate, selector, field string) func(values map[string]string) bool {
 	parsed, err := labels.Parse(selector)
-	return err != nil || parsed.Matches(labels.Set(values)) || patchesMention(template, field) ||
+	mayChange := err != nil || patchesMention(template, field) ||
 		slices.ContainsFunc(template.Spec.Overlays, func(o v1alpha1.Overlay) bool {
 			return len(o.Labels)+len(o.Annotations) > 0
 		})
+	return func(values map[string]string) bool { return mayChange || parsed.Matches(labels.Set(values)) }
 }
 
 func patchesMention(template *v1alpha1.NamespaceTemplate, text string) bool {
