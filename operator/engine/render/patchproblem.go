@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"regexp"
+	"sort"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -12,8 +13,8 @@ import (
 )
 
 const (
-	// maxTriedPatches and maxTriedObjects limit the search for the patch that fails, which builds the overlay once
-	// more for each patch.
+	// maxTriedPatches and maxTriedObjects limit the search for the patch that fails, which builds the overlay up to
+	// four times more.
 	maxTriedPatches = 8
 	maxTriedObjects = 128
 )
@@ -40,14 +41,16 @@ func failingPatch(canceled canceledFunc, overlay v1alpha1.Overlay, objects []*un
 	if len(overlay.Patches) > maxTriedPatches || len(objects) > maxTriedObjects {
 		return -1
 	}
-	for i := range overlay.Patches {
+	first := sort.Search(len(overlay.Patches), func(i int) bool {
 		tried := overlay
 		tried.Patches, tried.Replicas = overlay.Patches[:i+1], nil
-		if _, err := build(canceled, kustomizationOf(tried), objects); err != nil {
-			return i
-		}
+		_, err := build(canceled, kustomizationOf(tried), objects)
+		return err != nil
+	})
+	if first == len(overlay.Patches) {
+		return -1
 	}
-	return -1
+	return first
 }
 
 var (
