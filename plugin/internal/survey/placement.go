@@ -13,9 +13,12 @@ import (
 // WithPlacement returns a placed namespace with the condition by which the operator would report why its place in the
 // hierarchy of policy spaces is unknown. Misplaced is the error of hierarchy.Forest.Placed, or nil. While the place is
 // unknown, the operator deletes nothing in the namespace, and plans for the namespace do not either. The stored
-// condition is about the place that the namespace has now, so it remains only if the namespace is not populated anyway.
+// condition remains if the namespace is not populated anyway, and if neither it nor misplaced is about the place: plans
+// read the findings in it.
 func WithPlacement(placed *corev1.Namespace, misplaced error) *corev1.Namespace {
-	if UnpopulatedReason(placed) != "" {
+	stored := populate.PopulatedCondition(placed)
+	isStale := stored != nil && populate.IsMisplacement(stored.Reason)
+	if UnpopulatedReason(placed) != "" || misplaced == nil && !isStale {
 		return placed
 	}
 	placed = placed.DeepCopy()

@@ -34,7 +34,7 @@ func TestDeletionsDependOnTheNewPolicySpace(t *testing.T) {
 		reason    string
 		skipped   string
 	}{
-		"still in its place":       {populate.ConditionPopulated, nil, true, "", ""},
+		"still in its place":       {populate.ConditionPopulated, nil, true, "Populated", ""},
 		"adopted":                  {populate.ConditionNotAdopted, nil, true, "", ""},
 		"to a space that exists":   {populate.ConditionPolicySpaceNotFound, nil, true, "", ""},
 		"to a space that does not": {populate.ConditionPopulated, errors.New("missing"), false, "PolicySpaceNotFound", ""},
@@ -51,9 +51,11 @@ func TestDeletionsDependOnTheNewPolicySpace(t *testing.T) {
 			}}
 			placed := WithPlacement(ns, test.misplaced)
 			require.Equal(t, test.reported, populate.PopulatedCondition(ns).Reason)
-			if test.reason != "" {
-				require.Equal(t, test.reason, populate.PopulatedCondition(placed).Reason)
+			reason := ""
+			if condition := populate.PopulatedCondition(placed); condition != nil {
+				reason = condition.Reason
 			}
+			require.Equal(t, test.reason, reason)
 			c, _ := clusterOfConfigMaps(t, own)
 			compared, err := Compare(t.Context(), c, match.NewIndex(template), []*corev1.Namespace{placed}, Scope{})
 			require.NoError(t, err)
