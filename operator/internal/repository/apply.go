@@ -56,9 +56,9 @@ type outcome struct {
 	// applied and deleted are the numbers of objects that were written.
 	applied, deleted int
 	// remaining is the number of objects that are left to the next pass. lacksRoom means that some of them have no room
-	// in the record, which has more once what is pending is over. isFull means that only deletions give it enough room.
-	remaining         int
-	lacksRoom, isFull bool
+	// in the record.
+	remaining int
+	lacksRoom bool
 	// differed are the declarations that were not in force before.
 	differed map[declaration]bool
 	// stored are the objects that were applied, as the API server stored them.
@@ -153,12 +153,13 @@ func cut[T any](
 }
 
 // limitPending leaves creations to later passes for which the record has no room. Chance decides which: those that are
-// refused again and again keep no others waiting for ever. What all others need goes first. A full record keeps no
-// change and no deletion waiting.
+// refused again and again keep no others waiting for ever. What all others need goes first. A creation has failed if
+// the record lacks room for it also without the names of pending objects.
 func (o *outcome) limitPending(rec *record, tree string) {
-	room, pendingRoom := rec.room(tree), maxPendingSize
+	room, pendingRoom, names := rec.room(tree), maxPendingSize, 0
 	for id := range rec.pending {
 		pendingRoom -= pendingSize(id)
+		names += pendingSize(id) - uidSize
 	}
 	order := slices.Clone(o.Applies)
 	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
@@ -170,16 +171,15 @@ func (o *outcome) limitPending(rec *record, tree string) {
 		if change.Live != nil || rec.pending[id] {
 			continue
 		}
-		size, most := pendingSize(id), room
-		if rankOf(change) > 0 {
-			most = min(room-keptRoom, pendingRoom)
+		size, most, isFirst := pendingSize(id), room, rankOf(change) == 0
+		if !isFirst {
+			most -= keptRoom
 		}
-		if size <= most {
-			room, pendingRoom = room-size, pendingRoom-size
+		if size <= most && (isFirst || size <= pendingRoom) {
+			room, pendingRoom, names = room-size, pendingRoom-size, names+size-uidSize
 			continue
 		}
-		if rankOf(change) == 0 || most < pendingRoom {
-			o.isFull = true
+		if most+names < size {
 			o.failures = append(o.failures, failure{id, errFull})
 		}
 		left = append(left, change)
@@ -381,8 +381,8 @@ func byID(a, b failure) int { return strings.Compare(a.String(), b.String()) }
 // keepForFailures leaves out the deletions that wait for what is not applied: what is deleted may be replaced by it.
 // Those who may change one object of a tree may make it fail, which must not keep grants in force elsewhere. So a
 // namespace or policyspace keeps what it needs until it has moved, and nothing if it does not move. A namespace that is
-// not created has no users, and may be the new name of one that is to be deleted: unless it lacks the room that the
-// deletion gives. A namespace that is not deleted stays in its policyspaces, and loses the grants that the commit
+// not created has no users, and may be the new name of one that is to be deleted: unless a quota lacks the room that
+// the deletion gives. A namespace that is not deleted stays in its policyspaces, and loses the grants that the commit
 // revokes.
 func (o *outcome) keepForFailures() {
 	failed, lacksRoom := map[inventory.ID]bool{}, map[inventory.ID]bool{}
@@ -405,22 +405,16 @@ func (o *outcome) keepForFailures() {
 			waiting = append(waiting, a)
 		}
 	}
-	keeping := waiting
-	if o.isFull { // creations need the deletions
-		keeping = slices.DeleteFunc(slices.Clone(waiting), func(a inventory.Apply) bool {
-			return a.Live == nil && a.Replaced == nil
-		})
-	}
 	keepsAll := func(a inventory.Apply) bool {
 		isCluster := inventory.PhaseOf(declared(a).GroupKind) == inventory.Cluster
 		return isCluster && inventory.BoundRoles(a.Declared) == nil
 	}
-	if slices.ContainsFunc(keeping, keepsAll) {
+	if slices.ContainsFunc(waiting, keepsAll) {
 		o.Deletes, o.Releases = nil, nil
 		return
 	}
 	var kept []*unstructured.Unstructured
-	isNeeded := o.neededBy(keeping)
+	isNeeded := o.neededBy(waiting)
 	o.Deletes = slices.DeleteFunc(o.Deletes, func(object *unstructured.Unstructured) bool {
 		if !isNeeded(object) {
 			return false

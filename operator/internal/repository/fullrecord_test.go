@@ -2,18 +2,21 @@ package repository
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/inventory"
 )
 
 // Every author of a directory can fill the record. Then further objects are not created, and the status says so: all
-// that a commit changes and takes away goes on.
+// that a commit changes and takes away goes on. Only namespaces are not deleted before all are created.
 func TestAFullRecordStopsOnlyCreations(t *testing.T) {
 	t.Parallel()
 	_, admin := newCluster(t)
@@ -44,8 +47,7 @@ func TestAFullRecordStopsOnlyCreations(t *testing.T) {
 	o, err = admin.apply(t.Context(), repository, second)
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		"Namespace " + root + "-gone, being deleted", "Namespace " + root + "-n", "NamespaceTemplate " + root,
-		"PolicySpace " + root,
+		"Namespace " + root + "-gone", "Namespace " + root + "-n", "NamespaceTemplate " + root, "PolicySpace " + root,
 	}, liveOf(t, admin, root))
 	template := newObject(v1alpha1.GroupVersion.WithKind("NamespaceTemplate"))
 	require.NoError(t, admin.Client.Get(t.Context(), client.ObjectKey{Name: "team"}, template))
@@ -64,4 +66,25 @@ func TestAFullRecordStopsOnlyCreations(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, o.isComplete(), "%v %v", o.failures, o.Conflicts)
 	require.Contains(t, liveOf(t, admin, root), "Namespace "+root+"-new")
+	require.Contains(t, liveOf(t, admin, root), "Namespace "+root+"-gone, being deleted")
+}
+
+// The names of objects that are created in a pass take room in the record only during that pass. What has no room
+// because of them has not failed.
+func TestARecordThatHasRoomInTheNextPassIsNotFull(t *testing.T) {
+	t.Parallel()
+	names := []string{"a", "b"}
+	size := pendingSize(inventory.IDOf(object("a")))
+	for free, wantFailures := range map[int]int{2*size - 1: 0, size + uidSize: 0, size - 1: 2} {
+		rec := &record{created: map[types.UID]bool{}, trees: map[string]bool{}}
+		rec.trees[strings.Repeat("x", rec.room("full")-1-keptRoom-free)] = true
+		o := outcome{}
+		for _, name := range names {
+			o.Applies = append(o.Applies, inventory.Apply{Declared: object(name)})
+		}
+		o.limitPending(rec, "full")
+		require.True(t, o.lacksRoom, free)
+		require.Len(t, o.failures, wantFailures, free)
+		require.Len(t, o.Applies, min(free/size, 1), free)
+	}
 }
