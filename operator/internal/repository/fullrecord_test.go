@@ -16,7 +16,8 @@ import (
 )
 
 // Every author of a directory can fill the record. Then further objects are not created, and the status says so: all
-// that a commit changes and takes away goes on. Only namespaces are not deleted before all are created.
+// that a commit changes and takes away goes on, and what the root directory adds. Only namespaces are not deleted before
+// all are created.
 func TestAFullRecordStopsOnlyCreations(t *testing.T) {
 	t.Parallel()
 	_, admin := newCluster(t)
@@ -35,11 +36,12 @@ func TestAFullRecordStopsOnlyCreations(t *testing.T) {
 	key := client.ObjectKey{Namespace: v1alpha1.OperatorNamespace, Name: recordName(root)}
 	require.NoError(t, admin.Client.Get(t.Context(), key, record))
 	record.Data[pendingKey] = "Namespace/" + root + "-late\n"
-	for i := range (maxRecordSize - sizeOf(record.Data)) / 32 { // stands for created objects
+	for i := range (maxRecordSize - keptRoom - sizeOf(record.Data)) / 32 { // stands for created objects
 		record.Data[treesKey] += fmt.Sprintf("%031d\n", i)
 	}
 	require.NoError(t, admin.Client.Update(t.Context(), record))
 	clear(files)
+	files["added.yaml"] = roleFile(root + "-added")
 	files["team/viewers.yaml"] = bindingFile("bob")
 	files["team/"+root+"-n/ns.yaml"] = "{apiVersion: v1, kind: Namespace, metadata: {name: " + root + "-n}}"
 	files["team/"+root+"-new/ns.yaml"] = "{apiVersion: v1, kind: Namespace, metadata: {name: " + root + "-new}}"
@@ -47,7 +49,8 @@ func TestAFullRecordStopsOnlyCreations(t *testing.T) {
 	o, err = admin.apply(t.Context(), repository, second)
 	require.NoError(t, err)
 	require.Equal(t, []string{
-		"Namespace " + root + "-gone", "Namespace " + root + "-n", "NamespaceTemplate " + root, "PolicySpace " + root,
+		"ClusterRole " + root + "-added", "Namespace " + root + "-gone", "Namespace " + root + "-n",
+		"NamespaceTemplate " + root, "PolicySpace " + root,
 	}, liveOf(t, admin, root))
 	template := newObject(v1alpha1.GroupVersion.WithKind("NamespaceTemplate"))
 	require.NoError(t, admin.Client.Get(t.Context(), client.ObjectKey{Name: "team"}, template))
