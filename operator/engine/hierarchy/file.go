@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"nstpl.dev/nstpl/operator/engine/files"
 	"nstpl.dev/nstpl/operator/engine/manifest"
 )
 
@@ -82,9 +83,22 @@ func (w *walker) open(at, shown string, directory *Directory) (*file, error) {
 	if err != nil {
 		return nil, err
 	}
+	w.warnOfRefusal(shown, content, size)
 	// Files whose names begin with a dot are usually settings of tools, many of them in YAML.
 	named := hasManifestName(at) && !strings.HasPrefix(path.Base(at), ".")
 	return &file{directory: directory, shown: shown, content: content, size: size, named: named}, nil
+}
+
+// warnOfRefusal warns about a file for which nstpl-sync refuses a commit. Other tools can apply the tree.
+func (l *loader) warnOfRefusal(shown string, content []byte, size int64) {
+	checker := files.NewChecker("", files.DefaultLimits())
+	if isUsable, _ := checker.Measure(shown, size); isUsable && files.IsPointer(content, size) {
+		checker.RefusePointer(shown)
+	}
+	refused, _ := errors.AsType[files.RefusedFiles](checker.Err())
+	for _, file := range refused {
+		l.warn(shown, 0, fmt.Sprintf("nstpl-sync refuses a commit with this file: %s: %s", file.Message, file.Remedy))
+	}
 }
 
 // parse sets the objects of a file, or none if the file is not a manifest. It reports invalid manifests as violations.

@@ -17,7 +17,6 @@ const (
 	ruleCycle     = "cycle"
 	ruleQuota     = "quota"
 	ruleServer    = "server"
-	ruleFile      = "file"
 )
 
 // rule describes a rule: what a violation means, and what to do about it.
