@@ -174,8 +174,8 @@ func namesLength(objects []sized) int {
 func (e *estimate) apply(object *sized, patch patchSize) {
 	object.items += patch.items
 	object.longest += patch.items
-	e.steps += patch.merges * object.items * object.longest
-	e.steps += 200 + patch.selector/4 + 4*(object.values+patch.values) + object.values*patch.values/8 + (object.text+patch.text)/8
+	e.steps += 200 + patch.selector/4 + patch.merges*object.items*object.longest + (object.text+patch.text)/8 +
+		4*(object.values+patch.values) + object.values*patch.values/8
 	object.add(size{max(patch.values-patch.overhead, 0), patch.text + len(object.name)}) // kustomize notes the name
 	if patch.copies > 0 {
 		doublings := min(patch.copies, 16)
@@ -349,9 +349,8 @@ func sizesOfPatch(patch v1alpha1.Patch) ([]patchSize, error) {
 	sizes, err := sizesOfDocuments(patch, target)
 	if slices.ContainsFunc(sizes, func(p patchSize) bool { return p.hasInternal }) {
 		return nil, Problem{
-			Rule: ruleOverlay, Message: "the patch has an annotation of " + konfig.ConfigAnnoDomain + ", which is reserved " +
-				"for kustomize",
-			Remedy: "remove it",
+			Rule: ruleOverlay, Remedy: "remove it",
+			Message: "the patch has an annotation of " + konfig.ConfigAnnoDomain + ", which is reserved for kustomize",
 		}
 	}
 	return sizes, err

@@ -85,13 +85,13 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 		require.Contains(t, string(*raw), "previousNames")
 	}
 	withSecrets := func(template *v1alpha1.NamespaceTemplate) *v1alpha1.NamespaceTemplate {
-		template.Spec.Templates = templateOf(t, "{apiVersion: v1, kind: ServiceAccount, metadata: {name: a}, secrets: ["+
-			repeated("{name: s}", 5000)+"]}").Spec.Templates
+		template.Spec.Templates = templateOf(t, "{apiVersion: v1, kind: ServiceAccount, metadata: {name: a}, "+
+			"secrets: ["+repeated("{name: s}", 5000)+"]}").Spec.Templates
 		return template
 	}
 	withFinalizers := func(template *v1alpha1.NamespaceTemplate) *v1alpha1.NamespaceTemplate {
-		template.Spec.Templates = templateOf(t, "{apiVersion: v1, kind: ServiceAccount, metadata: {name: a, finalizers: ["+
-			repeated("a.b/c", 1000)+"]}}").Spec.Templates
+		template.Spec.Templates = templateOf(t, "{apiVersion: v1, kind: ServiceAccount, metadata: {name: a, "+
+			"finalizers: ["+repeated("a.b/c", 1000)+"]}}").Spec.Templates
 		return template
 	}
 	withSelectors := patching(30, adding("data", "{}"))
@@ -134,7 +134,9 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 			merging("{<<: {apiVersion: v1, kind: ConfigMap, metadata: {name: c0}}, data: {a: b}}"),
 			"the patch has the key <<, which merges maps",
 		},
-		"equal keys without target": {merging("{a: 1, a: 2, a: 3}"), `the patch has the key "a" twice in one map: remove`},
+		"equal keys without target": {
+			merging("{a: 1, a: 2, a: 3}"), `the patch has the key "a" twice in one map: remove`,
+		},
 		"equal keys with target": {
 			configMaps(t, 1, patching(1, "- {op: add, path: /data, value: {x: {[]: 1, []: 2}}}")),
 			`the patch has the key "" twice in one map`,
@@ -356,7 +358,7 @@ func TestWarningsAboutTargetsNeedLittleMemory(t *testing.T) {
 }
 
 // Each build of the search for the patch that fails takes as long as the overlay.
-func TestThePatchThatFailsIsFoundWithFewBuilds(t *testing.T) {
+func TestFailingPatchNeedsFewBuilds(t *testing.T) {
 	t.Parallel()
 	objects, err := parseTemplate(configMaps(t, 1))
 	require.NoError(t, err)
