@@ -36,16 +36,18 @@ type appliedTree struct {
 }
 
 // apply returns the state of the cluster after a tree was applied. Root is the name of the tree.
-func (live liveObjects) apply(root string, declared []*unstructured.Unstructured) (*appliedTree, error) {
-	spaces, err := applyKind[v1alpha1.PolicySpace](live, policySpaceKind, root, declared)
+func (live liveObjects) apply(
+	root string, declared []*unstructured.Unstructured, by follower,
+) (*appliedTree, error) {
+	spaces, err := applyKind[v1alpha1.PolicySpace](live, policySpaceKind, root, declared, by)
 	if err != nil {
 		return nil, err
 	}
-	templates, err := applyKind[v1alpha1.NamespaceTemplate](live, templateKind, root, declared)
+	templates, err := applyKind[v1alpha1.NamespaceTemplate](live, templateKind, root, declared, by)
 	if err != nil {
 		return nil, err
 	}
-	namespaces, err := applyKind[corev1.Namespace](live, namespaceKind, root, declared)
+	namespaces, err := applyKind[corev1.Namespace](live, namespaceKind, root, declared, by)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +92,7 @@ func (live liveObjects) apply(root string, declared []*unstructured.Unstructured
 // sameSpec reports whether a template keeps its spec when a tree is applied, which may not declare the template.
 func sameSpec(live, declared *unstructured.Unstructured) bool {
 	return declared == nil || live != nil && reflect.DeepEqual(
-		withoutDefaults(live).Object["spec"], withoutDefaults(withDeclared(live, declared)).Object["spec"])
+		withoutDefaults(live).Object["spec"], withoutDefaults(withDeclared(live, declared, nil)).Object["spec"])
 }
 
 // indexTemplates sets the index. Namespaces keep the revisions of the unchanged templates that rollouts have given
@@ -106,7 +108,7 @@ func (t *appliedTree) indexTemplates(ctx context.Context, c *cluster.Cluster) (u
 // applyKind returns the objects of a kind after a tree was applied, sorted by name. A template that the tree no longer
 // declares has a deletion timestamp, since the operator then prunes the objects that it populated.
 func applyKind[T any](
-	live liveObjects, kind schema.GroupVersionKind, root string, declared []*unstructured.Unstructured,
+	live liveObjects, kind schema.GroupVersionKind, root string, declared []*unstructured.Unstructured, by follower,
 ) ([]*T, error) {
 	all, kept := map[string]*unstructured.Unstructured{}, live.kept(root, declared)
 	for name, object := range live[kind] {
@@ -121,7 +123,7 @@ func applyKind[T any](
 	}
 	for name, object := range ofKind(declared, kind) {
 		if all[name] = object; live[kind][name] != nil {
-			all[name] = withDeclared(live[kind][name], object)
+			all[name] = withDeclared(live[kind][name], object, by)
 		}
 	}
 	typed := make([]*T, 0, len(all))

@@ -69,7 +69,7 @@ func TestATreeDoesNotEndRolloutsOfOtherTemplates(t *testing.T) {
 		"changed":      {[]*unstructured.Unstructured{declaring("Other")}, "Other"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			applied, err := live.apply("root", test.declared)
+			applied, err := live.apply("root", test.declared, nil)
 			require.NoError(t, err)
 			require.Len(t, applied.namespaces, 1)
 			require.Empty(t, applied.indexTemplates(t.Context(), c))

@@ -13,9 +13,12 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
+// follower is the PolicyRepository that follows a tree, so that nstpl-sync applies it, or nil if other tools do.
+type follower *v1alpha1.PolicyRepository
+
 // follower returns the PolicyRepository that follows a tree, or nil if there is none, or if several do, as while a tree
 // is handed over. It prints a note if nstpl-sync follows the tree, or if that is unknown.
-func (d *diff) follower(ctx context.Context, c *cluster.Cluster, root string) (*v1alpha1.PolicyRepository, error) {
+func (d *diff) follower(ctx context.Context, c *cluster.Cluster, root string) (follower, error) {
 	repositories, err := c.PolicyRepositories(ctx)
 	if apierrors.IsForbidden(err) {
 		d.Note("you may not list policyrepositories, so the differences are those of 'kubectl nstpl hydrate': nstpl-sync " +
@@ -42,7 +45,7 @@ func (d *diff) follower(ctx context.Context, c *cluster.Cluster, root string) (*
 // followed returns the declared objects of a tree as nstpl-sync applies them: a namespace keeps the labels and
 // annotations that templates have set to other values, and is adopted if the PolicyRepository says so.
 func (live liveObjects) followed(
-	by *v1alpha1.PolicyRepository, declared []*unstructured.Unstructured,
+	by follower, declared []*unstructured.Unstructured,
 ) []*unstructured.Unstructured {
 	templates := map[inventory.ID]*unstructured.Unstructured{}
 	for _, template := range live[templateKind] {

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -41,17 +43,26 @@ func TestNamespacesOfATreeThatNstplSyncFollows(t *testing.T) {
 		"a template that was deleted has set the label": {v1alpha1.ExistingIgnore, map[string]string{
 			v1alpha1.NamespaceMetadataAnnotation: recordOf("gone"),
 		}, "gold", ""},
+		"kubectl had applied it": {v1alpha1.ExistingIgnore, map[string]string{
+			corev1.LastAppliedConfigAnnotation: `{"metadata":{"labels":{"team":"a"},"annotations":{"owner":"jane"}}}`,
+			"owner":                            "jane",
+		}, "gold", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			live := object("Namespace", map[string]string{"tier": "silver"}, test.annotations)
+			live := object("Namespace", map[string]string{"tier": "silver", "team": "a"}, test.annotations)
+			live.SetManagedFields([]metav1.ManagedFieldsEntry{
+				manages("kubectl", metav1.ManagedFieldsOperationApply, `"f:annotations":{"f:owner":{}}`),
+			})
 			by := &v1alpha1.PolicyRepository{Spec: v1alpha1.PolicyRepositorySpec{ExistingNamespaces: test.existing}}
 			followed := liveObjects{
 				namespaceKind: {"a": live}, templateKind: {"t": template},
 			}.followed(by, []*unstructured.Unstructured{template, declared})
 			require.Same(t, template, followed[0])
-			desired := withDeclared(live, followed[1])
+			desired := withDeclared(live, followed[1], by)
 			require.Equal(t, test.tier, desired.GetLabels()["tier"])
+			require.Equal(t, "a", desired.GetLabels()["team"], "nstpl-sync removes only what it applied")
+			require.Subset(t, desired.GetAnnotations(), test.annotations)
 			require.Equal(t, test.adopt, desired.GetAnnotations()[v1alpha1.AdoptAnnotation])
 			require.Empty(t, declared.GetAnnotations())
 		})

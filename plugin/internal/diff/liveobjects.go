@@ -68,7 +68,7 @@ func readLiveObjects(ctx context.Context, c *cluster.Cluster) (liveObjects, erro
 // compare returns which objects would change if the declared objects of a tree were applied, and which objects pruning
 // would delete. It sends a dry run for each object that differs from its declaration.
 func (live liveObjects) compare(
-	ctx context.Context, c *cluster.Cluster, tree string, declared []*unstructured.Unstructured,
+	ctx context.Context, c *cluster.Cluster, tree string, declared []*unstructured.Unstructured, by follower,
 ) ([]treeChange, error) {
 	var changes []treeChange
 	for _, kind := range treeKinds {
@@ -84,7 +84,7 @@ func (live liveObjects) compare(
 			}
 		}
 		compared := cluster.Each(ofThisKind, func(object *unstructured.Unstructured) treeChange {
-			return compareObject(ctx, objects, live[kind][object.GetName()], object)
+			return compareObject(ctx, objects, live[kind][object.GetName()], object, by)
 		})
 		changes = append(changes, slices.DeleteFunc(compared, func(change treeChange) bool {
 			return change.Action == ""
@@ -96,14 +96,14 @@ func (live liveObjects) compare(
 
 // compareObject returns the change of an object. Its action is empty if the object would not change.
 func compareObject(
-	ctx context.Context, objects dynamic.ResourceInterface, live, declared *unstructured.Unstructured,
+	ctx context.Context, objects dynamic.ResourceInterface, live, declared *unstructured.Unstructured, by follower,
 ) treeChange {
 	change := treeChange{kind: declared.GroupVersionKind(), name: declared.GetName()}
 	if live == nil {
 		change.Action, change.sides = actionCreate, survey.Sides{Stored: declared}
 		return change
 	}
-	desired := withDeclared(live, declared)
+	desired := withDeclared(live, declared, by)
 	if reflect.DeepEqual(desired.Object, withoutDefaults(live).Object) {
 		return change
 	}
@@ -118,7 +118,7 @@ func compareObject(
 		if missing != nil {
 			return missing
 		}
-		live, desired = latest, withDeclared(latest, declared)
+		live, desired = latest, withDeclared(latest, declared, by)
 		return err
 	})
 	if err != nil {
@@ -242,7 +242,7 @@ func ofKind(objects []*unstructured.Unstructured, kind schema.GroupVersionKind) 
 
 // withDeclared returns a copy of a live object with the fields that a tree declares. It keeps the labels and annotations
 // of others. Of a Namespace it also keeps all other fields, since a tree declares only its metadata.
-func withDeclared(live, declared *unstructured.Unstructured) *unstructured.Unstructured {
+func withDeclared(live, declared *unstructured.Unstructured, by follower) *unstructured.Unstructured {
 	desired := withoutDefaults(live)
 	if live.GetKind() != namespaceKind.Kind {
 		for _, field := range slices.Collect(maps.Keys(desired.Object)) {
@@ -260,9 +260,9 @@ func withDeclared(live, declared *unstructured.Unstructured) *unstructured.Unstr
 		}
 		keepOfRollouts(live, desired)
 	}
-	desired.SetLabels(labels.Merge(withoutRemoved(render.Labels, live, declared), declared.GetLabels()))
+	desired.SetLabels(labels.Merge(withoutRemoved(render.Labels, live, declared, by), declared.GetLabels()))
 	desired.SetAnnotations(nil) // an empty map would differ from none
-	annotations := labels.Merge(withoutRemoved(render.Annotations, live, declared), declared.GetAnnotations())
+	annotations := labels.Merge(withoutRemoved(render.Annotations, live, declared, by), declared.GetAnnotations())
 	if len(annotations) > 0 {
 		desired.SetAnnotations(annotations)
 	}

@@ -50,9 +50,9 @@ func TestCompareObjectReadsAnObjectAgainThatWasWritten(t *testing.T) {
 	declared := object("", map[string]any{"templates": []any{}})
 	listed := object("1", map[string]any{"default": "set", "templates": []any{}})
 	now := written{object: object("2", map[string]any{"default": "set", "templates": []any{}})}
-	require.Empty(t, compareObject(t.Context(), now, listed, declared).Action)
+	require.Empty(t, compareObject(t.Context(), now, listed, declared, nil).Action)
 	now.object.Object["spec"] = map[string]any{"default": "set", "templates": []any{map[string]any{"a": "b"}}}
-	require.Equal(t, actionConfigure, compareObject(t.Context(), now, listed, declared).Action)
+	require.Equal(t, actionConfigure, compareObject(t.Context(), now, listed, declared, nil).Action)
 }
 
 // An object with the defaults that the API server set needs no dry run.

@@ -20,16 +20,21 @@ import (
 // ofCommands are annotations that a tree does not declare: nstpl-sync or "hydrate --adopt" adds them to what it does.
 var ofCommands = []string{v1alpha1.HashAnnotation, v1alpha1.TreeMetadataAnnotation, v1alpha1.AdoptAnnotation}
 
+// syncManager is the field manager of nstpl-sync.
+const syncManager = "nstpl-sync"
+
 // withoutRemoved returns the labels or annotations that a live object keeps when the tree that declares it is applied
 // again: all but those that the tree applied to it before and no longer declares. Kubectl and Argo CD record what they
-// applied in an annotation, nstpl-sync records it for Namespaces, and server-side apply has managedFields. The field is
-// render.Labels or render.Annotations.
-func withoutRemoved(field string, live, declared *unstructured.Unstructured) map[string]string {
+// applied in an annotation, which nstpl-sync does not read, nstpl-sync records it for Namespaces, and server-side apply
+// has managedFields. The field is render.Labels or render.Annotations.
+func withoutRemoved(field string, live, declared *unstructured.Unstructured, by follower) map[string]string {
 	kept, wanted := metadataOf(live, field), metadataOf(declared, field)
 	lastApplied := &unstructured.Unstructured{}
-	// Without the annotation, kubectl removes nothing. The API server does not check its content.
-	_ = json.Unmarshal([]byte(live.GetAnnotations()[corev1.LastAppliedConfigAnnotation]), &lastApplied.Object)
-	applied, owned := metadataOf(lastApplied, field), soleApplied(field, live)
+	if by == nil {
+		// Without the annotation, kubectl removes nothing. The API server does not check its content.
+		_ = json.Unmarshal([]byte(live.GetAnnotations()[corev1.LastAppliedConfigAnnotation]), &lastApplied.Object)
+	}
+	applied, owned := metadataOf(lastApplied, field), soleApplied(field, live, by)
 	leftovers := inventory.Leftovers(declared, live)[field]
 	ofTemplates := populate.RecordedMetadata(live.GetAnnotations())
 	for key := range kept {
@@ -53,8 +58,8 @@ func metadataOf(object *unstructured.Unstructured, field string) map[string]stri
 }
 
 // soleApplied returns the labels or annotations of an object that server-side apply removes when the tree is applied
-// without them: those that only the manager that applied the label of the tree owns.
-func soleApplied(field string, live *unstructured.Unstructured) map[string]bool {
+// without them: those that only the manager that applied the label of the tree owns, or only nstpl-sync.
+func soleApplied(field string, live *unstructured.Unstructured, by follower) map[string]bool {
 	type owned struct {
 		Metadata map[string]map[string]any `json:"f:metadata"`
 	}
@@ -64,10 +69,12 @@ func soleApplied(field string, live *unstructured.Unstructured) map[string]bool 
 		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &of) != nil {
 			continue
 		}
-		_, hasTree := of.Metadata["f:"+render.Labels]["f:"+v1alpha1.TreeLabel]
+		_, isOfTree := of.Metadata["f:"+render.Labels]["f:"+v1alpha1.TreeLabel]
+		isOfTree = isOfTree && (by == nil || entry.Manager == syncManager) &&
+			entry.Operation == metav1.ManagedFieldsOperationApply
 		for name := range of.Metadata["f:"+field] {
 			key := strings.TrimPrefix(name, "f:")
-			keys[key] = keys[key] || hasTree && entry.Operation == metav1.ManagedFieldsOperationApply
+			keys[key] = keys[key] || isOfTree
 			owners[key]++
 		}
 	}

@@ -113,7 +113,7 @@ func TestLabelsAndAnnotationsThatATreeNoLongerDeclares(t *testing.T) {
 			t.Parallel()
 			live, declared := object(test.kind, test.labels, test.annotations), object(test.kind, nil, nil)
 			live.SetManagedFields(test.managers)
-			desired := withDeclared(live, declared)
+			desired := withDeclared(live, declared, nil)
 			require.Equal(t, test.keepsLabel || len(test.labels) == 0, len(desired.GetLabels()) == 1+len(test.labels),
 				desired.GetLabels())
 			require.Equal(t, test.keeps, desired.GetAnnotations()[optOut] == "true")
@@ -132,15 +132,15 @@ func TestMetadataOfNamespacesThatFollowARepository(t *testing.T) {
 	compiled, err := inventory.Declare([]*unstructured.Unstructured{declared})
 	require.NoError(t, err)
 	live := inventory.NewPlan(compiled, inventory.State{}, inventory.Options{Tree: "corp"}).Applies[0].Declared
-	require.Equal(t, live, withDeclared(live, declared), "the records of nstpl-sync are not a difference")
+	require.Equal(t, live, withDeclared(live, declared, nil), "the records of nstpl-sync are not a difference")
 	live.SetLabels(with(live.GetLabels(), "other", "set"))
-	desired := withDeclared(live, object("Namespace", nil, nil))
+	desired := withDeclared(live, object("Namespace", nil, nil), nil)
 	require.Equal(t, map[string]string{v1alpha1.TreeLabel: "corp", "other": "set"}, desired.GetLabels())
 	require.Equal(t, live.GetAnnotations(), desired.GetAnnotations())
 
 	record := `{"labels":{"tier":{"template":"t","uid":"u"}}}`
 	live.SetAnnotations(with(live.GetAnnotations(), v1alpha1.NamespaceMetadataAnnotation, record))
-	require.Equal(t, "gold", withDeclared(live, object("Namespace", nil, nil)).GetLabels()["tier"], "a template has set it")
+	require.Equal(t, "gold", withDeclared(live, object("Namespace", nil, nil), nil).GetLabels()["tier"], "a template has set it")
 }
 
 // A namespace that a commit no longer opts out is populated, so what the tree does not declare is deleted in it.
@@ -158,7 +158,7 @@ func TestANamespaceThatATreeNoLongerOptsOut(t *testing.T) {
 	space.SetName("corp")
 	declared := object("Namespace", map[string]string{v1alpha1.PolicySpaceLabel: "corp"}, nil)
 	cluster := liveObjects{namespaceKind: {"a": live}, policySpaceKind: {"corp": space}}
-	applied, err := cluster.apply("corp", []*unstructured.Unstructured{declared, space})
+	applied, err := cluster.apply("corp", []*unstructured.Unstructured{declared, space}, nil)
 	require.NoError(t, err)
 	require.Len(t, applied.namespaces, 1)
 	require.False(t, match.OptedOut(applied.namespaces[0]))

@@ -87,21 +87,21 @@ func (d *diff) compareTree(
 	if err != nil {
 		return nil, nil, err
 	}
-	follower, err := d.follower(ctx, c, root)
+	by, err := d.follower(ctx, c, root)
 	if err != nil {
 		return nil, nil, err
 	}
-	if follower != nil {
-		declared = live.followed(follower, declared)
+	if by != nil {
+		declared = live.followed(by, declared)
 	}
-	if changes, err = live.compare(ctx, c, root, declared); err != nil {
+	if changes, err = live.compare(ctx, c, root, declared, by); err != nil {
 		return nil, nil, err
 	}
 	leftovers, warnings := live.leftovers(root, declared)
 	for _, warning := range warnings {
 		d.Note("Warning: %s", warning)
 	}
-	applied, err := live.apply(root, declared)
+	applied, err := live.apply(root, declared, by)
 	if err != nil {
 		return nil, nil, err
 	}
