@@ -132,7 +132,7 @@ func estimateBuild(objects []sized, overlay v1alpha1.Overlay) (estimate, []Probl
 		slices.ContainsFunc(objects, func(o sized) bool { return o.hasInternal })
 	names := namesLength(objects)
 	for _, patch := range patches {
-		e.steps += len(objects)*(1+patch.values/8) + patch.pattern*(1+names/64)
+		e.steps += 10*patch.values + patch.pairs/100 + len(objects)*(1+patch.values/8) + patch.pattern*(1+names/64)
 		if e.steps > maxSteps {
 			return e, problems
 		}
@@ -228,6 +228,8 @@ type patchSize struct {
 	// overhead is the number of values that it does not add, such as the names of operations.
 	overhead int
 	selects  func(*sized) bool
+	// pairs is the number of pairs of keys in its maps. kustomize compares each pair, whatever the patch selects.
+	pairs int
 	// items is the number of items in all its lists, and merges how many strategic merges it contains.
 	items, merges int
 	// copies is how many operations may copy values.
@@ -279,8 +281,11 @@ func (p *patchSize) addNode(node *yaml.Node) error {
 		return err
 	}
 	p.addText(node.Value)
-	if node.Kind == yaml.SequenceNode {
+	switch node.Kind {
+	case yaml.SequenceNode:
 		p.items += len(node.Content)
+	case yaml.MappingNode:
+		p.pairs += len(node.Content) * len(node.Content) / 4
 	}
 	for i, child := range node.Content {
 		if err := p.addNode(child); err != nil {

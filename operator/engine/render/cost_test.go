@@ -99,6 +99,7 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 		patch.Target.LabelSelector = "a notin (" + repeated("b", 1000) + ")"
 		patch.Target.AnnotationSelector = patch.Target.LabelSelector
 	}
+	none := &v1alpha1.PatchTarget{Kind: "Secret"}
 	const tooMany, tooLong = "more than the allowed 131072", "it takes too long to apply it to"
 	for name, test := range map[string]struct {
 		template *v1alpha1.NamespaceTemplate
@@ -174,6 +175,11 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 		"small merges of a List into an object with a long list": {
 			withSecrets(merging("{apiVersion: v1, kind: List, items: [" + repeated(
 				"{apiVersion: v1, kind: ServiceAccount, metadata: {name: a, labels: {b: c}}}", 5) + "]}")), tooLong,
+		},
+		"a patch with many keys that selects nothing": {
+			configMaps(t, 1, v1alpha1.Overlay{Patches: []v1alpha1.Patch{{
+				Patch: "{apiVersion: v1, kind: Secret, metadata: {name: a, annotations: " + entries(25000) + "}}", Target: none,
+			}}}), tooLong,
 		},
 		"long selectors": {configMaps(t, 256, withSelectors), tooLong},
 		"an object that gets the name of another": {
