@@ -73,7 +73,6 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		Recorder: mgr.GetEventRecorder(recorder),
 		Metrics:  repository.NewMetrics(metrics.Registry, mgr.GetClient()),
 		Dir:      options.Dir,
-		Caches:   leadership.NewCaches(leader, mgr.GetAPIReader(), &v1alpha1.PolicyRepositoryList{}),
 	}
 	if err := repositories.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up the controller: %w", err)

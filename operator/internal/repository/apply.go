@@ -205,10 +205,11 @@ func rankOf(change inventory.Apply) int {
 	return 1
 }
 
-// apply makes the objects in the cluster those that a tree declares. It makes a limited number of changes: the outcome
-// says how many remain.
-func (r *Repositories) apply(
+// applyTree makes the objects in the cluster those that a tree declares. It makes a limited number of changes: the
+// outcome says how many remain. owners are the PolicyRepositories that follow trees, by the name of the tree.
+func (r *Repositories) applyTree(
 	ctx context.Context, repository *v1alpha1.PolicyRepository, tree *vetted,
+	owners map[string]*v1alpha1.PolicyRepository,
 ) (outcome, error) {
 	to, err := r.Cluster.as(repository.Spec.ServiceAccountName)
 	if err != nil {
@@ -224,10 +225,7 @@ func (r *Repositories) apply(
 	if err != nil {
 		return outcome{}, err
 	}
-	others, err := r.owners(ctx)
-	if err != nil {
-		return outcome{}, err
-	}
+	others := maps.Clone(owners)
 	maps.DeleteFunc(others, func(name string, owner *v1alpha1.PolicyRepository) bool {
 		return name == tree.root || owner.UID == repository.UID
 	})

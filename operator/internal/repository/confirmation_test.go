@@ -109,7 +109,7 @@ func TestAChangedPathKeepsTheConfirmationOfARollback(t *testing.T) {
 	tree.path = "after"
 	const ofRecord = 2 // after the removal of the confirmation
 	process := newRepositories(t, cluster.RESTConfig(), &ending{at: ofRecord})
-	_, err := process.bring(t.Context(), repository, answer{tree: tree}, &v1alpha1.PolicyRepositoryStatus{})
+	_, err := process.bring(t.Context(), repository, answer{tree: tree}, nil, &v1alpha1.PolicyRepositoryStatus{})
 	require.ErrorIs(t, err, errEnded)
 	require.NoError(t, admin.Client.Get(t.Context(), client.ObjectKeyFromObject(repository), repository))
 	require.Equal(t, map[string]string{v1alpha1.ConfirmedRollbackAnnotation: "one"}, repository.Annotations)

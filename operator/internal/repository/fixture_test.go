@@ -75,6 +75,17 @@ func newRepositories(t *testing.T, config *rest.Config, end *ending) *Repositori
 	}
 }
 
+// apply calls applyTree as a pass does.
+func (r *Repositories) apply(
+	ctx context.Context, repository *v1alpha1.PolicyRepository, tree *vetted,
+) (outcome, error) {
+	list := &v1alpha1.PolicyRepositoryList{}
+	if err := r.Live.List(ctx, list); err != nil {
+		return outcome{}, err
+	}
+	return r.applyTree(ctx, repository, tree, ownersOf(list))
+}
+
 func testScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()

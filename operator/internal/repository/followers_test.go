@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,16 +33,6 @@ type existing struct {
 func (e existing) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	list.(*v1alpha1.PolicyRepositoryList).Items = e.items
 	return nil
-}
-
-func (e existing) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	for i := range e.items {
-		if e.items[i].Name == key.Name {
-			e.items[i].DeepCopyInto(into.(*v1alpha1.PolicyRepository))
-			return nil
-		}
-	}
-	return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("policyrepositories").GroupResource(), key.Name)
 }
 
 func (existing) Status() client.SubResourceWriter { return unstored{} }
@@ -100,7 +89,8 @@ func TestNothingStaysOfADeletedRepository(t *testing.T) {
 	}
 }
 
-// While the watch of PolicyRepositories is interrupted, a pass knows all the same that one was suspended.
+// While the watch of PolicyRepositories is interrupted, a pass knows all the same that one was suspended, or deleted and
+// created again.
 func TestAPassReadsThePolicyRepositoryFromTheAPIServer(t *testing.T) {
 	t.Parallel()
 	before, now := repositoryOf("uid"), repositoryOf("uid")
@@ -117,6 +107,13 @@ func TestAPassReadsThePolicyRepositoryFromTheAPIServer(t *testing.T) {
 	_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}})
 	require.NoError(t, err)
 	require.Empty(t, f.follower.answer, "the PolicyRepository is not followed any more")
+
+	again := *now
+	again.UID = "again"
+	r.Live = existing{items: []v1alpha1.PolicyRepository{again}}
+	_, err = r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}})
+	require.NoError(t, err)
+	require.Equal(t, []types.UID{"again"}, slices.Collect(maps.Keys(r.followed)))
 }
 
 // A PolicyRepository that follows an object of Flux now keeps no commits of the Git repository that it followed before.

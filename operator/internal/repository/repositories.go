@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,7 +32,6 @@ import (
 	"nstpl.dev/nstpl/operator/engine/inforce"
 	"nstpl.dev/nstpl/operator/engine/inventory"
 	"nstpl.dev/nstpl/operator/internal/backoff"
-	"nstpl.dev/nstpl/operator/internal/leadership"
 	"nstpl.dev/nstpl/operator/internal/patch"
 	"nstpl.dev/nstpl/operator/internal/reporting"
 	"nstpl.dev/nstpl/operator/internal/repository/artifact"
@@ -49,9 +48,6 @@ type Repositories struct {
 	Metrics  *Metrics
 	// Dir is the directory for fetched commits.
 	Dir string
-	// Caches has a new leader wait for the PolicyRepositories, which every replica watches. The watches of all other
-	// kinds begin with the leadership.
-	Caches *leadership.Caches
 
 	// followed is what is known of each PolicyRepository, by UID. It has no lock, because only Reconcile uses it, which
 	// runs once at a time.
@@ -123,7 +119,7 @@ func (r *Repositories) SetupWithManager(mgr ctrl.Manager) error {
 			},
 		})
 	}
-	return b.Complete(r.Caches.Before(r))
+	return b.Complete(r)
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -159,18 +155,21 @@ func (r *Repositories) Reconcile(ctx context.Context, req reconcile.Request) (re
 }
 
 func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	if err := r.forgetDeleted(ctx); err != nil {
+	// While the watch is late, the cache knows neither a suspension nor that a confirmation is used up, nor which
+	// PolicyRepositories exist.
+	list := &v1alpha1.PolicyRepositoryList{}
+	if err := r.Live.List(ctx, list); err != nil {
 		return reconcile.Result{}, err
 	}
-	repository := &v1alpha1.PolicyRepository{}
-	// While the watch is interrupted, the cache knows neither a suspension nor that a confirmation is used up.
-	err := r.Live.Get(ctx, req.NamespacedName, repository)
-	if apierrors.IsNotFound(err) {
+	r.forgetDeleted(list)
+	i := slices.IndexFunc(list.Items, func(one v1alpha1.PolicyRepository) bool { return one.Name == req.Name })
+	if i < 0 {
 		r.Metrics.forget(req.Name)
 		return reconcile.Result{}, nil
 	}
-	if err != nil || repository.DeletionTimestamp != nil {
-		return reconcile.Result{}, err
+	repository := &list.Items[i]
+	if repository.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
 	}
 	status := repository.Status.DeepCopy()
 	if repository.Spec.Suspend {
@@ -179,10 +178,7 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 			"resume"}.set(status, repository.Generation)
 		return reconcile.Result{}, r.writeStatus(ctx, repository, status)
 	}
-	owners, err := r.owners(ctx)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
+	owners := ownersOf(list)
 	if other := owners[treeName(repository)]; other != nil && isOlder(other, repository) {
 		r.rest(repository)
 		condition{reporting.Failed, reasonTreeTaken, fmt.Sprintf("the tree %s is that of the PolicyRepository %s: rename "+
@@ -208,7 +204,8 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 	}
 	var result *outcome
 	if known.tree != nil {
-		if result, err = r.bring(ctx, repository, known, status); err != nil {
+		var err error
+		if result, err = r.bring(ctx, repository, known, owners, status); err != nil {
 			return reconcile.Result{}, err
 		}
 		wait = result.wait(wait)
@@ -253,7 +250,8 @@ func (r *Repositories) ownedByOther(
 
 // bring brings a tree into force, and reports in the status what that has changed.
 func (r *Repositories) bring(
-	ctx context.Context, repository *v1alpha1.PolicyRepository, known answer, status *v1alpha1.PolicyRepositoryStatus,
+	ctx context.Context, repository *v1alpha1.PolicyRepository, known answer,
+	owners map[string]*v1alpha1.PolicyRepository, status *v1alpha1.PolicyRepositoryStatus,
 ) (*outcome, error) {
 	tree := known.tree
 	isVoid := func(key, of string) bool {
@@ -264,7 +262,7 @@ func (r *Repositories) bring(
 	if err := r.removeConfirmations(ctx, repository, isVoid); err != nil {
 		return nil, err
 	}
-	o, err := r.apply(ctx, repository, tree)
+	o, err := r.applyTree(ctx, repository, tree, owners)
 	if err != nil {
 		condition{reporting.InProgress, reasonProgressing, fmt.Sprintf("%s cannot be compared with the cluster: %v; it is "+
 			"tried again", named(tree.commit), err)}.set(status, repository.Generation)
@@ -283,13 +281,9 @@ func (r *Repositories) rest(repository *v1alpha1.PolicyRepository) {
 	r.scopes.remove(repository.UID)
 }
 
-// owners returns the PolicyRepositories that follow trees, by the name of the tree: the oldest of those with a tree of
+// ownersOf returns the PolicyRepositories of a list that follow trees, by the name of the tree: the oldest of those with a tree of
 // that name. The objects of two trees of one name would have the same label.
-func (r *Repositories) owners(ctx context.Context) (map[string]*v1alpha1.PolicyRepository, error) {
-	list := &v1alpha1.PolicyRepositoryList{}
-	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, err
-	}
+func ownersOf(list *v1alpha1.PolicyRepositoryList) map[string]*v1alpha1.PolicyRepository {
 	owners := map[string]*v1alpha1.PolicyRepository{}
 	for i := range list.Items {
 		one := &list.Items[i]
@@ -297,7 +291,7 @@ func (r *Repositories) owners(ctx context.Context) (map[string]*v1alpha1.PolicyR
 			owners[name] = one
 		}
 	}
-	return owners, nil
+	return owners
 }
 
 // isOlder reports whether one PolicyRepository is older than another, or as old and before it by name.
@@ -368,14 +362,10 @@ func (r *Repositories) wake(name string) {
 	r.woken <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}}
 }
 
-// forgetDeleted forgets the PolicyRepositories that do not exist any more, and removes the commits that were fetched
+// forgetDeleted forgets the PolicyRepositories that are not in the list of all, and removes the commits that were fetched
 // for them. All objects stay. Every pass calls it, because no pass tells that one was deleted and created again under
 // its name.
-func (r *Repositories) forgetDeleted(ctx context.Context) error {
-	list := &v1alpha1.PolicyRepositoryList{}
-	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return err
-	}
+func (r *Repositories) forgetDeleted(list *v1alpha1.PolicyRepositoryList) {
 	exists := map[types.UID]bool{}
 	for i := range list.Items {
 		exists[list.Items[i].UID] = true
@@ -388,7 +378,6 @@ func (r *Repositories) forgetDeleted(ctx context.Context) error {
 	})
 	r.scopes.forget(exists)
 	r.sources.forget(exists)
-	return nil
 }
 
 // writeStatus stores a status that differs. A write that had no answer may be executed after the status was read: what
