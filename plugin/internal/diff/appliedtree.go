@@ -208,7 +208,7 @@ func (t *appliedTree) delete(
 }
 
 // markNotAdopted returns the changes with the action "leave alone" for each Namespace that is not adopted.
-func (t *appliedTree) markNotAdopted(changes []treeChange) []treeChange {
+func (t *appliedTree) markNotAdopted(changes []treeChange, live liveObjects, by follower) []treeChange {
 	marked := slices.Clone(changes)
 	for _, name := range slices.Sorted(maps.Keys(t.notAdopted)) {
 		at := slices.IndexFunc(marked, func(change treeChange) bool {
@@ -219,8 +219,29 @@ func (t *appliedTree) markNotAdopted(changes []treeChange) []treeChange {
 			marked = append(marked, treeChange{kind: namespaceKind, name: name})
 		}
 		marked[at].Action = actionLeaveAlone
-		marked[at].Note = fmt.Sprintf("existed before tree %s and is not adopted, so it is left alone: "+
-			"adopt it with 'kubectl nstpl hydrate DIR --adopt'", t.notAdopted[name].Tree)
+		tree := t.notAdopted[name].Tree
+		marked[at].Note = fmt.Sprintf("existed before tree %s and is not adopted, so it is left alone: %s", tree,
+			live.howToAdopt(name, tree, by))
 	}
 	return marked
+}
+
+// howToAdopt says how a tree adopts a namespace. Nstpl-sync adopts none that belongs to another tree.
+func (live liveObjects) howToAdopt(namespace, tree string, by follower) string {
+	if by == nil {
+		return "adopt it with 'kubectl nstpl hydrate DIR --adopt'"
+	}
+	if of := otherTree(live[namespaceKind][namespace], tree); of != "" {
+		return fmt.Sprintf("it belongs to tree %s: hand it over with 'kubectl label namespace %s %s=%s --overwrite'", of,
+			namespace, v1alpha1.TreeLabel, tree)
+	}
+	return fmt.Sprintf("adopt it with 'kubectl annotate namespace %s %s=true'", namespace, v1alpha1.AdoptAnnotation)
+}
+
+// otherTree returns the tree to which a live object belongs, or "" if it belongs to none or to this tree.
+func otherTree(live *unstructured.Unstructured, tree string) string {
+	if of := live.GetLabels()[v1alpha1.TreeLabel]; of != tree {
+		return of
+	}
+	return ""
 }

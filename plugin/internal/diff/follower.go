@@ -43,7 +43,8 @@ func (d *diff) follower(ctx context.Context, c *cluster.Cluster, root string) (f
 }
 
 // followed returns the declared objects of a tree as nstpl-sync applies them: a namespace keeps the labels and
-// annotations that templates have set to other values, and is adopted if the PolicyRepository says so.
+// annotations that templates have set to other values, and is adopted if the PolicyRepository says so, unless it belongs
+// to another tree.
 func (live liveObjects) followed(
 	by follower, declared []*unstructured.Unstructured,
 ) []*unstructured.Unstructured {
@@ -58,7 +59,8 @@ func (live liveObjects) followed(
 			object = inventory.State{Live: templates}.WithoutTemplateValues(object, existing)
 			annotations := existing.GetAnnotations()
 			isAdopted := annotations[v1alpha1.InTreeAnnotation] == "true" || annotations[v1alpha1.AdoptAnnotation] == "true"
-			if by.Spec.ExistingNamespaces == v1alpha1.ExistingAdopt && !isAdopted {
+			isOfAnother := otherTree(existing, object.GetLabels()[v1alpha1.TreeLabel]) != ""
+			if by.Spec.ExistingNamespaces == v1alpha1.ExistingAdopt && !isAdopted && !isOfAnother {
 				object = object.DeepCopy()
 				render.AddAnnotations(object, map[string]string{v1alpha1.AdoptAnnotation: "true"})
 			}

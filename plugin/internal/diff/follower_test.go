@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
 )
@@ -67,6 +68,38 @@ func TestNamespacesOfATreeThatNstplSyncFollows(t *testing.T) {
 			require.Empty(t, declared.GetAnnotations())
 		})
 	}
+	live := object("Namespace", map[string]string{v1alpha1.TreeLabel: "other"}, nil)
+	by := &v1alpha1.PolicyRepository{Spec: v1alpha1.PolicyRepositorySpec{ExistingNamespaces: v1alpha1.ExistingAdopt}}
+	require.Equal(t, []*unstructured.Unstructured{declared},
+		liveObjects{namespaceKind: {"a": live}}.followed(by, []*unstructured.Unstructured{declared}), "of another tree")
 	require.Equal(t, []*unstructured.Unstructured{declared},
 		liveObjects{}.followed(&v1alpha1.PolicyRepository{}, []*unstructured.Unstructured{declared}))
+}
+
+// The remedy is one that the tool that applies the tree respects.
+func TestHowANamespaceIsAdopted(t *testing.T) {
+	t.Parallel()
+	by := &v1alpha1.PolicyRepository{}
+	for name, test := range map[string]struct {
+		tree   string
+		by     follower
+		remedy string
+	}{
+		"kubectl":    {"", nil, "adopt it with 'kubectl nstpl hydrate DIR --adopt'"},
+		"nstpl-sync": {"", by, "adopt it with 'kubectl annotate namespace a policy.nstpl.dev/adopt=true'"},
+		"nstpl-sync, and it has the label of another tree": {
+			"other", by, "it belongs to tree other: hand it over with 'kubectl label namespace a policy.nstpl.dev/tree=corp " +
+				"--overwrite'",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			live := liveObjects{namespaceKind: {"a": object("Namespace", map[string]string{v1alpha1.TreeLabel: test.tree}, nil)}}
+			applied := &appliedTree{notAdopted: map[string]*hierarchy.NotAdoptedError{"a": {Namespace: "a", Tree: "corp"}}}
+			require.Equal(t, []treeChange{{
+				kind: namespaceKind, name: "a", Action: actionLeaveAlone,
+				Note: "existed before tree corp and is not adopted, so it is left alone: " + test.remedy,
+			}}, applied.markNotAdopted(nil, live, test.by))
+		})
+	}
 }

@@ -112,7 +112,7 @@ func (d *diff) compareTree(
 	if err != nil {
 		return nil, nil, err
 	}
-	changes = slices.Concat(applied.markNotAdopted(changes), leftovers, deleted)
+	changes = slices.Concat(applied.markNotAdopted(changes, live, by), leftovers, deleted)
 	for i := range changes {
 		changes[i].Object = output.Object(changes[i].kind.GroupKind(), changes[i].name)
 		changes[i].Ref = output.NewObjectRef(changes[i].kind, changes[i].Namespace, changes[i].name)
