@@ -178,7 +178,8 @@ func TestOverlaysThatNeedTooMuchMemoryOrTimeAreRejected(t *testing.T) {
 		},
 		"a patch with many keys that selects nothing": {
 			configMaps(t, 1, v1alpha1.Overlay{Patches: []v1alpha1.Patch{{
-				Patch: "{apiVersion: v1, kind: Secret, metadata: {name: a, annotations: " + entries(25000) + "}}", Target: none,
+				Patch:  "{apiVersion: v1, kind: Secret, metadata: {name: a, annotations: " + entries(25000) + "}}",
+				Target: none,
 			}}}), tooLong,
 		},
 		"long selectors": {configMaps(t, 256, withSelectors), tooLong},
