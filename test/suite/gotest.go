@@ -109,7 +109,20 @@ func selectTests(packages []testPackage, run string) (args []string, expected []
 	case run == "quick" || run == "race": // also with the seeds of fuzz tests
 		return append([]string{"-skip=" + pattern(skipped)}, args...), expected, nil
 	}
-	return append([]string{"-run=" + pattern(expected)}, args...), expected, nil
+	return append([]string{"-run=" + pattern(expected)}, args...), expected, unequalNames(run, expected, skipped)
+}
+
+// unequalNames fails if a test that does not belong to a run has the name of one that does: one pattern is for all
+// packages, so it would run, too.
+func unequalNames(run string, expected, skipped []test) error {
+	for _, other := range skipped {
+		i := slices.IndexFunc(expected, func(t test) bool { return t.name == other.name })
+		if i >= 0 {
+			return fmt.Errorf("the run %s selects tests by name: rename %s, which does not belong to it, or %s, which does",
+				run, other, expected[i])
+		}
+	}
+	return nil
 }
 
 // split returns the tests of a run, and the others.

@@ -146,6 +146,13 @@ func TestSelection(t *testing.T) {
 	args, _, err = selectTests(packages[:1], "quick")
 	require.NoError(t, err)
 	require.Equal(t, []string{"example.org/m/b"}, args)
+
+	slow := "package b\n\nimport (\n\t\"testing\"\n\n\t\"nstpl.dev/nstpl/test/marks\"\n)\n\n" +
+		"func TestB(t *testing.T) { marks.Thorough(t) }\n\nfunc TestSlow(t *testing.T) {}\n"
+	require.NoError(t, os.WriteFile("b/b_test.go", []byte(slow), 0o600))
+	_, _, err = selectTests(packages, "thorough")
+	require.EqualError(t, err, "the run thorough selects tests by name: rename example.org/m/b TestSlow, which does not "+
+		"belong to it, or example.org/m/a TestSlow, which does")
 }
 
 func TestMissingAfterACrash(t *testing.T) {
