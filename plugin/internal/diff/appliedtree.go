@@ -232,8 +232,8 @@ func (live liveObjects) howToAdopt(namespace, tree string, by follower) string {
 		return "adopt it with 'kubectl nstpl hydrate DIR --adopt'"
 	}
 	if of := otherTree(live[namespaceKind][namespace], tree); of != "" {
-		return fmt.Sprintf("it belongs to tree %s: hand it over with 'kubectl label namespace %s %s=%s --overwrite'", of,
-			namespace, v1alpha1.TreeLabel, tree)
+		return fmt.Sprintf("it belongs to tree %s: hand it over with 'kubectl label namespace %s %s=%s --overwrite'",
+			of, namespace, v1alpha1.TreeLabel, tree)
 	}
 	return fmt.Sprintf("adopt it with 'kubectl annotate namespace %s %s=true'", namespace, v1alpha1.AdoptAnnotation)
 }

@@ -43,8 +43,8 @@ func (d *diff) follower(ctx context.Context, c *cluster.Cluster, root string) (f
 }
 
 // followed returns the declared objects of a tree as nstpl-sync applies them: a namespace keeps the labels and
-// annotations that templates have set to other values, and is adopted if the PolicyRepository says so, unless it belongs
-// to another tree.
+// annotations that templates have set to other values, and is adopted if the PolicyRepository says so, unless it
+// belongs to another tree.
 func (live liveObjects) followed(
 	by follower, declared []*unstructured.Unstructured,
 ) []*unstructured.Unstructured {

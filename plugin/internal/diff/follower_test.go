@@ -88,14 +88,16 @@ func TestHowANamespaceIsAdopted(t *testing.T) {
 		"kubectl":    {"", nil, "adopt it with 'kubectl nstpl hydrate DIR --adopt'"},
 		"nstpl-sync": {"", by, "adopt it with 'kubectl annotate namespace a policy.nstpl.dev/adopt=true'"},
 		"nstpl-sync, and it has the label of another tree": {
-			"other", by, "it belongs to tree other: hand it over with 'kubectl label namespace a policy.nstpl.dev/tree=corp " +
-				"--overwrite'",
+			"other", by, "it belongs to tree other: hand it over with " +
+				"'kubectl label namespace a policy.nstpl.dev/tree=corp --overwrite'",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			live := liveObjects{namespaceKind: {"a": object("Namespace", map[string]string{v1alpha1.TreeLabel: test.tree}, nil)}}
-			applied := &appliedTree{notAdopted: map[string]*hierarchy.NotAdoptedError{"a": {Namespace: "a", Tree: "corp"}}}
+			ns := object("Namespace", map[string]string{v1alpha1.TreeLabel: test.tree}, nil)
+			live := liveObjects{namespaceKind: {"a": ns}}
+			notAdopted := map[string]*hierarchy.NotAdoptedError{"a": {Namespace: "a", Tree: "corp"}}
+			applied := &appliedTree{notAdopted: notAdopted}
 			require.Equal(t, []treeChange{{
 				kind: namespaceKind, name: "a", Action: actionLeaveAlone,
 				Note: "existed before tree corp and is not adopted, so it is left alone: " + test.remedy,
