@@ -38,9 +38,10 @@ const (
 	// maxPendingSize is the size in bytes up to which a record takes objects that may have been created without an
 	// answer: more than 1,000 of them, each of which the next pass looks up if it exists.
 	maxPendingSize = maxRecordSize / 8
-	// keptRoom is the size in bytes of a record that is left to objects of the cluster and to bindings that are
-	// replaced. Only authors of the root directory declare these, and all others need them.
-	keptRoom = maxRecordSize / 16
+	// keptRoom is the size in bytes of a record that is left to objects of the cluster: some 3,500. All others need them.
+	// Only authors of the root directory declare these, but for the roles by which the operator may bind others, without
+	// which a template would not lose what is revoked: hierarchy allows 500 of them.
+	keptRoom = maxRecordSize / 8
 )
 
 // outcome is the result of carrying out a plan.
@@ -153,8 +154,8 @@ func cut[T any](
 }
 
 // limitPending leaves creations to later passes for which the record has no room. Chance decides which: those that are
-// refused again and again keep no others waiting for ever. What all others need goes first. A creation has failed if
-// the record lacks room for it also without the names of pending objects.
+// refused again and again keep no others waiting for ever. What others need goes first. A creation has failed if the
+// record lacks room for it also without the names of pending objects.
 func (o *outcome) limitPending(rec *record, tree string) {
 	room, pendingRoom, names := rec.room(tree), maxPendingSize, 0
 	for id := range rec.pending {
@@ -196,13 +197,9 @@ func (o *outcome) limitPending(rec *record, tree string) {
 	o.Held = append(o.Held, left...)
 }
 
-// rankOf returns 0 for the creations that all others need, and for bindings that are replaced.
+// rankOf returns 0 for objects of the cluster, which others need, and otherwise 1.
 func rankOf(change inventory.Apply) int {
-	isCluster := inventory.PhaseOf(declared(change).GroupKind) == inventory.Cluster
-	if isCluster && inventory.BoundRoles(change.Declared) == nil || change.Replaced != nil {
-		return 0
-	}
-	return 1
+	return min(int(inventory.PhaseOf(declared(change).GroupKind)), 1)
 }
 
 // applyTree makes the objects in the cluster those that a tree declares. It makes a limited number of changes: the

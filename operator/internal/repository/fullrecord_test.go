@@ -42,6 +42,7 @@ func TestAFullRecordStopsOnlyCreations(t *testing.T) {
 	require.NoError(t, admin.Client.Update(t.Context(), record))
 	clear(files)
 	files["added.yaml"] = roleFile(root + "-added")
+	files["team/added.yaml"] = strings.Replace(bindingFile("added"), "name: view", "name: "+root+"-added", 1)
 	files["team/viewers.yaml"] = bindingFile("bob")
 	files["team/"+root+"-n/ns.yaml"] = "{apiVersion: v1, kind: Namespace, metadata: {name: " + root + "-n}}"
 	files["team/"+root+"-new/ns.yaml"] = "{apiVersion: v1, kind: Namespace, metadata: {name: " + root + "-new}}"
@@ -57,6 +58,8 @@ func TestAFullRecordStopsOnlyCreations(t *testing.T) {
 	bindings, _, err := unstructured.NestedSlice(template.Object, "spec", "templates")
 	require.NoError(t, err)
 	require.Contains(t, fmt.Sprint(bindings), "bob")
+	require.NotContains(t, fmt.Sprint(bindings), "ann", "what is revoked does not wait for the new permission to bind")
+	require.Contains(t, fmt.Sprint(bindings), root+"-added")
 	now := conditionOf(answer{tree: second, path: second.path}, "", &o)
 	require.Equal(t, reasonObjectsFailed, now.reason)
 	require.Equal(t, "namespace/"+root+"-new: the record of the objects that were created for the tree is full, so it "+
