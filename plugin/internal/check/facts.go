@@ -74,6 +74,19 @@ type ownObject struct {
 		Conditions []metav1.Condition `json:"conditions"`
 		Failures   []ownFailure       `json:"failures"`
 	} `json:"status"`
+
+	// edited is when a client last wrote the object and not only its status, or zero if that is unknown.
+	edited time.Time
+}
+
+// reduce keeps only the time of the last edit from the managedFields.
+func (o *ownObject) reduce() {
+	for _, entry := range o.ManagedFields {
+		if entry.Subresource == "" && entry.Time != nil && entry.Time.After(o.edited) {
+			o.edited = entry.Time.Time
+		}
+	}
+	o.ManagedFields = nil
 }
 
 // ownFailure is an object that could not be applied.

@@ -147,8 +147,8 @@ func checkObjects(a *after) []Result {
 }
 
 // isAsInstalled reports whether a stored role, binding or policy has everything that the manifests declare. An
-// admission policy or its binding must have nothing else: a further condition or selector switches it off. Of objects of
-// other kinds, other programs or administrators change some fields.
+// admission policy or its binding must have nothing else: a further condition or selector switches it off. Of objects
+// of other kinds, other programs or administrators change some fields.
 func isAsInstalled(want, stored *unstructured.Unstructured) bool {
 	if want.GetLabels()[v1alpha1.AggregateLabel] == "true" {
 		return true // administrators choose the kinds that templates can declare

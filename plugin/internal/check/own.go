@@ -54,8 +54,10 @@ func judgeOwn(resource string, objects []*ownObject, now time.Time) []Result {
 				deleted = append(deleted, object)
 			}
 		case object.isOutdated():
-			late = append(late, object)
-		case apimeta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled):
+			if object.isStalled() || now.Sub(object.edited) > survey.Patience {
+				late = append(late, object)
+			}
+		case object.isStalled():
 			stalled = append(stalled, object)
 		case ready == nil:
 			if now.Sub(object.CreationTimestamp.Time) > survey.Patience {
@@ -136,6 +138,11 @@ func (o *ownObject) isOutdated() bool {
 	return ready != nil && ready.ObservedGeneration != 0 && ready.ObservedGeneration < o.Generation
 }
 
+// isStalled reports whether the generation that the conditions are about cannot be in force until a person acts.
+func (o *ownObject) isStalled() bool {
+	return apimeta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionStalled)
+}
+
 // isRolloutStopped reports whether an object is a template whose rollout stopped because namespaces failed.
 func (o *ownObject) isRolloutStopped() bool {
 	stalled := apimeta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionStalled)
@@ -155,7 +162,7 @@ func (o *ownObject) reason() string {
 	switch ready := apimeta.FindStatusCondition(conditions, v1alpha1.ConditionReady); {
 	case o.DeletionTimestamp != nil:
 		return "finalizers: " + strings.Join(o.Finalizers, ", ")
-	case o.isOutdated():
+	case o.isOutdated() && !o.isStalled():
 		return fmt.Sprintf("the controller has not reported on generation %d", o.Generation)
 	case o.isRolloutStopped() && o.disabledReason() != "":
 		return o.disabledReason()
@@ -167,6 +174,9 @@ func (o *ownObject) reason() string {
 	if len(o.Status.Failures) > 0 {
 		failure := o.Status.Failures[0]
 		text += "; " + strings.TrimPrefix(failure.Object+": ", ": ") + failure.Message
+	}
+	if o.isOutdated() {
+		text = fmt.Sprintf("the controller has not reported on generation %d, and before it: %s", o.Generation, text)
 	}
 	return shorten(text)
 }

@@ -54,6 +54,16 @@ func TestObjectsOfOwnKinds(t *testing.T) {
 	}
 	readyBefore := own("a", time.Hour, isReady, is(exceeded, metav1.ConditionTrue, "Exceeded", "pods: 5/3"))
 	readyBefore.Generation, readyBefore.Status.Conditions[0].ObservedGeneration = 3, 2
+	readyJustBefore := own("a", time.Hour, isReady)
+	readyJustBefore.Generation, readyJustBefore.Status.Conditions[0].ObservedGeneration = 3, 2
+	readyJustBefore.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Time: &metav1.Time{Time: now.Add(-time.Hour)}}, {Time: &metav1.Time{Time: now.Add(-time.Second)}},
+	}
+	reported := own("a", time.Hour, isReady)
+	reported.Generation, reported.Status.Conditions[0].ObservedGeneration = 3, 2
+	reported.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Time: &metav1.Time{Time: now.Add(-time.Hour)}}, {Time: &metav1.Time{Time: now}, Subresource: "status"},
+	}
 	readyNow := own("a", time.Hour, isReady)
 	readyNow.Generation, readyNow.Status.Conditions[0].ObservedGeneration = 3, 3
 	unmatched := own("old", 0, stalled(v1alpha1.ExemptionNothingMatches, "template budget does not exist")...)
@@ -75,7 +85,15 @@ func TestObjectsOfOwnKinds(t *testing.T) {
 		},
 		"stalled before an edit": {
 			"namespacetemplates", []*ownObject{edited}, Warning,
-			"1 not in force yet: budget (the controller has not reported on generation 3)", "kubectl describe",
+			"1 not in force yet: budget (the controller has not reported on generation 3, and before it: 1 of 3 namespaces are " +
+				"populated; limitrange/defaults: is forbidden)", "kubectl describe",
+		},
+		"ready just before an edit": {
+			"policyspaces", []*ownObject{readyJustBefore}, OK, "1 object of nstpl's kinds, and none has a problem", "",
+		},
+		"ready before an edit, and its status is written": {
+			"policyspaces", []*ownObject{reported}, Warning,
+			"1 not in force yet: a (the controller has not reported on generation 3)", "kubectl nstpl tree",
 		},
 		"ready after an edit": {
 			"policyspaces", []*ownObject{readyNow}, OK, "1 object of nstpl's kinds, and none has a problem", "",
@@ -122,6 +140,10 @@ func TestObjectsOfOwnKinds(t *testing.T) {
 			a := healthy(t)
 			for _, resource := range ownResources {
 				a.own[resource.Resource] = fact[[]*ownObject]{}
+			}
+			for _, object := range test.objects {
+				object.reduce()
+				require.Empty(t, object.ManagedFields)
 			}
 			a.own[test.resource] = fact[[]*ownObject]{value: test.objects}
 			requireResult(t, checkOwn(a), test.status, test.message, test.remedy)

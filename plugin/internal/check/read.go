@@ -196,7 +196,7 @@ func readAfter(ctx context.Context, c *cluster.Cluster, server cluster.Server) (
 	})
 	reading.Go(func() {
 		found := cluster.Each(ownResources, func(resource schema.GroupVersionResource) fact[[]*ownObject] {
-			return factOf(cluster.List[ownObject](ctx, c, resource, "", metav1.ListOptions{}))
+			return factOf(cluster.ListReduced(ctx, c, resource, "", (*ownObject).reduce))
 		})
 		for i, resource := range ownResources {
 			facts.own[resource.Resource] = found[i]

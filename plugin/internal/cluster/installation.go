@@ -115,3 +115,10 @@ func List[T any](
 ) ([]*T, error) {
 	return list(ctx, c, resource, namespace, options, withoutManagedFields[T])
 }
+
+// ListReduced is List for objects that still have their managedFields when it calls reduce for each of them.
+func ListReduced[T any](
+	ctx context.Context, c *Cluster, resource schema.GroupVersionResource, namespace string, reduce func(*T),
+) ([]*T, error) {
+	return list(ctx, c, resource, namespace, metav1.ListOptions{}, reduce)
+}
