@@ -43,7 +43,9 @@ func TestDeploymentsSetTheMemoryLimit(t *testing.T) {
 		content, err := os.ReadFile(filepath.Join("../../../manifests", file))
 		require.NoError(t, err)
 		deployment := &appsv1.Deployment{}
-		require.NoError(t, yaml.UnmarshalStrict(content[bytes.Index(content, []byte("apiVersion: apps/v1")):], deployment))
+		begin := bytes.Index(content, []byte("apiVersion: apps/v1"))
+		require.GreaterOrEqual(t, begin, 0, file)
+		require.NoError(t, yaml.UnmarshalStrict(content[begin:], deployment))
 		container := deployment.Spec.Template.Spec.Containers[0]
 		require.NotZero(t, container.Resources.Limits.Memory().Value(), file)
 		require.Equal(t, []corev1.EnvVar{{Name: "MEMORY_LIMIT", ValueFrom: &corev1.EnvVarSource{

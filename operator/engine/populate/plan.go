@@ -198,8 +198,8 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		switch err := observed.Unreadable[object.ID().GroupKind]; {
 		case err != nil:
 			change = Change{
-				Action: Unknown, Kind: object.GroupVersionKind(), Name: object.GetName(), Template: object.Template.Name,
-				Reason: err.Error(), Declared: object, Err: err,
+				Action: Unknown, Kind: object.GroupVersionKind(), Name: object.GetName(),
+				Template: object.Template.Name, Reason: err.Error(), Declared: object, Err: err,
 			}
 		case object.Unavailable != nil:
 			change = planUnavailable(declared, object, existing)

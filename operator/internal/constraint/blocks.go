@@ -41,13 +41,14 @@ type Blocks struct {
 	Exempt []string
 	// Constraints are the cached constraints. If there are none, namespaces are given nothing.
 	Constraints *constraintCache
-	// exhaustion notifies when the first namespace is given nothing because the pool is exhausted, when there is no such
-	// namespace anymore, and when all namespaces have been compared for the first time since there are constraints.
+	// exhaustion notifies when the first namespace is given nothing because the pool is exhausted, when there is no
+	// such namespace anymore, and when all namespaces have been compared for the first time since there are
+	// constraints.
 	exhaustion webhook.Changes
 
 	mu sync.Mutex
-	// lacking has the namespaces that are given nothing because the pool is exhausted. It is complete once isCompared is
-	// true: all namespaces have been compared since the first constraint was created.
+	// lacking has the namespaces that are given nothing because the pool is exhausted. It is complete once isCompared
+	// is true: all namespaces have been compared since the first constraint was created.
 	lacking    sets.Set[types.UID]
 	isCompared bool
 	// reserve has the annotations for blocks that are written down as given and that no namespace has.

@@ -38,8 +38,8 @@ type Writer struct {
 	mu sync.Mutex
 	// wanted has the findings of the namespaces that have some.
 	wanted map[string][]populate.Finding
-	// written has the UIDs of the operator's Reports by namespace. It is nil until they were listed. A UID is empty if a
-	// write failed, so that it is unknown whether there is a Report.
+	// written has the UIDs of the operator's Reports by namespace. It is nil until they were listed. A UID is empty if
+	// a write failed, so that it is unknown whether there is a Report.
 	written map[string]types.UID
 }
 

@@ -34,8 +34,8 @@ type exemptions struct {
 	next *metav1.Time
 }
 
-// exemptionHandler queues the namespace of an exemption that changes. At the start, all namespaces are queued anyway. It
-// does not tell r.reported what the cache has, because a pass may still report on what it read before.
+// exemptionHandler queues the namespace of an exemption that changes. At the start, all namespaces are queued anyway.
+// It does not tell r.reported what the cache has, because a pass may still report on what it read before.
 func (r *Namespaces) exemptionHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, _ backoff.Queue) {

@@ -223,7 +223,7 @@ func TestChangesThatWaitCountNoCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCopied(t, 5000)
 		c.follow("a", 60<<10)
-		c.change("a")
+		c.change()
 		c.counted = 0
 		for i := range 10 {
 			c.put("a", (54+i)<<10, fmt.Sprint(i)) // also larger than 60 KiB, which might be too large
@@ -260,14 +260,14 @@ func TestSourcesShareWhatMayBeWritten(t *testing.T) {
 	})
 }
 
-// change changes a source of 60 KiB twice, so that the second change waits for a minute with 1000 namespaces.
-func (c *copied) change(name string) {
+// change changes the source a of 60 KiB twice, so that the second change waits for a minute with 1000 namespaces.
+func (c *copied) change() {
 	c.t.Helper()
 	for _, content := range []string{"second", "third"} {
-		c.put(name, 60<<10, content)
+		c.put("a", 60<<10, content)
 		c.wait(time.Second)
 	}
-	require.Contains(c.t, c.content(name), "secondx")
+	require.Contains(c.t, c.content("a"), "secondx")
 }
 
 func TestAChangeThatWaitsIsReported(t *testing.T) {
@@ -275,7 +275,7 @@ func TestAChangeThatWaitsIsReported(t *testing.T) {
 		c := newCopied(t, 1000)
 		c.follow("a", 60<<10)
 		began := time.Now()
-		c.change("a")
+		c.change()
 		resume := c.store.sources[sourceRef("a")].resume
 		require.WithinRange(t, resume, began.Add(59*time.Second), began.Add(62*time.Second))
 		require.Equal(t, 1, c.delayed)
@@ -308,7 +308,7 @@ func TestRemovalsDoNotWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCopied(t, 5000)
 				c.follow("a", 60<<10)
-				c.change("a")
+				c.change()
 				changes := 0
 				c.store.Changed = func([]string) { changes++ }
 				test.remove(c)
@@ -328,7 +328,7 @@ func TestASourceThatBecomesTooLargeIsReportedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCopied(t, 1000)
 		c.follow("a", 60<<10)
-		c.change("a")
+		c.change()
 		c.put("a", 80<<10, "large")
 		c.wait(time.Second)
 		require.Greater(t, c.store.Get(sourceRef("a")).Size, c.maxSize)
@@ -340,7 +340,7 @@ func TestFailuresOfASourceAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCopied(t, 1000)
 		c.follow("a", 60<<10)
-		c.change("a")
+		c.change()
 		changes := 0
 		c.store.Changed = func([]string) { changes++ }
 		for range 10 {

@@ -85,7 +85,7 @@ func (s *slots) toEnd(user string) {
 			others = append(others, w)
 		}
 	}
-	s.waiting = append(others, own...)
+	s.waiting = slices.Concat(others, own)
 }
 
 // next grants slots to those who wait, in their order. The caller holds the lock.

@@ -22,6 +22,7 @@ type queue struct {
 }
 
 func newQueue(t *testing.T, free int) *queue {
+	t.Helper()
 	return &queue{slots: newSlots(free), t: t, finished: map[string]chan struct{}{}}
 }
 

@@ -66,7 +66,8 @@ type State int
 const (
 	// Configured means that the API server sends requests to the plugin.
 	Configured State = iota
-	// Missing means that a configuration lacks the webhook of the plugin, or a resource in its rules. The leader adds it.
+	// Missing means that a configuration lacks the webhook of the plugin, or a resource in its rules. The leader adds
+	// it.
 	Missing
 	// Deleted means that a configuration does not exist. The operator may not create it.
 	Deleted

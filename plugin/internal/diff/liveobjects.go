@@ -240,8 +240,8 @@ func ofKind(objects []*unstructured.Unstructured, kind schema.GroupVersionKind) 
 	return byName
 }
 
-// withDeclared returns a copy of a live object with the fields that a tree declares. It keeps the labels and annotations
-// of others. Of a Namespace it also keeps all other fields, since a tree declares only its metadata.
+// withDeclared returns a copy of a live object with the fields that a tree declares. It keeps the labels and
+// annotations of others. Of a Namespace it also keeps all other fields, since a tree declares only its metadata.
 func withDeclared(live, declared *unstructured.Unstructured, by follower) *unstructured.Unstructured {
 	desired := withoutDefaults(live)
 	if live.GetKind() != namespaceKind.Kind {
