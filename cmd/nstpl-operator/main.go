@@ -89,6 +89,7 @@ func main() {
 	options.SCC.ExemptNamespaces = splitList(*sccExempt)
 	log := zap.New(zap.UseFlagOptions(&logOptions))
 	ctrl.SetLogger(log)
+	memory.LogUnlimited(log)
 	err := errors.Join(
 		parseChoice("scc-match", *sccMatch, "union", "intersection", &options.SCC.Intersection),
 		parseChoice("exec-guard", *execGuard, "any", "caller", &options.SCC.CallerGuardsExec),

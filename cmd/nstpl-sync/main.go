@@ -39,6 +39,7 @@ func main() {
 	}
 	log := zap.New(zap.UseFlagOptions(&logOptions))
 	ctrl.SetLogger(log)
+	memory.LogUnlimited(log)
 	config, err := ctrl.GetConfig()
 	if err == nil {
 		err = gitsync.Run(ctrl.SetupSignalHandler(), config, options)

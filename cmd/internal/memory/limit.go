@@ -2,11 +2,14 @@
 package memory
 
 import (
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"strconv"
+
+	"github.com/go-logr/logr"
 )
 
 // Growth is how much the heap may grow before it is collected. Each collection takes time in proportion to the bytes in
@@ -29,6 +32,13 @@ func Collect(growth Growth) {
 	}
 	if os.Getenv("GOGC") == "" {
 		adapt(growth, &cycle{})
+	}
+}
+
+// LogUnlimited logs if Go has no memory limit, so that the kernel may kill the process before memory is collected.
+func LogUnlimited(log logr.Logger) {
+	if debug.SetMemoryLimit(-1) == math.MaxInt64 {
+		log.Info("Go has no memory limit: set MEMORY_LIMIT to the memory limit of the container, in bytes")
 	}
 }
 
