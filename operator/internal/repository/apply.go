@@ -39,8 +39,8 @@ const (
 	// answer: more than 1,000 of them, each of which the next pass looks up if it exists.
 	maxPendingSize = maxRecordSize / 8
 	// keptRoom is the size in bytes of a record that is left to objects of the cluster: some 3,500. All others need them.
-	// Only authors of the root directory declare these, but for the roles by which the operator may bind others, without
-	// which a template would not lose what is revoked: hierarchy allows 500 of them.
+	// Only authors of the root directory declare these, except for the roles by which the operator may bind others. A
+	// template would not lose what is revoked without them, and hierarchy allows 500.
 	keptRoom = maxRecordSize / 8
 )
 

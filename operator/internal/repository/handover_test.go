@@ -99,7 +99,7 @@ func TestAnObjectThatIsHandedOverBelongsToOneTree(t *testing.T) {
 
 // What a tree takes over leaves the room in the record that only the root directory may take, and that a longer path of
 // the tree needs.
-func TestATreeTakesNothingOverIntoTheRoomThatIsKept(t *testing.T) {
+func TestAHandoverDoesNotUseTheKeptRoom(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		free int
