@@ -38,7 +38,7 @@ const (
 	// maxPendingSize is the size in bytes up to which a record takes objects that may have been created without an
 	// answer: more than 1,000 of them, each of which the next pass looks up if it exists.
 	maxPendingSize = maxRecordSize / 8
-	// keptRoom is the size in bytes of a record that is left to objects of the cluster: some 3,500. All others need them.
+	// keptRoom is the size in bytes of a record that is left to objects of the cluster: some 3,500. Others need them.
 	// Only authors of the root directory declare these, except for the roles by which the operator may bind others. A
 	// template would not lose what is revoked without them, and hierarchy allows 500.
 	keptRoom = maxRecordSize / 8

@@ -71,7 +71,8 @@ func newRepositories(t *testing.T, config *rest.Config, end *ending) *Repositori
 	api, err := client.New(config, client.Options{Scheme: testScheme(t)})
 	require.NoError(t, err)
 	return &Repositories{
-		Client: api, Live: api, Cluster: &Cluster{Cached: api, Config: config}, woken: make(chan event.GenericEvent, 64),
+		Client: api, Live: api, Cluster: &Cluster{Cached: api, Config: config},
+		woken: make(chan event.GenericEvent, 64),
 	}
 }
 

@@ -89,8 +89,8 @@ func TestNothingStaysOfADeletedRepository(t *testing.T) {
 	}
 }
 
-// While the watch of PolicyRepositories is interrupted, a pass knows all the same that one was suspended, or deleted and
-// created again.
+// While the watch of PolicyRepositories is interrupted, a pass knows all the same that one was suspended, or deleted
+// and created again.
 func TestAPassReadsThePolicyRepositoryFromTheAPIServer(t *testing.T) {
 	t.Parallel()
 	before, now := repositoryOf("uid"), repositoryOf("uid")

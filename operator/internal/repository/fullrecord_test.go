@@ -16,8 +16,8 @@ import (
 )
 
 // Every author of a directory can fill the record. Then further objects are not created, and the status says so: all
-// that a commit changes and takes away goes on, and what the root directory adds. Only namespaces are not deleted before
-// all are created.
+// that a commit changes and takes away goes on, and what the root directory adds. Only namespaces are not deleted
+// before all are created.
 func TestAFullRecordStopsOnlyCreations(t *testing.T) {
 	t.Parallel()
 	_, admin := newCluster(t)

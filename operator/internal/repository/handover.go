@@ -44,7 +44,8 @@ func (r *Repositories) accept(
 
 // leave returns the objects that the tree may leave to another one: their label names that tree, and it is unknown yet
 // whether that tree takes them over. An object that it has taken over does not count as created for this tree any more,
-// also if this one declares it again: otherwise both would delete it. Nor does a namespace that the other tree declares.
+// also if this one declares it again: otherwise both would delete it. Nor does a namespace that the other tree
+// declares.
 func (r *Repositories) leave(
 	repository types.UID, others map[string]*v1alpha1.PolicyRepository, rec *record,
 	live map[inventory.ID]*unstructured.Unstructured,
