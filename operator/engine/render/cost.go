@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/kustomize/api/konfig"
 	"sigs.k8s.io/kustomize/api/types"
 	"sigs.k8s.io/kustomize/kyaml/resid"
@@ -43,7 +44,7 @@ type sized struct {
 	size
 	gvk  resid.Gvk
 	name string
-	// items is the number of items in all its lists, and longest that of the longest list.
+	// items is the number of items in all its lists that are merged, and longest that of the longest one.
 	items, longest int
 	// hasInternal is true if it contains an annotation of kustomize. An operation may copy it, so that the object has
 	// another name for targets.
@@ -64,11 +65,23 @@ func sizesOf(objects []*unstructured.Unstructured) []sized {
 	return sizes
 }
 
-// itemsIn returns the number of items in all lists of a JSON value, and that in the longest one.
+// mergedLists are the fields of Kubernetes' kinds with the patch strategy merge, which kustomize's schema knows. In
+// their lists, a strategic merge looks up each item among all. Other lists it replaces, such as the addresses in a
+// NetworkPolicy.
+var mergedLists = sets.New("addresses", "conditions", "containers", "drivers", "env", "ephemeralContainers", "finalizers",
+	"hostAliases", "hostIPs", "imagePullSecrets", "initContainers", "matchConditions", "ownerReferences", "podCIDRs",
+	"podIPs", "ports", "resourceClaims", "schedulingGates", "secrets", "topologySpreadConstraints", "variables",
+	"volumeDevices", "volumeMounts", "volumes", "webhooks")
+
+// itemsIn returns the number of items in all lists of a JSON value that are merged, and that in the longest one.
 func itemsIn(value any) (items, longest int) {
 	for inside := range within(value) {
-		list, _ := inside.([]any)
-		items, longest = items+len(list), max(longest, len(list))
+		fields, _ := inside.(map[string]any)
+		for key, field := range fields {
+			if list, isList := field.([]any); isList && mergedLists.Has(key) {
+				items, longest = items+len(list), max(longest, len(list))
+			}
+		}
 	}
 	return items, longest
 }
@@ -230,7 +243,8 @@ type patchSize struct {
 	selects  func(*sized) bool
 	// pairs is the number of pairs of keys in its maps. kustomize compares each pair, whatever the patch selects.
 	pairs int
-	// items is the number of items in all its lists, and merges how many strategic merges it contains.
+	// items is the number of items in its lists that are merged, or that operations of a JSON patch may put there.
+	// merges is how many strategic merges it contains.
 	items, merges int
 	// copies is how many operations may copy values.
 	copies int
@@ -248,7 +262,7 @@ func (p *patchSize) addText(text string) {
 	if text == "copy" {
 		p.copies++
 	}
-	p.renames = p.renames || isIdentityPath(text)
+	p.renames = p.renames || p.merges == 0 && isIdentityPath(text)
 	p.hasInternal = p.hasInternal || isInternal(text)
 }
 
@@ -283,7 +297,9 @@ func (p *patchSize) addNode(node *yaml.Node) error {
 	p.addText(node.Value)
 	switch node.Kind {
 	case yaml.SequenceNode:
-		p.items += len(node.Content)
+		if p.merges == 0 {
+			p.items += len(node.Content)
+		}
 	case yaml.MappingNode:
 		p.pairs += len(node.Content) * len(node.Content) / 4
 	}
@@ -291,8 +307,13 @@ func (p *patchSize) addNode(node *yaml.Node) error {
 		if err := p.addNode(child); err != nil {
 			return err
 		}
-		isPath := node.Kind == yaml.MappingNode && i%2 == 1 && node.Content[i-1].Value == "path"
-		p.renames = p.renames || isPath && child.Value == "" // the operation replaces the object
+		switch isField := node.Kind == yaml.MappingNode && i%2 == 1; {
+		case !isField:
+		case p.merges == 0: // an operation with an empty path replaces the object
+			p.renames = p.renames || node.Content[i-1].Value == "path" && child.Value == ""
+		case child.Kind == yaml.SequenceNode && mergedLists.Has(node.Content[i-1].Value):
+			p.items += len(child.Content)
+		}
 	}
 	return nil
 }
@@ -382,7 +403,7 @@ func sizesOfDocuments(patch v1alpha1.Patch, target patchSize) (sizes []patchSize
 		case patch.Target != nil && json.Unmarshal([]byte(patch.Patch), &operations) == nil:
 			eachText(operations, one.addText)
 			one.renames = true
-			one.items, _ = itemsIn(operations)
+			one.items = one.values
 			return []patchSize{one}, nil
 		default:
 			return nil, Problem{Rule: ruleOverlay, Message: invalidYAML, Remedy: invalidYAMLRemedy}

@@ -352,6 +352,25 @@ func TestLargeTemplatesAreAccepted(t *testing.T) {
 	require.NoError(t, CheckBudget(template))
 }
 
+// A strategic merge replaces the lists of a NetworkPolicy, so long ones cost little. A path in an Ingress is no path of a
+// JSON patch.
+func TestLongListsThatAreNotMergedAreAccepted(t *testing.T) {
+	t.Parallel()
+	merge := func(apiVersion, kind, name, fields string) v1alpha1.Patch {
+		return v1alpha1.Patch{Patch: "{apiVersion: " + apiVersion + ", kind: " + kind + ", metadata: {name: " + name + "}, " +
+			fields + "}"}
+	}
+	template := configMaps(t, 10, v1alpha1.Overlay{Name: "o", Patches: []v1alpha1.Patch{
+		merge("networking.k8s.io/v1", "NetworkPolicy", "n", "spec: {policyTypes: [Egress]}"),
+		merge("networking.k8s.io/v1", "Ingress", "i", "spec: {rules: [{http: {paths: [{path: /}]}}]}"),
+		merge("v1", "ConfigMap", "c0", "data: {a: c}"), merge("v1", "ConfigMap", "c1", "data: {a: c}"),
+	}})
+	template.Spec.Templates = append(template.Spec.Templates, templateOf(t, "{apiVersion: networking.k8s.io/v1, "+
+		"kind: NetworkPolicy, metadata: {name: n}, spec: {podSelector: {}, egress: [{to: ["+
+		repeated("{ipBlock: {cidr: 192.0.2.0/24}}", 5000)+"]}]}}").Spec.Templates...)
+	require.NoError(t, CheckBudget(template))
+}
+
 // The selector of a target is parsed once, and not for each object.
 func TestWarningsAboutTargetsNeedLittleMemory(t *testing.T) {
 	template := configMaps(t, 200)
