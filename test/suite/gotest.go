@@ -73,8 +73,8 @@ func runTests(ctx context.Context, r testRun) error {
 }
 
 // selectTests returns the arguments of go test for a run, and the tests that must run. Packages without a selected test
-// are left out, unless the run is quick, in which go test compiles them. The run race has the quick tests of packages in
-// which there can be a race. Packages are tested at the same time, the first ones first, so one pattern is for all.
+// are left out, unless the run is quick, in which go test compiles them. The run race has the quick tests of packages
+// in which there can be a race. Packages are tested at the same time, the first ones first, so one pattern is for all.
 func selectTests(packages []testPackage, run string) (args []string, expected []test, err error) {
 	var skipped []test
 	for _, p := range packages {

@@ -352,8 +352,8 @@ func TestLargeTemplatesAreAccepted(t *testing.T) {
 	require.NoError(t, CheckBudget(template))
 }
 
-// A strategic merge replaces the lists of a NetworkPolicy, so long ones cost little. A path in an Ingress is no path of a
-// JSON patch.
+// A strategic merge replaces the lists of a NetworkPolicy, so long ones cost little. The path / in an Ingress does not
+// replace an object, as it would in a JSON patch.
 func TestLongListsThatAreNotMergedAreAccepted(t *testing.T) {
 	t.Parallel()
 	merge := func(apiVersion, kind, name, fields string) v1alpha1.Patch {

@@ -20,8 +20,8 @@
 // be executed late. The name stays recorded until that cannot happen any more.
 //
 // Only the leader writes, and only while no other replica can be the leader: see package leadership. The caches of the
-// objects of trees begin with the leadership, so that they have everything that the former leader has created. The cache
-// of PolicyRepositories is older, and only says when to reconcile: each pass lists them from the API server.
+// objects of trees begin with the leadership, so that they have everything that the former leader has created. The
+// cache of PolicyRepositories is older, and only says when to reconcile: each pass lists them from the API server.
 //
 // If another tree declares an object now that was created for this one, and has its label, the record of that tree gets
 // the UID before this one loses it.

@@ -281,8 +281,8 @@ func (r *Repositories) rest(repository *v1alpha1.PolicyRepository) {
 	r.scopes.remove(repository.UID)
 }
 
-// ownersOf returns the PolicyRepositories of a list that follow trees, by the name of the tree: the oldest of those with a tree of
-// that name. The objects of two trees of one name would have the same label.
+// ownersOf returns the PolicyRepositories of a list that follow trees, by the name of the tree: the oldest of those with
+// a tree of that name. The objects of two trees of one name would have the same label.
 func ownersOf(list *v1alpha1.PolicyRepositoryList) map[string]*v1alpha1.PolicyRepository {
 	owners := map[string]*v1alpha1.PolicyRepository{}
 	for i := range list.Items {
@@ -362,9 +362,9 @@ func (r *Repositories) wake(name string) {
 	r.woken <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}}
 }
 
-// forgetDeleted forgets the PolicyRepositories that are not in the list of all, and removes the commits that were fetched
-// for them. All objects stay. Every pass calls it, because no pass tells that one was deleted and created again under
-// its name.
+// forgetDeleted forgets the PolicyRepositories that are not in the list of all, and removes the commits that were
+// fetched for them. All objects stay. Every pass calls it, because no pass tells that one was deleted and created again
+// under its name.
 func (r *Repositories) forgetDeleted(list *v1alpha1.PolicyRepositoryList) {
 	exists := map[types.UID]bool{}
 	for i := range list.Items {
