@@ -281,8 +281,8 @@ func (r *Repositories) rest(repository *v1alpha1.PolicyRepository) {
 	r.scopes.remove(repository.UID)
 }
 
-// ownersOf returns the PolicyRepositories of a list that follow trees, by the name of the tree: the oldest of those with
-// a tree of that name. The objects of two trees of one name would have the same label.
+// ownersOf returns the PolicyRepositories of a list that follow trees, by the name of the tree: the oldest of those
+// with a tree of that name. The objects of two trees of one name would have the same label.
 func ownersOf(list *v1alpha1.PolicyRepositoryList) map[string]*v1alpha1.PolicyRepository {
 	owners := map[string]*v1alpha1.PolicyRepository{}
 	for i := range list.Items {
