@@ -1,7 +1,6 @@
 package render
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +10,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/kustomize/api/konfig"
 	"sigs.k8s.io/kustomize/api/types"
@@ -400,7 +400,7 @@ func sizesOfDocuments(patch v1alpha1.Patch, target patchSize) (sizes []patchSize
 			if patch.Target == nil {
 				one.selectNamed(&document)
 			}
-		case patch.Target != nil && json.Unmarshal([]byte(patch.Patch), &operations) == nil:
+		case patch.Target != nil && utiljson.Unmarshal([]byte(patch.Patch), &operations) == nil:
 			eachText(operations, one.addText)
 			one.renames = true
 			one.items = one.values

@@ -154,7 +154,7 @@ func cut[T any](
 }
 
 // limitPending leaves creations to later passes for which the record has no room. Chance decides which: those that are
-// refused again and again keep no others waiting for ever. What others need goes first. A creation has failed if the
+// refused again and again keep no others waiting for ever. What all others need goes first. A creation has failed if the
 // record lacks room for it also without the names of pending objects.
 func (o *outcome) limitPending(rec *record, tree string) {
 	room, pendingRoom, names := rec.room(tree), maxPendingSize, 0
@@ -173,7 +173,7 @@ func (o *outcome) limitPending(rec *record, tree string) {
 			continue
 		}
 		size, most, isFirst := pendingSize(id), room, rankOf(change) == 0
-		if !isFirst {
+		if inventory.PhaseOf(id.GroupKind) != inventory.Cluster {
 			most -= keptRoom
 		}
 		if size <= most && (isFirst || size <= pendingRoom) {
@@ -197,9 +197,14 @@ func (o *outcome) limitPending(rec *record, tree string) {
 	o.Held = append(o.Held, left...)
 }
 
-// rankOf returns 0 for objects of the cluster, which others need, and otherwise 1.
+// rankOf returns 0 for objects of the cluster that the root directory declares, which others need, and otherwise 1. Who
+// may change any directory can have the permissions to bind ClusterRoles refused again and again.
 func rankOf(change inventory.Apply) int {
-	return min(int(inventory.PhaseOf(declared(change).GroupKind)), 1)
+	isCluster := inventory.PhaseOf(declared(change).GroupKind) == inventory.Cluster
+	if isCluster && inventory.BoundRoles(change.Declared) == nil {
+		return 0
+	}
+	return 1
 }
 
 // applyTree makes the objects in the cluster those that a tree declares. It makes a limited number of changes: the

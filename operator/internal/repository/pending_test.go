@@ -3,6 +3,7 @@ package repository
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -256,5 +257,33 @@ func TestAPolicyRepositoryHasNoRecordOfAnEarlierOne(t *testing.T) {
 			"ClusterRole " + root + "-role", "Namespace " + root + "-n", "NamespaceTemplate " + root,
 			"PolicySpace " + root,
 		}, liveOf(t, admin, root))
+	}
+}
+
+// Users who may add RoleBindings to one directory can have the permissions for their roles refused. The long names of
+// these must not leave creations of others without room in every pass.
+func TestPermissionsToBindKeepNoOtherCreationWaiting(t *testing.T) {
+	t.Parallel()
+	var applies []inventory.Apply
+	for i := range 450 {
+		role := object(fmt.Sprintf("%s%0253d", "nstpl-operator-tree-tree.", i))
+		role.SetAPIVersion("rbac.authorization.k8s.io/v1")
+		role.SetKind("ClusterRole")
+		require.NoError(t, unstructured.SetNestedSlice(role.Object, []any{
+			map[string]any{"resourceNames": []any{"r"}},
+		}, "rules"))
+		require.NotEmpty(t, inventory.BoundRoles(role))
+		applies = append(applies, inventory.Apply{Declared: role})
+	}
+	space := inventory.Apply{Declared: object("other")}
+	isCreated := func() bool {
+		o := outcome{Plan: inventory.Plan{Applies: append(slices.Clone(applies), space)}}
+		o.limitPending(&record{}, "tree")
+		return slices.ContainsFunc(o.Applies, func(change inventory.Apply) bool { return declared(change) == declared(space) })
+	}
+	passes := 0
+	for !isCreated() {
+		passes++
+		require.Less(t, passes, 100)
 	}
 }

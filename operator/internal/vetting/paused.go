@@ -10,6 +10,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -146,7 +147,7 @@ func rbacObjects(template *v1alpha1.NamespaceTemplate) []render.Declaration {
 			continue
 		}
 		object := map[string]any{}
-		if json.Unmarshal(declaration.Raw, &object) == nil {
+		if utiljson.Unmarshal(declaration.Raw, &object) == nil {
 			render.DropNulls(object)
 			declaration.Raw, _ = json.Marshal(object)
 		}

@@ -1,7 +1,6 @@
 package diff
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/gitops"
@@ -32,7 +32,8 @@ func withoutRemoved(field string, live, declared *unstructured.Unstructured, by 
 	lastApplied := &unstructured.Unstructured{}
 	if by == nil {
 		// Without the annotation, kubectl removes nothing. The API server does not check its content.
-		_ = json.Unmarshal([]byte(live.GetAnnotations()[corev1.LastAppliedConfigAnnotation]), &lastApplied.Object)
+		annotation := live.GetAnnotations()[corev1.LastAppliedConfigAnnotation]
+		_ = utiljson.Unmarshal([]byte(annotation), &lastApplied.Object)
 	}
 	applied, owned := metadataOf(lastApplied, field), soleApplied(field, live, by)
 	leftovers := inventory.Leftovers(declared, live)[field]
@@ -66,7 +67,7 @@ func soleApplied(field string, live *unstructured.Unstructured, by follower) map
 	keys, owners := map[string]bool{}, map[string]int{}
 	for _, entry := range live.GetManagedFields() {
 		var of owned
-		if entry.FieldsV1 == nil || json.Unmarshal(entry.FieldsV1.GetRawBytes(), &of) != nil {
+		if entry.FieldsV1 == nil || utiljson.Unmarshal(entry.FieldsV1.GetRawBytes(), &of) != nil {
 			continue
 		}
 		_, isOfTree := of.Metadata["f:"+render.Labels]["f:"+v1alpha1.TreeLabel]
