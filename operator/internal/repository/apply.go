@@ -154,8 +154,8 @@ func cut[T any](
 }
 
 // limitPending leaves creations to later passes for which the record has no room. Chance decides which: those that are
-// refused again and again keep no others waiting for ever. What all others need goes first. A creation has failed if the
-// record lacks room for it also without the names of pending objects.
+// refused again and again keep no others waiting for ever. What all others need goes first. A creation has failed if
+// the record lacks room for it also without the names of pending objects.
 func (o *outcome) limitPending(rec *record, tree string) {
 	room, pendingRoom, names := rec.room(tree), maxPendingSize, 0
 	for id := range rec.pending {
