@@ -75,7 +75,8 @@ type ownObject struct {
 		Failures   []ownFailure       `json:"failures"`
 	} `json:"status"`
 
-	// edited is when a client last wrote the object and not only its status, or zero if that is unknown.
+	// edited is when a client last wrote fields of the object besides its status, or zero if that is unknown. An update
+	// that only removes fields leaves no time.
 	edited time.Time
 }
 
