@@ -41,12 +41,12 @@ type copied struct {
 	// mu protects what follows.
 	mu sync.Mutex
 	// written has the bytes of all copies that were written, and now what each source was when they were.
-	written int
+	written atomic.Int64
 	now     map[render.SourceRef]populate.Source
 	// forbid has the API server deny a source.
 	forbid func(name string)
 	// delayed is how often the delays were to be reported, and counted how often copies were counted.
-	delayed, counted int
+	delayed, counted atomic.Int64
 }
 
 func newCopied(t *testing.T, namespaces int) *copied {
@@ -74,13 +74,13 @@ func newCopied(t *testing.T, namespaces int) *copied {
 		Objects: objects, Changes: changes, Mapper: mapper, Changed: func([]string) { c.copy() },
 		Largest: func(render.SourceRef, []string) int { return c.maxSize },
 		Copies: func(_ render.SourceRef, size int, _ []string) (int, int) {
-			c.counted++
+			c.counted.Add(1)
 			if size > c.maxSize {
 				return c.namespaces, 0
 			}
 			return c.namespaces, c.namespaces
 		},
-		Delayed: func([]string) { c.delayed++ },
+		Delayed: func([]string) { c.delayed.Add(1) },
 	})
 	return c
 }
@@ -109,7 +109,7 @@ func (c *copied) copy() {
 	for ref := range c.now {
 		before, now := c.now[ref], c.store.Get(ref)
 		if now.Content != nil && now.Digest != before.Digest {
-			c.written += c.namespaces * now.Size
+			c.written.Add(int64(c.namespaces * now.Size))
 		}
 		if now.Content != nil || now.Lost {
 			c.now[ref] = now
@@ -176,12 +176,12 @@ func TestWhatAllCopiesWriteIsLimited(t *testing.T) {
 		const size = 60 << 10
 		c := newCopied(t, 500)
 		c.follow("a", size)
-		c.written = 0
+		c.written.Store(0)
 		for i := range 75 {
 			c.put("a", size, fmt.Sprint(i))
 			c.wait(4 * time.Second)
 		}
-		require.LessOrEqual(t, c.written, passes(5*time.Minute)+500*(size+100))
+		require.LessOrEqual(t, int(c.written.Load()), passes(5*time.Minute)+500*(size+100))
 		c.wait(5 * time.Minute)
 		require.Contains(t, c.content("a"), "74x", "the last one")
 	})
@@ -192,7 +192,7 @@ func TestTheSameContentCreatedAgainIsLimited(t *testing.T) {
 		const size = 60 << 10
 		c := newCopied(t, 500)
 		c.follow("a", size)
-		c.written = 0
+		c.written.Store(0)
 		for range 75 {
 			c.delete("a")
 			c.wait(2 * time.Second)
@@ -200,7 +200,7 @@ func TestTheSameContentCreatedAgainIsLimited(t *testing.T) {
 			c.put("a", size, "first")
 			c.wait(2 * time.Second)
 		}
-		require.LessOrEqual(t, c.written, passes(5*time.Minute)+500*(size+100))
+		require.LessOrEqual(t, int(c.written.Load()), passes(5*time.Minute)+500*(size+100))
 	})
 }
 
@@ -208,13 +208,13 @@ func TestCopiesOfASmallSourceAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCopied(t, 5000)
 		c.follow("a", 10)
-		changes := 0
-		c.store.Changed = func([]string) { changes++ }
+		var changes atomic.Int64
+		c.store.Changed = func([]string) { changes.Add(1) }
 		for i := range 600 {
 			c.put("a", 10, fmt.Sprint(i))
 			c.wait(100 * time.Millisecond)
 		}
-		require.LessOrEqual(t, changes, 8)
+		require.LessOrEqual(t, changes.Load(), int64(8))
 	})
 }
 
@@ -224,14 +224,14 @@ func TestChangesThatWaitCountNoCopies(t *testing.T) {
 		c := newCopied(t, 5000)
 		c.follow("a", 60<<10)
 		c.change()
-		c.counted = 0
+		c.counted.Store(0)
 		for i := range 10 {
 			c.put("a", (54+i)<<10, fmt.Sprint(i)) // also larger than 60 KiB, which might be too large
 			c.wait(2 * time.Second)
 		}
-		require.Zero(t, c.counted)
+		require.Zero(t, c.counted.Load())
 		c.wait(longestDelay)
-		require.Equal(t, 1, c.counted)
+		require.EqualValues(t, 1, c.counted.Load())
 		require.Contains(t, c.content("a"), "9x", "the last one")
 	})
 }
@@ -245,15 +245,15 @@ func TestSourcesShareWhatMayBeWritten(t *testing.T) {
 			c.follow(fmt.Sprint(i), size)
 		}
 		c.follow("calm", size)
-		c.written = 0
+		c.written.Store(0)
 		for i := range 100 {
 			for name := range busy {
 				c.put(fmt.Sprint(name), size, fmt.Sprint(i))
 			}
 			c.wait(6 * time.Second)
 		}
-		require.LessOrEqual(t, c.written, passes(10*time.Minute)+2*busy*100*(size+100))
-		require.Greater(t, c.written, passes(8*time.Minute))
+		require.LessOrEqual(t, int(c.written.Load()), passes(10*time.Minute)+2*busy*100*(size+100))
+		require.Greater(t, int(c.written.Load()), passes(8*time.Minute))
 		c.put("calm", size, "second")
 		c.wait(time.Second)
 		require.Contains(t, c.content("calm"), "secondx")
@@ -278,13 +278,13 @@ func TestAChangeThatWaitsIsReported(t *testing.T) {
 		c.change()
 		resume := c.store.sources[sourceRef("a")].resume
 		require.WithinRange(t, resume, began.Add(59*time.Second), began.Add(62*time.Second))
-		require.Equal(t, 1, c.delayed)
+		require.EqualValues(t, 1, c.delayed.Load())
 		require.Equal(t, []string{"changes of the source configmap/a in namespace vault wait until " +
 			resume.UTC().Format(time.RFC3339) + ", so that its copies do not fill etcd"}, c.store.Delays("copies"))
 		require.Empty(t, c.store.Delays("another"))
 		c.wait(time.Until(resume))
 		require.Contains(t, c.content("a"), "thirdx")
-		require.Equal(t, 2, c.delayed)
+		require.EqualValues(t, 2, c.delayed.Load())
 		require.Empty(t, c.store.Delays("copies"))
 	})
 }
@@ -309,8 +309,8 @@ func TestRemovalsDoNotWait(t *testing.T) {
 				c := newCopied(t, 5000)
 				c.follow("a", 60<<10)
 				c.change()
-				changes := 0
-				c.store.Changed = func([]string) { changes++ }
+				var changes atomic.Int64
+				c.store.Changed = func([]string) { changes.Add(1) }
 				test.remove(c)
 				c.wait(test.after)
 				taken := c.store.Get(sourceRef("a"))
@@ -318,7 +318,7 @@ func TestRemovalsDoNotWait(t *testing.T) {
 				require.ErrorContains(t, taken.Failure, test.want)
 				require.Empty(t, c.store.Delays("copies"))
 				c.wait(longestDelay)
-				require.Equal(t, 1, changes)
+				require.EqualValues(t, 1, changes.Load())
 			})
 		})
 	}
@@ -341,8 +341,8 @@ func TestFailuresOfASourceAreLimited(t *testing.T) {
 		c := newCopied(t, 1000)
 		c.follow("a", 60<<10)
 		c.change()
-		changes := 0
-		c.store.Changed = func([]string) { changes++ }
+		var changes atomic.Int64
+		c.store.Changed = func([]string) { changes.Add(1) }
 		for range 10 {
 			c.delete("a")
 			c.wait(2 * time.Second)
@@ -350,10 +350,10 @@ func TestFailuresOfASourceAreLimited(t *testing.T) {
 			c.wait(2 * time.Second)
 			require.Len(t, c.store.Delays("copies"), 1, "it waits to come back")
 		}
-		require.Equal(t, 1, changes)
-		require.LessOrEqual(t, c.delayed, 3)
+		require.EqualValues(t, 1, changes.Load())
+		require.LessOrEqual(t, c.delayed.Load(), int64(3))
 		c.wait(longestDelay)
-		require.Equal(t, 2, changes)
+		require.EqualValues(t, 2, changes.Load())
 	})
 }
 
