@@ -44,9 +44,6 @@ func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace)
 	if !isKnown {
 		return reconcile.Result{RequeueAfter: freshnessPoll}, nil
 	}
-	if err := r.awaitSequencer(ctx, space, &counted); err != nil {
-		return reconcile.Result{}, err
-	}
 	namespaces, observed, err := r.observe(ctx, space)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -122,23 +119,6 @@ func (r *Spaces) countNamespaces(
 		space.Status.Hard[quota.Namespaces] = limit
 	}
 	return counted, true, nil
-}
-
-// awaitSequencer changes the count of a policy space while the API server is not configured to ask Sequencer about all
-// resources that it limits: others of them could be created in namespaces whose usage is not counted.
-func (r *Spaces) awaitSequencer(ctx context.Context, space *v1alpha1.PolicySpace, counted *namespaceCount) error {
-	limited := limitedResources([]v1alpha1.PolicySpace{*space})
-	if len(limited) == 0 || counted.webhooks != webhook.Configured {
-		return nil
-	}
-	var err error
-	if counted.webhooks, err = r.Stored.State(ctx, v1alpha1.WebhookName, sequencerPlugin, limited...); err != nil {
-		return err
-	}
-	if counted.webhooks != webhook.Configured {
-		counted.nextCheck = sooner(counted.nextCheck, freshnessPoll)
-	}
-	return nil
 }
 
 // nextStatus returns the status of a policy space at a position in the hierarchy, and the namespaces for which more is

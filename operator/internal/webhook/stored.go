@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,17 +65,14 @@ type State int
 const (
 	// Configured means that the API server sends requests to the plugin.
 	Configured State = iota
-	// Missing means that a configuration lacks the webhook of the plugin, or a resource in its rules. The leader adds
-	// it.
+	// Missing means that a configuration lacks the webhook of the plugin. The leader adds it.
 	Missing
 	// Deleted means that a configuration does not exist. The operator may not create it.
 	Deleted
 )
 
-// State returns the state of a plugin whose first webhook is in a configuration and has rules for some resources.
-func (s *Stored) State(
-	ctx context.Context, configuration, plugin string, resources ...schema.GroupResource,
-) (State, error) {
+// State returns the state of a plugin whose first webhook is in a configuration.
+func (s *Stored) State(ctx context.Context, configuration, plugin string) (State, error) {
 	stored, err := s.Get(ctx, configuration)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -84,23 +80,11 @@ func (s *Stored) State(
 	case err != nil:
 		return Missing, err
 	case slices.ContainsFunc(stored.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
-		return w.Name == FullName(plugin) && hasRules(w.Rules, resources)
+		return w.Name == FullName(plugin)
 	}):
 		return Configured, nil
 	}
 	return Missing, nil
-}
-
-// hasRules reports whether one of the rules names each resource.
-func hasRules(rules []admissionregistrationv1.RuleWithOperations, resources []schema.GroupResource) bool {
-	for _, one := range resources {
-		if !slices.ContainsFunc(rules, func(rule admissionregistrationv1.RuleWithOperations) bool {
-			return slices.Contains(rule.APIGroups, one.Group) && slices.Contains(rule.Resources, one.Resource)
-		}) {
-			return false
-		}
-	}
-	return true
 }
 
 // Source returns a source of the requests that a function returns when a configuration changes.

@@ -45,21 +45,6 @@ func TestStateOfAPlugin(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, test.want, state, name)
 	}
-	asked := &Stored{caches: map[string]cache.Cache{"own": storedWebhooks{webhooks: []admissionregistrationv1.ValidatingWebhook{{
-		Name: FullName("quota"), Rules: []admissionregistrationv1.RuleWithOperations{
-			Rule("", "*", admissionregistrationv1.NamespacedScope, []string{"pods"}, admissionregistrationv1.Create),
-			Rule("apps", "*", admissionregistrationv1.NamespacedScope, []string{"deployments"}, admissionregistrationv1.Create),
-		},
-	}}}}}
-	pods, deployments := schema.GroupResource{Resource: "pods"}, schema.GroupResource{Group: "apps", Resource: "deployments"}
-	for want, resources := range map[State][]schema.GroupResource{
-		Configured: {pods, deployments},
-		Missing:    {pods, {Resource: "deployments"}},
-	} {
-		state, err := asked.State(t.Context(), "own", "quota", resources...)
-		require.NoError(t, err)
-		require.Equal(t, want, state, resources)
-	}
 	unread := &Stored{caches: map[string]cache.Cache{"own": noWebhooks{err: errors.New("timeout")}}}
 	_, err := unread.State(t.Context(), "own", "quota")
 	require.EqualError(t, err, "read ValidatingWebhookConfiguration own: timeout")
