@@ -123,6 +123,10 @@ var digestOfGrant = regexp.MustCompile(`R[0-9a-z]+`)
 // hashOfDeclaration is what it has of a declaration, which may contain the run's id, too.
 var hashOfDeclaration = regexp.MustCompile(`=[0-9a-f]{8}\b`)
 
+// formerGrants are the grants of templates that selected the namespace once. Which ones did is not the same if the
+// operator did not see each change of them.
+var formerGrants = regexp.MustCompile(`,?~=R(\.R)*`)
+
 // hashOfValue is what the record of a tree's labels and annotations has of a value, which may contain the run's id.
 var hashOfValue = regexp.MustCompile(`=[0-9a-f]{16}\b`)
 
@@ -158,7 +162,7 @@ func normalize(content map[string]any) {
 			delete(metadata, "annotations")
 		}
 		if record, ok := annotations[v1alpha1.ExistingAnnotation].(string); ok {
-			record = digestOfGrant.ReplaceAllString(record, "R")
+			record = formerGrants.ReplaceAllString(digestOfGrant.ReplaceAllString(record, "R"), "")
 			annotations[v1alpha1.ExistingAnnotation] = hashOfDeclaration.ReplaceAllString(record, "=HASH")
 		}
 		if record, ok := annotations[v1alpha1.TreeMetadataAnnotation].(string); ok {

@@ -34,6 +34,6 @@ func TestRecordsDoNotDependOnTheNameOfTheRun(t *testing.T) {
 		return content
 	}
 	one := recorded("*esaet7=7e0eaec5,+RUN-t=esaet7.R4k2,~=R5z3")
-	assert.Equal(t, one, recorded("*esaet7=9d5c683e,+RUN-t=esaet7.R9z1,~=R7h0"))
-	assert.NotEqual(t, one, recorded("*esaet7=7e0eaec5,+RUN-t=esaet7.R4k2"))
+	assert.Equal(t, one, recorded("*esaet7=9d5c683e,+RUN-t=esaet7.R9z1,~=R7h0.R8a1"))
+	assert.NotEqual(t, one, recorded("*esaet7=7e0eaec5,+RUN-t=esaet7,~=R5z3"))
 }

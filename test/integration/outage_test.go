@@ -39,16 +39,18 @@ func TestFailuresAreRetriedWhenTheAPIServerReturns(t *testing.T) {
 	}}
 	changed := time.Now()
 	require.NoError(t, s.client.Patch(t.Context(), list, mergePatch(`{"data": {"users": "robot"}}`)))
-	s.eventually(func(c *assert.CollectT) {
-		assert.NotEmpty(c, through.writesAfter(v1alpha1.OperatorNamespace+"/configmaps/"+v1alpha1.SelectorsConfigMap, changed))
-	})
+	const listPath = "/configmaps/" + v1alpha1.AutoOptOutConfigMap // which is read before the selectors are written
+	s.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, through.readsAfter(listPath, changed)) })
 	through.server.CloseClientConnections()
 	for i := range 5 {
 		all = append(all, s.createNamespace(fmt.Sprint("unseen-", i)))
 	}
 	// A failed namespace is retried after 0.2, 0.4, ... 6.4, 12.8 seconds.
 	const pause = 6700 * time.Millisecond
-	s.eventually(func(c *assert.CollectT) { assert.Empty(c, through.writesAfter("", time.Now().Add(-pause))) })
+	s.eventually(func(c *assert.CollectT) {
+		assert.Empty(c, through.writesAfter("", time.Now().Add(-pause)))
+		assert.Empty(c, through.readsAfter(listPath, time.Now().Add(-pause)))
+	})
 	require.Empty(t, through.watchesAfter(time.Now().Add(-pause)), "watches must wait before they are retried")
 
 	mended := time.Now()

@@ -39,8 +39,9 @@ type proxy struct {
 	// heldPath ends the paths of writes that wait until released is closed. arrived is closed when the first waits.
 	heldPath          string
 	arrived, released chan struct{}
-	// writes are the requests that change something, and watches those that begin a watch, answered or not.
-	writes, watches []proxiedRequest
+	// writes are the requests that change something, watches those that begin a watch, and reads all others, answered
+	// or not.
+	writes, watches, reads []proxiedRequest
 
 	server *httptest.Server
 }
@@ -130,6 +131,8 @@ func (p *proxy) noteRequest(r *http.Request) (isCut bool) {
 		p.writes = append(p.writes, proxiedRequest{time.Now(), r.URL.Path})
 	case r.URL.Query().Get("watch") == "true":
 		p.watches = append(p.watches, proxiedRequest{time.Now(), r.URL.Path})
+	default:
+		p.reads = append(p.reads, proxiedRequest{time.Now(), r.URL.Path})
 	}
 	return p.disconnected
 }
@@ -182,10 +185,21 @@ func (p *proxy) reconnect() {
 func (p *proxy) writesAfter(namespace string, after time.Time) []proxiedRequest {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return requestsAfter(p.writes, "/namespaces/"+namespace, after)
+}
+
+// readsAfter returns the reads after a time whose path contains a text.
+func (p *proxy) readsAfter(path string, after time.Time) []proxiedRequest {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return requestsAfter(p.reads, path, after)
+}
+
+func requestsAfter(requests []proxiedRequest, path string, after time.Time) []proxiedRequest {
 	var found []proxiedRequest
-	for _, write := range p.writes {
-		if write.at.After(after) && strings.Contains(write.path, "/namespaces/"+namespace) {
-			found = append(found, write)
+	for _, request := range requests {
+		if request.at.After(after) && strings.Contains(request.path, path) {
+			found = append(found, request)
 		}
 	}
 	return found
