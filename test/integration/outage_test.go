@@ -47,10 +47,7 @@ func TestFailuresAreRetriedWhenTheAPIServerReturns(t *testing.T) {
 	}
 	// A failed namespace is retried after 0.2, 0.4, ... 6.4, 12.8 seconds.
 	const pause = 6700 * time.Millisecond
-	s.eventually(func(c *assert.CollectT) {
-		assert.Empty(c, through.writesAfter("", time.Now().Add(-pause)))
-		assert.Empty(c, through.readsAfter(listPath, time.Now().Add(-pause)))
-	})
+	s.eventually(func(c *assert.CollectT) { assert.Empty(c, through.writesAfter("", time.Now().Add(-pause))) })
 	require.Empty(t, through.watchesAfter(time.Now().Add(-pause)), "watches must wait before they are retried")
 
 	mended := time.Now()
