@@ -197,8 +197,9 @@ func (o *outcome) limitPending(rec *record, tree string) {
 	o.Held = append(o.Held, left...)
 }
 
-// rankOf returns 0 for objects of the cluster that the root directory declares, which others need, and otherwise 1. Who
-// may change any directory can have the permissions to bind ClusterRoles refused again and again.
+// rankOf returns 0 for objects of the cluster that the root directory declares, which all others need, and otherwise 1.
+// The permissions to bind ClusterRoles have no priority: every author of a directory can cause 500 of them that the API
+// server always denies.
 func rankOf(change inventory.Apply) int {
 	isCluster := inventory.PhaseOf(declared(change).GroupKind) == inventory.Cluster
 	if isCluster && inventory.BoundRoles(change.Declared) == nil {

@@ -79,13 +79,15 @@ func TestCreationsWithoutRoomInTheRecordWait(t *testing.T) {
 	pending := map[inventory.ID]bool{{Name: "of another tree"}: true}
 	changed := object("changed")
 	changed.SetLabels(map[string]string{"env": "prod"})
-	role := object("role")
-	role.SetAPIVersion("rbac.authorization.k8s.io/v1")
-	role.SetKind("ClusterRole")
+	role, replaced := object("role"), object("replaced")
+	for kind, of := range map[string]*unstructured.Unstructured{"ClusterRole": role, "ClusterRoleBinding": replaced} {
+		of.SetAPIVersion("rbac.authorization.k8s.io/v1")
+		of.SetKind(kind)
+	}
 	for passes := 0; len(tried) < all; passes++ {
 		require.Less(t, passes, 100)
 		o := outcome{Plan: inventory.Plan{Applies: []inventory.Apply{
-			{Declared: changed, Live: object("changed")}, {Declared: object("replaced"), Replaced: object("replaced")},
+			{Declared: changed, Live: object("changed")}, {Declared: replaced, Replaced: replaced},
 		}}}
 		for i := range all {
 			o.Applies = append(o.Applies, inventory.Apply{Declared: object(name(i))})
@@ -99,7 +101,7 @@ func TestCreationsWithoutRoomInTheRecordWait(t *testing.T) {
 		require.Len(t, o.Held, all+3-len(o.Applies))
 		require.Equal(t, len(o.Held), o.remaining)
 		require.Equal(t, retryFailed, o.wait(time.Hour))
-		require.Equal(t, []*unstructured.Unstructured{changed, object("replaced"), object(name(0)), role},
+		require.Equal(t, []*unstructured.Unstructured{changed, replaced, object(name(0)), role},
 			[]*unstructured.Unstructured{
 				o.Applies[0].Declared, o.Applies[1].Declared, o.Applies[2].Declared, o.Applies[len(o.Applies)-1].Declared,
 			})

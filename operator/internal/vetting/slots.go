@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// slots limits how many requests do the same work at a time. A user has one slot at most, and after it
-// the other requests of the user wait for all that wait by then, so that many requests of one user delay those of
-// others by one of them. One more slot is for users who may do everything.
+// slots limits how many requests do the same work at a time. A user has one slot at most. After it, the user's other
+// requests wait for all that wait by then, so that many requests of one user delay those of others by one of them. One
+// more slot is for users who may do everything.
 type slots struct {
 	mu             sync.Mutex
 	free, reserved int
