@@ -83,8 +83,12 @@ func (h *History) addRevision(
 		newest := status.Revisions[0]
 		number = newest.Revision
 		if slices.Contains(same, newest.Name) {
-			if mustRestart(template, newest) {
+			switch {
+			case mustRestart(template, newest):
 				status.Revisions = restarted(template, status.Revisions)
+			case newest.State != v1alpha1.RolloutComplete:
+				newest.Waves = revisions.WavesOf(template) // with other pauses, which count from when they began
+				status.Revisions = slices.Concat([]v1alpha1.TemplateRevision{newest}, status.Revisions[1:])
 			}
 			return specs, nil
 		}
@@ -107,11 +111,13 @@ func revisionName(template string, number int64) string {
 }
 
 // mustRestart reports whether the rollout of the newest revision has to begin again: because a user asks for it, or
-// because its waves changed.
+// because its waves select other namespaces.
 func mustRestart(template *v1alpha1.NamespaceTemplate, newest v1alpha1.TemplateRevision) bool {
+	selectSame := slices.EqualFunc(revisions.WavesOf(template), newest.Waves, func(a, b v1alpha1.Wave) bool {
+		return equality.Semantic.DeepEqual(a.Selector, b.Selector)
+	})
 	return template.Annotations[v1alpha1.RestartedAtAnnotation] != newest.RestartedAt ||
-		newest.State != v1alpha1.RolloutComplete &&
-			!equality.Semantic.DeepEqual(revisions.WavesOf(template), newest.Waves)
+		newest.State != v1alpha1.RolloutComplete && !selectSame
 }
 
 // restarted returns the revisions of a template after the rollout of the newest one has begun again. Namespaces that
