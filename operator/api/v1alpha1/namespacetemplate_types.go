@@ -211,7 +211,7 @@ type Rollout struct {
 	Paused bool `json:"paused,omitempty"`
 
 	// waves divide the namespaces of the template. A wave begins when all namespaces of the waves before it are
-	// populated. A namespace belongs to the first wave that selects it. Those that no wave selects form the last wave.
+	// populated, or have failed without stopping the rollout. A namespace belongs to the first wave that selects it. Those that no wave selects form the last wave.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
@@ -227,7 +227,7 @@ type Rollout struct {
 
 	// maxFailures is how many namespaces may fail before the rollout stops: a number, or a percentage of the selected
 	// namespaces, rounded down. The default is 0. Failures before the rollout, and those that users of a namespace can
-	// cause, are not counted.
+	// cause, are not counted, except labels that select overlays which do not fit together.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 0 : self.matches('^([0-9]|[1-9][0-9]|100)%$')",message="must be at least 0, or a percentage from 0% to 100%"
