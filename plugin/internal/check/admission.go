@@ -3,7 +3,6 @@ package check
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -193,57 +192,4 @@ func goneService(id string, h *hook, service ref, concerns bool) Result {
 func supportsDryRuns(effects admissionregistrationv1.SideEffectClass) bool {
 	return effects == admissionregistrationv1.SideEffectClassNone ||
 		effects == admissionregistrationv1.SideEffectClassNoneOnDryRun
-}
-
-// tools are programs that do a part of what nstpl does, by an API group of theirs.
-var tools = []struct{ group, name, overlap, remedy string }{
-	{
-		"hnc.x-k8s.io", "the Hierarchical Namespace Controller",
-		"copies objects into namespaces", "docs/migrating.md shows how templates adopt the copies",
-	},
-	{
-		"accurate.cybozu.com", "Accurate",
-		"copies objects into namespaces", "docs/migrating.md shows how templates adopt the copies",
-	},
-	{
-		"capsule.clastix.io", "Capsule",
-		"creates objects in the namespaces of tenants, and denies some changes of namespaces",
-		"declare each object either in a Tenant or in a template",
-	},
-	{
-		"kyverno.io", "Kyverno",
-		"can generate objects in namespaces, and change or deny those of templates",
-		"declare each object either in a rule or in a template, and exclude nstpl-system from its webhooks",
-	},
-	{
-		"templates.gatekeeper.sh", "Gatekeeper",
-		"can deny or change the objects of templates", "exclude nstpl-system from its webhooks",
-	},
-	{
-		"project.openshift.io", "OpenShift",
-		"creates the objects of the project template in new projects",
-		"declare each object either in the project template or in a template of nstpl",
-	},
-	{
-		"security.openshift.io", "OpenShift",
-		"has SecurityContextConstraints of its own", "use those of one API group only: those of both would decide about pods",
-	},
-}
-
-// checkTools checks whether programs are installed that do a part of what nstpl does.
-func checkTools(c *common) []Result {
-	j := judgement{check: "other-tools"}
-	if c.groups.err != nil {
-		return []Result{unread(j.check, "get the API groups", c.groups.err)}
-	}
-	var known []string
-	for _, tool := range tools {
-		if slices.Contains(c.groups.value, tool.group) {
-			j.report(Warning, fmt.Sprintf("%s (API group %s) %s", tool.name, tool.group, tool.overlap), tool.remedy)
-		}
-		if name := strings.TrimPrefix(tool.name, "the "); !slices.Contains(known, name) {
-			known = append(known, name)
-		}
-	}
-	return j.orOK("none of these is installed: " + strings.Join(known, ", "))
 }

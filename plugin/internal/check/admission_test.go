@@ -121,18 +121,6 @@ func TestWebhooksWithoutAService(t *testing.T) {
 	requireResult(t, checkOtherWebhooks(&c), OK, "no webhook of others", "")
 }
 
-func TestOtherTools(t *testing.T) {
-	t.Parallel()
-	c := installed(t)
-	requireResult(t, checkTools(&c), OK, "none of these is installed: Hierarchical Namespace Controller, Accurate", "")
-	c.groups.value = []string{"apps", "kyverno.io"}
-	requireResult(t, checkTools(&c), Warning, "Kyverno (API group kyverno.io)", "either in a rule or in a template")
-	c.groups.value = []string{"project.openshift.io", "security.openshift.io"}
-	require.Len(t, checkTools(&c), 2)
-	c.groups.err = errForbidden
-	requireResult(t, checkTools(&c), Unknown, "you may not get the API groups", "administrator")
-}
-
 func TestDeclarableObjects(t *testing.T) {
 	t.Parallel()
 	c := empty(t)

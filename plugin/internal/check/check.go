@@ -165,7 +165,7 @@ func definitionsVersion(results []Result, plugin string) string {
 func judgeBefore(b *before) []Result {
 	return slices.Concat(
 		[]Result{checkServer(&b.common)}, checkAPIs(b), checkRights(b), checkDryRuns(b), checkLeftovers(b),
-		checkOtherWebhooks(&b.common), checkTools(&b.common),
+		checkOtherWebhooks(&b.common),
 	)
 }
 
@@ -175,7 +175,7 @@ func judgeAfter(a *after) []Result {
 		[]Result{checkServer(&a.common)}, checkDefinitions(a), checkObjects(a),
 		[]Result{checkVersions(a), checkDeployment(a), checkLeader(a), checkConfigurations(a)},
 		checkCertificates(a), checkEndpoints(a), checkCalls(a), []Result{checkNamespaceAdmission(a)},
-		checkNamespaces(a), checkOwn(a), checkSync(a), checkOtherWebhooks(&a.common), checkTools(&a.common),
+		checkNamespaces(a), checkOwn(a), checkSync(a), checkOtherWebhooks(&a.common),
 	)
 }
 

@@ -25,8 +25,6 @@ type common struct {
 	definitions []*apiextensionsv1.CustomResourceDefinition
 	// stored has what the cluster has of both. Of a Secret, it has the metadata only.
 	stored map[ref]fact[*unstructured.Unstructured]
-	// groups are the names of the API groups that the API server serves.
-	groups fact[[]string]
 	hooks  fact[[]hook]
 	// services has whether each Service that hooks call exists.
 	services map[ref]fact[bool]

@@ -44,7 +44,6 @@ func readCommon(ctx context.Context, c *cluster.Cluster, server cluster.Server) 
 	reading.Go(func() {
 		facts.stored = factsOf(refs, func(r ref) (*unstructured.Unstructured, error) { return get(ctx, c, r) })
 	})
-	reading.Go(func() { facts.groups = factOf(c.APIGroups(ctx)) })
 	reading.Go(func() {
 		facts.hooks = factOf(readHooks(ctx, c))
 		facts.services = factsOf(servicesOf(facts.hooks.value), func(r ref) (bool, error) { return exists(ctx, c, r) })

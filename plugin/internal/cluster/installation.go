@@ -55,23 +55,6 @@ func (c *Cluster) Server(ctx context.Context) (Server, error) {
 	return Server{Version: info.GitVersion, Now: now}, nil
 }
 
-// APIGroups returns the names of the API groups that the API server serves.
-func (c *Cluster) APIGroups(ctx context.Context) ([]string, error) {
-	var list metav1.APIGroupList
-	data, err := body(c.rest.Get().AbsPath("apis").SetHeader("Accept", "application/json").Do(ctx))
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(data, &list); err != nil {
-		return nil, err
-	}
-	var names []string
-	for i := range list.Groups {
-		names = append(names, list.Groups[i].Name)
-	}
-	return names, nil
-}
-
 // ServedKinds returns the kinds that the API server serves in a version of a group. There are none if it does not serve
 // the version.
 func (c *Cluster) ServedKinds(ctx context.Context, version schema.GroupVersion) (map[string]bool, error) {
