@@ -293,9 +293,9 @@ func commonRules(rule rbacv1.PolicyRule, others []rbacv1.PolicyRule) []rbacv1.Po
 // commonRule returns the rule that allows the requests that both rules allow. Rules of Roles have no nonResourceURLs.
 func commonRule(a, b rbacv1.PolicyRule) (common rbacv1.PolicyRule, isEmpty bool) {
 	common = rbacv1.PolicyRule{
-		APIGroups: commonOf(a.APIGroups, b.APIGroups, commonName),
-		Resources: commonOf(a.Resources, b.Resources, commonResource),
-		Verbs:     commonOf(a.Verbs, b.Verbs, commonName),
+		APIGroups: commonOf(a.APIGroups, b.APIGroups, allows),
+		Resources: commonOf(a.Resources, b.Resources, allowsResource),
+		Verbs:     commonOf(a.Verbs, b.Verbs, allows),
 	}
 	isEmpty = len(common.APIGroups) == 0 || len(common.Resources) == 0 || len(common.Verbs) == 0
 	switch {
@@ -304,54 +304,34 @@ func commonRule(a, b rbacv1.PolicyRule) (common rbacv1.PolicyRule, isEmpty bool)
 	case len(b.ResourceNames) == 0:
 		common.ResourceNames = a.ResourceNames
 	default:
-		common.ResourceNames = commonOf(a.ResourceNames, b.ResourceNames, equalName)
+		common.ResourceNames = commonOf(a.ResourceNames, b.ResourceNames, slices.Contains[[]string])
 		isEmpty = isEmpty || len(common.ResourceNames) == 0
 	}
 	return common, isEmpty
 }
 
-// commonOf returns what the items of two lists have in common, in the order of the first list.
-func commonOf(a, b []string, common func(x, y string) (string, bool)) []string {
-	var all []string
-	for _, x := range a {
-		for _, y := range b {
-			if both, ok := common(x, y); ok && !slices.Contains(all, both) {
-				all = append(all, both)
-			}
-		}
+// commonOf returns the items of two lists that both lists allow. If the second list allows all of the first one, that is
+// the first list itself.
+func commonOf(a, b []string, allows func(list []string, item string) bool) []string {
+	if !slices.ContainsFunc(a, func(item string) bool { return !allows(b, item) }) {
+		return a
 	}
-	if slices.Contains(all, rbacv1.ResourceAll) && !slices.Equal(all, a) {
-		return []string{rbacv1.ResourceAll}
+	var all []string
+	for _, item := range slices.Concat(a, b) {
+		if allows(a, item) && allows(b, item) && !slices.Contains(all, item) {
+			all = append(all, item)
+		}
 	}
 	return all
 }
 
-func equalName(x, y string) (string, bool) { return x, x == y }
-
-// commonName compares verbs or API groups, of which "*" means all.
-func commonName(x, y string) (string, bool) {
-	if x == rbacv1.VerbAll {
-		return y, true
-	}
-	return x, x == y || y == rbacv1.VerbAll
+// allows reports whether verbs or API groups, of which "*" means all, contain one.
+func allows(list []string, item string) bool {
+	return slices.Contains(list, rbacv1.VerbAll) || slices.Contains(list, item)
 }
 
-// commonResource compares resources. "*" means all, also subresources, and "*/scale" that subresource of all.
-func commonResource(x, y string) (string, bool) {
-	if common, ok := commonName(x, y); ok {
-		return common, true
-	}
-	switch {
-	case isSubresource(y, x):
-		return y, true
-	case isSubresource(x, y):
-		return x, true
-	}
-	return "", false
-}
-
-func isSubresource(resource, pattern string) bool {
-	subresource, isPattern := strings.CutPrefix(pattern, "*/")
-	_, of, _ := strings.Cut(resource, "/")
-	return isPattern && of == subresource
+// allowsResource is allows for resources, of which "*/scale" means that subresource of all.
+func allowsResource(list []string, item string) bool {
+	_, subresource, isSubresource := strings.Cut(item, "/")
+	return allows(list, item) || isSubresource && slices.Contains(list, "*/"+subresource)
 }
