@@ -205,7 +205,7 @@ func ExistingObjects(plan Plan, result Result) string {
 	for _, outcome := range result.Outcomes {
 		deleted[outcome.ID()] = (outcome.Deleted || outcome.MaybeDeleted) && outcome.Written == nil
 	}
-	for _, change := range plan.Changes {
+	for _, change := range slices.Concat(plan.Changes, plan.postponed) {
 		if change.Populated && (change.Declared != nil || !deleted[change.ID()]) {
 			after.add(populatedKey(change.Template), populatedDigest(change.ID()))
 		}

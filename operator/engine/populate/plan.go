@@ -165,6 +165,8 @@ func (c Change) MayDelete() bool {
 type Plan struct {
 	Declared
 	Changes []Change
+	// postponed are the changes that WithoutDeletions has left out.
+	postponed []Change
 }
 
 // NewPlan compares the declared objects with those that exist. The index holds all templates, also those that do not
@@ -276,7 +278,11 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 // so a grant that a template takes away independent of it is deleted all the same.
 func (p Plan) WithoutDeletions(index *match.Index) Plan {
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool {
-		return c.Deletes() && !p.revokesEverywhere(c, index)
+		isPostponed := c.Deletes() && !p.revokesEverywhere(c, index)
+		if isPostponed {
+			p.postponed = append(p.postponed, c)
+		}
+		return isPostponed
 	})
 	p.keepMetadata(func(render.MetadataKey) bool { return true }, "remains until the namespace's place is known")
 	return p

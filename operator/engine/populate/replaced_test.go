@@ -107,6 +107,26 @@ func TestRevokedGrantsThatWereReplacedArePruned(t *testing.T) {
 	require.Equal(t, FindingGrantStays, findings[0].Reason)
 }
 
+// While the place of a namespace is unknown, a grant that another client created in place of a template's stays, and so
+// does the record by which it is pruned later.
+func TestAReplacedGrantStaysRecordedUntilThePlaceIsKnown(t *testing.T) {
+	template := templateOf(t, "a", rolling)
+	template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
+	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{
+		MatchLabels: map[string]string{"corp" + v1alpha1.DepthLabelSuffix: "1"},
+	}
+	populated := populatedWith(t, template)
+	object, ns := theirs(&populated.Objects[0]), teamA()
+	record := populated.Namespace.Annotations[v1alpha1.ExistingAnnotation]
+	ns.Annotations[v1alpha1.ExistingAnnotation] = record
+	index := match.NewIndex(template)
+	plan := NewPlan(declare(ns), index, Observed{Others: []*metav1.PartialObjectMetadata{object}})
+	require.Equal(t, Prune, plan.Changes[0].Action)
+	plan = plan.WithoutDeletions(index)
+	require.Empty(t, plan.Changes)
+	require.Equal(t, record, ExistingObjects(plan, Result{}))
+}
+
 // An author of templates who may delete Roles declares one, drops it, and would have the RoleBinding of another client
 // deleted if both had the same digest: 32 bits of FNV are the same for these names.
 func TestOnlyTheRecordedGrantIsPruned(t *testing.T) {
