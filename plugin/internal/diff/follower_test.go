@@ -76,6 +76,47 @@ func TestNamespacesOfATreeThatNstplSyncFollows(t *testing.T) {
 		liveObjects{}.followed(&v1alpha1.PolicyRepository{}, []*unstructured.Unstructured{declared}))
 }
 
+// A PolicyRepository that does not follow the tree that its status names changes nothing about how the tree is compared.
+func TestWhichPolicyRepositoryFollowsATree(t *testing.T) {
+	t.Parallel()
+	repository := func(name, tree, reason string, isSuspended bool) v1alpha1.PolicyRepository {
+		one := v1alpha1.PolicyRepository{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		one.Spec.Suspend, one.Status.Tree = isSuspended, tree
+		one.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Reason: reason}}
+		return one
+	}
+	const hydrated = ", so the differences are those of 'kubectl nstpl hydrate': nstpl-sync may also adopt existing " +
+		"namespaces, and leaves labels that templates set"
+	const follows = "nstpl-sync follows the tree: policyrepository/one may also limit deletions, and keeps what it did " +
+		"not create"
+	one, taken := repository("one", "corp", "Violations", false), repository("two", "corp", "TreeTaken", false)
+	rests := repository("three", "corp", "Suspended", true)
+	for name, test := range map[string]struct {
+		repositories []v1alpha1.PolicyRepository
+		by, note     string
+	}{
+		"none":                       {nil, "", ""},
+		"one":                        {[]v1alpha1.PolicyRepository{one}, "one", follows},
+		"one of another tree":        {[]v1alpha1.PolicyRepository{repository("one", "other", "", false)}, "", ""},
+		"one is suspended":           {[]v1alpha1.PolicyRepository{rests}, "", "policyrepository/three is suspended" + hydrated},
+		"the tree is of an older":    {[]v1alpha1.PolicyRepository{taken}, "", ""},
+		"one of several is followed": {[]v1alpha1.PolicyRepository{rests, one, taken}, "one", follows},
+		"several": {[]v1alpha1.PolicyRepository{one, repository("four", "corp", "Progressing", false)}, "",
+			"the tree is that of several PolicyRepositories, one, four" + hydrated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			by, note := followerOf(test.repositories, "corp")
+			require.Equal(t, test.note, note)
+			if test.by == "" {
+				require.Nil(t, by)
+				return
+			}
+			require.Equal(t, test.by, by.Name)
+		})
+	}
+}
+
 // The remedy is one that the tool that applies the tree respects.
 func TestHowANamespaceIsAdopted(t *testing.T) {
 	t.Parallel()
