@@ -98,9 +98,14 @@ func pendingSize(id inventory.ID) int { return len(pendingLine(id)) + 1 + uidSiz
 var errFull = errors.New("the record of the objects that were created for the tree is full, so it is not created: " +
 	"divide the tree among several PolicyRepositories")
 
+// inForceSize is the size in bytes that the line of the commit in force takes at most: spec.path has up to 512
+// characters. A record that objects fill must take a new commit and a longer path.
+const inForceSize = 4*512 + 256
+
 // room returns how many bytes further pending objects of a tree may take.
 func (r *record) room(tree string) int {
-	return maxRecordSize - sizeOf(r.data()) - uidSize*len(r.pending) - len(tree) - 1
+	inForce := inForceSize - len(r.inForce.String())
+	return maxRecordSize - sizeOf(r.data()) - inForce - uidSize*len(r.pending) - len(tree) - 1
 }
 
 // recordName returns the name of the ConfigMap.

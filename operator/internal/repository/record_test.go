@@ -2,6 +2,7 @@ package repository
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,18 @@ func TestARecordThatIsTooLargeIsNotWritten(t *testing.T) {
 	err := r.write(t.Context(), nil, &v1alpha1.PolicyRepository{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}})
 	require.ErrorContains(t, err, "PolicyRepository fleet: the record of the objects")
 	require.ErrorContains(t, err, "divide the tree among several PolicyRepositories")
+}
+
+// A record without room for another object takes any commit and path.
+func TestAFullRecordTakesTheNextCommit(t *testing.T) {
+	t.Parallel()
+	r := &record{created: map[types.UID]bool{}, trees: map[string]bool{}, inForce: committed{commit: "a", path: "b"}}
+	r.trees[strings.Repeat("x", r.room("full")-1)] = true
+	require.Zero(t, r.room("full"))
+	r.trees["full"] = true
+	r.inForce = committed{commit: "sha512:" + strings.Repeat("f", 128), path: strings.Repeat("\U0001F332", 512)}
+	require.LessOrEqual(t, sizeOf(r.data()), maxRecordSize)
+	require.LessOrEqual(t, len(r.inForce.String()), inForceSize)
 }
 
 // A UID is in one value of the record only.
