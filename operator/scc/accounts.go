@@ -13,8 +13,8 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// accountRange returns the user ID of a pod's service account as a range. An ID that is not one of the namespace's is
-// an error: the namespace may have been given others since.
+// accountRange returns the user ID of a pod's service account as a range. It returns a *Missing for what
+// AllocateAccounts sets or repairs: the namespace may have been given other IDs just now.
 func accountRange(
 	namespace map[string]string, ofAccount func() (map[string]string, error),
 ) (v1alpha1.IDRange, error) {
@@ -28,19 +28,28 @@ func accountRange(
 			return v1alpha1.IDRange{}, err
 		}
 	}
-	text, exists := account[v1alpha1.AccountUIDAnnotation]
-	if !exists {
-		return v1alpha1.IDRange{}, &Missing{Of: "service account", Key: v1alpha1.AccountUIDAnnotation}
-	}
-	id, err := parseID(text)
-	if err == nil && (id < block.Min || id > block.Max) {
-		err = fmt.Errorf("%d is not one of the namespace's user IDs %d-%d", id, block.Min, block.Max)
-	}
-	if err != nil {
-		return v1alpha1.IDRange{}, fmt.Errorf("the service account's annotation %s: %w",
-			v1alpha1.AccountUIDAnnotation, err)
+	text := account[v1alpha1.AccountUIDAnnotation]
+	id, wrong := accountID(text, block)
+	if text == "" || wrong != "" {
+		return v1alpha1.IDRange{}, &Missing{Of: "service account", Key: v1alpha1.AccountUIDAnnotation, Wrong: wrong}
 	}
 	return v1alpha1.IDRange{Min: id, Max: id}, nil
+}
+
+// accountID returns the ID in the annotation of a ServiceAccount, or what is wrong with it, for the user IDs of a
+// namespace. Without the annotation, it returns neither.
+func accountID(text string, block v1alpha1.IDRange) (id int64, wrong string) {
+	if text == "" {
+		return 0, ""
+	}
+	id, err := parseID(text)
+	switch {
+	case err != nil || strconv.FormatInt(id, 10) != text:
+		return 0, fmt.Sprintf("%q is not a user ID", text)
+	case id <= block.Min || id > block.Max:
+		return 0, fmt.Sprintf("%d is not one of the user IDs %d-%d", id, block.Min+1, block.Max)
+	}
+	return id, ""
 }
 
 // AccountAllocation is the user ID that a ServiceAccount must be given.
@@ -104,16 +113,10 @@ type accountAllocator struct {
 
 // record records the ID that a ServiceAccount has, and returns what is wrong with it.
 func (a *accountAllocator) record(account *metav1.PartialObjectMetadata) (wrong string) {
-	text := account.Annotations[v1alpha1.AccountUIDAnnotation]
-	if text == "" {
-		return ""
-	}
-	id, err := parseID(text)
+	id, wrong := accountID(account.Annotations[v1alpha1.AccountUIDAnnotation], a.block)
 	switch {
-	case err != nil || strconv.FormatInt(id, 10) != text:
-		return fmt.Sprintf("%q is not a user ID", text)
-	case id <= a.block.Min || id > a.block.Max:
-		return fmt.Sprintf("%d is not one of the user IDs %d-%d", id, a.block.Min+1, a.block.Max)
+	case id == 0:
+		return wrong
 	case a.used[id] != "":
 		return fmt.Sprintf("%d is also the user ID of service account %s", id, a.used[id])
 	}

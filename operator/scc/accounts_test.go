@@ -183,15 +183,21 @@ func TestReviewByTheIDOfTheServiceAccount(t *testing.T) {
 	require.True(t, *set.Pod.Spec.Containers[0].SecurityContext.RunAsNonRoot)
 	require.True(t, review(with(`{runAsUser: 103}`), "103", ownID).Allowed())
 
-	for name, test := range map[string]struct{ pod, id, reason string }{
-		"another ID of the namespace": {with(`{runAsUser: 102}`), "103", "102 is not allowed: it must be 103"},
-		"another namespace's":         {`{}`, "99", "99 is not one of the namespace's user IDs 100-104"},
-		"not an ID":                   {`{}`, "root", `"root" is not an ID`},
+	other := review(with(`{runAsUser: 102}`), "103", ownID)
+	require.False(t, other.Allowed())
+	require.Contains(t, fmt.Sprint(other.Reasons), "102 is not allowed: it must be 103")
+	require.Nil(t, other.Missing)
+
+	for id, wrong := range map[string]string{
+		"99": "99 is not one of the user IDs 101-104", "100": "100 is not one of the user IDs 101-104",
+		"root": `"root" is not a user ID`, "0101": `"0101" is not a user ID`,
 	} {
-		verdict := review(test.pod, test.id, ownID)
-		require.False(t, verdict.Allowed(), name)
-		require.Contains(t, fmt.Sprint(verdict.Reasons), test.reason, name)
-		require.Nil(t, verdict.Missing, name)
+		repaired := review(`{}`, id, ownID, open)
+		require.False(t, repaired.Allowed(), "a laxer constraint would admit it")
+		require.Equal(t, &scc.Missing{Of: "service account", Key: v1alpha1.AccountUIDAnnotation, Wrong: wrong},
+			repaired.Missing)
+		require.Equal(t, "it cannot be evaluated: the service account's annotation policy.nstpl.dev/scc.uid: "+wrong+
+			": wait until the operator repairs it", repaired.Reasons[0].Message)
 	}
 
 	early := review(`{}`, "", ownID, open)

@@ -9,17 +9,22 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Missing reports that an object does not have an annotation yet that a constraint needs. Of is "namespace" or "service
-// account".
+// Missing reports that an object does not have an annotation yet that a constraint needs, or not the right one. Of is
+// "namespace" or "service account".
 type Missing struct {
 	Of, Key string
+	// Wrong is what is wrong with an annotation that the operator is about to repair, or empty if there is none.
+	Wrong string
 	// Why is why the operator cannot set the annotation, or nil if it is about to set it.
 	Why error
 }
 
 func (m *Missing) Error() string {
-	if m.Why != nil {
+	switch {
+	case m.Why != nil:
 		return fmt.Sprintf("the %s has no annotation %s: %v", m.Of, m.Key, m.Why)
+	case m.Wrong != "":
+		return fmt.Sprintf("the %s's annotation %s: %s: wait until the operator repairs it", m.Of, m.Key, m.Wrong)
 	}
 	return fmt.Sprintf("the %s has no annotation %s yet: wait until the operator sets it", m.Of, m.Key)
 }

@@ -179,8 +179,8 @@ func NeedsAllocation(constraint *v1alpha1.SecurityContextConstraints) bool {
 // deniesRegardless returns what a constraint does not allow, whatever the missing annotations of the namespace are.
 func deniesRegardless(request Request, constraint *v1alpha1.SecurityContextConstraints) []Reason {
 	p, err := newProvider(constraint,
-		map[string]string{v1alpha1.UIDRangeAnnotation: "1/1", v1alpha1.MCSAnnotation: "s0:c1,c0"},
-		func() (map[string]string, error) { return map[string]string{v1alpha1.AccountUIDAnnotation: "1"}, nil })
+		map[string]string{v1alpha1.UIDRangeAnnotation: "1/2", v1alpha1.MCSAnnotation: "s0:c1,c0"},
+		func() (map[string]string, error) { return map[string]string{v1alpha1.AccountUIDAnnotation: "2"}, nil })
 	if err != nil {
 		return nil
 	}
