@@ -167,8 +167,8 @@ func (r *RuleAdmission) roleWarnings(ctx context.Context, rule attributes.Rule) 
 	role, rules, err := r.readRole(ctx, rule)
 	switch {
 	case apierrors.IsNotFound(err):
-		return []string{fmt.Sprintf("%s does not exist: until it is created and bound, this rule permits no user to set %s",
-			role, rule.Attribute())}
+		return []string{fmt.Sprintf("%s does not exist. The subjects of bindings to this name may set %s all the same: "+
+			"create the role, and delete bindings that should not count", role, rule.Attribute())}
 	case err != nil:
 		ctrl.LoggerFrom(ctx).Error(err, "cannot read the role of a rule", "rule", rule.String(), "role", role)
 	case rules == 0:

@@ -9,6 +9,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -68,4 +69,15 @@ func TestNamesOfAllNamespacesAreLimited(t *testing.T) {
 		}
 		require.ErrorContains(t, err, want)
 	}
+}
+
+// Bindings count while the role that they name does not exist.
+func TestTheAuthorOfARuleIsWarnedOfAMissingRole(t *testing.T) {
+	t.Parallel()
+	admission := &RuleAdmission{clients: fake.NewClientset()}
+	mine := attributes.Rule{Object: "mine", AttributeRule: rule("deployer", false)}
+	require.Equal(t, []string{
+		"ClusterRole deployer does not exist. The subjects of bindings to this name may set label env all the same: create " +
+			"the role, and delete bindings that should not count",
+	}, admission.roleWarnings(t.Context(), mine))
 }
