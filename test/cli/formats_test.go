@@ -43,7 +43,6 @@ var invocations = map[string][]string{
 	"rollout restart": {"formats"},
 	"rollout resume":  {"formats"},
 	"rollout undo":    {"formats --dry-run=server"},
-	"schema":          {"NamespaceTemplate"},
 	"scc preflight":   {""},
 	"scc review":      {"-f pod.yaml -n formats-a"},
 	"scc who-can-use": {"formats -n formats-a"},
