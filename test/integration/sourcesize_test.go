@@ -108,6 +108,7 @@ func TestCopiesInAllNamespacesAreLimited(t *testing.T) {
 		assert.Contains(c, populated.Message, isToWait)
 	})
 	for _, ns := range namespaces {
+		s.waitNotPopulated(ns, source+" was lost, and is copied again at ")
 		writes := s.countWrites(ns)
 		require.LessOrEqual(t, writes["create configmaps"]+writes["patch configmaps"], 2*len(all), writes)
 	}

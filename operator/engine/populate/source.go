@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,7 @@ import (
 // Reasons of failures because of a source that cannot be copied.
 const (
 	ReasonSourceNotFound   metav1.StatusReason = "SourceNotFound"
+	ReasonSourceDelayed    metav1.StatusReason = "SourceDelayed"
 	ReasonSourceForbidden  metav1.StatusReason = "SourceForbidden"
 	ReasonSourceUnsuitable metav1.StatusReason = "SourceUnsuitable"
 	ReasonSourceTooLarge   metav1.StatusReason = "SourceTooLarge"
@@ -155,6 +157,15 @@ func SourceNotFound(ref render.SourceRef) Source {
 	return Source{Lost: true, Failure: &Failure{
 		Reason: ReasonSourceNotFound,
 		err:    fmt.Errorf("the source %s does not exist: create it, or remove it from spec.sources", ref),
+	}}
+}
+
+// SourceDelayed returns a source that was lost, and may exist again. It is copied again at a later time.
+func SourceDelayed(ref render.SourceRef, until time.Time) Source {
+	return Source{Lost: true, Failure: &Failure{
+		Reason: ReasonSourceDelayed,
+		err: fmt.Errorf("the source %s was lost, and is copied again at %s, if it exists then", ref,
+			until.UTC().Format(time.RFC3339)),
 	}}
 }
 

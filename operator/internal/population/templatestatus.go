@@ -111,15 +111,21 @@ func (s *Statuses) summarize(template *v1alpha1.NamespaceTemplate, status *v1alp
 		condition.Status, condition.Reason = metav1.ConditionFalse, reasonDisabled
 		condition.Message = disabled
 	}
-	condition.Message = withDelays(s.Sources.Delays(template.Name), condition.Message)
+	condition.Message = withDelay(condition.Message, s.Sources.Delay(template.Name))
 	apimeta.SetStatusCondition(&status.Conditions, condition)
 	setReady(status, template.Generation)
 }
 
-// withDelays returns a message with until when changes of sources wait. That comes first, because it is in no other
-// field, and long messages are cut off.
-func withDelays(delays []string, message string) string {
-	return reporting.Shorten(strings.Join(append(delays, message), "; "))
+// withDelay returns a message with a sentence about the changes of sources that wait, if there are any. A long message
+// is cut off before that sentence, because what it says is in no other field.
+func withDelay(message, delay string) string {
+	if delay == "" {
+		return message
+	}
+	if room := reporting.MaxMessage - len("…; ") - len(delay); len(message) > room {
+		message = strings.ToValidUTF8(message[:max(room, 0)], "") + "…"
+	}
+	return message + "; " + delay
 }
 
 // setReady derives the conditions that every kind has from those of a template and from the state of its rollout.

@@ -74,10 +74,15 @@ func TestADisabledTemplateIsNotReady(t *testing.T) {
 	require.Contains(t, ready().Message, "policy/namespace-template-apply: disable")
 }
 
-func TestLongMessagesCutOffNoDelays(t *testing.T) {
+func TestLongMessagesCutOffNoDelay(t *testing.T) {
 	t.Parallel()
 	const delay = "changes of the source secret/pull in namespace registry wait until noon"
-	require.Equal(t, "two", withDelays(nil, "two"))
-	require.Equal(t, delay+"; two", withDelays([]string{delay}, "two"))
-	require.Contains(t, withDelays([]string{delay}, strings.Repeat("m", reporting.MaxMessage)), delay)
+	require.Equal(t, "two", withDelay("two", ""))
+	require.Equal(t, "two; "+delay, withDelay("two", delay))
+	for _, long := range []string{strings.Repeat("m", reporting.MaxMessage), strings.Repeat("é", reporting.MaxMessage)} {
+		message := withDelay(long, delay)
+		require.True(t, strings.HasSuffix(message, "…; "+delay), message)
+		require.Equal(t, message, reporting.Shorten(message), "the condition Ready has the same message")
+		require.Greater(t, len(message), reporting.MaxMessage-3)
+	}
 }

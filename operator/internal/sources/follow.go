@@ -16,6 +16,9 @@ import (
 )
 
 const (
+	// missTime is how long a source must be missing before it counts as lost. Users replace a source by deleting it and
+	// creating it again, and its copies must outlast that.
+	missTime = 5 * time.Second
 	// denyTime is how long the API server must deny a source before the right to read it counts as lost.
 	denyTime = 30 * time.Second
 	// recheckTime is how often a source is read without a change, since no event tells that the right was lost.
@@ -25,8 +28,9 @@ const (
 	// unreadTime is how long reads of a source must fail before its content counts as unknown: its kind is no longer
 	// served in that version, for example.
 	unreadTime = time.Minute
-	// denyRetry is how often a source that the operator may not read is tried again. No event tells it of a new right.
-	denyRetry = time.Second
+	// lossRetry is how often a source is read again that is denied, since no event tells of a new right, or that is
+	// missing and does not count as lost yet.
+	lossRetry = time.Second
 	// A source is read again after a failure: after firstRetry, and then less and less often until lastRetry.
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 5 * time.Second
@@ -61,8 +65,9 @@ type follower struct {
 	*source
 	// version is the resourceVersion of the source that was read last, or "" if there is none.
 	version string
-	// denied is when the API server began to deny the source, and failing when other reads began to fail, or zero.
-	denied, failing time.Time
+	// missing is when the source began to be missing, denied when the API server began to deny it, and failing when other
+	// reads began to fail. They are zero otherwise.
+	missing, denied, failing time.Time
 	// last is when the source was read after a change.
 	last time.Time
 }
@@ -129,30 +134,32 @@ func (f *follower) readChanges(
 }
 
 // read reads the source and stores what is known about it. It returns after which time to try again if the operator
-// may not read it, or an error if the API server did not answer.
+// may not read it or its loss is not confirmed yet, or an error if the API server did not answer.
 func (f *follower) read(ctx context.Context, mapping *meta.RESTMapping) (time.Duration, error) {
 	object, err := f.Objects.Resource(mapping.Resource).Namespace(f.ref.Namespace).
 		Get(ctx, f.ref.Name, metav1.GetOptions{})
 	if ctx.Err() != nil {
 		return 0, ctx.Err()
 	}
-	isDenied := apierrors.IsForbidden(err)
+	isDenied, isAbsent := apierrors.IsForbidden(err), isMissing(err, f.ref.Name)
 	if !isDenied {
 		f.denied = time.Time{}
 	}
-	if err == nil || isDenied || isMissing(err, f.ref.Name) {
+	if !isAbsent {
+		f.missing = time.Time{}
+	}
+	if err == nil || isDenied || isAbsent {
 		f.failing = time.Time{}
 	}
 	switch {
 	case err == nil:
 		f.version = object.GetResourceVersion()
 		f.set(f.source, populate.NewSource(f.ref, object))
-	case isMissing(err, f.ref.Name):
-		f.version = ""
-		f.set(f.source, populate.SourceNotFound(f.ref))
+	case isAbsent:
+		return f.miss(), nil
 	case isDenied:
 		f.deny(ctx, mapping)
-		return denyRetry, nil
+		return lossRetry, nil
 	default:
 		f.fail(err)
 		return 0, err
@@ -166,6 +173,20 @@ func isMissing(err error, name string) bool {
 	var status apierrors.APIStatus
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&
 		status.Status().Details.Name == name
+}
+
+// miss records that the source does not exist, and returns after which time to try again to confirm that, or zero. A
+// source remains as it was until then, so that one that is replaced is an ordinary change.
+func (f *follower) miss() time.Duration {
+	if f.missing.IsZero() {
+		f.missing = time.Now()
+	}
+	if f.isAnswered() && !f.isLost(f.source) && time.Since(f.missing) < missTime {
+		return lossRetry
+	}
+	f.version = ""
+	f.set(f.source, populate.SourceNotFound(f.ref))
+	return 0
 }
 
 // deny records that the API server denied the source. A source that was read remains known until that is confirmed.

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,7 +16,7 @@ const (
 	// copiedPerSecond is how many bytes the copies of all sources write per second.
 	copiedPerSecond = 1 << 20
 	// copySize is how many bytes a change writes for each copy besides its content: the metadata of the copy, and the
-	// condition of its namespace.
+	// condition of its namespace. A loss writes two conditions instead, the second one when the source exists again.
 	copySize = 2 << 10
 	// longestDelay is the longest time that a change waits. If all copies are written once in that time, etcd has few
 	// versions of them.
@@ -31,6 +32,8 @@ type limit struct {
 	// changed is when copies were last changed to follow it, and resume the time at which they may follow another one.
 	// Both are zero before the first change.
 	changed, resume time.Time
+	// shared is like changed, without losses of the source: those write no copies, and delay no other source.
+	shared time.Time
 	// isDelayed says that another state has to wait, for so long that it is reported.
 	isDelayed bool
 }
@@ -52,6 +55,9 @@ func (s *Store) next(of *source) populate.Source {
 		s.pay(of, newest, now)
 	default: // the answer changes only with resume, so users who change a source all the time cause few reports
 		of.isDelayed = of.resume.Sub(of.changed) >= reportedDelay
+		if of.isDelayed && of.followed.Lost && !newest.Lost {
+			of.followed = populate.SourceDelayed(of.ref, of.resume)
+		}
 	}
 	return of.followed.Guarded(of.ref, s.Rules) // the rules may be newer than this state
 }
@@ -70,19 +76,21 @@ func (s *Store) removes(of *source, newest populate.Source) bool {
 }
 
 // pay has copies follow a state of a source, and the next state wait for the time in which this one is written. All
-// sources whose copies changed within longestDelay have equal shares, so users who change one delay others little.
+// sources that changed within longestDelay, other than by a loss, have equal shares, so users who change one delay
+// others little.
 func (s *Store) pay(of *source, state populate.Source, now time.Time) {
 	all, written := s.Copies(of.ref, state.Size, slices.Collect(maps.Keys(of.users)))
 	if state.Content == nil {
 		written = 0
 	}
+	isLoss := state.Lost && !of.followed.Lost
 	of.followed, of.isDelayed = state, false
 	if all == 0 {
 		return
 	}
 	sharing := 1
 	for _, other := range s.sources {
-		if other != of && now.Sub(other.changed) < longestDelay {
+		if other != of && now.Sub(other.shared) < longestDelay {
 			sharing++
 		}
 	}
@@ -93,21 +101,33 @@ func (s *Store) pay(of *source, state populate.Source, now time.Time) {
 	}
 	of.resume = of.resume.Add(min(wait, longestDelay-of.resume.Sub(now)))
 	of.changed = now
+	if !isLoss {
+		of.shared = now
+	}
 	time.AfterFunc(of.resume.Sub(now), func() { s.update(of, nil) })
 }
 
-// Delays returns which sources of a template have changes that wait, and until when, in sentences for people.
-func (s *Store) Delays(template string) []string {
+// Delay returns a sentence for people about the sources of a template that have changes which wait, or "" if there are
+// none. Of several, it names the one that waits for the shortest time.
+func (s *Store) Delay(template string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var delays []string
+	var waiting []*source
 	for _, known := range s.sources {
 		if _, uses := known.users[template]; uses && known.isDelayed {
-			delays = append(delays, fmt.Sprintf(
-				"changes of the source %s wait until %s, so that its copies do not fill etcd", known.ref,
-				known.resume.UTC().Format(time.RFC3339)))
+			waiting = append(waiting, known)
 		}
 	}
-	slices.Sort(delays)
-	return delays
+	if len(waiting) == 0 {
+		return ""
+	}
+	first := slices.MinFunc(waiting, func(a, b *source) int {
+		return cmp.Or(a.resume.Compare(b.resume), cmp.Compare(a.ref.String(), b.ref.String()))
+	})
+	until := first.resume.UTC().Format(time.RFC3339)
+	if len(waiting) == 1 {
+		return fmt.Sprintf("changes of the source %s wait until %s, so that its copies do not fill etcd", first.ref, until)
+	}
+	return fmt.Sprintf("changes of %d sources wait, so that their copies do not fill etcd: the first is %s, until %s",
+		len(waiting), first.ref, until)
 }

@@ -193,12 +193,12 @@ func TestTheSameContentCreatedAgainIsLimited(t *testing.T) {
 		c := newCopied(t, 500)
 		c.follow("a", size)
 		c.written.Store(0)
-		for range 75 {
+		for range 30 {
 			c.delete("a")
-			c.wait(2 * time.Second)
+			c.wait(missTime + 2*time.Second)
 			require.True(t, c.store.Get(sourceRef("a")).Lost, "a removal does not wait")
 			c.put("a", size, "first")
-			c.wait(2 * time.Second)
+			c.wait(3 * time.Second)
 		}
 		require.LessOrEqual(t, int(c.written.Load()), passes(5*time.Minute)+500*(size+100))
 	})
@@ -279,13 +279,37 @@ func TestAChangeThatWaitsIsReported(t *testing.T) {
 		resume := c.store.sources[sourceRef("a")].resume
 		require.WithinRange(t, resume, began.Add(59*time.Second), began.Add(62*time.Second))
 		require.EqualValues(t, 1, c.delayed.Load())
-		require.Equal(t, []string{"changes of the source configmap/a in namespace vault wait until " +
-			resume.UTC().Format(time.RFC3339) + ", so that its copies do not fill etcd"}, c.store.Delays("copies"))
-		require.Empty(t, c.store.Delays("another"))
+		require.Equal(t, "changes of the source configmap/a in namespace vault wait until "+
+			resume.UTC().Format(time.RFC3339)+", so that its copies do not fill etcd", c.store.Delay("copies"))
+		require.Empty(t, c.store.Delay("another"))
 		c.wait(time.Until(resume))
 		require.Contains(t, c.content("a"), "thirdx")
 		require.EqualValues(t, 2, c.delayed.Load())
-		require.Empty(t, c.store.Delays("copies"))
+		require.Empty(t, c.store.Delay("copies"))
+	})
+}
+
+// The message of a condition has room for one sentence, however many sources wait.
+func TestChangesOfManySourcesThatWaitAreOneSentence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCopied(t, 1000)
+		for _, name := range []string{"b", "a", "c"} {
+			c.follow(name, 60<<10)
+		}
+		for i := range 2 {
+			for _, name := range []string{"b", "c", "a"} {
+				c.put(name, 60<<10, fmt.Sprint(i))
+				c.wait(time.Second)
+			}
+		}
+		first := c.store.sources[sourceRef("b")].resume
+		want := "wait, so that their copies do not fill etcd: the first is configmap/%s in namespace vault, until %s"
+		require.Equal(t, "changes of 3 sources "+fmt.Sprintf(want, "b", first.UTC().Format(time.RFC3339)),
+			c.store.Delay("copies"))
+		c.wait(time.Until(first))
+		second := c.store.sources[sourceRef("c")].resume
+		require.Equal(t, "changes of 2 sources "+fmt.Sprintf(want, "c", second.UTC().Format(time.RFC3339)),
+			c.store.Delay("copies"))
 	})
 }
 
@@ -296,7 +320,7 @@ func TestRemovalsDoNotWait(t *testing.T) {
 		after  time.Duration
 		want   string
 	}{
-		"deleted":   {func(c *copied) { c.delete("a") }, time.Second, "does not exist"},
+		"deleted":   {func(c *copied) { c.delete("a") }, missTime + time.Second, "does not exist"},
 		"forbidden": {func(c *copied) { c.forbid("a") }, recheckTime + denyTime + time.Second, "may not get"},
 		"a copy": {func(c *copied) {
 			c.put("a", 60<<10, "other", func(object *unstructured.Unstructured) {
@@ -316,12 +340,100 @@ func TestRemovalsDoNotWait(t *testing.T) {
 				taken := c.store.Get(sourceRef("a"))
 				require.True(t, taken.Content == nil)
 				require.ErrorContains(t, taken.Failure, test.want)
-				require.Empty(t, c.store.Delays("copies"))
+				require.Empty(t, c.store.Delay("copies"))
 				c.wait(longestDelay)
 				require.EqualValues(t, 1, changes.Load())
 			})
 		})
 	}
+}
+
+// kubectl replace --force deletes a source and creates it again, which takes no copies away. Changes wait as always.
+func TestASourceThatIsReplacedIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCopied(t, 1000)
+		c.follow("a", 60<<10)
+		c.change()
+		var lost atomic.Int64
+		c.store.Changed = func([]string) {
+			if c.store.Get(sourceRef("a")).Content == nil {
+				lost.Add(1)
+			}
+		}
+		for _, absent := range []time.Duration{time.Millisecond, missTime - 2*time.Second} {
+			c.delete("a")
+			c.wait(absent)
+			c.put("a", 60<<10, "replaced")
+			c.wait(2 * time.Second)
+			require.Contains(t, c.content("a"), "secondx")
+		}
+		c.wait(longestDelay)
+		require.Contains(t, c.content("a"), "replacedx")
+		require.Zero(t, lost.Load())
+	})
+}
+
+// No user needs to create a source that was lost and exists again. Users who delete and create it again all the
+// time have the conditions of its namespaces written once.
+func TestALostSourceReportsWhenItIsCopiedAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		lose, restore func(*copied)
+		after         time.Duration
+	}{
+		"deleted": {
+			func(c *copied) { c.delete("a") }, func(c *copied) { c.put("a", 60<<10, "again") }, missTime + time.Second,
+		},
+		"forbidden": {
+			func(c *copied) { c.forbid("a") }, func(c *copied) { c.forbid("") }, recheckTime + denyTime + time.Second,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCopied(t, 5000)
+				c.follow("a", 60<<10)
+				c.change()
+				test.lose(c)
+				c.wait(test.after)
+				resume := c.store.sources[sourceRef("a")].resume
+				var changes atomic.Int64
+				c.store.Changed = func([]string) { changes.Add(1) }
+				for range 3 {
+					test.restore(c)
+					c.wait(2 * time.Second)
+					waits := c.store.Get(sourceRef("a"))
+					require.True(t, waits.Lost)
+					require.EqualError(t, waits.Failure, "the source configmap/a in namespace vault was lost, and is copied again at "+
+						resume.UTC().Format(time.RFC3339)+", if it exists then")
+					test.lose(c)
+					c.wait(test.after)
+				}
+				require.EqualValues(t, 1, changes.Load())
+				test.restore(c)
+				c.wait(time.Until(resume))
+				require.NotNil(t, c.store.Get(sourceRef("a")).Content)
+			})
+		})
+	}
+}
+
+// What is taken away is not written, so it delays the changes of no other source.
+func TestLossesShareNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCopied(t, 1000)
+		c.follow("a", 60<<10)
+		for i := range 20 {
+			c.follow(fmt.Sprint(i), 60<<10)
+		}
+		for i := range 20 {
+			c.delete(fmt.Sprint(i))
+		}
+		c.wait(missTime + time.Second)
+		require.True(t, c.store.Get(sourceRef("19")).Lost)
+		c.put("a", 60<<10, "second")
+		c.wait(time.Second)
+		followed := c.store.sources[sourceRef("a")]
+		require.InDelta(t, 61*time.Second, followed.resume.Sub(followed.changed), float64(time.Second))
+	})
 }
 
 func TestASourceThatBecomesTooLargeIsReportedAtOnce(t *testing.T) {
@@ -343,17 +455,17 @@ func TestFailuresOfASourceAreLimited(t *testing.T) {
 		c.change()
 		var changes atomic.Int64
 		c.store.Changed = func([]string) { changes.Add(1) }
-		for range 10 {
+		for range 5 {
 			c.delete("a")
-			c.wait(2 * time.Second)
+			c.wait(missTime + 2*time.Second)
 			c.put("a", 80<<10, "large")
 			c.wait(2 * time.Second)
-			require.Len(t, c.store.Delays("copies"), 1, "it waits to come back")
+			require.NotEmpty(t, c.store.Delay("copies"), "it waits to come back")
 		}
-		require.EqualValues(t, 1, changes.Load())
+		require.EqualValues(t, 2, changes.Load(), "that it is lost, and until when it waits")
 		require.LessOrEqual(t, c.delayed.Load(), int64(3))
 		c.wait(longestDelay)
-		require.EqualValues(t, 2, changes.Load())
+		require.EqualValues(t, 3, changes.Load())
 	})
 }
 

@@ -59,7 +59,7 @@ type Options struct {
 	// the largest size that one of the templates allows, and is called more often.
 	Copies  func(of render.SourceRef, size int, templates []string) (all, allowed int)
 	Largest func(of render.SourceRef, templates []string) int
-	// Delayed is called with the names of templates whose Delays change.
+	// Delayed is called with the names of templates whose Delay changes.
 	Delayed func(templates []string)
 }
 
@@ -160,6 +160,13 @@ func (s *Store) isKnown(of *source) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return of.read.Content != nil
+}
+
+// isLost reports whether a source did not exist, or the right to read it was lost, when it was read last.
+func (s *Store) isLost(of *source) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return of.read.Lost
 }
 
 // Judge judges all sources again after a change of the rules about protected attributes.
