@@ -349,7 +349,7 @@ func (d *diff) read(
 	reading.Go(func() { templates, stored, ofTemplates = cli.WithFiles(ctx, c, d.templates) })
 	reading.Go(func() { namespaces, forbidden, ofNamespaces = d.namespaces.ReadSome(ctx, c) })
 	reading.Wait()
-	d.noteKept(ctx, c, stored)
+	d.noteKept(stored)
 	if apierrors.IsForbidden(ofTemplates) {
 		ofTemplates = forbiddenTemplates{ofTemplates}
 	}

@@ -9,42 +9,38 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// The operator begins no rollout of a change that restores the revision that is rolled out completely.
-func TestNotesOnPausedRollouts(t *testing.T) {
+func TestNotesOnDisabledAndPausedTemplates(t *testing.T) {
 	t.Parallel()
+	template := func(apply string, rollout *v1alpha1.Rollout) *v1alpha1.NamespaceTemplate {
+		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
+		template.Spec.Rollout = rollout
+		if apply != "" {
+			template.Annotations = map[string]string{v1alpha1.TemplateApplyAnnotation: apply}
+		}
+		return template
+	}
+	const (
+		disabled = "template t is disabled in the cluster; kubectl apply enables it only if kubectl apply disabled it: " +
+			"compared as if it were enabled"
+		paused = "the rollout of template t is paused in the cluster; kubectl apply resumes it only if the file sets " +
+			"spec.rollout.paused to false or kubectl apply paused it: compared as if it were resumed"
+		grants = "; a pause does not delay the end of grants that the file removes"
+	)
+	stored := template(v1alpha1.TemplateApplyDisable, &v1alpha1.Rollout{Paused: true})
 	for name, test := range map[string]struct {
-		state   v1alpha1.RolloutState
-		rollout *v1alpha1.Rollout
-		unless  string
+		file, stored *v1alpha1.NamespaceTemplate
+		want         []string
 	}{
-		"no revisions":      {"", nil, ""},
-		"complete":          {v1alpha1.RolloutComplete, nil, ""},
-		"during a rollout":  {v1alpha1.RolloutPaused, nil, ", unless the change restores the revision that is rolled out completely"},
-		"rollout in a file": {"", &v1alpha1.Rollout{}, ", unless the file sets spec.rollout.paused to false"},
-		"the first rollout": {"first", nil, ""},
-		"both": {
-			v1alpha1.RolloutPaused, &v1alpha1.Rollout{}, ", unless the file sets spec.rollout.paused to false or the change " +
-				"restores the revision that is rolled out completely",
+		"in the cluster": {template("", nil), stored, []string{disabled, paused + grants}},
+		"in both":        {stored, stored, nil},
+		"in the file":    {stored, template("", nil), nil},
+		"enabled by the file, and grants end with the rollout": {
+			template("enable", &v1alpha1.Rollout{Revocation: v1alpha1.RevokeWithRollout}), stored, []string{paused},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			file := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
-			stored := file.DeepCopy()
-			file.Spec.Rollout = test.rollout
-			switch test.state {
-			case "":
-			case "first":
-				stored.Status.Revisions = []v1alpha1.TemplateRevision{{State: v1alpha1.RolloutPaused}}
-			default:
-				stored.Status.Revisions = []v1alpha1.TemplateRevision{{State: test.state}, {State: v1alpha1.RolloutComplete}}
-			}
-			require.Equal(t, "the rollout of template t is paused: existing namespaces get the change after 'kubectl nstpl "+
-				"rollout resume t'"+test.unless+"; new ones get it at once, and grants that it removes end at once",
-				pausedNote(file, stored))
+			require.Equal(t, test.want, keptNotes(test.file, test.stored))
 		})
 	}
-	file := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
-	file.Spec.Rollout = &v1alpha1.Rollout{Revocation: v1alpha1.RevokeWithRollout}
-	require.NotContains(t, pausedNote(file, file), "grants that it removes end")
 }
