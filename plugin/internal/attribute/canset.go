@@ -50,8 +50,7 @@ func newCanSet(s cli.Session) *cobra.Command {
 			The command does not check whether the user may write the object itself: see "kubectl auth can-i". It
 			does not know the users and groups that the operator's flags exempt, such as Kubernetes' controllers. For
 			labels and annotations of nstpl itself, such as policy.nstpl.dev/policyspace, other permissions decide.
-			Unless a rule denies it, the answer is unknown, with the permission that users may need, if it follows
-			from the key.
+			Unless a rule denies it, the answer is unknown.
 
 			Exit status: 0 if it is allowed, 1 if it is not allowed or unknown, or if the command failed.`),
 		Example: templates.Examples(`
