@@ -37,11 +37,11 @@ func (r *Request) subject(constraint *v1alpha1.SecurityContextConstraints) (subj
 	if !byUser {
 		lacking = append(lacking, UserSubject)
 	}
-	if !byAccount {
+	if hasAccount && !byAccount {
 		lacking = append(lacking, ServiceAccountSubject)
 	}
 	denial = "not usable by " + strings.Join(lacking, " or ")
-	if len(lacking) == 1 {
+	if hasAccount && len(lacking) == 1 {
 		denial += ": with --scc-match=intersection, both the user and the serviceaccount must be able to use it"
 	}
 	return "", denial

@@ -45,6 +45,9 @@ func TestMatchOfConstraintGrants(t *testing.T) {
 		"a pod without a service account": {
 			users: []string{"jane"}, withoutAccount: true, union: "user", intersection: "user",
 		},
+		"no subject, for a pod without a service account": {
+			withoutAccount: true, unionDenial: "not usable by user", intersectionDenial: "not usable by user",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

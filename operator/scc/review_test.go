@@ -522,7 +522,7 @@ func TestReviewTriesConstraintsInOrder(t *testing.T) {
 
 	refused := of(spec(t, with(`{privileged: true}`)), scc.MayMutate, "restricted")
 	require.False(t, refused.Allowed())
-	require.Contains(t, fmt.Sprint(refused.Reasons), "constraint privileged: not usable by user or serviceaccount")
+	require.Contains(t, fmt.Sprint(refused.Reasons), "constraint privileged: not usable by user")
 	require.Contains(t, fmt.Sprint(refused.Reasons),
 		"constraint restricted: spec.containers[0].securityContext.privileged: privileged containers are not allowed")
 

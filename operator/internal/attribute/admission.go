@@ -65,7 +65,7 @@ func (a *Admission) Plugin() webhook.Plugin {
 		FailurePolicy:  admissionregistrationv1.Fail, // other policies select objects by these attributes
 		TimeoutSeconds: 10,
 		Configuration:  v1alpha1.AttributeWebhookName,
-		Webhooks:       a.Webhooks, Changes: &a.rules.changes,
+		Webhooks:       a.Webhooks, Changes: &a.rules.Changes,
 	}
 }
 
@@ -86,7 +86,7 @@ func (a *Admission) Protects(ctx context.Context, attribute attributes.Attribute
 }
 
 // Listen calls a function now and after every change of the rules.
-func (a *Admission) Listen(listener func()) { a.rules.changes.Listen(listener) }
+func (a *Admission) Listen(listener func()) { a.rules.Changes.Listen(listener) }
 
 // IsExempt reports whether the rules do not apply to a user.
 func (a *Admission) IsExempt(who attributes.Requester) bool { return a.exempt.includes(who) }
@@ -99,7 +99,7 @@ func (a *Admission) Bindings(ctx context.Context) (*bindings.Index, error) {
 // Start watches the bindings while there are rules. It implements manager.Runnable.
 func (a *Admission) Start(ctx context.Context) error {
 	changed := make(chan struct{}, 1)
-	a.rules.changes.Listen(func() {
+	a.rules.Changes.Listen(func() {
 		select {
 		case changed <- struct{}{}:
 		default:

@@ -253,9 +253,7 @@ func TestValidateAllowsWithoutALookup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			admission := &Admission{
-				rules: &RuleCache{rules: test.rules, reached: map[string]bool{}}, exempt: exempt,
-			}
+			admission := &Admission{rules: cacheOf(test.rules), exempt: exempt}
 			require.NoError(t, admission.Validate(t.Context(), test.request))
 		})
 	}
@@ -282,10 +280,7 @@ func TestValidateDeniesTheMarkerToEveryUser(t *testing.T) {
 			request := write("Namespace", "namespaces", labeled(nil, nil),
 				labeled(nil, map[string]string{Marker(test.marker): "asked"}))
 			request.UserInfo.Username, request.Revision = test.user, test.revision
-			admission := &Admission{
-				rules:  &RuleCache{rules: rules, reached: map[string]bool{}},
-				exempt: Exempt{Users: []string{"operator"}},
-			}
+			admission := &Admission{rules: cacheOf(rules), exempt: Exempt{Users: []string{"operator"}}}
 			err := admission.Validate(t.Context(), request)
 			if !test.denied {
 				require.NoError(t, err)

@@ -76,7 +76,7 @@ func (r *Enforcement) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("protectedattribute").
 		WatchesRawSource(r.Stored.Source(v1alpha1.AttributeWebhookName, all)).
 		WatchesRawSource(source.Func(func(_ context.Context, queue backoff.Queue) error {
-			r.Rules.changes.Listen(func() { queue.AddAfter(reconcile.Request{}, gatherInterval) })
+			r.Rules.Changes.Listen(func() { queue.AddAfter(reconcile.Request{}, gatherInterval) })
 			return nil
 		})).
 		WithOptions(controller.Options{NewQueue: r.Queues.New}).

@@ -19,8 +19,6 @@ import (
 )
 
 const (
-	// maxReached is the number of revisions that a RuleCache remembers. A revision that it has dropped costs one read.
-	maxReached = 10_000
 	// maxRemembered is the number of versions of the rules that a RuleCache remembers for Enforcement, which needs the
 	// one from which the stored webhooks were generated.
 	maxRemembered = 4
@@ -30,32 +28,28 @@ const (
 
 // RuleCache provides the rules of the cluster. It follows the informers of a cache.
 type RuleCache struct {
+	*webhook.RevisionCache[*attributes.Rules]
+
 	cached, live client.Reader
-	// changes notifies after the cached rules changed.
-	changes webhook.Changes
 	// written has the objects whose status Enforcement wrote, of both kinds.
 	written freshness.Store[types.UID, client.Object]
 
 	mu sync.Mutex
-	// rules are the cached ones, or nil after a change.
-	rules *attributes.Rules
-	// sum is the sum of all rules that the informers have reported.
-	sum attributes.Sum
-	// reached contains the revisions than which the cache is not older.
-	reached map[string]bool
 	// remembered are the rules from which webhooks were generated last, in this order.
 	remembered []*attributes.Rules
 }
 
 // newRuleCache returns a cache of the rules that uses the informers of cached. live reads from the API server.
 func newRuleCache(ctx context.Context, cached cache.Cache, live client.Reader) (*RuleCache, error) {
-	c := &RuleCache{cached: cached, live: live, reached: map[string]bool{}}
+	c := &RuleCache{
+		RevisionCache: webhook.NewRevisionCache(cached, live, readRules), cached: cached, live: live,
+	}
 	for _, kind := range []client.Object{&v1alpha1.ClusterProtectedAttribute{}, &v1alpha1.ProtectedAttribute{}} {
 		changed := func(before, after client.Object) {
 			c.observe(before, after)
 			if before == nil || after == nil || before.GetUID() != after.GetUID() ||
 				before.GetGeneration() != after.GetGeneration() {
-				c.replace(before, after)
+				c.Replace(before, after)
 			}
 		}
 		if err := watch.OnChange(ctx, cached, kind, changed); err != nil {
@@ -88,21 +82,6 @@ func (c *RuleCache) observe(before, now client.Object) {
 	if now != nil {
 		c.written.Observed(now.GetUID(), now.GetResourceVersion())
 	}
-}
-
-// replace records that an informer has replaced an object by another. Either may be nil.
-func (c *RuleCache) replace(before, now client.Object) {
-	c.mu.Lock()
-	if before != nil {
-		c.sum.Remove(before)
-	}
-	if now != nil {
-		c.sum.Add(now)
-	}
-	c.rules = nil
-	c.addReached(c.sum.Revision())
-	c.mu.Unlock()
-	c.changes.Notify()
 }
 
 // objects returns the objects with rules, including the statuses that Enforcement has written. The caller must not
@@ -219,52 +198,6 @@ func (c *RuleCache) ofWebhooks(generatedFrom func(revision string) bool) *attrib
 		}
 	}
 	return nil
-}
-
-// Cached returns the rules of the cache.
-func (c *RuleCache) Cached(ctx context.Context) (*attributes.Rules, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.rules != nil {
-		return c.rules, nil
-	}
-	rules, err := readRules(ctx, c.cached, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, err
-	}
-	c.rules = rules
-	c.addReached(rules.Revision())
-	return rules, nil
-}
-
-// addReached requires that the caller holds the lock.
-func (c *RuleCache) addReached(revision string) {
-	if len(c.reached) >= maxReached {
-		clear(c.reached)
-	}
-	c.reached[revision] = true
-}
-
-// At returns rules that are not older than a revision; an empty revision stands for any. If the cache has not reached
-// the revision, At reads the rules from the API server.
-func (c *RuleCache) At(ctx context.Context, revision string) (*attributes.Rules, error) {
-	c.mu.Lock()
-	reached := revision == "" || c.reached[revision] // before the rules are read, which may change then
-	c.mu.Unlock()
-	cached, err := c.Cached(ctx)
-	if err == nil && (reached || cached.Revision() == revision) {
-		return cached, nil
-	}
-	live, err := readRules(ctx, c.live)
-	if err != nil {
-		return nil, err
-	}
-	if cached != nil && cached.Revision() == live.Revision() {
-		c.mu.Lock()
-		c.addReached(revision)
-		c.mu.Unlock()
-	}
-	return live, nil
 }
 
 func readRules(ctx context.Context, from client.Reader, options ...client.ListOption) (*attributes.Rules, error) {

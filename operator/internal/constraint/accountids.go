@@ -70,7 +70,7 @@ func (r *AccountIDs) SetupWithManager(mgr ctrl.Manager) error {
 					queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Name: namespace}})
 				}
 			})
-			r.Constraints.changes.Listen(func() { queue.Add(reconcile.Request{}) })
+			r.Constraints.Changes.Listen(func() { queue.Add(reconcile.Request{}) })
 			queue.Add(reconcile.Request{})
 			return nil
 		})).

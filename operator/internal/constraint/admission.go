@@ -46,7 +46,7 @@ type Admission struct {
 
 // newAdmission returns the plugins. Constraints and namespaces come from the cache, existing pods from the API server.
 func newAdmission(ctx context.Context, mgr ctrl.Manager, grants *Grants, flags Flags) (*Admission, error) {
-	constraints, err := newConstraintCache(ctx, mgr.GetCache())
+	constraints, err := newConstraintCache(ctx, mgr.GetCache(), mgr.GetAPIReader())
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (a *Admission) plugins() (mutating, validating webhook.Plugin) {
 			Name: pluginName, Rules: rules, NamespaceSelector: a.namespaceSelector(),
 			FailurePolicy:  admissionregistrationv1.Fail, // the pod could run as root
 			TimeoutSeconds: 15,
-			Webhooks:       a.webhooks(rules), Changes: &a.constraints.changes,
+			Webhooks:       a.webhooks(rules), Changes: &a.constraints.Changes,
 		}
 	}
 	mutating, validating = plugin(writes), plugin(all)
@@ -87,11 +87,11 @@ func (a *Admission) webhooks(
 	rules []admissionregistrationv1.RuleWithOperations,
 ) func(context.Context) ([]webhook.Webhook, error) {
 	return func(ctx context.Context) ([]webhook.Webhook, error) {
-		all, err := a.constraints.get(ctx)
-		if err != nil || len(all) == 0 {
+		all, err := a.constraints.Cached(ctx)
+		if err != nil || len(all.sorted) == 0 {
 			return nil, err
 		}
-		return []webhook.Webhook{{Rules: rules, Revision: webhook.OwnWebhook,
+		return []webhook.Webhook{{Rules: rules, Revision: all.Revision(),
 			MatchConditions: webhook.Every("changes-the-pod",
 				"request.operation != 'UPDATE' || oldObject == null || object.?spec != oldObject.?spec || "+
 					"object.metadata.?labels != oldObject.metadata.?labels || "+
@@ -127,7 +127,7 @@ func (a *Admission) Mutate(ctx context.Context, request *webhook.Request) error 
 	if err != nil {
 		return err
 	}
-	isInitializing, err := a.isInitializing(ctx, request.Namespace)
+	_, isInitializing, err := a.namespaceOf(ctx, request)
 	if err != nil {
 		return err
 	}
@@ -144,12 +144,19 @@ func (a *Admission) Mutate(ctx context.Context, request *webhook.Request) error 
 	return patchPod(request.Object, pod, verdict, request.SubResource == "")
 }
 
-// isInitializing reports whether a namespace is being initialized, according to the cache, or not in the cache yet.
-// Rights may be missing in it that a RoleBinding of a template gives.
-func (a *Admission) isInitializing(ctx context.Context, namespace string) (bool, error) {
-	ns := &corev1.Namespace{}
-	err := a.namespaces.Get(ctx, client.ObjectKey{Name: namespace}, ns, client.UnsafeDisableDeepCopy)
-	return apierrors.IsNotFound(err) || initialize.Initializing(ns), client.IgnoreNotFound(err)
+// namespaceOf returns the namespace of a request in the cache, and whether it is being initialized or not in the cache
+// yet. Rights may be missing in it that a RoleBinding of a template gives. The API server creates no pod in a namespace
+// that is being deleted. So if the cache has such a namespace, it lacks a new one of the same name.
+func (a *Admission) namespaceOf(
+	ctx context.Context, request *webhook.Request,
+) (ns *corev1.Namespace, isInitializing bool, err error) {
+	ns = &corev1.Namespace{}
+	err = a.namespaces.Get(ctx, client.ObjectKey{Name: request.Namespace}, ns, client.UnsafeDisableDeepCopy)
+	isLate := ns.DeletionTimestamp != nil && request.Operation == admissionv1.Create
+	if apierrors.IsNotFound(err) || isLate {
+		return &corev1.Namespace{}, true, nil
+	}
+	return ns, initialize.Initializing(ns), err
 }
 
 // Validate denies a pod that no constraint allows as it is after other webhooks have changed it. It denies exec and
@@ -174,7 +181,7 @@ func (a *Admission) Validate(ctx context.Context, request *webhook.Request) erro
 	if err != nil || verdict == nil {
 		return err
 	}
-	isInitializing, err := a.isInitializing(ctx, request.Namespace)
+	_, isInitializing, err := a.namespaceOf(ctx, request)
 	if err != nil {
 		return err
 	}
@@ -200,7 +207,7 @@ func (a *Admission) validateConnect(ctx context.Context, request *webhook.Reques
 	if err != nil || verdict == nil {
 		return err
 	}
-	return decideConnect(request, verdict)
+	return a.flags.decideConnect(request, verdict)
 }
 
 // review completes a scc.Request with the constraints, their users and the annotations of the namespace and the service
@@ -209,7 +216,7 @@ func (a *Admission) validateConnect(ctx context.Context, request *webhook.Reques
 func (a *Admission) review(
 	ctx context.Context, request *webhook.Request, pod *corev1.Pod, input scc.Request,
 ) (*scc.Verdict, error) {
-	all, err := a.constraints.getOrLive(ctx, a.live)
+	all, err := a.constraints.at(ctx, request.Revision)
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
@@ -242,13 +249,11 @@ func (a *Admission) review(
 	}
 	var verdict scc.Verdict
 	attempt := func(ctx context.Context) (bool, error) {
-		ns := &corev1.Namespace{}
-		err := a.namespaces.Get(ctx, client.ObjectKey{Name: request.Namespace}, ns, client.UnsafeDisableDeepCopy)
-		if client.IgnoreNotFound(err) != nil {
+		ns, initializing, err := a.namespaceOf(ctx, request)
+		if err != nil {
 			return false, err
 		}
-		input.NamespaceAnnotations = ns.Annotations
-		isInitializing = apierrors.IsNotFound(err) || initialize.Initializing(ns)
+		input.NamespaceAnnotations, isInitializing = ns.Annotations, initializing
 		verdict = scc.Review(input)
 		return verdict.Missing == nil || verdict.Missing.Why != nil, unread
 	}

@@ -63,7 +63,7 @@ func (r *Allocations) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("allocation").
 		Watches(&corev1.Namespace{}, r.handler()).
 		WatchesRawSource(source.Func(func(_ context.Context, queue backoff.Queue) error {
-			r.Blocks.Constraints.changes.Listen(func() { queue.Add(reconcile.Request{}) })
+			r.Blocks.Constraints.Changes.Listen(func() { queue.Add(reconcile.Request{}) })
 			return nil
 		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: allocationWorkers, NewQueue: r.Queues.New}).

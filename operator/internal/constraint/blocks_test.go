@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/test/controlplane"
 )
@@ -61,13 +62,21 @@ func newBlocksScope(t *testing.T) *blocksScope {
 	return s
 }
 
+// cacheOf returns a cache with some constraints.
+func cacheOf(sorted ...*v1alpha1.SecurityContextConstraints) *constraintCache {
+	read := func(context.Context, client.Reader, ...client.ListOption) (constraints, error) {
+		return constraints{sorted: sorted}, nil
+	}
+	return &constraintCache{webhook.NewRevisionCache(nil, nil, read)}
+}
+
 // leader returns the Blocks of a leader that has just started.
 func (s *blocksScope) leader(ids string) *Blocks {
 	pool, err := scc.NewPool(ids, "s0:/2", 1)
 	require.NoError(s.t, err)
 	return &Blocks{
 		Namespaces: stored{s.client}, ConfigMaps: s.configMaps, Pool: pool, Exempt: []string{"kube-system"},
-		Constraints: &constraintCache{sorted: []*v1alpha1.SecurityContextConstraints{{}}},
+		Constraints: cacheOf(&v1alpha1.SecurityContextConstraints{}),
 	}
 }
 
@@ -113,10 +122,10 @@ func TestABlockIsGivenToOneNamespace(t *testing.T) {
 
 func TestNamespacesThatAreGivenNoBlock(t *testing.T) {
 	t.Parallel()
-	withoutConstraints := &Blocks{Constraints: &constraintCache{sorted: []*v1alpha1.SecurityContextConstraints{}}}
+	withoutConstraints := &Blocks{Constraints: cacheOf()}
 	others := &Blocks{
 		Exempt:      []string{"kube-system"},
-		Constraints: &constraintCache{sorted: []*v1alpha1.SecurityContextConstraints{{}}},
+		Constraints: cacheOf(&v1alpha1.SecurityContextConstraints{}),
 	}
 	for name, test := range map[string]struct {
 		blocks *Blocks
@@ -205,7 +214,7 @@ func TestNamespacesAreComparedAgainAfterTheLastConstraintIsDeleted(t *testing.T)
 	t.Parallel()
 	pool, err := scc.NewPool("1000-1999/10", "s0:/2", 1)
 	require.NoError(t, err)
-	some, none := []*v1alpha1.SecurityContextConstraints{{}}, []*v1alpha1.SecurityContextConstraints{}
+	some := &v1alpha1.SecurityContextConstraints{}
 	for name, happens := range map[string]func(*Blocks) error{
 		"a namespace is created": func(leader *Blocks) error {
 			_, err := leader.For(t.Context(), namespace("a", 1, nil))
@@ -218,7 +227,7 @@ func TestNamespacesAreComparedAgainAfterTheLastConstraintIsDeleted(t *testing.T)
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			leader := &Blocks{Pool: pool, Constraints: &constraintCache{sorted: some}}
+			leader := &Blocks{Pool: pool, Constraints: cacheOf(some)}
 			compare := func() {
 				_, err := leader.Complete(t.Context(), nil)
 				require.NoError(t, err)
@@ -226,9 +235,9 @@ func TestNamespacesAreComparedAgainAfterTheLastConstraintIsDeleted(t *testing.T)
 				require.True(t, isKnown)
 			}
 			compare()
-			leader.Constraints.sorted = none
+			leader.Constraints = cacheOf()
 			require.NoError(t, happens(leader))
-			leader.Constraints.sorted = some
+			leader.Constraints = cacheOf(some)
 			_, isKnown := leader.isExhausted()
 			require.False(t, isKnown)
 			notified := 0

@@ -3,77 +3,74 @@ package constraint
 import (
 	"context"
 	"fmt"
-	"sync"
+	"slices"
 
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/attributes"
 	"nstpl.dev/nstpl/operator/internal/watch"
 	"nstpl.dev/nstpl/operator/internal/webhook"
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// constraintCache provides the constraints of the cluster, defaulted and in the order in which scc.Review tries them.
+// constraints are all constraints of the cluster, defaulted and in the order in which scc.Review tries them.
+type constraints struct {
+	sorted   []*v1alpha1.SecurityContextConstraints
+	revision string
+}
+
+// Revision returns a hash of the constraints. It changes whenever one is created, changed or deleted.
+func (c constraints) Revision() string { return c.revision }
+
+// contain reports whether an object is one of the constraints, with the same generation.
+func (c constraints) contain(object *v1alpha1.SecurityContextConstraints) bool {
+	return slices.ContainsFunc(c.sorted, func(own *v1alpha1.SecurityContextConstraints) bool {
+		return own.UID == object.UID && own.Generation == object.Generation
+	})
+}
+
+// constraintCache provides the constraints of the cluster. Callers must not change them.
 type constraintCache struct {
-	cached client.Reader
-	// changes notifies after the cached constraints changed.
-	changes webhook.Changes
-
-	mu sync.Mutex
-	// sorted are the cached constraints, or nil after a change.
-	sorted []*v1alpha1.SecurityContextConstraints
+	*webhook.RevisionCache[constraints]
 }
 
-func newConstraintCache(ctx context.Context, cached cache.Cache) (*constraintCache, error) {
-	c := &constraintCache{cached: cached}
-	return c, watch.OnChange(ctx, cached, &v1alpha1.SecurityContextConstraints{}, c.reset)
+// newConstraintCache returns a cache of the constraints that uses the informer of cached. live reads from the API
+// server.
+func newConstraintCache(ctx context.Context, cached cache.Cache, live client.Reader) (*constraintCache, error) {
+	c := &constraintCache{webhook.NewRevisionCache(cached, live, readConstraints)}
+	return c, watch.OnChange(ctx, cached, client.Object(&v1alpha1.SecurityContextConstraints{}), c.Replace)
 }
 
-func (c *constraintCache) reset(_, _ *v1alpha1.SecurityContextConstraints) {
-	c.mu.Lock()
-	c.sorted = nil
-	c.mu.Unlock()
-	c.changes.Notify()
-}
-
-// get returns the constraints. Callers must not change them.
+// get returns the constraints of the cache.
 func (c *constraintCache) get(ctx context.Context) ([]*v1alpha1.SecurityContextConstraints, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.sorted != nil {
-		return c.sorted, nil
-	}
-	sorted, err := readConstraints(ctx, c.cached, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, err
-	}
-	c.sorted = sorted
-	return sorted, nil
+	all, err := c.Cached(ctx)
+	return all.sorted, err
 }
 
-// getOrLive returns the constraints. If the cache has none, it reads them from the API server: the cache may not have
-// the first constraint yet because of which the API server sends requests.
-func (c *constraintCache) getOrLive(
-	ctx context.Context, live client.Reader,
-) ([]*v1alpha1.SecurityContextConstraints, error) {
-	if cached, err := c.get(ctx); err == nil && len(cached) > 0 {
-		return cached, nil
+// at returns constraints that are not older than a revision. Requests to Mutate have no revision: if the cache has no
+// constraints then, at reads them from the API server, since the cache may lack the first one, because of which the API
+// server sends requests.
+func (c *constraintCache) at(ctx context.Context, revision string) ([]*v1alpha1.SecurityContextConstraints, error) {
+	all, err := c.At(ctx, revision)
+	if err == nil && len(all.sorted) == 0 && revision == "" {
+		all, err = c.Live(ctx)
 	}
-	return readConstraints(ctx, live)
+	return all.sorted, err
 }
 
-func readConstraints(
-	ctx context.Context, from client.Reader, options ...client.ListOption,
-) ([]*v1alpha1.SecurityContextConstraints, error) {
+func readConstraints(ctx context.Context, from client.Reader, options ...client.ListOption) (constraints, error) {
 	list := &v1alpha1.SecurityContextConstraintsList{}
 	if err := from.List(ctx, list, options...); err != nil {
-		return nil, fmt.Errorf("list SecurityContextConstraints: %w", err)
+		return constraints{}, fmt.Errorf("list SecurityContextConstraints: %w", err)
 	}
+	var sum attributes.Sum
 	sorted := make([]*v1alpha1.SecurityContextConstraints, 0, len(list.Items))
 	for i := range list.Items {
+		sum.Add(&list.Items[i])
 		sorted = append(sorted, scc.Defaulted(&list.Items[i]))
 	}
 	scc.Sort(sorted)
-	return sorted, nil
+	return constraints{sorted, sum.Revision()}, nil
 }

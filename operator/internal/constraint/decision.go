@@ -76,13 +76,17 @@ func decide(request *webhook.Request, pod *corev1.Pod, verdict *scc.Verdict, isI
 }
 
 // decideConnect returns nil if the verdict allows the pod.
-func decideConnect(request *webhook.Request, verdict *scc.Verdict) error {
+func (f Flags) decideConnect(request *webhook.Request, verdict *scc.Verdict) error {
 	if verdict.Allowed() {
 		return nil
 	}
+	subjects := userOrAccount
+	if f.CallerGuardsExec {
+		subjects = "user %q"
+	}
 	return webhook.Deny(codes.ConstraintDenied,
 		fmt.Sprintf("%s is not allowed because the pod's security context exceeds your permissions: %s",
-			request.SubResource, denial(request, verdict)))
+			request.SubResource, denialFor(subjects, request, verdict)))
 }
 
 // denyOtherRequirement denies an update that changes which constraint a pod requires. A request to a subresource cannot
@@ -98,9 +102,17 @@ func denyOtherRequirement(request *webhook.Request) error {
 			request.Namespace, request.Name, key))
 }
 
+// userOrAccount is the format of the subjects whose rights count for a pod.
+const userOrAccount = "user %q or its service account"
+
 // denial returns a message with the reasons of all constraints, in the order in which scc.Review tried them.
 func denial(request *webhook.Request, verdict *scc.Verdict) string {
-	lines := []string{fmt.Sprintf("pod %s/%s: no SecurityContextConstraints admit it for user %q or its service account:",
+	return denialFor(userOrAccount, request, verdict)
+}
+
+// denialFor is like denial, for the subjects in a format that contains the name of the user.
+func denialFor(subjects string, request *webhook.Request, verdict *scc.Verdict) string {
+	lines := []string{fmt.Sprintf("pod %s/%s: no SecurityContextConstraints admit it for "+subjects+":",
 		request.Namespace, webhook.GivenName(request), request.UserInfo.Username)}
 	for _, reason := range verdict.Reasons {
 		lines = append(lines, "- "+reason.String())

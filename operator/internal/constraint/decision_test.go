@@ -285,7 +285,8 @@ func TestConnectIsDecidedByTheRightsOfTheCaller(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pod := parsePod(t, test.pod)
-			review := Flags{CallerGuardsExec: test.callerOnly}.connectReview(pod, parse(t, test.pod))
+			flags := Flags{CallerGuardsExec: test.callerOnly}
+			review := flags.connectReview(pod, parse(t, test.pod))
 			require.Equal(t, scc.MayMutate, review.Mode)
 			require.Equal(t, "robot", pod.Spec.ServiceAccountName, "the pod is not changed")
 			review.Constraints = constraints
@@ -293,13 +294,16 @@ func TestConnectIsDecidedByTheRightsOfTheCaller(t *testing.T) {
 				return (c.Name == "open") == (subject == scc.UserSubject)
 			}
 			verdict := scc.Review(review)
-			err := decideConnect(requestFor(admissionv1.Connect, test.subresource, nil, nil), &verdict)
+			err := flags.decideConnect(requestFor(admissionv1.Connect, test.subresource, nil, nil), &verdict)
 			if !test.denied {
 				require.NoError(t, err)
 				return
 			}
 			require.ErrorAs(t, err, new(*webhook.Denied))
-			require.ErrorContains(t, err, test.subresource+" is not allowed because the pod's security context")
+			require.EqualError(t, err, test.subresource+" is not allowed because the pod's security context exceeds your "+
+				"permissions: pod team-a/web: no SecurityContextConstraints admit it for user \"jane\":\n"+
+				"- constraint open: spec.containers[0].securityContext.privileged: privileged containers are not allowed\n"+
+				"- constraint privileged: not usable by user (nstpl:constraint-denied)")
 		})
 	}
 }

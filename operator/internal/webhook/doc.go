@@ -16,7 +16,8 @@
 // Configurations writes the webhook configurations from the chain. Every replica answers; only the leader writes.
 // A plugin is therefore also called for requests that the API server sends because of the webhook of another plugin.
 // Selectors and match conditions only save calls, and a plugin must decide correctly without them. Where a plugin needs
-// to know which version of its webhook the API server used, Request.Revision contains it.
+// to know which version of its webhook the API server used, Request.Revision contains it. RevisionCache provides what
+// such a plugin decides by.
 //
 // Two races remain:
 //
