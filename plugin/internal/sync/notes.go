@@ -1,7 +1,9 @@
 package sync
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -21,8 +23,8 @@ func (v view) notes() []string {
 	} {
 		lines = append(lines, part...)
 	}
-	if len(lines) == 0 {
-		lines = v.delay()
+	if len(lines) == 0 || !v.isListed() {
+		lines = append(lines, v.delay()...)
 	}
 	lines = append(lines, v.pathBefore()...)
 	lines = append(lines, v.unmanaged()...)
@@ -32,18 +34,39 @@ func (v view) notes() []string {
 	return lines
 }
 
+// isListed reports whether the lists in the status have what the reason of the condition is about. A list may be that of
+// an earlier pass, or of the commit in force while a newer one cannot be read.
+func (v view) isListed() bool {
+	switch v.Reason {
+	case "ObjectsFailed":
+		return slices.ContainsFunc(v.Status.Failures, func(failed v1alpha1.RepositoryFailure) bool {
+			return strings.HasPrefix(v.Message, failed.Object+": ")
+		})
+	case "Violations", "RollbackPending", "DeletionsPending", "Contested", "Progressing", "Suspended":
+		return true
+	}
+	return v.isReady()
+}
+
 // violations returns which rules the newest commit breaks.
 func (v view) violations() []string {
 	count := max(int(v.Status.ViolationCount), len(v.Status.Violations))
 	if count == 0 {
 		return nil
 	}
-	inForce := "no commit is in force"
-	if applied := v.Status.Commits.Applied; applied != "" {
-		inForce = output.Commit(short(applied)) + " stays in force"
+	line, inForce := "%s: %s is not applied, since it has %s, and %s:", "no commit is in force"
+	fetched := v.Status.Commits.Fetched
+	// One without violations was brought into force, maybe not completely.
+	switch last := cmp.Or(v.Status.Commits.Vetted, v.Status.Commits.Applied); {
+	case last == fetched && v.isPathBefore():
+		line, inForce = "%s: %s is not applied from spec.path, since it has %s there, and %s:", "its tree at the path "+
+			v.Status.Path+" stays in force"
+	case last == fetched && last != "":
+		line, inForce = "%s: %s is in force, but has %s, and %s:", "its objects are not repaired"
+	case last != "":
+		inForce = output.Commit(short(last)) + " stays in force"
 	}
-	lines := []string{fmt.Sprintf("%s: %s is not applied, since it has %s, and %s:", v.title(),
-		output.Commit(short(v.Status.Commits.Fetched)), output.Count(count, "violation"), inForce)}
+	lines := []string{fmt.Sprintf(line, v.title(), output.Commit(short(fetched)), output.Count(count, "violation"), inForce)}
 	for _, violation := range v.Status.Violations {
 		lines = append(lines, fmt.Sprintf("  %s: %s", output.Position(violation.Path, int(violation.Line)),
 			violation.Message))
@@ -128,11 +151,15 @@ func (v view) delay() []string {
 
 // pathBefore returns which path the objects in the cluster are from, if spec.path is another one.
 func (v view) pathBefore() []string {
-	if before := v.Status.Path; before != "" && v.path != "" && before != v.path {
-		return []string{fmt.Sprintf("%s: the objects in the cluster are those of the path %s, since no commit is applied "+
-			"from spec.path %s yet", v.title(), before, v.path)}
+	if !v.isPathBefore() {
+		return nil
 	}
-	return nil
+	return []string{fmt.Sprintf("%s: the objects in the cluster are those of the path %s, since no commit is applied "+
+		"from spec.path %s yet", v.title(), v.Status.Path, v.path)}
+}
+
+func (v view) isPathBefore() bool {
+	return v.Status.Path != "" && v.path != "" && v.Status.Path != v.path
 }
 
 // unmanaged returns which declared namespaces existed before, and how they become a part of the tree.

@@ -19,8 +19,8 @@ func TestNotes(t *testing.T) {
 		"in force": {change: func(*v1alpha1.PolicyRepository) {}},
 		"violations": {
 			change: func(r *v1alpha1.PolicyRepository) {
-				r.Status.Commits.Applied = oldCommit
-				r.Status.Conditions[0].Status = "False"
+				r.Status.Commits.Vetted, r.Status.Commits.Applied = oldCommit, oldCommit
+				r.Status.Conditions[0].Status, r.Status.Conditions[0].Reason = "False", "Violations"
 				r.Status.ViolationCount = 4
 				r.Status.Violations = []v1alpha1.RepositoryViolation{
 					{Path: "foo-corp/a.yaml", Line: 3, Message: "is its own ancestor"},
@@ -37,7 +37,7 @@ foo-corp: commit 1b1b1b1 is not applied, since it has 4 violations, and commit 0
 		"violations at a changed path": {
 			change: func(r *v1alpha1.PolicyRepository) {
 				r.Spec.Path, r.Status.Path = "prod/foo-corp", "test/foo-corp"
-				r.Status.Commits.Applied = oldCommit
+				r.Status.Commits.Vetted, r.Status.Commits.Applied = oldCommit, oldCommit
 				r.Status.Violations = []v1alpha1.RepositoryViolation{{Path: "a", Message: "b"}}
 			},
 			want: `
@@ -46,9 +46,39 @@ foo-corp: commit 1b1b1b1 is not applied, since it has 1 violation, and commit 0a
 foo-corp: the objects in the cluster are those of the path test/foo-corp, since no commit is applied from spec.path prod/foo-corp yet
 `,
 		},
+		"violations while the commit before is not applied completely": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.Commits.Fetched, r.Status.Commits.Applied = "2c2c2c2c", oldCommit
+				r.Status.Violations = []v1alpha1.RepositoryViolation{{Path: "a", Message: "b"}}
+			},
+			want: `
+foo-corp: commit 2c2c2c2 is not applied, since it has 1 violation, and commit 1b1b1b1 stays in force:
+  a: b
+`,
+		},
+		"violations of the commit in force at a changed path": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Spec.Path, r.Status.Path = "prod/foo-corp", "test/foo-corp"
+				r.Status.Violations = []v1alpha1.RepositoryViolation{{Path: "a", Message: "b"}}
+			},
+			want: `
+foo-corp: commit 1b1b1b1 is not applied from spec.path, since it has 1 violation there, and its tree at the path test/foo-corp stays in force:
+  a: b
+foo-corp: the objects in the cluster are those of the path test/foo-corp, since no commit is applied from spec.path prod/foo-corp yet
+`,
+		},
+		"violations of the commit in force, by later rules": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.Violations = []v1alpha1.RepositoryViolation{{Path: "a", Message: "b"}}
+			},
+			want: `
+foo-corp: commit 1b1b1b1 is in force, but has 1 violation, and its objects are not repaired:
+  a: b
+`,
+		},
 		"violations in the first commit": {
 			change: func(r *v1alpha1.PolicyRepository) {
-				r.Status.Commits.Applied = ""
+				r.Status.Commits.Vetted, r.Status.Commits.Applied = "", ""
 				r.Status.Violations = []v1alpha1.RepositoryViolation{{Path: "a", Message: "b"}}
 			},
 			want: `
@@ -72,7 +102,7 @@ foo-corp: commit 1b1b1b1 no longer declares 5 namespaces. Confirm the commit to 
 		},
 		"a rollback": {
 			change: func(r *v1alpha1.PolicyRepository) {
-				r.Status.Conditions[0].Status = "False"
+				r.Status.Conditions[0].Status, r.Status.Conditions[0].Reason = "False", "RollbackPending"
 				r.Status.PendingRollback = &v1alpha1.PendingRollback{
 					Commit: newCommit, Committed: metav1.Unix(1, 0), InForce: oldCommit, InForceCommitted: metav1.Unix(2, 0),
 				}
@@ -84,7 +114,7 @@ foo-corp: commit 1b1b1b1 of 1970-01-01 00:00:01Z is older than commit 0a0a0a0 of
 		},
 		"a confirmed rollback": {
 			change: func(r *v1alpha1.PolicyRepository) {
-				r.Status.Conditions[0].Status = "False"
+				r.Status.Conditions[0].Status, r.Status.Conditions[0].Reason = "False", "RollbackPending"
 				r.Annotations = map[string]string{v1alpha1.ConfirmedRollbackAnnotation: newCommit}
 				r.Status.PendingRollback = &v1alpha1.PendingRollback{
 					Commit: newCommit, Committed: metav1.Unix(1, 0), InForce: oldCommit, InForceCommitted: metav1.Unix(2, 0),
@@ -96,7 +126,7 @@ foo-corp: commit 1b1b1b1 of 1970-01-01 00:00:01Z is older than commit 0a0a0a0 of
 		},
 		"contested objects": {
 			change: func(r *v1alpha1.PolicyRepository) {
-				r.Status.Conditions[0].Status = "False"
+				r.Status.Conditions[0].Status, r.Status.Conditions[0].Reason = "False", "Contested"
 				r.Status.Contested = []v1alpha1.RepositoryFailure{
 					{Object: "namespace/a", Message: "b changes it again and again"},
 				}
@@ -155,12 +185,39 @@ foo-corp: commit $(reboo no longer declares 1 namespace. Confirm the commit to d
 		},
 		"failures": {
 			change: func(r *v1alpha1.PolicyRepository) {
-				r.Status.Conditions[0].Status = "False"
+				ready := &r.Status.Conditions[0]
+				ready.Status, ready.Reason, ready.Message = "False", "ObjectsFailed", "clusterrole/viewer: forbidden (and 1 more)"
 				r.Status.Failures = []v1alpha1.RepositoryFailure{{Object: "clusterrole/viewer", Message: "forbidden"}}
 			},
 			want: `
 foo-corp: 1 object could not be applied or deleted:
   clusterrole/viewer: forbidden
+`,
+		},
+		"failures, and no answer": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				ready := &r.Status.Conditions[0]
+				ready.Status, ready.Reason, ready.Message = "False", "ObjectsFailed", "no answer; besides, clusterrole/viewer: forbidden"
+				r.Status.Failures = []v1alpha1.RepositoryFailure{{Object: "clusterrole/viewer", Message: "forbidden"}}
+			},
+			want: `
+foo-corp: 1 object could not be applied or deleted:
+  clusterrole/viewer: forbidden
+foo-corp: not ready: ObjectsFailed: no answer; besides, clusterrole/viewer: forbidden
+`,
+		},
+		"pending deletions, and no answer": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				ready := &r.Status.Conditions[0]
+				ready.Status, ready.Reason, ready.Message = "False", "Unreachable", "no answer"
+				r.Status.PendingDeletions = &v1alpha1.PendingDeletions{
+					Commit: "1b1b1b1", Namespaces: []string{"team-a"}, Total: 1,
+				}
+			},
+			want: `
+foo-corp: commit 1b1b1b1 no longer declares 1 namespace. Confirm the commit to delete, with everything in them:
+  team-a
+foo-corp: not ready: Unreachable: no answer
 `,
 		},
 		"unmanaged namespaces": {
