@@ -33,33 +33,56 @@ type Member struct {
 	// IsUnknown is true if it is unknown whether the namespace can be populated: there was no pass since it was outside
 	// of the template or was queued, or the last one failed only for reasons that may pass.
 	IsUnknown bool
-	// FailedBefore is true if FailedBefore has the namespace.
-	FailedBefore bool
+	// FailedBefore is true if FailedBefore has the namespace, and IsGuess if it has it as a guess.
+	FailedBefore, IsGuess bool
 	// IsNew is true if the namespace was created during the rollout. Its creator chose its name and labels, by which it
 	// may fail. That counts only if no other namespace shows whether the newest revision can be populated.
 	IsNew bool
 }
 
-// FailedBefore has the UIDs and names of the namespaces that failed before the newest revision reached them, until a
-// pass shows that they can be populated. What is outside of the template meanwhile stays in it. A namespace that the
-// revision mends does not let it break another.
-type FailedBefore map[types.UID]string
+// FailedBefore has the namespaces that failed before the newest revision reached them, by UID, until a pass shows that
+// they can be populated. What is outside of the template meanwhile stays in it. A namespace that the revision mends
+// does not let it break another.
+type FailedBefore map[types.UID]Failing
 
-// Next sets the FailedBefore of a member, and has next agree with it. A process that starts knows only how many members
-// failed before, so a nil FailedBefore takes each that fails for one of them.
+// Failing is a namespace of FailedBefore. A process that starts knows only how many members failed before, so each that
+// fails then is a guess.
+type Failing struct {
+	Name    string
+	IsGuess bool
+}
+
+// Next sets the FailedBefore of a member, and has next agree with it. f is nil after a start.
 func (f FailedBefore) Next(next FailedBefore, ns *corev1.Namespace, member *Member) {
-	_, failedBefore := f[ns.UID]
+	failing, failedBefore := f[ns.UID]
 	switch {
 	case member.IsUnknown:
 	case member.Failed && (f == nil || !member.Reached):
-		failedBefore = true
+		failing, failedBefore = Failing{Name: ns.Name, IsGuess: member.Reached}, true
 	case !member.Reached || !member.Failed && !member.Pending:
 		failedBefore = false
 	}
-	if member.FailedBefore = failedBefore; failedBefore {
-		next[ns.UID] = ns.Name
+	member.FailedBefore, member.IsGuess = failedBefore, failedBefore && failing.IsGuess
+	if failedBefore {
+		next[ns.UID] = failing
 	} else {
 		delete(next, ns.UID)
+	}
+}
+
+// Confirm takes the guesses for right if they are no more than the members that were counted before the start.
+func (f FailedBefore) Confirm(counted int32) {
+	guesses := int32(0)
+	for _, failing := range f {
+		if failing.IsGuess {
+			guesses++
+		}
+	}
+	if guesses > counted {
+		return
+	}
+	for uid, failing := range f {
+		f[uid] = Failing{Name: failing.Name}
 	}
 }
 
@@ -74,21 +97,11 @@ func Advance(
 	if settings == nil {
 		settings = &v1alpha1.Rollout{}
 	}
-	failed, failedBefore := int32(0), int32(0)
-	shows := func(m Member) bool { return !m.Reached && !settings.Paused || m.Reached && !m.Pending && !m.Failed }
-	isShown := slices.ContainsFunc(members, shows)
-	for _, member := range members {
-		switch {
-		case member.IsNew && isShown:
-		case member.Reached && member.Failed && member.FailedBefore:
-			failedBefore++
-			failed++
-		case member.Reached && member.Failed:
-			failed++
-		}
-	}
+	failed, failedBefore, guessed := countFailed(members, settings.Paused)
+	// A member that was outside of the template when its batch was taken was not counted then.
+	revision.FailedBefore = max(revision.FailedBefore, failedBefore)
 	switch allowed := int32(share(settings.MaxFailures, 0, len(members), false)); {
-	case failed > min(failedBefore, revision.FailedBefore)+allowed:
+	case failed > min(failedBefore+guessed, revision.FailedBefore)+allowed:
 		revision.State = v1alpha1.RolloutStopped
 		if revision.StopTime == nil {
 			// The next whole second, so that no namespace that has the revision already loses it.
@@ -107,6 +120,26 @@ func Advance(
 		}
 		revision = next
 	}
+}
+
+// countFailed returns how many members failed that the newest revision has reached, for how many of them it is known
+// that they failed before, and for how many that is a guess.
+func countFailed(members []Member, isPaused bool) (failed, failedBefore, guessed int32) {
+	shows := func(m Member) bool { return !m.Reached && !isPaused || m.Reached && !m.Pending && !m.Failed }
+	isShown := slices.ContainsFunc(members, shows)
+	for _, member := range members {
+		if !member.Reached || !member.Failed || member.IsNew && isShown {
+			continue
+		}
+		failed++
+		switch {
+		case member.IsGuess:
+			guessed++
+		case member.FailedBefore:
+			failedBefore++
+		}
+	}
+	return failed, failedBefore, guessed
 }
 
 // step moves a rollout to the next batch of the wave under way, or to the next wave. isMoved is true if the next wave

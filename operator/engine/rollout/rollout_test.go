@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -97,6 +98,7 @@ func (c *cluster) members() []Member {
 	newest := &layers[0]
 	members := make([]Member, 0, len(c.namespaces))
 	failedBefore := FailedBefore{}
+	maps.Copy(failedBefore, c.failedBefore)
 	for _, ns := range c.namespaces {
 		member := Member{
 			Wave: newest.WaveOf(ns), Position: newest.PositionOf(ns.UID), Reached: newest.Reached(ns),
@@ -105,6 +107,9 @@ func (c *cluster) members() []Member {
 		}
 		c.failedBefore.Next(failedBefore, ns, &member)
 		members = append(members, member)
+	}
+	if c.failedBefore == nil {
+		failedBefore.Confirm(c.revisions[0].FailedBefore)
 	}
 	c.failedBefore = failedBefore
 	return members
@@ -258,6 +263,71 @@ func TestNamespacesThatFailedBeforeDoNotStopARolloutAfterARestart(t *testing.T) 
 		c.populate()
 	}
 	require.Equal(t, 20, c.count("t-2"))
+}
+
+// A namespace that failed before may be outside of the template when its batch is taken, and come back. Its owner does
+// not stop the rollout by that, also after a restart of the process.
+func TestNamespacesThatFailedBeforeAndComeBackDoNotStopARollout(t *testing.T) {
+	c := newCluster(t, &v1alpha1.Rollout{MaxUnavailable: new(intstr.FromInt(4))}, tiers(20)...)
+	c.edit("t-1")
+	c.run()
+	c.edit("t-2")
+	layers := c.layers()
+	slices.SortFunc(c.namespaces, func(a, b *corev1.Namespace) int {
+		return cmp.Compare(layers[0].PositionOf(a.UID), layers[0].PositionOf(b.UID))
+	})
+	counted, away := c.namespaces[0], c.namespaces[1]
+	c.fails = func(ns *corev1.Namespace, _ string) bool { return ns == counted || ns == away }
+	c.members() // both fail before
+	c.namespaces = slices.Delete(c.namespaces, 1, 2)
+	c.advance()
+	require.EqualValues(t, 1, c.revisions[0].FailedBefore)
+	c.populate()
+	for _, isRestarted := range []bool{false, true} {
+		if isRestarted {
+			c.failedBefore = nil
+		} else {
+			c.namespaces = append(c.namespaces, away)
+			c.populate()
+		}
+		c.advance()
+		require.Equal(t, v1alpha1.RolloutProgressing, c.revisions[0].State)
+		require.EqualValues(t, 2, c.revisions[0].FailedBefore)
+	}
+	c.run()
+	require.Equal(t, 20, c.count("t-2"))
+}
+
+// A process that starts when more namespaces fail than failed before does not know which are new failures. It does know
+// those that fail later, before the revision reaches them.
+func TestGuessesAreLimited(t *testing.T) {
+	t.Parallel()
+	guess := Member{Reached: true, Failed: true, FailedBefore: true, IsGuess: true}
+	known := Member{Reached: true, Failed: true, FailedBefore: true}
+	unreached := Member{Position: 1}
+	for name, c := range map[string]struct {
+		members []Member
+		counted int32
+		want    v1alpha1.RolloutState
+	}{
+		"as many as were counted":           {[]Member{guess, unreached}, 1, v1alpha1.RolloutProgressing},
+		"more than were counted":            {[]Member{guess, guess, unreached}, 1, v1alpha1.RolloutStopped},
+		"one that is known":                 {[]Member{known, unreached}, 0, v1alpha1.RolloutProgressing},
+		"known ones make up for no guesses": {[]Member{known, guess, guess, unreached}, 1, v1alpha1.RolloutStopped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			revision := v1alpha1.TemplateRevision{FailedBefore: c.counted, State: v1alpha1.RolloutProgressing}
+			next, _ := Advance(revision, nil, c.members, start)
+			require.Equal(t, c.want, next.State)
+		})
+	}
+	for counted, want := range map[int32]bool{0: true, 1: true, 2: false, 3: false} {
+		after := FailedBefore{"1": {Name: "a", IsGuess: true}, "2": {Name: "b", IsGuess: true}, "3": {Name: "c"}}
+		after.Confirm(counted)
+		require.Equal(t, want, after["1"].IsGuess, counted)
+		require.Equal(t, Failing{Name: "c"}, after["3"])
+	}
 }
 
 // A correction is not stopped by namespaces that go on failing until it reaches them.

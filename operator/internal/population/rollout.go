@@ -334,7 +334,8 @@ func (r *Rollouts) members(
 	results := r.Results.Of(template.Name)
 	newest := &layers[0]
 	before := r.failedBeforeOf(template.Name)
-	// A changed label or an exemption may exclude a namespace for a while. That makes its failure not a new one.
+	// A changed label or an exemption may exclude a namespace for a while, also when its batch is taken. That makes its
+	// failure not a new one.
 	failedBefore := rollout.FailedBefore{}
 	maps.Copy(failedBefore, before)
 	members := make([]rollout.Member, 0, len(namespaces))
@@ -358,10 +359,13 @@ func (r *Rollouts) members(
 		before.Next(failedBefore, ns, &member)
 		members = append(members, member)
 	}
-	maps.DeleteFunc(failedBefore, func(uid types.UID, name string) bool {
-		ns, err := r.Namespaces.Get(name)
+	maps.DeleteFunc(failedBefore, func(uid types.UID, failing rollout.Failing) bool {
+		ns, err := r.Namespaces.Get(failing.Name)
 		return err != nil || ns.UID != uid
 	})
+	if before == nil {
+		failedBefore.Confirm(newest.FailedBefore)
+	}
 	r.setFailedBefore(template.Name, failedBefore)
 	return members, nil
 }

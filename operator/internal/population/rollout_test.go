@@ -152,3 +152,31 @@ func TestANamespaceDoesNotFailBeforeBecauseAnEarlierOneOfItsNameDid(t *testing.T
 	require.False(t, f.members(f.namespace("2"))[0].FailedBefore)
 	require.Empty(t, f.rollouts.failedBeforeOf("t"))
 }
+
+// The owner of a namespace that failed before may exempt it, or remove its label, as long as the revision reaches it.
+func TestANamespaceThatWasOutsideWhenItWasReachedFailedBefore(t *testing.T) {
+	t.Parallel()
+	lasting := populate.Finding{Template: "t", Reason: populate.FindingFailed, Severity: populate.Error}
+	f := newFailing(t, false)
+	ns := f.namespace("1")
+	f.record(ns.UID, lasting)
+	require.True(t, f.members(ns)[0].FailedBefore)
+
+	away := ns.DeepCopy()
+	away.Labels = nil
+	f.rollouts.Results.Record("a", ns.UID, nil, true)
+	require.Empty(t, f.members(away))
+	f.layers = newFailing(t, true).layers
+	revision, paused := f.layers[0].TemplateRevision, &v1alpha1.Rollout{Paused: true}
+	require.NoError(t, f.namespaces.Update(ns))
+	f.record(ns.UID, lasting)
+	for range 2 {
+		back := f.members(ns)
+		require.True(t, back[0].Reached && back[0].Failed)
+		revision, _ = rollout.Advance(revision, paused, back, time.Unix(3, 0))
+		require.Equal(t, v1alpha1.RolloutPaused, revision.State)
+		require.EqualValues(t, 1, revision.FailedBefore)
+		f.layers[0].TemplateRevision = revision
+		f.rollouts.failedBefore = nil // a restart
+	}
+}
