@@ -65,8 +65,8 @@ type follower struct {
 	*source
 	// version is the resourceVersion of the source that was read last, or "" if there is none.
 	version string
-	// missing is when the source began to be missing, denied when the API server began to deny it, and failing when other
-	// reads began to fail. They are zero otherwise.
+	// missing is when the source began to be missing, denied when the API server began to deny it, and failing when
+	// other reads began to fail. They are zero otherwise.
 	missing, denied, failing time.Time
 	// last is when the source was read after a change.
 	last time.Time

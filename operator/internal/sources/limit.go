@@ -126,7 +126,8 @@ func (s *Store) Delay(template string) string {
 	})
 	until := first.resume.UTC().Format(time.RFC3339)
 	if len(waiting) == 1 {
-		return fmt.Sprintf("changes of the source %s wait until %s, so that its copies do not fill etcd", first.ref, until)
+		return fmt.Sprintf("changes of the source %s wait until %s, so that its copies do not fill etcd",
+			first.ref, until)
 	}
 	return fmt.Sprintf("changes of %d sources wait, so that their copies do not fill etcd: the first is %s, until %s",
 		len(waiting), first.ref, until)
