@@ -416,7 +416,8 @@ func TestALostSourceReportsWhenItIsCopiedAgain(t *testing.T) {
 	}
 }
 
-// What is taken away is not written, so it delays the changes of no other source.
+// What is taken away is not written, so it delays the changes of no other source. What comes back does, also if it
+// cannot be copied, since users could write conditions all the time by that.
 func TestLossesShareNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCopied(t, 1000)
@@ -433,6 +434,16 @@ func TestLossesShareNothing(t *testing.T) {
 		c.wait(time.Second)
 		followed := c.store.sources[sourceRef("a")]
 		require.InDelta(t, 61*time.Second, followed.resume.Sub(followed.changed), float64(time.Second))
+		for i := range 20 {
+			c.put(fmt.Sprint(i), 10, "", func(object *unstructured.Unstructured) {
+				object.SetAnnotations(map[string]string{v1alpha1.CopyOfAnnotation: "other/a"})
+			})
+		}
+		c.wait(time.Minute)
+		c.put("a", 60<<10, "third")
+		c.wait(2 * time.Second)
+		require.Contains(t, c.content("a"), "thirdx")
+		require.Equal(t, longestDelay, followed.resume.Sub(followed.changed))
 	})
 }
 
