@@ -85,12 +85,10 @@ func TestAnObjectThatAdmissionChangesIsNamed(t *testing.T) {
 	_, err = kubectl(t.Context(), "delete", "--filename", file)
 	require.NoError(t, err)
 	waitStored("list") // each further apply before that would delay the next one
-	x.eventually(func(c *assert.CollectT) {
-		x.request()
-		repository := &v1alpha1.PolicyRepository{}
-		assert.NoError(c, cluster.client.Get(t.Context(), client.ObjectKeyFromObject(x.repository), repository))
-		assert.Equal(c, "Synced", conditionReady(repository.Status).Reason)
-		assert.Empty(c, repository.Status.Contested)
+	x.waitRequestServed()
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assert.Equal(c, "Synced", conditionReady(status).Reason)
+		assert.Empty(c, status.Contested)
 	})
 }
 
