@@ -60,15 +60,6 @@ func (c *Cluster) ExemptionsIn(ctx context.Context, namespace string) ([]*v1alph
 	return own[v1alpha1.TemplateExemption](ctx, c, v1alpha1.TemplateExemptions, namespace)
 }
 
-// WatchedExemptions returns the namespaces whose TemplateExemptions are watched for namespaces that were selected by
-// their names: each of a few, or else metav1.NamespaceAll.
-func WatchedExemptions(names []string) []string {
-	if len(names) == 0 || len(names) > fewNamespaces {
-		return []string{metav1.NamespaceAll}
-	}
-	return slices.Compact(slices.Sorted(slices.Values(names)))
-}
-
 // SetExemptions adds the exemptions that are in force now to an index.
 func SetExemptions(index *match.Index, all []*v1alpha1.TemplateExemption) {
 	byNamespace := map[string][]*v1alpha1.TemplateExemption{}

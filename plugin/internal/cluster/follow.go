@@ -14,20 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-
-	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 // NamespaceInformer returns an informer for the Namespaces that the field and label selectors of only select.
 func (c *Cluster) NamespaceInformer(only metav1.ListOptions) cache.SharedIndexInformer {
 	return informerOf(c.Namespaces, &corev1.Namespace{}, only)
-}
-
-// ExemptionInformer returns an informer for the TemplateExemptions of a namespace, or of all namespaces if it is empty.
-// Its objects are unstructured.
-func (c *Cluster) ExemptionInformer(namespace string) cache.SharedIndexInformer {
-	exemptions := c.Dynamic.Resource(v1alpha1.TemplateExemptions).Namespace(namespace)
-	return informerOf(exemptions, &unstructured.Unstructured{}, metav1.ListOptions{})
 }
 
 // Informer returns an informer for the objects of a cluster-scoped resource that the field and label selectors of only

@@ -52,9 +52,9 @@ func (c *Cluster) IndexWithoutExemptions(
 	index := match.NewIndex()
 	var unread []error
 	for _, template := range templates {
-		layers, err := c.layers(ctx, template, func(layers rollout.Layers, layer *rollout.Layer) bool {
+		layers, err := layersOf(template, func(layers rollout.Layers, layer *rollout.Layer) bool {
 			return slices.ContainsFunc(namespaces, func(ns *corev1.Namespace) bool { return layers.For(ns) == layer })
-		})
+		}, func(name string) (*v1alpha1.NamespaceTemplateSpec, error) { return c.revisionOf(ctx, template, name) })
 		if err != nil {
 			unread = append(unread, UnreadRevisionsError{template.Name, err})
 			layers = rollout.Single(template)
@@ -62,25 +62,6 @@ func (c *Cluster) IndexWithoutExemptions(
 		index.SetLayers(template, layers)
 	}
 	return index, unread
-}
-
-// Layers returns the revisions of a template that namespaces have. A template that was read from a file has none, and
-// its own spec in all namespaces. Until the operator accepts a change, namespaces have the earlier revisions.
-func (c *Cluster) Layers(ctx context.Context, template *v1alpha1.NamespaceTemplate) (rollout.Layers, error) {
-	layers, err := c.layers(ctx, template, func(rollout.Layers, *rollout.Layer) bool { return true })
-	if err != nil {
-		return nil, UnreadRevisionsError{template.Name, err}
-	}
-	return layers, nil
-}
-
-// layers returns the revisions of a template that are in use, the newest first.
-func (c *Cluster) layers(
-	ctx context.Context, template *v1alpha1.NamespaceTemplate, isUsed func(rollout.Layers, *rollout.Layer) bool,
-) (rollout.Layers, error) {
-	return layersOf(template, isUsed, func(name string) (*v1alpha1.NamespaceTemplateSpec, error) {
-		return c.revisionOf(ctx, template, name)
-	})
 }
 
 // HasUnacceptedChange reports whether a template was changed, and the operator has not accepted the change, or not yet:

@@ -56,7 +56,7 @@ func NewStatus(s cli.Session) *cobra.Command {
 			not populated yet. With --failing, the command shows only these.
 
 			With --watch, the command then prints each namespace again whenever its status, its exemptions or the
-			templates that select it change.
+			templates that select it change. It reads templates and exemptions every five seconds.
 
 			The output with -o wide shows when namespaces expire, as the self-service of policy spaces decides it.
 
@@ -164,7 +164,14 @@ func (o *status) run(ctx context.Context) error {
 		return err
 	}
 	if o.watch {
-		return o.follow(ctx, c, watched)
+		read := func(ctx context.Context, namespaces []*corev1.Namespace) (*match.Index, error) {
+			templates, err := c.Templates(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return o.index(ctx, c, templates, namespaces), nil
+		}
+		return o.follow(ctx, c, watched, read)
 	}
 	needsAttention := func(s namespaceStatus) bool { return s.needsAttention() }
 	if o.exitCode && (isOld || slices.ContainsFunc(shown, needsAttention)) {
@@ -200,15 +207,22 @@ func (o *status) read(ctx context.Context, c *cluster.Cluster) (shown *board, fo
 		o.Note("%s", cli.Unlisted("namespacetemplates", "the templates are not shown"))
 		return &board{namespaces: namespaces, showsAll: !o.namespaces.IsEmpty()}, forbidden, err
 	}
-	index, unread := c.Index(ctx, templates, namespaces)
-	for _, err := range unread {
-		o.noteUnread(err)
-	}
+	index := o.index(ctx, c, templates, namespaces)
 	return &board{index: index, namespaces: namespaces, showsAll: !o.namespaces.IsEmpty()}, forbidden, err
 }
 
-// noteUnread prints an UnreadRevisionsError or an UnreadExemptionsError once.
-func (o *status) noteUnread(unread error) { o.noteOnce(unread.Error()) }
+// index returns the index of templates for namespaces, and prints what cannot be read for it once.
+func (o *status) index(
+	ctx context.Context, c *cluster.Cluster, templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace,
+) *match.Index {
+	index, unread := c.Index(ctx, templates, namespaces)
+	for _, err := range unread {
+		if ctx.Err() == nil {
+			o.noteOnce(err.Error())
+		}
+	}
+	return index
+}
 
 func (o *status) noteOnce(note string) {
 	if o.noted[note] {
