@@ -109,7 +109,7 @@ func TestRevokedGrantsThatWereReplacedArePruned(t *testing.T) {
 
 // While the place of a namespace is unknown, a grant that another client created in place of a template's stays, and so
 // does the record by which it is pruned later.
-func TestAReplacedGrantStaysRecordedUntilThePlaceIsKnown(t *testing.T) {
+func TestAReplacedGrantStaysRecordedWhileItsNamespaceIsMisplaced(t *testing.T) {
 	template := templateOf(t, "a", rolling)
 	template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 	template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{

@@ -48,8 +48,8 @@ func TestARecordThatIsTooLargeIsNotWritten(t *testing.T) {
 	require.ErrorContains(t, err, "divide the tree among several PolicyRepositories")
 }
 
-// A record without room for another object takes any commit and path.
-func TestAFullRecordTakesTheNextCommit(t *testing.T) {
+// A record without room for another object has room for any commit and path.
+func TestAFullRecordHasRoomForTheNextCommit(t *testing.T) {
 	t.Parallel()
 	r := &record{created: map[types.UID]bool{}, trees: map[string]bool{}, inForce: committed{commit: "a", path: "b"}}
 	r.trees[strings.Repeat("x", r.room("full")-1)] = true

@@ -18,8 +18,8 @@ import (
 // follower is the PolicyRepository that follows a tree, so that nstpl-sync applies it, or nil if other tools do.
 type follower *v1alpha1.PolicyRepository
 
-// follower returns the PolicyRepository that follows a tree, or nil if there is none, or if that is unknown. It prints a
-// note if nstpl-sync follows the tree, may do so, or is to do so again.
+// follower returns the PolicyRepository that follows a tree, or nil if there is none, or if that is unknown. It prints
+// a note if nstpl-sync follows the tree, may do so, or is to do so again.
 func (d *diff) follower(ctx context.Context, c *cluster.Cluster, root string) (follower, error) {
 	repositories, err := c.PolicyRepositories(ctx)
 	if apierrors.IsForbidden(err) {
@@ -63,8 +63,8 @@ func followerOf(repositories []v1alpha1.PolicyRepository, root string) (by follo
 	case len(names) > 1:
 		return nil, "the tree is that of several PolicyRepositories, " + strings.Join(names, ", ") + asHydrated
 	case len(names) == 1:
-		return by, "nstpl-sync follows the tree: policyrepository/" + names[0] + " may also limit deletions, and keeps what " +
-			"it did not create"
+		return by, "nstpl-sync follows the tree: policyrepository/" + names[0] + " may also limit deletions, and keeps " +
+			"what it did not create"
 	case len(suspended) > 0:
 		return nil, "policyrepository/" + suspended[0] + " is suspended" + asHydrated
 	}

@@ -76,9 +76,10 @@ func TestNamespacesOfATreeThatNstplSyncFollows(t *testing.T) {
 		liveObjects{}.followed(&v1alpha1.PolicyRepository{}, []*unstructured.Unstructured{declared}))
 }
 
-// A PolicyRepository that does not follow the tree that its status names changes nothing about how the tree is compared.
+// A PolicyRepository that does not follow the tree in its status changes nothing about how the tree is compared.
 func TestWhichPolicyRepositoryFollowsATree(t *testing.T) {
 	t.Parallel()
+	type all = []v1alpha1.PolicyRepository
 	repository := func(name, tree, reason string, isSuspended bool) v1alpha1.PolicyRepository {
 		one := v1alpha1.PolicyRepository{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		one.Spec.Suspend, one.Status.Tree = isSuspended, tree
@@ -87,21 +88,21 @@ func TestWhichPolicyRepositoryFollowsATree(t *testing.T) {
 	}
 	const hydrated = ", so the differences are those of 'kubectl nstpl hydrate': nstpl-sync may also adopt existing " +
 		"namespaces, and leaves labels that templates set"
-	const follows = "nstpl-sync follows the tree: policyrepository/one may also limit deletions, and keeps what it did " +
-		"not create"
+	const follows = "nstpl-sync follows the tree: policyrepository/one may also limit deletions, and keeps what it " +
+		"did not create"
 	one, taken := repository("one", "corp", "Violations", false), repository("two", "corp", "TreeTaken", false)
 	rests := repository("three", "corp", "Suspended", true)
 	for name, test := range map[string]struct {
-		repositories []v1alpha1.PolicyRepository
+		repositories all
 		by, note     string
 	}{
 		"none":                       {nil, "", ""},
-		"one":                        {[]v1alpha1.PolicyRepository{one}, "one", follows},
-		"one of another tree":        {[]v1alpha1.PolicyRepository{repository("one", "other", "", false)}, "", ""},
-		"one is suspended":           {[]v1alpha1.PolicyRepository{rests}, "", "policyrepository/three is suspended" + hydrated},
-		"the tree is of an older":    {[]v1alpha1.PolicyRepository{taken}, "", ""},
-		"one of several is followed": {[]v1alpha1.PolicyRepository{rests, one, taken}, "one", follows},
-		"several": {[]v1alpha1.PolicyRepository{one, repository("four", "corp", "Progressing", false)}, "",
+		"one":                        {all{one}, "one", follows},
+		"one of another tree":        {all{repository("one", "other", "", false)}, "", ""},
+		"one is suspended":           {all{rests}, "", "policyrepository/three is suspended" + hydrated},
+		"the tree is of an older":    {all{taken}, "", ""},
+		"one of several is followed": {all{rests, one, taken}, "one", follows},
+		"several": {all{one, repository("four", "corp", "Progressing", false)}, "",
 			"the tree is that of several PolicyRepositories, one, four" + hydrated},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,8 +34,8 @@ func (v view) notes() []string {
 	return lines
 }
 
-// isListed reports whether the lists in the status have what the reason of the condition is about. A list may be that of
-// an earlier pass, or of the commit in force while a newer one cannot be read.
+// isListed reports whether the lists in the status have what the reason of the condition is about. They may be about
+// the commit in force, while a newer one cannot be read.
 func (v view) isListed() bool {
 	switch v.Reason {
 	case "ObjectsFailed":
@@ -66,7 +66,9 @@ func (v view) violations() []string {
 	case last != "":
 		inForce = output.Commit(short(last)) + " stays in force"
 	}
-	lines := []string{fmt.Sprintf(line, v.title(), output.Commit(short(fetched)), output.Count(count, "violation"), inForce)}
+	lines := []string{
+		fmt.Sprintf(line, v.title(), output.Commit(short(fetched)), output.Count(count, "violation"), inForce),
+	}
 	for _, violation := range v.Status.Violations {
 		lines = append(lines, fmt.Sprintf("  %s: %s", output.Position(violation.Path, int(violation.Line)),
 			violation.Message))

@@ -186,7 +186,8 @@ foo-corp: commit $(reboo no longer declares 1 namespace. Confirm the commit to d
 		"failures": {
 			change: func(r *v1alpha1.PolicyRepository) {
 				ready := &r.Status.Conditions[0]
-				ready.Status, ready.Reason, ready.Message = "False", "ObjectsFailed", "clusterrole/viewer: forbidden (and 1 more)"
+				ready.Status, ready.Reason = "False", "ObjectsFailed"
+				ready.Message = "clusterrole/viewer: forbidden (and 1 more)"
 				r.Status.Failures = []v1alpha1.RepositoryFailure{{Object: "clusterrole/viewer", Message: "forbidden"}}
 			},
 			want: `
@@ -197,7 +198,8 @@ foo-corp: 1 object could not be applied or deleted:
 		"failures, and no answer": {
 			change: func(r *v1alpha1.PolicyRepository) {
 				ready := &r.Status.Conditions[0]
-				ready.Status, ready.Reason, ready.Message = "False", "ObjectsFailed", "no answer; besides, clusterrole/viewer: forbidden"
+				ready.Status, ready.Reason = "False", "ObjectsFailed"
+				ready.Message = "no answer; besides, clusterrole/viewer: forbidden"
 				r.Status.Failures = []v1alpha1.RepositoryFailure{{Object: "clusterrole/viewer", Message: "forbidden"}}
 			},
 			want: `
