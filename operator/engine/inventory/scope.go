@@ -39,7 +39,7 @@ func NewScope(
 
 // Concerns reports whether a new plan for the tree may differ from the plan before an object changed. Before is nil if
 // the object was created, and after is nil if it was deleted. A policyspace in Used may be deleted once a namespace of
-// others has left it: that is planned at the next interval.
+// others has left it: Concerns does not report that.
 func (s Scope) Concerns(before, after *unstructured.Unstructured) bool {
 	switch {
 	case before == nil:
@@ -49,15 +49,15 @@ func (s Scope) Concerns(before, after *unstructured.Unstructured) bool {
 	case after == nil || isBeingDeleted(before) != isBeingDeleted(after):
 		return s.has(before)
 	}
+	isOtherTree := before.GetLabels()[v1alpha1.TreeLabel] != after.GetLabels()[v1alpha1.TreeLabel]
 	declared := s.Declared[IDOf(after)]
 	if declared == nil {
 		return isAdoptedBy(before, s.Tree) != isAdoptedBy(after, s.Tree) ||
-			s.Created[after.GetUID()] && isProtected(before) != isProtected(after)
+			s.Created[after.GetUID()] && (isProtected(before) != isProtected(after) || isOtherTree)
 	}
 	left, _ := withoutTemplateValues(declared, after, isAnyDeclared)
 	return !IsInForce(left, after) || !IsInForce(declared, after) && hasOtherMetadata(before, after) ||
-		consents(before) != consents(after) || Delayed(before) != Delayed(after) ||
-		before.GetLabels()[v1alpha1.TreeLabel] != after.GetLabels()[v1alpha1.TreeLabel]
+		consents(before) != consents(after) || Delayed(before) != Delayed(after) || isOtherTree
 }
 
 // has reports whether an object belongs to the tree or should.

@@ -59,6 +59,9 @@ func TestScopeConcerns(t *testing.T) {
 		"an object that was created is edited": {
 			role("old", uid("created")), role("old", uid("created"), annotated("a", "b")), false,
 		},
+		"an object that is kept for another tree is for none now": {
+			role("old", uid("created"), ofTree("o")), role("old", uid("created")), true,
+		},
 		"a namespace that is kept loses its protection": {
 			namespace("old", uid("created"), protected), namespace("old", uid("created")), true,
 		},
