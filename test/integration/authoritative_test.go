@@ -68,7 +68,7 @@ func TestAuthoritativeTemplateDeletesOtherObjects(t *testing.T) {
 		s.createObjects(ns.Name, alien)
 		s.waitAbsent(ns, alien)
 		s.waitEvent(ns, corev1.EventTypeWarning, "UndeclaredDeleted",
-			"role.rbac.authorization.k8s.io/undeclared-secret-admin was deleted: no template declares it, and template "+template.Name+" is authoritative for its kind")
+			"role.rbac.authorization.k8s.io/undeclared-secret-admin: was deleted: no template declares it, and template "+template.Name+" is authoritative for its kind")
 		s.waitPresent(ns, declared)
 		s.waitPresent(ns, configMap("undeclared-but-free", "v"))
 		s.mustGet(ns, parseYAML(t, podQuota(v1alpha1.QuotaName))[0])

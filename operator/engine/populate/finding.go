@@ -169,9 +169,9 @@ func outcomeFindings(outcome Outcome) []Finding {
 			finding.Severity = Error
 		}
 	case outcome.Undeclared:
-		finding.Reason = FindingUndeclaredDeleted
+		finding.Reason, finding.Message = FindingUndeclaredDeleted, "was deleted: "+outcome.Reason
 	case outcome.Drifted:
-		finding.Reason = FindingDriftCorrected
+		finding.Reason, finding.Message = FindingDriftCorrected, "was applied again: "+outcome.Reason
 	case outcome.Overwrites != "":
 		finding.Reason = FindingOverwritten
 	default:

@@ -83,7 +83,7 @@ func TestFindings(t *testing.T) {
 		},
 		"drift that was corrected": {
 			plan: Plan{Changes: []Change{drifted(Configure)}}, result: done(drifted(Configure)),
-			want: finding(Info, FindingDriftCorrected, "why"),
+			want: finding(Info, FindingDriftCorrected, "was applied again: why"),
 		},
 		"drift that is reported": {
 			plan: Plan{Changes: []Change{drifted(LeaveAlone)}},
@@ -96,7 +96,7 @@ func TestFindings(t *testing.T) {
 		},
 		"an undeclared object that was deleted": {
 			plan: Plan{Changes: []Change{undeclared(Prune)}}, result: done(undeclared(Prune)),
-			want: finding(Info, FindingUndeclaredDeleted, "why"),
+			want: finding(Info, FindingUndeclaredDeleted, "was deleted: why"),
 		},
 		"an undeclared object that is reported": {
 			plan: Plan{Changes: []Change{undeclared(LeaveAlone)}},

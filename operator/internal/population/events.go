@@ -2,7 +2,7 @@ package population
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,32 +15,11 @@ import (
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// eventForm is how a finding is recorded as an Event.
-type eventForm struct {
-	kind, action string
-	// note is a format of the object, the template and the message. Without an object, the message is the note.
-	note string
-}
-
-// eventForms are by the reasons of findings. A finding with another reason is not recorded.
-var eventForms = map[string]eventForm{
-	populate.FindingFailed:            {corev1.EventTypeWarning, "Apply", "%[1]s of template %[2]s: %[3]s"},
-	populate.FindingAltered:           {corev1.EventTypeWarning, "Apply", "%[1]s of template %[2]s %[3]s"},
-	populate.FindingBrokenTemplate:    {corev1.EventTypeWarning, "Render", "%[3]s"},
-	populate.FindingValueMissing:      {corev1.EventTypeWarning, "Render", "%[3]s"},
-	populate.FindingCreatorUnknown:    {corev1.EventTypeWarning, "Render", "%[1]s of template %[2]s: %[3]s"},
-	populate.FindingRoleOverridden:    {corev1.EventTypeWarning, "Render", "%[1]s of template %[2]s: %[3]s"},
-	populate.FindingDeclaredTwice:     {corev1.EventTypeWarning, "Render", "%[1]s: %[3]s"},
-	populate.FindingUndeclared:        {corev1.EventTypeWarning, "Compare", "%[1]s: %[3]s"},
-	populate.FindingDrifted:           {corev1.EventTypeWarning, "Compare", "%[1]s of template %[2]s: %[3]s"},
-	populate.FindingOverwritten:       {corev1.EventTypeWarning, "Apply", "%[1]s of template %[2]s: %[3]s"},
-	populate.FindingGrantStays:        {corev1.EventTypeWarning, "Compare", "%[1]s: %[3]s"},
-	populate.FindingFought:            {corev1.EventTypeWarning, "Apply", "%[1]s of template %[2]s %[3]s"},
-	populate.FindingUndeclaredDeleted: {corev1.EventTypeWarning, "Prune", "%[1]s was deleted: %[3]s"},
-	populate.ConditionNotAdopted:      {corev1.EventTypeWarning, "Place", "%[3]s"},
-	populate.FindingDriftCorrected: {
-		corev1.EventTypeNormal, "Apply", "%[1]s of template %[2]s was applied again: %[3]s",
-	},
+// unrecorded are the reasons of findings that are only in the condition, since they are no news: what waits for another
+// write, what stays as its author wants it, and what the condition has as its own reason.
+var unrecorded = []string{
+	populate.FindingWaitsForRole, populate.FindingSelects, populate.FindingProtected, populate.FindingExempt,
+	populate.ConditionPolicySpaceNotFound,
 }
 
 // recordDone records an Event in the namespace for each correction of the operator.
@@ -82,16 +61,15 @@ func (r *Namespaces) recordDifferences(
 // recordFinding records one Event. Events that differ only in their note are counted as one, so each refers to its
 // object.
 func (r *Namespaces) recordFinding(ns *corev1.Namespace, finding populate.Finding) {
-	form, isRecorded := eventForms[finding.Reason]
-	if !isRecorded {
+	if slices.Contains(unrecorded, finding.Reason) {
 		return
 	}
-	note := finding.Message
-	if finding.Object != (populate.ObjectID{}) {
-		note = fmt.Sprintf(form.note, finding.Object, finding.Template, finding.Message)
+	kind := corev1.EventTypeWarning
+	if finding.Reason == populate.FindingDriftCorrected {
+		kind = corev1.EventTypeNormal
 	}
-	r.Recorder.Eventf(reporting.InNamespace(ns), related(ns, finding), form.kind, finding.Reason, form.action, "%s",
-		reporting.Shorten(note))
+	r.Recorder.Eventf(reporting.InNamespace(ns), related(ns, finding), kind, finding.Reason, "Populate", "%s",
+		reporting.Shorten(finding.String()))
 }
 
 // related returns a reference to what a finding about a namespace is about: an object, a template, or nothing else.

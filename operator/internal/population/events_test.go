@@ -125,7 +125,7 @@ func TestEachDriftIsRecordedAndCountedOnce(t *testing.T) {
 	require.Len(t, r.pass(t, 20, drift(20)...), 20)
 	require.True(t, populate.IsShortened(populate.PopulatedCondition(ns)))
 	require.Equal(t, []string{
-		"Warning Drifted configmap/settings-20 of template policies: drifted: another client changed its data",
+		"Warning Drifted configmap/settings-20: drifted: another client changed its data",
 	}, r.pass(t, 20, drift(21)...), "the condition stays as it was")
 	require.Empty(t, r.pass(t, 21, drift(21)...), "another object is declared")
 	require.Equal(t, 21, r.drifted(t))
@@ -144,7 +144,7 @@ func TestAFailureThatFollowsRecordsNoDriftAgain(t *testing.T) {
 		Template: "policies", Severity: populate.Warning, Reason: populate.FindingFailed, Message: "no",
 	}
 	require.Len(t, r.pass(t, 2, drift(1)...), 1)
-	require.Equal(t, []string{"Warning ObjectFailed configmap/other of template policies: no"},
+	require.Equal(t, []string{"Warning ObjectFailed configmap/other: no"},
 		r.pass(t, 2, append(drift(1), failed)...))
 	require.Empty(t, r.pass(t, 2, drift(1)...))
 	require.Len(t, r.pass(t, 2, append(drift(1), failed)...), 1, "it fails again")
@@ -199,6 +199,39 @@ func TestNotesOfEventsAreShort(t *testing.T) {
 	recorded := r.pass(t, 1, finding)
 	require.Len(t, recorded, 1)
 	note := strings.TrimPrefix(recorded[0], "Warning Drifted ")
-	require.Contains(t, note, "configmap/settings-00 of template policies: mmm")
+	require.Contains(t, note, "configmap/settings-00: mmm")
 	require.LessOrEqual(t, len(note), 1024)
+}
+
+// What an Event says of each reason is what the condition says. Corrections need no person, so they are Normal.
+func TestEventsOfFindings(t *testing.T) {
+	t.Parallel()
+	settings := populate.ObjectID{GroupKind: schema.GroupKind{Kind: "ConfigMap"}, Name: "settings"}
+	for reason, want := range map[string]string{
+		populate.FindingFailed:                "Warning ObjectFailed configmap/settings: m",
+		populate.FindingAltered:               "Warning Altered configmap/settings: m",
+		populate.FindingBrokenTemplate:        "Warning TemplateNotAccepted configmap/settings: m",
+		populate.FindingValueMissing:          "Warning ValueMissing configmap/settings: m",
+		populate.FindingCreatorUnknown:        "Warning CreatorUnknown configmap/settings: m",
+		populate.FindingRoleOverridden:        "Warning RoleOverridden configmap/settings: m",
+		populate.FindingDeclaredTwice:         "Warning DeclaredTwice configmap/settings: m",
+		populate.FindingUndeclared:            "Warning Undeclared configmap/settings: m",
+		populate.FindingDrifted:               "Warning Drifted configmap/settings: m",
+		populate.FindingOverwritten:           "Warning DriftOverwritten configmap/settings: m",
+		populate.FindingGrantStays:            "Warning GrantStays configmap/settings: m",
+		populate.FindingFought:                "Warning ChangedAgain configmap/settings: m",
+		populate.FindingUndeclaredDeleted:     "Warning UndeclaredDeleted configmap/settings: m",
+		populate.ConditionNotAdopted:          "Warning NotAdopted configmap/settings: m",
+		populate.FindingDriftCorrected:        "Normal DriftCorrected configmap/settings: m",
+		populate.FindingWaitsForRole:          "",
+		populate.FindingSelects:               "",
+		populate.FindingProtected:             "",
+		populate.FindingExempt:                "",
+		populate.ConditionPolicySpaceNotFound: "",
+	} {
+		r := newReporter(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}})
+		r.recordFinding(r.ns, populate.Finding{Object: settings, Template: "t", Reason: reason, Message: "m"})
+		close(r.recorded.Events)
+		require.Equal(t, want, <-r.recorded.Events, reason)
+	}
 }

@@ -56,7 +56,7 @@ func (e *explainer) addDeletion(ctx context.Context, a *answer) {
 	var last *eventsv1.Event
 	for _, event := range events {
 		isLater := last == nil || timeOfEvent(last).Before(timeOfEvent(event))
-		if isLater && strings.HasPrefix(event.Note, a.Subject+" ") {
+		if isLater && strings.HasPrefix(event.Note, a.Subject+": ") {
 			last = event
 		}
 	}
