@@ -141,24 +141,9 @@ func (o *check) check(ctx context.Context, in cli.Source) (Report, error) {
 		report = newReport(judgeAfter(&facts))
 		report.Checked = afterInstallation
 		versions.Operator, versions.OperatorImage = facts.operatorVersion(), facts.image()
-		versions.Definitions = definitionsVersion(report.Results, facts.plugin)
 	}
 	report.Context, report.Versions, report.Time = in.Context, versions, metav1.NewTime(server.Now.UTC())
 	return report, ctx.Err()
-}
-
-// definitionsVersion returns the version of the CustomResourceDefinitions, as far as the results tell.
-func definitionsVersion(results []Result, plugin string) string {
-	for i := range results {
-		switch r := &results[i]; {
-		case r.Check != "customresourcedefinitions" || r.Status == OK:
-		case r.Status == Unknown:
-			return ""
-		default:
-			return "other than " + plugin
-		}
-	}
-	return plugin
 }
 
 // judgeBefore returns the results of the checks before an installation.

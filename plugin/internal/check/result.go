@@ -61,9 +61,7 @@ type Versions struct {
 	Operator string `json:"operator,omitempty"`
 	// OperatorImage is the image in the Deployment of the operator.
 	OperatorImage string `json:"operatorImage,omitempty"`
-	// Definitions says whether the CustomResourceDefinitions are those of the plugin's version.
-	Definitions string `json:"customResourceDefinitions,omitempty"`
-	Server      string `json:"server"`
+	Server        string `json:"server"`
 }
 
 // Summary counts results by their status.
