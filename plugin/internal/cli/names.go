@@ -31,36 +31,29 @@ func NamespaceResource() Resource {
 // TemplateResource returns the resource of NamespaceTemplates. Its arguments look like budget or nstpl/budget. Other is
 // the command for objects of other kinds.
 func TemplateResource(other string) Resource {
-	return Resource{
-		aliases: []string{"nstpl", "namespacetemplate", "namespacetemplates"},
-		group:   v1alpha1.GroupVersion.Group, version: v1alpha1.GroupVersion.Version,
-		kind: "NamespaceTemplate", other: other,
-	}
+	r := ownResource("NamespaceTemplate", "nstpl", "namespacetemplates")
+	r.other = other
+	return r
 }
 
 // PolicySpaceResource returns the resource of PolicySpaces. Its arguments look like prod or policyspace/prod.
-func PolicySpaceResource() Resource {
-	return Resource{
-		aliases: []string{"ps", "policyspace", "policyspaces"},
-		group:   v1alpha1.GroupVersion.Group, version: v1alpha1.GroupVersion.Version, kind: "PolicySpace",
-	}
-}
+func PolicySpaceResource() Resource { return ownResource("PolicySpace", "ps", "policyspaces") }
 
 // PolicyRepositoryResource returns the resource of PolicyRepositories. Its arguments look like corp or polrepo/corp.
 func PolicyRepositoryResource() Resource {
-	return Resource{
-		aliases: []string{"polrepo", "policyrepository", "policyrepositories"},
-		group:   v1alpha1.GroupVersion.Group, version: v1alpha1.GroupVersion.Version, kind: "PolicyRepository",
-	}
+	return ownResource("PolicyRepository", "polrepo", "policyrepositories")
 }
 
 // ConstraintsResource returns the resource of SecurityContextConstraints. Its arguments look like restricted or
 // scc/restricted.
 func ConstraintsResource() Resource {
+	return ownResource("SecurityContextConstraints", "scc", "securitycontextconstraints")
+}
+
+func ownResource(kind, shortName, plural string) Resource {
 	return Resource{
-		aliases: []string{"scc", "securitycontextconstraints"},
-		group:   v1alpha1.GroupVersion.Group, version: v1alpha1.GroupVersion.Version,
-		kind: "SecurityContextConstraints",
+		aliases: []string{shortName, strings.ToLower(kind), plural},
+		group:   v1alpha1.GroupVersion.Group, version: v1alpha1.GroupVersion.Version, kind: kind,
 	}
 }
 
