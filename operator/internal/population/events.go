@@ -15,8 +15,7 @@ import (
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// unrecorded are the reasons of findings that are only in the condition, since they are no news: what waits for another
-// write, what stays as its author wants it, and what the condition has as its own reason.
+// unrecorded are the reasons of findings without an Event. The condition says what they say for as long as they hold.
 var unrecorded = []string{
 	populate.FindingWaitsForRole, populate.FindingSelects, populate.FindingProtected, populate.FindingExempt,
 	populate.ConditionPolicySpaceNotFound,
