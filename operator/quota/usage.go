@@ -99,6 +99,16 @@ func nilIfEmpty(list corev1.ResourceList) corev1.ResourceList {
 	return list
 }
 
+// Known returns how much a policy space uses of a resource that it limits, and false if that is not known: before all
+// namespaces have counted the resource, status.used has the sum over those that have.
+func Known(space *v1alpha1.PolicySpace, name corev1.ResourceName) (used resource.Quantity, isKnown bool) {
+	used, isKnown = space.Status.Used[name]
+	if _, isCounted := space.Status.Hard[name]; name != Namespaces && (!isCounted || len(space.Status.Uncounted) > 0) {
+		return resource.Quantity{}, false
+	}
+	return used, isKnown
+}
+
 // summary returns used/hard of each resource, such as cpu: 1/2, pods: 3/5.
 func summary(used, hard corev1.ResourceList) string {
 	var parts []string

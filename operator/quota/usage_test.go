@@ -157,3 +157,22 @@ func TestCountedUnitesTheLimitsOfAllPolicySpaces(t *testing.T) {
 		}))
 	require.Empty(t, quota.Counted(nil))
 }
+
+func TestKnownUsage(t *testing.T) {
+	t.Parallel()
+	s := space(list("pods", "5", "secrets", "4", "count/namespaces", "3"),
+		list("pods", "2", "secrets", "1", "count/namespaces", "1"))
+	s.Status.Hard = list("pods", "5")
+	known := func() []string {
+		var names []string
+		for _, name := range []corev1.ResourceName{"count/namespaces", "pods", "secrets", "services"} {
+			if used, isKnown := quota.Known(s, name); isKnown {
+				names = append(names, string(name)+"="+used.String())
+			}
+		}
+		return names
+	}
+	require.Equal(t, []string{"count/namespaces=1", "pods=2"}, known(), "some namespace has not counted secrets")
+	s.Status.Uncounted = []string{"a"}
+	require.Equal(t, []string{"count/namespaces=1"}, known(), "a may use more pods")
+}

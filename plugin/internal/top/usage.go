@@ -79,7 +79,7 @@ func newLimits(u usage, names []string, only string) []limit {
 				Name: name, Path: space.Status.Path, Resource: string(limited), Limit: maximum.String(),
 				Message: message(space, limited),
 			}
-			if used, isCounted := space.Status.Used[limited]; isCounted {
+			if used, isKnown := quota.Known(space, limited); isKnown {
 				shown.Used, shown.Percent = used.String(), new(output.Percent(used, maximum))
 			}
 			shown.PolicySpaces = u.children(members, name, limited, maximum)
@@ -110,7 +110,8 @@ func (u usage) members() map[string][]string {
 }
 
 // children returns the shares of the child policyspaces, or nil if these are unknown. A child that limits the resource
-// itself has its usage in its status, which users may read who may not read that of namespaces.
+// itself has its usage in its status, which users may read who may not read that of namespaces. While that is not known,
+// the usage of its namespaces is not, either.
 func (u usage) children(
 	members map[string][]string, space string, name corev1.ResourceName, maximum resource.Quantity,
 ) []share {
@@ -119,10 +120,12 @@ func (u usage) children(
 	}
 	var shares []share
 	for _, child := range u.forest.Children(space) {
-		used, isCounted := u.forest.Get(child).Status.Used[name]
+		limiting := u.forest.Get(child)
+		used, isKnown := quota.Known(limiting, name)
+		_, isLimited := quota.Hard(limiting)[name]
 		switch {
-		case isCounted:
-		case u.used == nil:
+		case isKnown:
+		case isLimited, u.used == nil:
 			shares = append(shares, share{Name: child})
 			continue
 		default:
@@ -148,7 +151,8 @@ func (u usage) counted(
 	}
 	below := u.forest.Below(space)
 	for _, ns := range u.namespaces {
-		if slices.ContainsFunc(hierarchy.CountedIn(ns), func(space string) bool { return below[space] }) {
+		isBelow := u.isLineage && slices.Contains(hierarchy.SpacesOf(ns), space) // the children are unknown
+		if isBelow || slices.ContainsFunc(hierarchy.CountedIn(ns), func(space string) bool { return below[space] }) {
 			used[ns.Name] = *resource.NewQuantity(1, resource.DecimalSI)
 		}
 	}

@@ -160,3 +160,30 @@ func TestLimitsOnTheNumberOfNamespaces(t *testing.T) {
 	require.Equal(t, []string{"free unknown", "limited unknown"},
 		shown(newLimits(few, []string{"root"}, "")[0].PolicySpaces))
 }
+
+// The sum over the namespaces that have counted is not the usage.
+func TestUsageThatIsNotCountedEverywhereIsUnknown(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*v1alpha1.PolicySpaceStatus){
+		"a resource that some namespace has not counted yet": func(s *v1alpha1.PolicySpaceStatus) { s.Hard = nil },
+		"a namespace whose usage is unknown":                 func(s *v1alpha1.PolicySpaceStatus) { s.Uncounted = []string{"b"} },
+	} {
+		partial := example()
+		change(&partial.forest.Get("limited").Status)
+		limits := newLimits(partial, []string{"limited", "root"}, "pods")
+		require.Empty(t, limits[0].Used, name)
+		require.Nil(t, limits[0].Percent, name)
+		require.NotEmpty(t, limits[0].Message, name)
+		require.Equal(t, []string{"free 5 50%", "limited unknown"}, shown(limits[1].PolicySpaces), name)
+	}
+}
+
+// Users who may not list policyspaces see by the depth labels which namespaces are below.
+func TestNamespacesBelowUnknownChildren(t *testing.T) {
+	t.Parallel()
+	root := newSpaceOf("root", "", list("count/namespaces", "8"), list("count/namespaces", "4"))
+	few := example()
+	few.forest, few.isLineage = hierarchy.NewForest([]*v1alpha1.PolicySpace{root}), true
+	require.Equal(t, []string{"a 1 12%", "b 1 12%", "c 1 12%", "d 1 12%"},
+		shown(newLimits(few, []string{"root"}, "count/namespaces")[0].Namespaces))
+}

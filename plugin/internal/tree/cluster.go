@@ -171,8 +171,11 @@ func commitOf(repositories []v1alpha1.PolicyRepository, tree string) string {
 // newSpaceNode returns the node of a policyspace, with the RoleBindings that the namespaces in it inherit from its
 // templates.
 func newSpaceNode(space *v1alpha1.PolicySpace, templates []*v1alpha1.NamespaceTemplate) *node {
-	n := &node{
-		Name: space.Name, Kind: spaceKind, Quota: quantities(quota.Hard(space)), Used: quantities(space.Status.Used),
+	n := &node{Name: space.Name, Kind: spaceKind, Quota: quantities(quota.Hard(space)), Used: map[string]string{}}
+	for name := range quota.Hard(space) {
+		if used, isKnown := quota.Known(space, name); isKnown {
+			n.Used[string(name)] = used.String()
+		}
 	}
 	for _, template := range templates {
 		if match.DisabledReason(template) != "" {

@@ -50,6 +50,19 @@ func TestAddQuotasKnowsNoUsageThatIsNotCounted(t *testing.T) {
 	require.Equal(t, "pods=9", n.quota())
 }
 
+// The same holds for a policyspace: its status has the sum over the namespaces that have counted.
+func TestSpacesShowNoUsageThatIsNotCountedEverywhere(t *testing.T) {
+	list := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("9")}
+	space := &v1alpha1.PolicySpace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	space.Spec.Quota = &v1alpha1.PolicySpaceQuota{Hard: list}
+	space.Status.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("3")}
+	require.Equal(t, "pods=9", newSpaceNode(space, nil).quota())
+	space.Status.Hard = list
+	require.Equal(t, "pods=3/9", newSpaceNode(space, nil).quota())
+	space.Status.Uncounted = []string{"web"}
+	require.Equal(t, "pods=9", newSpaceNode(space, nil).quota())
+}
+
 // A template that cannot be rendered may declare RoleBindings.
 func TestATemplateThatCannotBeRenderedIsAProblemOfItsNamespaces(t *testing.T) {
 	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "viewers"}}
