@@ -74,7 +74,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	if err != nil {
 		return err
 	}
-	stored, err := webhook.NewStored(mgr)
+	stored, err := webhook.NewStored(mgr, clients.Clientset.CoordinationV1().Leases(v1alpha1.OperatorNamespace))
 	if err != nil {
 		return err
 	}

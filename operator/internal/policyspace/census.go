@@ -34,10 +34,8 @@ const needsInterval = 50 * time.Millisecond
 // as new as no known resourceVersion; the census is as new as upTo. It is safe for concurrent use.
 type census struct {
 	client metadata.Interface
-	// isNeeded reports whether some policy space limits the number of namespaces, and ended is called when none does
-	// any more. check makes Start call isNeeded.
+	// isNeeded reports whether some policy space limits the number of namespaces. check makes Start call it.
 	isNeeded func(context.Context) (bool, error)
-	ended    func()
 	check    chan struct{}
 
 	mu sync.Mutex
@@ -85,13 +83,8 @@ type departure struct {
 	at      time.Time
 }
 
-func newCensus(
-	client metadata.Interface, isNeeded func(context.Context) (bool, error), ended func(),
-) *census {
-	c := &census{
-		client: client, isNeeded: isNeeded, ended: ended, check: make(chan struct{}, 1),
-		listener: func([]string) {},
-	}
+func newCensus(client metadata.Interface, isNeeded func(context.Context) (bool, error)) *census {
+	c := &census{client: client, isNeeded: isNeeded, check: make(chan struct{}, 1), listener: func([]string) {}}
 	c.clear()
 	return c
 }
@@ -137,7 +130,6 @@ func (c *census) Start(ctx context.Context) error {
 			c.mu.Lock()
 			c.clear()
 			c.mu.Unlock()
-			c.ended()
 		}
 		select { // one look is enough for many changes
 		case <-ctx.Done():

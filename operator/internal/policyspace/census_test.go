@@ -29,7 +29,7 @@ func placedIn(space, name string, uid types.UID, version string) *metav1.Partial
 // censusOf returns a census with the namespaces of a list.
 func censusOf(t *testing.T, version string, namespaces ...*metav1.PartialObjectMetadata) *census {
 	t.Helper()
-	c := newCensus(nil, nil, nil)
+	c := newCensus(nil, nil)
 	list := make([]any, 0, len(namespaces))
 	for _, ns := range namespaces {
 		list = append(list, ns)
@@ -157,7 +157,7 @@ func TestCensusEndsReservationsOfKnownNamespaces(t *testing.T) {
 
 func TestCensusIsAsNewAsItsLastChange(t *testing.T) {
 	t.Parallel()
-	c := newCensus(nil, nil, nil)
+	c := newCensus(nil, nil)
 	require.False(t, c.wait(t.Context(), "", 0), "before the first list it is as new as nothing")
 	require.NoError(t, c.Replace(nil, "10"))
 	require.True(t, c.wait(t.Context(), "", 0))

@@ -80,8 +80,9 @@
 //   - Unknown usage is never treated as no usage. While a usage quota is missing or changed by a user, status.uncounted
 //     names the namespace, and requests for limited resources are denied. A new leader writes no status before its
 //     cache contains all usage quotas that existed when it began to lead.
-//   - A limit that nothing enforces is never reported as enforced. While the stored webhook configuration lacks the
-//     webhooks, the condition Ready is False with the reason NotReached.
+//   - What nothing enforces is never reported as enforced. The condition Ready does not become True for a generation
+//     before the stored webhook configuration has what its limits and rules for self-service need, and the API server
+//     uses that configuration. When the webhooks are removed, Ready becomes False with the reason NotReached.
 //   - A late write of an earlier leader does no harm. Statuses are written conditionally, limits are patched only if
 //     they are those that were read, and deletions name a UID.
 //

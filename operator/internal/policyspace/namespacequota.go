@@ -73,13 +73,7 @@ type placing struct {
 // Validate implements webhook.Validator for creations and updates of Namespaces. It handles only requests from its own
 // webhooks, so that a namespace is reserved once, and denies nothing if an earlier plugin has denied the request.
 func (q *NamespaceQuota) Validate(ctx context.Context, request *webhook.Request) error {
-	if request.Revision == "" || request.Object == nil {
-		return nil
-	}
-	if isPlacingProbe(request) {
-		return webhook.Deny(codes.InternalCheck, placingProbe)
-	}
-	if request.IsDenied {
+	if request.Revision == "" || request.Object == nil || request.IsDenied {
 		return nil
 	}
 	space, before := request.Object.GetLabels()[v1alpha1.PolicySpaceLabel], ""
@@ -395,9 +389,13 @@ func (q *NamespaceQuota) deny(request *webhook.Request, err error) error {
 	return webhook.Deny(code, err.Error())
 }
 
-// limitedPlugin is the name of the plugin for policy spaces with a limit, and of those below them. Its webhook denies
-// if no replica answers.
-const limitedPlugin = "namespace-quota"
+const (
+	// limitedPlugin is the name of the plugin for policy spaces with a limit, and of those below them. Its webhook
+	// denies if no replica answers.
+	limitedPlugin = "namespace-quota"
+	// placingAnywhere is the name of its match condition if that names no policy spaces.
+	placingAnywhere = "is-put-into-a-policyspace"
+)
 
 // Plugins returns the rows of the admission chain. While no replica answers, no namespace is put into a policy space
 // with a limit. Namespaces in other policy spaces go on, and so do those in policy spaces of which the webhook
@@ -433,7 +431,7 @@ func (q *NamespaceQuota) limitedWebhooks(ctx context.Context) ([]webhook.Webhook
 		return nil, err
 	}
 	if len(limited) > maxConditioned {
-		return placingWebhook("is-put-into-a-policyspace"), nil
+		return placingWebhook(placingAnywhere), nil
 	}
 	return placingWebhook("is-put-into-a-limited-policyspace", "object."+spaceLabel+".orValue('') in "+list(limited)), nil
 }

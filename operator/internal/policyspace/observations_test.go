@@ -42,6 +42,6 @@ func TestReservationsEndWithTheQuota(t *testing.T) {
 	space.Spec.Quota = nil
 	namespaces, observed, err := spaces.observe(t.Context(), space)
 	require.NoError(t, err)
-	status, _ := nextStatus(space, namespaces, observed, position{}, namespaceCount{})
+	status, _ := nextStatus(space, namespaces, observed, position{}, enforcement{})
 	require.Empty(t, status.Reservations)
 }

@@ -192,10 +192,13 @@ func (s *Sequencer) checkSpaces(
 	return isSpacious, nil
 }
 
+// sequencerPlugin is the name of the plugin of Sequencer.
+const sequencerPlugin = "quota-sequencer"
+
 // Plugin returns the row of the admission chain.
 func (s *Sequencer) Plugin() webhook.Plugin {
 	return webhook.Plugin{
-		Name: "quota-sequencer", Validator: s, NamespaceSelector: inSpaces(),
+		Name: sequencerPlugin, Validator: s, NamespaceSelector: inSpaces(),
 		Rules: []admissionregistrationv1.RuleWithOperations{
 			webhook.Rule("*", "*", admissionregistrationv1.NamespacedScope, []string{"*"},
 				admissionregistrationv1.Create),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -64,18 +63,17 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 	if err != nil {
 		return nil, err
 	}
-	enforced := &enforcement{client: o.Leader.Client, enforced: map[types.UID]int64{}}
 	census := newCensus(o.Metadata, func(ctx context.Context) (bool, error) {
 		limiting, err := limitingNamespaces(ctx, mgr.GetCache())
 		return len(limiting) > 0, err
-	}, enforced.reset)
+	})
 	if err := mgr.Add(census); err != nil {
 		return nil, err
 	}
 	totals := newNamespaceTotals(mgr.GetCache(), mgr.GetAPIReader(), census, &quota.changes)
 	spaces := &Spaces{
 		Leader: o.Leader, Members: members, Namespaces: o.Namespaces, Stored: o.Stored,
-		Metrics: NewMetrics(metrics.Registry), totals: totals, enforcement: enforced,
+		Metrics: NewMetrics(metrics.Registry), totals: totals,
 	}
 	if err := spaces.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of policyspaces: %w", err)

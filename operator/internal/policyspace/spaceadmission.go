@@ -104,23 +104,33 @@ func (a *SpaceAdmission) lineageOf(
 	return hierarchy.NewForest(spaces).Lineage(space.Name)
 }
 
-// checkLimits lets the API server validate the limits of a policy space, by a dry run that creates a ResourceQuota.
+// checkLimits lets the API server validate the limits of a policy space.
 func (a *SpaceAdmission) checkLimits(ctx context.Context, space *v1alpha1.PolicySpace) error {
-	hard := quota.Hard(space)
-	if len(hard) == 0 {
-		return nil
-	}
-	_, err := a.quotas.Create(ctx, &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "nstpl-trial-"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
-	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	err := tryLimits(ctx, a.quotas, space)
 	if apierrors.IsInvalid(err) {
-		return webhook.Deny(codes.PolicySpaceInvalid,
-			fmt.Sprintf("policyspace %s has limits that no ResourceQuota can have: %v", space.Name, err))
+		return webhook.Deny(codes.PolicySpaceInvalid, invalidMessage(space, err))
 	}
 	if err != nil {
 		return fmt.Errorf("validate the limits of policyspace %s with a dry run: %w", space.Name, err)
 	}
 	return nil
+}
+
+// tryLimits returns the answer of the API server to a dry run that creates a ResourceQuota with the limits of a policy
+// space.
+func tryLimits(ctx context.Context, quotas corev1client.ResourceQuotaInterface, space *v1alpha1.PolicySpace) error {
+	hard := quota.Hard(space)
+	if len(hard) == 0 {
+		return nil
+	}
+	_, err := quotas.Create(ctx, &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "nstpl-trial-"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
+	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return err
+}
+
+func invalidMessage(space *v1alpha1.PolicySpace, err error) string {
+	return fmt.Sprintf("policyspace %s has limits that no ResourceQuota can have: %v", space.Name, err)
 }
 
 // Plugin returns the row of the admission chain.

@@ -49,8 +49,8 @@ type Spaces struct {
 	Members members
 	// Namespaces is the queue of the controller of namespaces.
 	Namespaces *queue.Queue
-	// Stored has the configuration of the webhooks that enforce the limits.
-	Stored  *webhook.Stored
+	// Stored has the configuration of the webhooks that enforce limits and rules.
+	Stored  storedWebhooks
 	Metrics *Metrics
 
 	requests workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -62,9 +62,7 @@ type Spaces struct {
 	firstCounts firstCounts
 	// unwritten has the reservations for which usage has not been written.
 	unwritten knownReservations
-	// totals counts namespaces, and enforcement reports whether limits on their number are enforced.
-	totals      *namespaceTotals
-	enforcement *enforcement
+	totals    *namespaceTotals
 }
 
 // usageFreshness is whether the cache is known to contain all usage that an earlier leader may have seen.
@@ -106,8 +104,9 @@ func (r *Spaces) enqueueCounted(spaces []string) {
 	}
 }
 
-// enqueueOnWebhooks returns a function that enqueues the policy spaces with limits if the webhooks that enforce these
-// were added or removed since its last call. The configuration also changes with the limits of each policy space.
+// enqueueOnWebhooks returns a function that enqueues the policy spaces that restrict something if the webhooks that
+// enforce that were added or removed since its last call. The configuration also changes with the limits of each policy
+// space.
 func (r *Spaces) enqueueOnWebhooks() func(context.Context) []reconcile.Request {
 	last := webhook.Deleted // nothing is reported then, and the operator may start without the configuration
 	return func(ctx context.Context) []reconcile.Request {
@@ -123,18 +122,13 @@ func (r *Spaces) enqueueOnWebhooks() func(context.Context) []reconcile.Request {
 		last = state
 		var requests []reconcile.Request
 		for i := range list.Items {
-			if hasLimits(&list.Items[i]) {
+			if isRestricting(&list.Items[i]) {
 				key := client.ObjectKeyFromObject(&list.Items[i])
 				requests = append(requests, reconcile.Request{NamespacedName: key})
 			}
 		}
 		return requests
 	}
-}
-
-// hasLimits reports whether a policy space limits objects or namespaces.
-func hasLimits(space *v1alpha1.PolicySpace) bool {
-	return hasQuota(space) || quota.LimitsNamespaces(space)
 }
 
 // enqueueEnding enqueues a PolicySpace with a delay after an update that leaves reservations or shares in its status,

@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -33,109 +32,77 @@ const (
 	maxNamed = 3
 )
 
-// updateStatus writes the status of a policy space if it changes. The write fails if admission has reserved usage
-// since the policy space was read; then it is reconciled again.
+// updateStatus writes the status of a policy space if it changes. After a change of the spec it waits until the API
+// server asks about what is restricted, so that one write suffices, unless requests in namespaces wait for the write.
 func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace) (reconcile.Result, error) {
 	space, nextEnd := withoutEnded(stored, r.isEmpty)
-	counted, isKnown, err := r.countNamespaces(ctx, space)
-	if err != nil {
-		return reconcile.Result{}, err
+	if quota.LimitsNamespaces(space) && !r.totals.census.wait(ctx, space.Status.NamespacesAsOf, 0) {
+		return reconcile.Result{RequeueAfter: freshnessPoll}, nil // the census is behind the status
 	}
-	if !isKnown {
-		return reconcile.Result{RequeueAfter: freshnessPoll}, nil
+	var nextExpiry time.Duration
+	var err error
+	if space.Status, nextExpiry, err = r.totals.settle(ctx, space); err != nil {
+		return reconcile.Result{}, err
 	}
 	namespaces, observed, err := r.observe(ctx, space)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	enforced := r.enforcementOf(ctx, space)
+	if enforced.isAwaited() && isFirst(space) && len(namespaces) == 0 {
+		return reconcile.Result{RequeueAfter: freshnessPoll}, nil
+	}
+	enforced.invalid = r.invalidLimits(ctx, space)
+	enforceNamespaces(space, enforced)
 	position := r.positionOf(space.Name, len(r.Members.inside(space.Name)))
-	status, pending := nextStatus(space, namespaces, observed, position, counted)
+	status, pending := nextStatus(space, namespaces, observed, position, enforced)
 	r.Metrics.setQuota(space.Name, quota.Hard(space), status.Used)
 	remaining, err := r.endExpired(ctx, space.Name, status, pending)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	result := reconcile.Result{
-		RequeueAfter: sooner(sooner(nextCheck(space, status, remaining), nextEnd), counted.nextCheck),
-	}
+	next := sooner(sooner(nextCheck(space, status, remaining), nextEnd), sooner(nextExpiry, enforced.nextCheck()))
 	if !mustWrite(stored.Status, status) {
-		return result, nil
+		return reconcile.Result{RequeueAfter: next}, nil
 	}
+	if enforced.failure != nil {
+		ctrl.LoggerFrom(ctx).Error(enforced.failure, "cannot find out whether a policyspace is enforced")
+	}
+	return r.write(ctx, space, status, next)
+}
+
+// write writes the status of a policy space, which is reconciled again at the time next: 0 if only events require it.
+// The write fails if admission has reserved usage since the policy space was read.
+func (r *Spaces) write(
+	ctx context.Context, space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus, next time.Duration,
+) (reconcile.Result, error) {
 	changed := space.DeepCopy()
 	changed.Status = status
-	err = r.Client.Status().Update(ctx, changed)
+	err := r.Client.Status().Update(ctx, changed)
 	switch {
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: usageDelay}, nil
 	case err == nil:
 		r.written.Written(changed.Name, changed)
 	}
-	return result, client.IgnoreNotFound(err)
-}
-
-// namespaceCount is what is known about the number of namespaces in and below a policy space, and about the webhooks
-// that enforce limits.
-type namespaceCount struct {
-	webhooks webhook.State
-	// isEnforced reports whether the limits on it are enforced, if there are any.
-	isEnforced bool
-	// nextCheck is when to count again: 0 if only events require it.
-	nextCheck time.Duration
-}
-
-// countNamespaces sets the number of namespaces, its limit and the reservations for namespaces in the status of a
-// policy space. isKnown is false while the census is behind the status.
-func (r *Spaces) countNamespaces(
-	ctx context.Context, space *v1alpha1.PolicySpace,
-) (counted namespaceCount, isKnown bool, err error) {
-	if hasLimits(space) {
-		counted.webhooks, err = r.Stored.State(ctx, v1alpha1.WebhookName, quotaPlugin)
-	}
-	if err != nil {
-		return counted, true, err
-	}
-	if counted.webhooks != webhook.Configured {
-		r.enforcement.reset()
-	}
-	isLimited := quota.LimitsNamespaces(space)
-	if isLimited && !r.totals.census.wait(ctx, space.Status.NamespacesAsOf, 0) {
-		return counted, false, nil
-	}
-	space.Status, counted.nextCheck, err = r.totals.settle(ctx, space)
-	if err != nil || !isLimited || counted.webhooks != webhook.Configured {
-		return counted, true, err
-	}
-	if counted.isEnforced, err = r.enforcement.probe(ctx, space); err != nil {
-		return counted, true, err
-	}
-	if !counted.isEnforced {
-		counted.nextCheck = sooner(counted.nextCheck, freshnessPoll)
-	}
-	if limit, isLimited := quota.Hard(space)[quota.Namespaces]; isLimited && counted.isEnforced {
-		space.Status.Hard = maps.Clone(space.Status.Hard)
-		if space.Status.Hard == nil {
-			space.Status.Hard = corev1.ResourceList{}
-		}
-		space.Status.Hard[quota.Namespaces] = limit
-	}
-	return counted, true, nil
+	return reconcile.Result{RequeueAfter: next}, client.IgnoreNotFound(err)
 }
 
 // nextStatus returns the status of a policy space at a position in the hierarchy, and the namespaces for which more is
 // reserved than they use.
 func nextStatus(
 	space *v1alpha1.PolicySpace, namespaces []string, observed map[string]quota.Usage, at position,
-	counted namespaceCount,
+	enforced enforcement,
 ) (status v1alpha1.PolicySpaceStatus, pending []string) {
 	status, pending = quota.Settle(space, namespaces, observed)
 	status.ObservedGeneration = space.Generation
 	status.Namespaces = int32(at.namespaces)
 	status.Path = at.path
 	var uncounted []string
-	if len(status.Hard) < len(quota.Hard(space)) {
+	if !containsAll(status.Hard, quota.Objects(space)) {
 		uncounted = uncountedNamespaces(space, namespaces, observed)
 	}
-	is, reason, message := readiness(space, status, at, uncounted, counted)
+	is, reason, message := readiness(space, status, at, uncounted, enforced)
 	if names := assumedLimits(space, observed); reason == ready && len(names) > 0 {
 		message = fmt.Sprintf("the path is known, but the limits of %s have no effect, because Kubernetes counts no "+
 			"such resources; all others are enforced", reporting.Shorten(strings.Join(names, ", ")))
@@ -169,38 +136,42 @@ func mustWrite(stored, status v1alpha1.PolicySpaceStatus) bool {
 	return settled >= manySettled || !equality.Semantic.DeepEqual(stored, status)
 }
 
-// readiness returns whether a policy space has a path, and all its limits are enforced. uncounted are the namespaces in
-// which a limited resource has not been counted. A parent may be created later, in the same kubectl apply, so a policy
-// space that waits for it has not failed.
+// readiness returns whether a policy space has a path, and all that it restricts is enforced. uncounted are the
+// namespaces in which a limited resource has not been counted. A parent may be created later, in the same kubectl
+// apply, so a policy space that waits for it has not failed.
 func readiness(
 	space *v1alpha1.PolicySpace, status v1alpha1.PolicySpaceStatus, at position, uncounted []string,
-	counted namespaceCount,
+	enforced enforcement,
 ) (is reporting.Kstatus, reason, message string) {
 	isEmpty := at.namespaces == 0 && !at.hasChildren
 	broken, isBroken := errors.AsType[*hierarchy.BrokenError](at.broken)
 	switch {
+	case enforced.invalid != "": // the first, because invalidLimits reads it in the next status
+		return reporting.Failed, reasonInvalid, enforced.invalid
 	case isBroken && broken.Cycle:
 		return reporting.Failed, "NoPath", broken.Error()
 	case isBroken:
 		return reporting.InProgress, "NoPath", broken.Error()
-	case counted.webhooks == webhook.Deleted:
+	case enforced.webhooks == webhook.Deleted:
 		return reporting.Failed, "NotReached", "ValidatingWebhookConfiguration " + v1alpha1.WebhookName +
-			" does not exist, so the API server enforces no limits: apply the manifests again"
-	case counted.webhooks == webhook.Missing:
-		return reporting.InProgress, "NotReached", "ValidatingWebhookConfiguration " + v1alpha1.WebhookName +
-			" lacks the webhooks of limits: wait until the operator has written it again"
+			" does not exist, so the API server enforces no limits and no rules for self-service: " +
+			"apply the manifests again"
 	case len(status.Uncounted) > 0:
 		return reporting.InProgress, "Counting", fmt.Sprintf(
 			"the ResourceQuota %s is missing or was changed in namespaces %s: "+
 				"requests for limited resources are denied until the operator has repaired it",
 			v1alpha1.QuotaName, nameFirst(status.Uncounted))
-	case quota.LimitsNamespaces(space) && !counted.isEnforced:
-		return reporting.InProgress, "Counting",
-			"the API server does not ask the operator about namespaces yet: until it does, their number is not limited"
-	case len(status.Hard) < len(quota.Hard(space)):
+	case len(uncounted) > 0:
 		return reporting.InProgress, "Counting", fmt.Sprintf(
 			"the API server has not counted usage yet in %s (%s): requests for limited resources are denied until it has",
 			reporting.Count(len(uncounted), "namespace"), nameFirst(uncounted))
+	case enforced.failure != nil:
+		return reporting.InProgress, "NotReached",
+			"it is unknown whether limits and rules for self-service are enforced: " + enforced.failure.Error()
+	case enforced.webhooks == webhook.Missing:
+		return reporting.InProgress, "NotReached", "ValidatingWebhookConfiguration " + v1alpha1.WebhookName + " lacks " +
+			"webhooks of limits or of rules for self-service, or the API server does not use them yet: " +
+			"wait until the operator has written them"
 	case isEmpty && space.Labels[v1alpha1.TreeLabel] == space.Name:
 		return reporting.Current, "Empty", fmt.Sprintf(
 			"the tree %[1]s has no namespaces; if you renamed its root, delete the remaining objects: "+

@@ -1,6 +1,7 @@
 package policyspace
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ func TestNextStatusIsReady(t *testing.T) {
 		observed map[string]quota.Usage
 		at       position
 		webhooks webhook.State
+		failure  error
 		status   metav1.ConditionStatus
 		// also is the condition that is present while the space is not ready.
 		also    string
@@ -63,14 +65,34 @@ func TestNextStatusIsReady(t *testing.T) {
 		"the configuration of the webhooks does not exist": {
 			observed: map[string]quota.Usage{"a": pods("1"), "b": {}}, at: placed, webhooks: webhook.Deleted,
 			status: metav1.ConditionFalse, also: v1alpha1.ConditionStalled, reason: "NotReached",
-			message: "ValidatingWebhookConfiguration nstpl-operator does not exist, so the API server enforces no limits: " +
-				"apply the manifests again",
+			message: "ValidatingWebhookConfiguration nstpl-operator does not exist, so the API server enforces no limits and " +
+				"no rules for self-service: apply the manifests again",
 		},
 		"the webhooks are not written yet": {
 			observed: map[string]quota.Usage{"a": pods("1"), "b": {}}, at: placed, webhooks: webhook.Missing,
 			status: metav1.ConditionFalse, also: v1alpha1.ConditionReconciling, reason: "NotReached",
-			message: "ValidatingWebhookConfiguration nstpl-operator lacks the webhooks of limits: wait until the operator has " +
-				"written it again",
+			message: "ValidatingWebhookConfiguration nstpl-operator lacks webhooks of limits or of rules for self-service, " +
+				"or the API server does not use them yet: wait until the operator has written them",
+		},
+		"namespaces that the API server does not ask about yet": {
+			change:   func(s *v1alpha1.PolicySpace) { s.Spec.Quota.Hard = resourceList("pods", "3", "count/namespaces", "2") },
+			observed: map[string]quota.Usage{"a": pods("1"), "b": {}}, at: placed, webhooks: webhook.Missing,
+			status: metav1.ConditionFalse, also: v1alpha1.ConditionReconciling, reason: "NotReached",
+			message: "ValidatingWebhookConfiguration nstpl-operator lacks webhooks of limits or of rules for self-service, " +
+				"or the API server does not use them yet: wait until the operator has written them",
+		},
+		"a probe that failed": {
+			observed: map[string]quota.Usage{"a": pods("1"), "b": {}}, at: placed, webhooks: webhook.Missing,
+			failure: errors.New("leases are forbidden"),
+			status:  metav1.ConditionFalse, also: v1alpha1.ConditionReconciling, reason: "NotReached",
+			message: "it is unknown whether limits and rules for self-service are enforced: leases are forbidden",
+		},
+		"not counted, and not asked about": {
+			change:   func(s *v1alpha1.PolicySpace) { s.Status.Hard = nil },
+			observed: map[string]quota.Usage{"a": pods("1"), "b": {}}, at: placed, webhooks: webhook.Missing,
+			status: metav1.ConditionFalse, also: v1alpha1.ConditionReconciling, reason: "Counting",
+			message: "the API server has not counted usage yet in 1 namespace (b): " +
+				"requests for limited resources are denied until it has",
 		},
 		"not counted yet": {
 			change:   func(s *v1alpha1.PolicySpace) { s.Status.Hard = nil },
@@ -115,7 +137,7 @@ func TestNextStatusIsReady(t *testing.T) {
 				test.change(space)
 			}
 			status, _ := nextStatus(space, []string{"a", "b"}, test.observed, test.at,
-				namespaceCount{webhooks: test.webhooks})
+				enforcement{webhooks: test.webhooks, failure: test.failure})
 			ready := apimeta.FindStatusCondition(status.Conditions, v1alpha1.PolicySpaceReady)
 			require.Equal(t, test.status, ready.Status)
 			for _, abnormal := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
@@ -146,7 +168,7 @@ func TestNextStatusIsExceeded(t *testing.T) {
 	t.Parallel()
 	next := func(space *v1alpha1.PolicySpace, pods string) *metav1.Condition {
 		observed := map[string]quota.Usage{"a": {Used: resourceList("pods", pods), ResourceVersion: "9"}}
-		space.Status, _ = nextStatus(space, []string{"a"}, observed, position{}, namespaceCount{})
+		space.Status, _ = nextStatus(space, []string{"a"}, observed, position{}, enforcement{})
 		return apimeta.FindStatusCondition(space.Status.Conditions, v1alpha1.PolicySpaceExceeded)
 	}
 	space := countedSpace(resourceList("pods", "3"), nil)
@@ -174,7 +196,7 @@ func TestNextStatusReturnsPendingNamespaces(t *testing.T) {
 	status, pending := nextStatus(space, []string{"a", "b"}, map[string]quota.Usage{
 		"a": {Used: resourceList("pods", "2"), ResourceVersion: "5"},
 		"b": {Used: resourceList("pods", "2"), ResourceVersion: "6"},
-	}, position{}, namespaceCount{})
+	}, position{}, enforcement{})
 	require.Equal(t, []string{"a"}, pending)
 	require.Equal(t, space.Status.Reservations[:1], status.Reservations)
 	require.EqualValues(t, 5, status.Used.Pods().Value())

@@ -43,10 +43,12 @@ func (l refusedLeases) Create(
 type storedWebhooks struct {
 	cache.Cache
 	webhooks []admissionregistrationv1.ValidatingWebhook
+	version  string
 }
 
 func (s storedWebhooks) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	into.(*admissionregistrationv1.ValidatingWebhookConfiguration).Webhooks = s.webhooks
+	stored := into.(*admissionregistrationv1.ValidatingWebhookConfiguration)
+	stored.Webhooks, stored.ResourceVersion = s.webhooks, s.version
 	return nil
 }
 

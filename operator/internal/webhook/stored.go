@@ -3,12 +3,13 @@ package webhook
 import (
 	"context"
 	"fmt"
-	"slices"
+	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,14 +21,23 @@ import (
 )
 
 // Stored provides the operator's ValidatingWebhookConfigurations as they are stored. The operator may watch each of
-// them by its name only, so that each has a cache of its own.
+// them by its name only, so that each has a cache of its own. It is safe for concurrent use.
 type Stored struct {
 	caches map[string]cache.Cache
+	leases coordinationclient.LeaseInterface
+
+	mu sync.Mutex
+	// inUse has, by name, the resourceVersions of the last configurations that the API server was found to use.
+	inUse map[string]string
 }
 
-// NewStored adds the caches to a manager, whose own cache has the configuration v1alpha1.WebhookName.
-func NewStored(mgr ctrl.Manager) (*Stored, error) {
-	s := &Stored{caches: map[string]cache.Cache{v1alpha1.WebhookName: mgr.GetCache()}}
+// NewStored adds the caches to a manager, whose own cache has the configuration v1alpha1.WebhookName. leases are those
+// in the operator's namespace, for dry runs.
+func NewStored(mgr ctrl.Manager, leases coordinationclient.LeaseInterface) (*Stored, error) {
+	s := &Stored{
+		caches: map[string]cache.Cache{v1alpha1.WebhookName: mgr.GetCache()},
+		leases: leases, inUse: map[string]string{},
+	}
 	for _, name := range []string{v1alpha1.AttributeWebhookName, v1alpha1.ConstraintWebhookName} {
 		one, err := cache.New(mgr.GetConfig(), cache.Options{
 			HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
@@ -58,33 +68,67 @@ func (s *Stored) Get(
 	return stored, nil
 }
 
-// State is whether the API server sends requests to a plugin, by the webhook configurations that are stored.
+// State is whether the API server sends requests to a plugin.
 type State int
 
 // The states.
 const (
 	// Configured means that the API server sends requests to the plugin.
 	Configured State = iota
-	// Missing means that a configuration lacks the webhook of the plugin. The leader adds it.
+	// Missing means that a configuration lacks the webhook of the plugin, which the leader adds. Of Asks, it also means
+	// that the API server does not use the configuration yet.
 	Missing
 	// Deleted means that a configuration does not exist. The operator may not create it.
 	Deleted
 )
 
-// State returns the state of a plugin whose first webhook is in a configuration.
+// State returns the state of a plugin whose first webhook is in a configuration, by what is stored.
 func (s *Stored) State(ctx context.Context, configuration, plugin string) (State, error) {
 	stored, err := s.Get(ctx, configuration)
+	return stateIn(stored, err, plugin, func(*admissionregistrationv1.ValidatingWebhook) bool { return true })
+}
+
+// stateIn returns the state of a plugin whose first webhook is in a configuration that was read, and is as needed.
+func stateIn(
+	stored *admissionregistrationv1.ValidatingWebhookConfiguration, err error, plugin string,
+	isAsNeeded func(*admissionregistrationv1.ValidatingWebhook) bool,
+) (State, error) {
 	switch {
 	case apierrors.IsNotFound(err):
 		return Deleted, nil
 	case err != nil:
 		return Missing, err
-	case slices.ContainsFunc(stored.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
-		return w.Name == FullName(plugin)
-	}):
-		return Configured, nil
+	}
+	for i := range stored.Webhooks {
+		if w := &stored.Webhooks[i]; w.Name == FullName(plugin) && isAsNeeded(w) {
+			return Configured, nil
+		}
 	}
 	return Missing, nil
+}
+
+// Asks is like State, but Configured also means that the webhook is as needed, and that the API server uses the
+// configuration: after a write, it goes on with an earlier one until it has compiled the new one. It uses a
+// configuration as a whole, so one probe finds that out for all plugins.
+func (s *Stored) Asks(
+	ctx context.Context, configuration, plugin string,
+	isAsNeeded func(*admissionregistrationv1.ValidatingWebhook) bool,
+) (State, error) {
+	stored, err := s.Get(ctx, configuration)
+	if state, err := stateIn(stored, err, plugin, isAsNeeded); err != nil || state != Configured {
+		return state, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := probeOf(stored.Webhooks)
+	if p == "" || stored.ResourceVersion == s.inUse[configuration] { // an earlier operator writes no probe
+		return Configured, nil
+	}
+	if isCalled, err := p.isCalled(ctx, s.leases); err != nil || !isCalled {
+		return Missing, err
+	}
+	s.inUse[configuration] = stored.ResourceVersion
+	return Configured, nil
 }
 
 // Source returns a source of the requests that a function returns when a configuration changes.

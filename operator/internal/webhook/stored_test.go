@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -48,4 +49,51 @@ func TestStateOfAPlugin(t *testing.T) {
 	unread := &Stored{caches: map[string]cache.Cache{"own": noWebhooks{err: errors.New("timeout")}}}
 	_, err := unread.State(t.Context(), "own", "quota")
 	require.EqualError(t, err, "read ValidatingWebhookConfiguration own: timeout")
+}
+
+// Rules that are stored prove nothing: the API server goes on with earlier ones until it has compiled the new ones.
+func TestAsksWaitsUntilTheAPIServerUsesTheConfiguration(t *testing.T) {
+	t.Parallel()
+	webhooks := []admissionregistrationv1.ValidatingWebhook{{Name: FullName("quota"), TimeoutSeconds: new(int32(8))}}
+	written, err := newProbe(webhooks)
+	require.NoError(t, err)
+	probed := append(slices.Clone(webhooks), written.webhook(Endpoint{URL: "https://localhost"}, nil))
+	stored := &Stored{inUse: map[string]string{"other": "1"}}
+	for _, test := range []struct {
+		name    string
+		stored  cache.Cache
+		timeout int32
+		answer  error
+		want    State
+		err     string
+	}{
+		{"another need", storedWebhooks{webhooks: probed, version: "1"}, 9, nil, Missing, ""},
+		{"not used yet", storedWebhooks{webhooks: probed, version: "1"}, 8, nil, Missing, ""},
+		{
+			"no answer", storedWebhooks{webhooks: probed, version: "1"}, 8, errors.New("timeout"), Missing,
+			"probe whether the API server calls the webhooks: timeout",
+		},
+		{
+			"used", storedWebhooks{webhooks: probed, version: "1"}, 8,
+			errors.New(`admission webhook "probe.policy.nstpl.dev" denied the request`), Configured, "",
+		},
+		{"found in use before", storedWebhooks{webhooks: probed, version: "1"}, 8, nil, Configured, ""},
+		{"written again", storedWebhooks{webhooks: probed, version: "2"}, 8, nil, Missing, ""},
+		{"an earlier operator", storedWebhooks{webhooks: webhooks, version: "3"}, 8, nil, Configured, ""},
+		{
+			"no configuration", noWebhooks{err: apierrors.NewNotFound(schema.GroupResource{}, "own")}, 8, nil,
+			Deleted, "",
+		},
+	} {
+		stored.caches, stored.leases = map[string]cache.Cache{"own": test.stored}, refusedLeases{err: test.answer}
+		state, err := stored.Asks(t.Context(), "own", "quota", func(w *admissionregistrationv1.ValidatingWebhook) bool {
+			return *w.TimeoutSeconds == test.timeout
+		})
+		require.Equal(t, test.want, state, test.name)
+		if test.err != "" {
+			require.EqualError(t, err, test.err, test.name)
+		} else {
+			require.NoError(t, err, test.name)
+		}
+	}
 }
