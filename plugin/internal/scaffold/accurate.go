@@ -86,16 +86,25 @@ func (r reader) secrets(ctx context.Context, namespace string) ([]*unstructured.
 // accurate is the hierarchy of Accurate while it is converted.
 type accurate struct {
 	*hierarchy
+	// subs are the SubNamespaces that are not in conflict with another namespace.
+	subs []*unstructured.Unstructured
 	// templates has the template that a namespace refers to. A template is a namespace, too.
 	templates map[string]string
 }
 
 // newAccurate reads the labels of namespaces, and the SubNamespaces for those that are not among the objects.
 func newAccurate(objects []*unstructured.Unstructured) accurate {
-	a := accurate{newHierarchy("Accurate"), map[string]string{}}
-	for _, sub := range objectsOf(objects, accurateSub) {
-		a.setParent(sub.GetName(), sub.GetNamespace())
+	a := accurate{hierarchy: newHierarchy("Accurate"), templates: map[string]string{}}
+	parents := map[string]string{}
+	for _, ns := range objectsOf(objects, namespaceKind) {
+		parents[ns.GetName()] = ns.GetLabels()[accurateParent]
 	}
+	a.subs = a.claimed(objectsOf(objects, accurateSub), parents, func(sub *unstructured.Unstructured) bool {
+		conditions := each(sub.Object, "status", "conditions")
+		return sub.Object["status"] == "conflict" || slices.ContainsFunc(conditions, func(c map[string]any) bool {
+			return c["reason"] == "Conflict" && c["status"] == string(metav1.ConditionTrue)
+		})
+	})
 	for _, ns := range objectsOf(objects, namespaceKind) {
 		labels := ns.GetLabels()
 		a.setParent(ns.GetName(), labels[accurateParent])
@@ -127,7 +136,7 @@ func fromAccurate(ctx context.Context, objects []*unstructured.Unstructured, _ *
 	a.addSpaces(nil)
 	a.item("configuration").need(nil, "Accurate's file of labelKeys, annotationKeys, namingPolicies and watches is not "+
 		"read: set the labels by spec.namespaceMetadata, and selfService.namePattern of the policy spaces")
-	a.addMetadata(ctx, objectsOf(objects, accurateSub))
+	a.addMetadata(ctx, a.subs)
 	for _, source := range a.sources() {
 		a.addPropagated(ctx, source, objects)
 	}
@@ -138,13 +147,15 @@ func fromAccurate(ctx context.Context, objects []*unstructured.Unstructured, _ *
 func (a accurate) addMetadata(ctx context.Context, subs []*unstructured.Unstructured) {
 	for _, sub := range subs {
 		name := sub.GetName()
-		if !isName(name) || len(at[map[string]any](sub.Object, "spec")) == 0 {
+		spec := at[map[string]any](sub.Object, "spec")
+		if !isName(name) || len(spec) == 0 {
 			continue
 		}
+		a.nameFields(sub, name, metadataFields...)
 		t := template{item: a.item("namespace/%s", name), name: objectName(name, "metadata"), prune: true}
 		t.add("The labels and annotations of SubNamespace %s.", name)
 		t.require(in(corev1.LabelMetadataName, name))
-		t.convertMetadata(at[map[string]any](sub.Object, "spec"), "", nothing, nil)
+		t.convertMetadata(spec, "", nothing, nil)
 		if t.size() == 0 {
 			continue
 		}

@@ -109,10 +109,19 @@ func hasSelector(metadata map[string]any) bool {
 	return len(at[map[string]any](metadata, "namespaceSelector")) > 0
 }
 
-// addSelectedMetadata adds a template for the labels and annotations that a tenant gives some of its namespaces.
+// addSelectedMetadata adds a template for the labels and annotations that a tenant gives some of its namespaces. The
+// first entry with a key wins in Capsule, and the template with the last name in nstpl.
 func (d *draft) addSelectedMetadata(ctx context.Context, of template, tenant *unstructured.Unstructured) {
-	for i, metadata := range each(tenant.Object, "spec", "namespaceOptions", "additionalMetadataList") {
+	options := at[map[string]any](tenant.Object, "spec", "namespaceOptions")
+	first := template{item: &item{}} // what all namespaces have by earlier entries
+	first.addTenantMetadata(at[map[string]any](options, "additionalMetadata"), tenant)
+	if len(at[map[string]any](tenant.Object, "spec", "nodeSelector")) > 0 {
+		first.addMetadata("annotations", nodeSelectorAnnotation, "")
+	}
+	var selected []template
+	for i, metadata := range each(options, "additionalMetadataList") {
 		if !hasSelector(metadata) {
+			first.addTenantMetadata(metadata, tenant)
 			continue
 		}
 		t := template{item: of.item, name: objectName(of.name, "metadata", fmt.Sprint(i)), prune: true}
@@ -124,6 +133,12 @@ func (d *draft) addSelectedMetadata(ctx context.Context, of template, tenant *un
 		}
 		t.require(required...)
 		t.addTenantMetadata(metadata, tenant)
+		t.yield(first.metadata, "an earlier entry")
+		if slices.ContainsFunc(selected, t.contradicts) {
+			t.undecided("namespaceOptions.additionalMetadataList[%d]: an earlier entry sets another value, which wins in "+
+				"namespaces that both select", i)
+		}
+		selected = append(selected, t)
 		d.addTemplate(ctx, t)
 	}
 }
@@ -200,7 +215,8 @@ func (t *template) addTenantLists(s *space, tenant *unstructured.Unstructured) {
 // addOwners adds a RoleBinding for each ClusterRole that owners of a tenant have.
 func (t *template) addOwners(tenant *unstructured.Unstructured) {
 	const deleter = "capsule-namespace-deleter"
-	subjects := map[string][]any{}
+	subjects, known := map[string][]any{}, map[string][]string{}
+	ownerName := func(owner map[string]any) string { return fmt.Sprint(owner["kind"], " ", owner["name"]) }
 	for _, owner := range each(tenant.Object, "spec", "owners") {
 		roles := texts(owner, "clusterRoles")
 		if owner["clusterRoles"] == nil {
@@ -208,6 +224,16 @@ func (t *template) addOwners(tenant *unstructured.Unstructured) {
 		}
 		for _, role := range roles {
 			subjects[role] = append(subjects[role], ownerSubject(owner))
+		}
+		known[ownerName(owner)] = append(known[ownerName(owner)], roles...)
+		t.nameFields(&t.notes, "owners: "+ownerName(owner)+": ", owner, capsuleOptions, "kind", "name", "clusterRoles")
+	}
+	for _, owner := range each(tenant.Object, "status", "owners") { // also those of TenantOwners and the configuration
+		more := slices.DeleteFunc(texts(owner, "clusterRoles"), func(role string) bool {
+			return slices.Contains(known[ownerName(owner)], role)
+		})
+		if len(more) > 0 || known[ownerName(owner)] == nil {
+			t.need(&t.notes, "status.owners: %s with ClusterRoles %v is not in spec.owners: add a RoleBinding", ownerName(owner), more)
 		}
 	}
 	for _, role := range slices.Sorted(maps.Keys(subjects)) {
@@ -233,6 +259,8 @@ func (t *template) addTenantBindings(tenant *unstructured.Unstructured) {
 	for i, binding := range each(tenant.Object, "spec", "additionalRoleBindings") {
 		role := at[string](binding, "clusterRoleName")
 		t.addBinding(objectName(t.name, fmt.Sprint(i), role), role, at[[]any](binding, "subjects"), tenant.GetName())
+		t.nameFields(&t.notes, fmt.Sprintf("additionalRoleBindings[%d].", i), binding, capsuleOptions, "clusterRoleName",
+			"subjects")
 	}
 }
 
@@ -270,22 +298,30 @@ const useAdmissionPolicy = "use a ValidatingAdmissionPolicy"
 // nodeSelectorAnnotation is read by the admission plugin PodNodeSelector. Capsule sets it, too.
 const nodeSelectorAnnotation = "scheduler.alpha.kubernetes.io/node-selector"
 
-// tenantOptions are options of tenants without a counterpart, with what to use instead.
-var tenantOptions = map[string]string{
-	"additionalMetadata":     "",
+// capsuleOptions are options of tenants, of their owners and of the resources in them that are not converted, with what
+// to do instead. They have no counterpart if that is "".
+var capsuleOptions = map[string]string{
+	"additionalMetadata":     "write the labels and annotations into the objects",
+	"additionalMetadataList": "",
+	"annotations":            "write them into the RoleBinding",
 	"containerRegistries":    useAdmissionPolicy,
+	"context":                "templates cannot compute values: write them into the template",
 	"cordoned":               "",
+	"dependsOn":              "",
 	"deviceClasses":          useAdmissionPolicy,
 	"gatewayOptions":         useAdmissionPolicy,
+	"generators":             "templates cannot compute objects: write them into the template",
 	"imagePullPolicies":      useAdmissionPolicy,
 	"ingressOptions":         useAdmissionPolicy,
+	"labels":                 "write them into the RoleBinding",
 	"permissions":            "",
 	"podOptions":             "",
 	"priorityClasses":        "limit them with a ResourceQuota and its scopeSelector",
+	"proxySettings":          "",
 	"rules":                  "",
 	"runtimeClasses":         useAdmissionPolicy,
+	"serviceAccount":         "the operator creates the objects with its own rights, not with those of this ServiceAccount",
 	"storageClasses":         "a ResourceQuota limits NAME.storageclass.storage.k8s.io/requests.storage",
-	"additionalMetadataList": "",
 }
 
 // namespaceOptions are those options of the namespaces of tenants.
@@ -294,13 +330,6 @@ var namespaceOptions = map[string]string{
 	"forbiddenAnnotations": "protect the annotations with a ClusterProtectedAttribute",
 	"managedMetadataOnly":  "protect labels with a ClusterProtectedAttribute",
 	"requiredMetadata":     "add spec.selfService.labels to the policy space",
-}
-
-// convertedOptions are the options of tenants that are converted, and those of their namespaces.
-var convertedOptions = []string{
-	"owners", "networkPolicies", "limitRanges", "resourceQuotas", "additionalRoleBindings", "namespaceOptions",
-	"serviceOptions", "nodeSelector", "forceTenantPrefix", "preventDeletion", "namespaceOptions.quota",
-	"namespaceOptions.additionalMetadata", "namespaceOptions.additionalMetadataList",
 }
 
 // addTenantOptions adds the other options of a tenant, and reports those without a counterpart.
@@ -323,31 +352,16 @@ func (s *space) addTenantOptions(t *template, tenant *unstructured.Unstructured)
 		t.need(&t.notes, "nodeSelector: enable the admission plugin PodNodeSelector, which reads the annotation %s",
 			nodeSelectorAnnotation)
 	}
-	for _, field := range slices.Sorted(maps.Keys(at[map[string]any](spec, "serviceOptions"))) {
-		if field != "allowedServices" {
-			s.lose(&s.notes, "serviceOptions.%s: it has no counterpart", field)
-		}
+	for _, field := range unlisted(at[map[string]any](spec, "serviceOptions"), "allowedServices") {
+		s.lose(&s.notes, "serviceOptions.%s: it has no counterpart", field)
 	}
-	for _, options := range []struct {
-		prefix string
-		fields map[string]any
-		known  map[string]string
-	}{
-		{"", spec, tenantOptions},
-		{"namespaceOptions.", at[map[string]any](spec, "namespaceOptions"), namespaceOptions},
-	} {
-		for _, field := range slices.Sorted(maps.Keys(options.fields)) {
-			instead, isKnown := options.known[field]
-			isSet := options.fields[field] != nil && options.fields[field] != false
-			switch name := options.prefix + field; {
-			case !isSet || slices.Contains(convertedOptions, name):
-			case !isKnown:
-				s.lose(&s.notes, "%s: it is not known to this command", name)
-			case instead != "":
-				s.need(&s.notes, "%s: %s", name, instead)
-			default:
-				s.lose(&s.notes, "%s: it has no counterpart", name)
-			}
+	s.nameFields(&s.notes, "", spec, capsuleOptions, "owners", "networkPolicies", "limitRanges", "resourceQuotas",
+		"additionalRoleBindings", "namespaceOptions", "serviceOptions", "nodeSelector", "forceTenantPrefix", "preventDeletion")
+	s.nameFields(&s.notes, "namespaceOptions.", at[map[string]any](spec, "namespaceOptions"), namespaceOptions, "quota",
+		"additionalMetadata", "additionalMetadataList")
+	for _, key := range slices.Sorted(maps.Keys(tenant.GetAnnotations())) {
+		if strings.HasPrefix(key, "quota.resources."+capsuleGroup+"/") {
+			s.need(&s.notes, "annotation %s: limit the objects by count/RESOURCE.GROUP in spec.quota of the policy space", key)
 		}
 	}
 }
@@ -373,12 +387,15 @@ func tenantsOf(source *unstructured.Unstructured, tenants []*unstructured.Unstru
 func (d *draft) addTenantResources(
 	ctx context.Context, source *unstructured.Unstructured, tenants []*unstructured.Unstructured,
 ) {
-	parts := each(source.Object, "spec", "resources")
+	spec, parts := at[map[string]any](source.Object, "spec"), each(source.Object, "spec", "resources")
+	from := d.item("%s/%s", strings.ToLower(source.GetKind()), source.GetName())
+	from.nameFields(nil, "", spec, capsuleOptions, "resources", "tenantSelector", "pruningOnDelete", "resyncPeriod",
+		"settings", "scope", "cordoned")
+	if kindOf(source) == capsuleGlobal {
+		from.need(nil, "tenantSelector: the templates select the tenants of today: add those that are created later")
+	}
 	for i, section := range parts {
-		t := template{
-			item: d.item("%s/%s", strings.ToLower(source.GetKind()), source.GetName()),
-			name: objectName(source.GetName()),
-		}
+		t := template{item: from, name: objectName(source.GetName())}
 		if len(parts) > 1 {
 			t.name = objectName(source.GetName(), fmt.Sprint(i))
 		}
@@ -389,18 +406,17 @@ func (d *draft) addTenantResources(
 			t.undecided("namespaceSelector: it is invalid")
 		}
 		t.require(required...)
-		prune, isSet := at[any](source.Object, "spec", "pruningOnDelete").(bool)
-		t.prune = prune || !isSet
-		for _, field := range []string{"generators", "context"} {
-			if section[field] != nil {
-				t.need(&t.notes, "%s: templates cannot compute objects: write them into the template", field)
-			}
+		if scope := at[string](spec, "scope"); scope != "" && scope != "Namespace" {
+			t.undecided("scope %s: each object is created in a namespace of its own", scope)
 		}
+		if at[bool](spec, "cordoned") {
+			t.undecided("cordoned: it is paused")
+		}
+		prune, isSet := spec["pruningOnDelete"].(bool)
+		t.prune = prune || !isSet
+		t.nameFields(&t.notes, "", section, capsuleOptions, "namespaceSelector", "namespacedItems", "rawItems")
 		for _, item := range each(section, "namespacedItems") {
 			t.addNamespacedItem(item)
-		}
-		if section["additionalMetadata"] != nil {
-			t.need(&t.notes, "additionalMetadata: write the labels and annotations into the objects")
 		}
 		for _, object := range each(section, "rawItems") {
 			t.addCapsuleObject(object, tenant)

@@ -101,6 +101,10 @@ func (t *template) convertMetadata(
 	for _, field := range metadataFields {
 		entries := at[map[string]any](metadata, field)
 		for _, key := range slices.Sorted(maps.Keys(entries)) {
+			if _, isSet := t.metadata[field][key]; isSet {
+				t.add(leftOut+"%s%s: an earlier value wins", what, key)
+				continue
+			}
 			text, err := substitute(fmt.Sprint(entries[key]), pattern, value)
 			if err != nil {
 				t.fail(&t.notes, what+key, err)
@@ -109,6 +113,34 @@ func (t *template) convertMetadata(
 			t.addMetadata(field, key, text)
 		}
 	}
+}
+
+// yield removes the labels and annotations that a winner sets in all namespaces that the template selects.
+func (t *template) yield(winning map[string]map[string]string, winner string) {
+	for _, field := range metadataFields {
+		for _, key := range slices.Sorted(maps.Keys(t.metadata[field])) {
+			if _, has := winning[field][key]; has {
+				t.add(leftOut+"%s %s of the namespaces: the value of %s wins", strings.TrimSuffix(field, "s"), key, winner)
+				delete(t.metadata[field], key)
+			}
+		}
+	}
+}
+
+// contradicts reports whether the template sets a label or an annotation to another value than an other template, in
+// namespaces that both may select.
+func (t *template) contradicts(other template) bool {
+	differs := func(values, others map[string]string) bool {
+		for key, value := range values {
+			if set, has := others[key]; has && set != value {
+				return true
+			}
+		}
+		return false
+	}
+	return !differs(t.MatchLabels, other.MatchLabels) && slices.ContainsFunc(metadataFields, func(field string) bool {
+		return differs(t.metadata[field], other.metadata[field])
+	})
 }
 
 // namespaceMetadata returns labels and annotations as a template declares them.

@@ -22,7 +22,7 @@ import (
 // addGeneratingPolicy converts a GeneratingPolicy. Each object that it generates becomes a rule of a ClusterPolicy, and
 // that is converted. CEL expressions are not evaluated: only literals, the name of the namespace and its creator are
 // known.
-func (d *draft) addGeneratingPolicy(ctx context.Context, policy *unstructured.Unstructured) {
+func (d *draft) addGeneratingPolicy(ctx context.Context, policy *unstructured.Unstructured, conditions []string) {
 	i := d.item("generatingpolicy/%s", policy.GetName())
 	expressions := celExpressions{}
 	for _, variable := range each(policy.Object, "spec", "variables") {
@@ -39,6 +39,7 @@ func (d *draft) addGeneratingPolicy(ctx context.Context, policy *unstructured.Un
 	}
 	for n, generate := range generated {
 		rule := kyvernoRule{item: i, name: objectName(policy.GetName()), title: "GeneratingPolicy " + policy.GetName()}
+		rule.conditions = conditions
 		if len(generated) > 1 {
 			rule.name = objectName(policy.GetName(), fmt.Sprint(n))
 		}
@@ -139,7 +140,8 @@ func (x celExpressions) generated(generate map[string]any) ([]map[string]any, er
 	if err != nil {
 		return nil, err
 	}
-	if parsed.Kind() != ast.CallKind || parsed.AsCall().FunctionName() != "Apply" || len(parsed.AsCall().Args()) != 2 {
+	if parsed.Kind() != ast.CallKind || !strings.EqualFold(parsed.AsCall().FunctionName(), "apply") ||
+		len(parsed.AsCall().Args()) != 2 { // Apply before Kyverno 1.18, and Get below
 		return nil, errUnknownCEL
 	}
 	namespace, err := x.value(parsed.AsCall().Args()[0], 0)
@@ -238,7 +240,7 @@ func (x celExpressions) objects(e ast.Expr, depth int) ([]map[string]any, error)
 			all = append(all, objects...)
 		}
 		return all, nil
-	case e.Kind() == ast.CallKind && e.AsCall().FunctionName() == "Get":
+	case e.Kind() == ast.CallKind && strings.EqualFold(e.AsCall().FunctionName(), "get"):
 		source, err := x.source(e.AsCall().Args(), depth)
 		return []map[string]any{source}, err
 	}

@@ -37,6 +37,31 @@ func (h *hierarchy) setParent(name, parent string) {
 	h.parents[name] = parent
 }
 
+// claimed records the parents of namespaces by objects that have their names, in their parents. It returns the objects
+// without those in conflict: tools leave a namespace alone that exists with another parent, as in parents.
+func (h *hierarchy) claimed(
+	objects []*unstructured.Unstructured, parents map[string]string, isConflict func(*unstructured.Unstructured) bool,
+) []*unstructured.Unstructured {
+	return slices.DeleteFunc(slices.Clone(objects), func(object *unstructured.Unstructured) bool {
+		parent, exists := parents[object.GetName()]
+		if isConflict(object) || exists && parent != object.GetNamespace() {
+			h.item("namespace/%s", object.GetNamespace()).need(nil,
+				"%s: it is in conflict with a namespace that exists, so it is not converted", nameOf(object.Object))
+			return true
+		}
+		h.setParent(object.GetName(), object.GetNamespace())
+		return false
+	})
+}
+
+// nameFields names the fields of an object about a namespace that are not converted.
+func (h *hierarchy) nameFields(object *unstructured.Unstructured, namespace string, converted ...string) {
+	spec := at[map[string]any](object.Object, "spec")
+	if len(unlisted(spec, converted...)) > 0 {
+		h.item("namespace/%s", namespace).nameFields(nil, nameOf(object.Object)+": ", spec, nil, converted...)
+	}
+}
+
 // addSpaces adds the policy spaces. A namespace with children is in the space of its own name.
 func (h *hierarchy) addSpaces(quotas []*unstructured.Unstructured) {
 	get := func(name string) *space {

@@ -1,9 +1,11 @@
 package scaffold
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,7 +75,7 @@ func configured(objects []*unstructured.Unstructured) map[schema.GroupResource]b
 		for _, fields := range each(configuration.Object, "spec", "resources") {
 			resource := schema.GroupResource{Group: at[string](fields, "group"), Resource: at[string](fields, "resource")}
 			switch at[string](fields, "mode") {
-			case "Propagate":
+			case "Propagate", "":
 				resources[resource] = false
 			case "AllowPropagate":
 				resources[resource] = true
@@ -91,17 +93,25 @@ func fromHNC(ctx context.Context, objects []*unstructured.Unstructured, _ *metav
 	h := hnc{newHierarchy("HNC")}
 	configurations, anchors := objectsOf(objects, hncHierarchy), objectsOf(objects, hncAnchor)
 	quotas := objectsOf(objects, hncQuota)
+	parents := map[string]string{}
 	for _, configuration := range configurations {
-		h.setParent(configuration.GetNamespace(), at[string](configuration.Object, "spec", "parent"))
+		parents[configuration.GetNamespace()] = at[string](configuration.Object, "spec", "parent")
+		h.setParent(configuration.GetNamespace(), parents[configuration.GetNamespace()])
 	}
-	for _, anchor := range anchors {
-		h.setParent(anchor.GetName(), anchor.GetNamespace())
+	for _, ns := range objectsOf(objects, namespaceKind) {
+		parents[ns.GetName()] = ns.GetAnnotations()["hnc.x-k8s.io/subnamespace-of"]
 	}
 	if len(configurations)+len(anchors)+len(quotas) == 0 {
 		return nil
 	}
+	anchors = h.claimed(anchors, parents, func(anchor *unstructured.Unstructured) bool {
+		return slices.Contains([]string{"Conflict", "Forbidden"}, at[string](anchor.Object, "status", "status"))
+	})
 	h.addSpaces(quotas)
 	h.loseCascading(configurations, anchors)
+	for _, object := range slices.Concat(configurations, anchors, quotas) {
+		h.nameFields(object, subjectOf(object), "parent", "allowCascadingDeletion", "labels", "annotations", "hard")
+	}
 	if len(objectsOf(objects, hncConfiguration)) == 0 {
 		h.item("hncconfiguration").need(nil, "it is not among the objects, so only Roles and RoleBindings were converted")
 	}
@@ -129,7 +139,8 @@ func (h hnc) loseCascading(configurations, anchors []*unstructured.Unstructured)
 	}
 }
 
-// addMetadata adds a template for the labels and annotations that HNC sets on a namespace and its descendants.
+// addMetadata adds a template for the labels and annotations that HNC sets on a namespace and its descendants. Those of
+// the farthest ancestor win in HNC.
 func (h hnc) addMetadata(ctx context.Context, configurations, anchors []*unstructured.Unstructured) {
 	templates := map[string]*template{}
 	for _, object := range slices.Concat(configurations, anchors) {
@@ -143,6 +154,13 @@ func (h hnc) addMetadata(ctx context.Context, configurations, anchors []*unstruc
 				t := h.templateOf(templates, name, "metadata",
 					"The labels and annotations that HNC sets on namespace %s and its descendants.")
 				t.addMetadata(field, at[string](pair, "key"), value)
+			}
+		}
+	}
+	for name, t := range templates {
+		for above := h.parents[name]; above != ""; above = h.parents[above] {
+			if winner := templates[above]; winner != nil {
+				t.yield(winner.metadata, "an ancestor")
 			}
 		}
 	}
@@ -207,12 +225,16 @@ func (h hnc) addPropagated(ctx context.Context, objects []*unstructured.Unstruct
 		if !ok {
 			continue
 		}
-		h.relabel(t, &o)
+		kept := h.relabel(&o)
 		if selects, has := exceptionOf(object); has {
 			exceptions = append(exceptions, h.exception(*t, o, selects))
-			continue
+			t = &exceptions[len(exceptions)-1]
+		} else {
+			t.objects = append(t.objects, o)
 		}
-		t.objects = append(t.objects, o)
+		for _, key := range kept {
+			t.undecided("%s: it still selects namespaces by HNC's label %s", o, key)
+		}
 	}
 	h.addTemplates(ctx, templates)
 	h.addTemplates(ctx, copies)
@@ -261,9 +283,9 @@ func (h hnc) addSecret(templates map[string]*template, secret *unstructured.Unst
 	t.copySecret(secret)
 }
 
-// relabel makes an object select namespaces by the labels of nstpl instead of HNC's. A value is not converted, since it
-// has another meaning: a namespace is in the space of its own name, with the distance 1 instead of 0.
-func (h hnc) relabel(t *template, o *declared) {
+// relabel makes an object select namespaces by the labels of nstpl instead of HNC's. It returns the labels that it
+// keeps, since a value has another meaning: a namespace is in the space of its name, with the distance 1 instead of 0.
+func (h hnc) relabel(o *declared) []string {
 	var kept []string
 	o.relabel(func(key string, hasValue bool) string {
 		tree, isDepth := strings.CutSuffix(key, hncDepthSuffix)
@@ -275,17 +297,20 @@ func (h hnc) relabel(t *template, o *declared) {
 		}
 		return ""
 	})
-	for _, key := range slices.Compact(slices.Sorted(slices.Values(kept))) {
-		t.need(&t.notes, "%s: it still selects namespaces by HNC's label %s", o, key)
-	}
+	return slices.Compact(slices.Sorted(slices.Values(kept)))
 }
 
-// isNotPropagated reports whether the annotations of an object keep HNC from propagating it.
+// isNotPropagated reports whether HNC propagates an object to no namespace, with the options of its manifests.
 func isNotPropagated(object *unstructured.Unstructured, optIn bool) bool {
 	annotations := object.GetAnnotations()
+	none, noneErr := strconv.ParseBool(cmp.Or(annotations[hncPropagate+"none"], "false"))
+	all, allErr := strconv.ParseBool(cmp.Or(annotations[hncPropagate+"all"], "false"))
 	_, hasException := exceptionOf(object)
-	return strings.EqualFold(annotations[hncPropagate+"none"], "true") ||
-		optIn && !hasException && !strings.EqualFold(annotations[hncPropagate+"all"], "true")
+	_, isOfOpenShift := annotations["openshift.io/description"]
+	secretTypes := []any{string(corev1.SecretTypeServiceAccountToken), "helm.sh/release.v1"}
+	return noneErr != nil || allErr != nil || none || optIn && !hasException && !all || isOfOpenShift ||
+		len(object.GetFinalizers()) > 0 || object.GetLabels()["cattle.io/creator"] == "norman" ||
+		survey.IsSecret(object) && slices.Contains(secretTypes, object.Object["type"])
 }
 
 // exceptionOf returns the selector of an object that is propagated to some descendants only.

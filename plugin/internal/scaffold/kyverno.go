@@ -12,15 +12,31 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
 var (
-	kyvernoPolicy     = schema.GroupKind{Group: "kyverno.io", Kind: "ClusterPolicy"}
-	kyvernoGenerating = schema.GroupKind{Group: "policies.kyverno.io", Kind: "GeneratingPolicy"}
+	kyvernoPolicy         = schema.GroupKind{Group: "kyverno.io", Kind: "ClusterPolicy"}
+	kyvernoGenerating     = schema.GroupKind{Group: "policies.kyverno.io", Kind: "GeneratingPolicy"}
+	kyvernoException      = schema.GroupKind{Group: kyvernoPolicy.Group, Kind: "PolicyException"}
+	kyvernoExceptionInCEL = schema.GroupKind{Group: kyvernoGenerating.Group, Kind: kyvernoException.Kind}
 )
+
+// kyvernoFields are the fields of policies that are converted, or that do not decide about namespaces, by the field of
+// the spec that has them, which is "" for the spec itself.
+var kyvernoFields = map[string][]string{
+	"": strings.Fields("admission applyRules auditAnnotations background emitWarning evaluation failurePolicy generate " +
+		"generateExisting generateExistingOnPolicyUpdate matchConditions matchConstraints mutateExistingOnPolicyUpdate " +
+		"rules schemaValidation useServerSideApply validationFailureAction validationFailureActionOverrides variables " +
+		"webhookConfiguration webhookTimeoutSeconds"),
+	"evaluation": strings.Fields("admission generateExisting orphanDownstreamOnPolicyDelete skipBackgroundRequests " +
+		"synchronize"),
+	"matchConstraints":     strings.Fields("excludeResourceRules matchPolicy namespaceSelector objectSelector resourceRules"),
+	"webhookConfiguration": strings.Fields("failurePolicy timeoutSeconds"),
+}
 
 // fromKyverno converts the generate rules of ClusterPolicies, and GeneratingPolicies: each rule becomes a template.
 func fromKyverno(ctx context.Context, objects []*unstructured.Unstructured, _ *metav1.LabelSelector) *draft {
@@ -37,6 +53,7 @@ func fromKyverno(ctx context.Context, objects []*unstructured.Unstructured, _ *m
 				item: d.item("clusterpolicy/%s rule %s", policy.GetName(), name), name: objectName(policy.GetName()),
 				title: fmt.Sprintf("rule %s of ClusterPolicy %s", name, policy.GetName()), fields: rule,
 				generatesExisting: at[bool](policy.Object, "spec", "generateExisting"),
+				conditions:        conditionsOf(policy, name, objects),
 			}
 			if len(generates) > 1 {
 				r.name = objectName(policy.GetName(), name)
@@ -46,12 +63,42 @@ func fromKyverno(ctx context.Context, objects []*unstructured.Unstructured, _ *m
 	}
 	for _, policy := range objectsOf(objects, kyvernoGenerating) {
 		rules++
-		d.addGeneratingPolicy(ctx, policy)
+		d.addGeneratingPolicy(ctx, policy, conditionsOf(policy, "", objects))
 	}
 	if rules == 0 {
 		return nil
 	}
 	return d
+}
+
+// conditionsOf returns what, beside a rule, decides in which namespaces a policy generates objects.
+func conditionsOf(policy *unstructured.Unstructured, rule string, objects []*unstructured.Unstructured) []string {
+	var found []string
+	for _, of := range slices.Sorted(maps.Keys(kyvernoFields)) {
+		fields := at[map[string]any](policy.Object, strings.Fields("spec "+of)...)
+		for _, field := range unlisted(fields, kyvernoFields[of]...) {
+			found = append(found, strings.TrimPrefix(of+"."+field, "."))
+		}
+	}
+	spec := policy.Object["spec"]
+	if at[any](spec, "admission") == false || at[any](spec, "evaluation", "admission", "enabled") == false {
+		found = append(found, "admission: false")
+	}
+	if at[string](spec, "applyRules") == "One" && len(each(spec, "rules")) > 1 {
+		found = append(found, "applyRules: One")
+	}
+	isOfRule := func(name string) bool { return name == rule || hasWildcard(name) }
+	for _, exception := range objects {
+		isNamed := slices.ContainsFunc(each(exception.Object, "spec", "exceptions"), func(of map[string]any) bool {
+			return of["policyName"] == policy.GetName() && slices.ContainsFunc(texts(of, "ruleNames"), isOfRule)
+		}) || slices.ContainsFunc(each(exception.Object, "spec", "policyRefs"), func(of map[string]any) bool {
+			return of["name"] == policy.GetName() && of["kind"] == policy.GetKind()
+		})
+		if isNamed && exception.GetKind() == kyvernoException.Kind {
+			found = append(found, fmt.Sprintf("PolicyException %s/%s", exception.GetNamespace(), exception.GetName()))
+		}
+	}
+	return found
 }
 
 // kyvernoRule is a rule that generates an object.
@@ -60,8 +107,10 @@ type kyvernoRule struct {
 	// name is that of its template, and title what comments call it.
 	name, title string
 	fields      map[string]any
-	// generatesExisting is true if all rules of the policy generate objects in namespaces that exist.
+	// generatesExisting is true if rules of the policy that say nothing generate objects in namespaces that exist.
+	// Conditions are those of the policy, which cannot be converted.
 	generatesExisting bool
+	conditions        []string
 }
 
 func (d *draft) addKyvernoRule(ctx context.Context, r kyvernoRule) {
@@ -82,10 +131,15 @@ func (d *draft) addKyvernoRule(ctx context.Context, r kyvernoRule) {
 		false: "changes are reported and not corrected, until the template or the source changes",
 	}[isSynchronized])
 	t.selectAsKyverno(rule)
-	if !at[bool](generate, "generateExisting") && !r.generatesExisting && !t.incomplete {
-		t.selectorNotes.add("Kyverno generated the object in new namespaces only: this template also populates namespaces " +
-			"that exist.")
+	for _, condition := range r.conditions {
+		t.undecided("%s has no counterpart", condition)
 	}
+	existing, isSet := generate["generateExisting"].(bool)
+	if !t.incomplete && !existing && (isSet || !r.generatesExisting) {
+		t.need(&t.selectorNotes, "generateExisting: Kyverno generates the object only in new namespaces, and the template "+
+			"also populates existing ones: exclude those that must not have it")
+	}
+	t.exceptKyverno()
 	d.addTemplate(ctx, t)
 }
 
@@ -220,13 +274,25 @@ func (t *template) selectAsKyverno(rule map[string]any) {
 		required[0].Operator = opposites[required[0].Operator]
 		t.require(required...)
 	}
-	for _, field := range []string{
-		"preconditions", "celPreconditions", "matchConditions", "excludeResourceRules", "several resourceRules",
-	} {
-		if rule[field] != nil {
-			t.undecided("%s have no counterpart", field)
-		}
+	for _, field := range slices.Concat(
+		unlisted(rule, "name", "match", "exclude", "generate", "context", "reportProperties", "skipBackgroundRequests"),
+		unlisted(at[map[string]any](rule, "generate"), strings.Fields("apiVersion clone cloneList data foreach "+
+			"generateExisting kind name namespace orphanDownstreamOnPolicyDelete synchronize uid")...),
+	) {
+		t.undecided("%s have no counterpart", field)
 	}
+}
+
+// exceptKyverno leaves out Kyverno's own namespace, as its chart does by default.
+func (t *template) exceptKyverno() {
+	selects, err := metav1.LabelSelectorAsSelector(&t.LabelSelector)
+	if t.incomplete || err != nil || !selects.Matches(labels.Set{corev1.LabelMetadataName: "kyverno"}) {
+		return
+	}
+	t.require(metav1.LabelSelectorRequirement{
+		Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"kyverno"},
+	})
+	t.selectorNotes.add("Kyverno's chart excludes Kyverno's own namespace. Correct its name if it is not kyverno.")
 }
 
 // isWithoutSystem reports whether a filter excludes nothing but the namespaces kube-*. Templates never populate those
@@ -260,11 +326,11 @@ func kyvernoRequirements(filter map[string]any) (required []metav1.LabelSelector
 			required = append(required, in(corev1.LabelMetadataName, names...))
 		}
 	}
-	labels, err := requirements(resources["selector"])
+	byLabels, err := requirements(resources["selector"])
 	if err != nil {
 		problems = append(problems, "the selector is invalid")
 	}
-	for _, r := range labels {
+	for _, r := range byLabels {
 		switch {
 		case r.Operator == metav1.LabelSelectorOpIn && slices.Equal(r.Values, []string{"*"}) && !hasWildcard(r.Key):
 			required = append(required, exists(r.Key))
@@ -277,12 +343,9 @@ func kyvernoRequirements(filter map[string]any) (required []metav1.LabelSelector
 	if operations := texts(resources, "operations"); len(operations) > 0 && !slices.Contains(operations, "CREATE") {
 		problems = append(problems, "the rule is not triggered when a namespace is created")
 	}
-	for _, fields := range []map[string]any{resources, filter} {
-		for _, field := range slices.Sorted(maps.Keys(fields)) {
-			if !slices.Contains([]string{"kinds", "names", "name", "namespaces", "selector", "operations", "resources"}, field) {
-				problems = append(problems, field+" have no counterpart")
-			}
-		}
+	listed := []string{"kinds", "names", "name", "namespaces", "selector", "operations", "resources"}
+	for _, field := range slices.Concat(unlisted(resources, listed...), unlisted(filter, listed...)) {
+		problems = append(problems, field+" have no counterpart")
 	}
 	return required, problems
 }

@@ -71,6 +71,8 @@ func fromProjectTemplate(
 		} else {
 			t.undecided("choose the namespaces: {} selects every namespace")
 		}
+		t.nameFields(&t.notes, "", source.Object, nil, "apiVersion", "kind", "labels", "message", "metadata", "objects",
+			"parameters")
 		known := parametersOf(source)
 		for _, object := range each(source.Object, "objects") {
 			t.addProjectObject(object, at[map[string]any](source.Object, "labels"), known)
@@ -87,6 +89,8 @@ func (t *template) addProjectObject(object, labels map[string]any, known paramet
 	switch kind := o.GetKind(); {
 	case kind == "Project" || kind == "Namespace":
 		t.addProjectMetadata(o, known)
+		added := map[string]any{"metadata": map[string]any{"labels": labels}} // by the template, also to the project
+		t.addProjectMetadata(&unstructured.Unstructured{Object: added}, known)
 		return
 	case kind == "Secret":
 		t.fail(&t.notes, name, errSecret)

@@ -43,6 +43,22 @@ func (i *item) need(at *notes, format string, args ...any) {
 	i.needs = append(i.needs, at.add("needs you: "+format, args...))
 }
 
+// nameFields adds a sentence about each field that is set and not converted: what to do instead, if that is not "".
+func (i *item) nameFields(
+	at *notes, prefix string, fields map[string]any, instead map[string]string, converted ...string,
+) {
+	for _, field := range unlisted(fields, converted...) {
+		switch remedy, isKnown := instead[field]; {
+		case !isKnown:
+			i.lose(at, "%s%s: it is not known to this command", prefix, field)
+		case remedy != "":
+			i.need(at, "%s%s: %s", prefix, field, remedy)
+		default:
+			i.lose(at, "%s%s: it has no counterpart", prefix, field)
+		}
+	}
+}
+
 // fail adds the reason why a part was not converted: as a need if there is a remedy.
 func (i *item) fail(at *notes, what string, err error) {
 	if reason := (remedy{}); errors.As(err, &reason) {

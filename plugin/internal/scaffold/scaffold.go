@@ -169,7 +169,7 @@ func (x *scaffold) convert(ctx context.Context, args []string) (*draft, error) {
 			return nil, err
 		}
 		defer x.Progress("reading the objects of " + tool.name)()
-		if objects, err = (reader{c}).all(ctx, tool.clusterKinds...); err == nil && tool.more != nil {
+		if objects, err = (reader{c}).all(ctx, tool.kindsToRead()...); err == nil && tool.more != nil {
 			objects, err = tool.more(ctx, reader{c}, objects)
 		}
 		if err != nil {

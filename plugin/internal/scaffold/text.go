@@ -105,34 +105,39 @@ func mapStrings(value any, path string, convert func(path, text string) (string,
 // key is kept. HasValue is true if the object selects a value of the label. Relabel adds a comment for each new key.
 func (o *declared) relabel(rename func(key string, hasValue bool) string) {
 	renamed := map[string]string{}
-	o.object, _ = relabeled(o.object, rename, renamed).(map[string]any)
+	o.object, _ = relabeled(o.object, func(key string, hasValue bool) string {
+		to := rename(key, hasValue)
+		if to == "" {
+			return key
+		}
+		renamed[key] = to
+		return to
+	}).(map[string]any)
 	for _, key := range slices.Sorted(maps.Keys(renamed)) {
 		o.comments.Add("", "The label %s became %s.", key, renamed[key])
 	}
 }
 
-func relabeled(value any, rename func(string, bool) string, renamed map[string]string) any {
+func relabeled(value any, rename func(key string, hasValue bool) string) any {
 	switch value := value.(type) {
 	case map[string]any:
 		changed := make(map[string]any, len(value))
 		for name, field := range value {
-			if key := rename(name, true); key != "" {
-				renamed[name], name = key, key
+			if key, isText := field.(string); isText && name == "key" { // of a match expression
+				changed[name] = rename(key, value["operator"] == "In" || value["operator"] == "NotIn")
+				continue
 			}
-			changed[name] = relabeled(field, rename, renamed)
+			changed[rename(name, true)] = relabeled(field, rename)
 		}
 		return changed
 	case []any:
 		changed := make([]any, len(value))
 		for i, item := range value {
-			changed[i] = relabeled(item, rename, renamed)
+			changed[i] = relabeled(item, rename)
 		}
 		return changed
 	case string:
-		if key := rename(value, false); key != "" {
-			renamed[value] = key
-			return key
-		}
+		return rename(value, false)
 	}
 	return value
 }

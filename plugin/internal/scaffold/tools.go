@@ -2,6 +2,9 @@ package scaffold
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,12 +17,13 @@ type tool struct {
 	name, kinds string
 	flag, usage string
 	isChosen    bool
-	// clusterKinds are the kinds of the objects that are read from a cluster, which must have the first kind. More adds
-	// further objects to them, or is nil.
+	// clusterKinds are the kinds of objects that are read from a cluster, which must have the first one. NamedKinds are
+	// further kinds of its group, whose objects are not converted, but named. More adds further objects, or is nil.
 	clusterKinds []schema.GroupKind
+	namedKinds   []string
 	more         func(context.Context, reader, []*unstructured.Unstructured) ([]*unstructured.Unstructured, error)
-	// convert returns nil if none of the objects belongs to the tool. The selector is that of the user, or nil.
-	convert func(context.Context, []*unstructured.Unstructured, *metav1.LabelSelector) *draft
+	// from returns nil if none of the objects belongs to the tool. The selector is that of the user, or nil.
+	from func(context.Context, []*unstructured.Unstructured, *metav1.LabelSelector) *draft
 	// usesSelector is false if the objects of the tool select namespaces.
 	usesSelector bool
 }
@@ -32,30 +36,75 @@ func newTools() []*tool {
 			kinds:        "HierarchyConfigurations, SubnamespaceAnchors or HierarchicalResourceQuotas",
 			usage:        "Convert the hierarchy of the Hierarchical Namespace Controller, and what it propagates.",
 			clusterKinds: []schema.GroupKind{hncHierarchy, hncAnchor, hncQuota, hncConfiguration},
-			more:         addPropagatedByHNC, convert: fromHNC,
+			more:         addPropagatedByHNC, from: fromHNC,
 		},
 		{
 			name: "Accurate", flag: "from-accurate", kinds: "SubNamespaces, or Namespaces with its labels",
 			usage:        "Convert the roots, sub-namespaces and template namespaces of Accurate, and what it propagates.",
 			clusterKinds: []schema.GroupKind{accurateSub, namespaceKind},
-			more:         addPropagatedByAccurate, convert: fromAccurate,
+			more:         addPropagatedByAccurate, from: fromAccurate,
 		},
 		{
 			name: "OpenShift", flag: "from-openshift-project-template", kinds: "a Template",
 			usage: "Convert the template by which OpenShift creates projects.",
-			more:  readProjectTemplate, convert: fromProjectTemplate, usesSelector: true,
+			more:  readProjectTemplate, from: fromProjectTemplate, usesSelector: true,
 		},
 		{
 			name: "Kyverno", flag: "from-kyverno-generate", kinds: "ClusterPolicies with generate rules",
 			usage:        "Convert the rules of Kyverno that generate objects in namespaces.",
-			clusterKinds: []schema.GroupKind{kyvernoPolicy, kyvernoGenerating}, convert: fromKyverno,
+			clusterKinds: []schema.GroupKind{kyvernoPolicy, kyvernoGenerating, kyvernoException, kyvernoExceptionInCEL},
+			from:         fromKyverno,
 		},
 		{
 			name: "Capsule", flag: "from-capsule", kinds: "Tenants or GlobalTenantResources",
 			usage:        "Convert the Tenants of Capsule, and the resources that it distributes in them.",
-			clusterKinds: []schema.GroupKind{capsuleTenant, capsuleGlobal, capsuleLocal}, convert: fromCapsule,
+			clusterKinds: []schema.GroupKind{capsuleTenant, capsuleGlobal, capsuleLocal},
+			namedKinds: strings.Fields("CapsuleConfiguration CustomQuota GlobalCustomQuota GlobalResourceQuota ResourcePool " +
+				"ResourcePoolClaim TenantOwner"),
+			from: fromCapsule,
 		},
 	}
+}
+
+// convert converts objects. It returns nil if none of them belongs to the tool. It names the other objects of the tool,
+// by their API groups.
+func (t *tool) convert(
+	ctx context.Context, objects []*unstructured.Unstructured, selects *metav1.LabelSelector,
+) *draft {
+	d := t.from(ctx, objects, selects)
+	if d == nil {
+		return nil
+	}
+	for _, object := range objects {
+		kind := kindOf(object)
+		isOfTool := slices.ContainsFunc(t.clusterKinds, func(other schema.GroupKind) bool {
+			return other.Group == kind.Group && kind.Group != ""
+		})
+		if isOfTool && !slices.Contains(t.clusterKinds, kind) {
+			d.item("%s", nameOf(object.Object)).need(nil, "this kind is not converted: decide what replaces the object")
+		}
+	}
+	return d
+}
+
+// kindsToRead returns the kinds of the objects that are read from a cluster.
+func (t *tool) kindsToRead() []schema.GroupKind {
+	kinds := slices.Clone(t.clusterKinds)
+	for _, name := range t.namedKinds {
+		kinds = append(kinds, schema.GroupKind{Group: kinds[0].Group, Kind: name})
+	}
+	return kinds
+}
+
+// unlisted returns the fields of a JSON value that are set and not among some names.
+func unlisted(fields map[string]any, names ...string) []string {
+	var found []string
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if fields[name] != nil && fields[name] != false && !slices.Contains(names, name) {
+			found = append(found, name)
+		}
+	}
+	return found
 }
 
 // kindOf returns the kind of an object without its version.

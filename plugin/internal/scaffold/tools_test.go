@@ -92,7 +92,7 @@ func TestKyvernoNeverSelectsMore(t *testing.T) {
 		incomplete  bool
 		selector    string
 	}{
-		"all":      {match: `{"any": [{"resources": {` + kinds + `}}]}`, selector: ``},
+		"all":      {match: `{"any": [{"resources": {` + kinds + `}}]}`, selector: `kubernetes.io/metadata.name notin (kyverno)`},
 		"legacy":   {match: `{"resources": {` + kinds + `, "selector": {"matchLabels": {"a": "b"}}}}`, selector: `a=b`},
 		"names":    {match: `{"any": [{"resources": {` + kinds + `, "names": ["a", "b"]}}]}`, selector: `kubernetes.io/metadata.name in (a,b)`},
 		"wildcard": {match: `{"any": [{"resources": {` + kinds + `, "names": ["a*"]}}]}`, incomplete: true},
@@ -131,7 +131,7 @@ func TestKyvernoNeverSelectsMore(t *testing.T) {
 		"exclude those of Kubernetes": {
 			match:    `{"any": [{"resources": {` + kinds + `}}]}`,
 			more:     `"exclude": {"any": [{"resources": {"namespaces": ["kube-*"]}}, {"resources": {"namespaces": ["x"]}}]},`,
-			selector: `kubernetes.io/metadata.name notin (x)`,
+			selector: `kubernetes.io/metadata.name notin (x),kubernetes.io/metadata.name notin (kyverno)`,
 		},
 		"exclude those of Kubernetes with a label": {
 			match: `{"any": [{"resources": {` + kinds + `}}]}`, incomplete: true,
@@ -151,7 +151,7 @@ func TestKyvernoNeverSelectsMore(t *testing.T) {
 		"exclude a label": {
 			match:    `{"any": [{"resources": {` + kinds + `}}]}`,
 			more:     `"exclude": {"resources": {"selector": {"matchLabels": {"a": "b"}}}},`,
-			selector: `a notin (b)`,
+			selector: `a notin (b),kubernetes.io/metadata.name notin (kyverno)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -185,7 +185,9 @@ func TestGeneratingPolicyNeverSelectsMore(t *testing.T) {
 		selector       string
 		needs          int
 	}{
-		"all":           {spec: `"matchConstraints": {"resourceRules": [` + namespaces + `}]}`},
+		"all": {
+			spec: `"matchConstraints": {"resourceRules": [` + namespaces + `}]}`, selector: `kubernetes.io/metadata.name notin (kyverno)`,
+		},
 		"resourceNames": {spec: `"matchConstraints": {"resourceRules": [` + namespaces + `, "resourceNames": ["a"]}]}`, selector: `kubernetes.io/metadata.name=a`},
 		"two rules": {
 			spec:       `"matchConstraints": {"resourceRules": [` + namespaces + `, "resourceNames": ["a"]}, ` + namespaces + `}]}`,
@@ -197,7 +199,7 @@ func TestGeneratingPolicyNeverSelectsMore(t *testing.T) {
 		},
 		"a condition on a name": {
 			spec:     `"matchConstraints": {"resourceRules": [` + namespaces + `}]}, "matchConditions": [{"expression": "object.metadata.name != 'a'"}]`,
-			selector: `kubernetes.io/metadata.name notin (a)`,
+			selector: `kubernetes.io/metadata.name notin (a),kubernetes.io/metadata.name notin (kyverno)`,
 		},
 		"an exclusion": {
 			spec:       `"matchConstraints": {"resourceRules": [` + namespaces + `}], "excludeResourceRules": [` + namespaces + `, "resourceNames": ["b"]}]}`,
