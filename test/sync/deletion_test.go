@@ -639,8 +639,9 @@ func TestANamespaceIsHandedToAnotherTree(t *testing.T) {
 	c := one.commit(map[string]string{"hand-b/namespace.yaml": files["hand-b/namespace.yaml"]})
 	one.suspend(false)
 	one.waitApplied(c)
-	require.Contains(t, one.waitReason("Synced", c), "kept until the tree that the label policy.nstpl.dev/tree names was "+
-		"read, which may take them over: 2 objects that this tree no longer declares, the first is clusterrole")
+	require.Contains(t, one.waitReason("Synced", c), "kept until the tree that the label policy.nstpl.dev/tree names "+
+		"has taken them over, or was read and does not declare them: 2 objects that this tree no longer declares, the "+
+		"first is clusterrole")
 	one.mustExist(role("hand-role"))
 	one.mustExist(moved)
 	two.suspend(false)

@@ -98,6 +98,8 @@ func (o outcome) wait(complete time.Duration) time.Duration {
 		return time.Nanosecond // zero would mean never
 	case o.due > 0:
 		return min(o.due, complete)
+	case len(o.Used) > 0: // no event tells that the namespaces of others have left
+		return min(retryUsed, complete)
 	case len(o.contested) > 0:
 		return min(backoff.FightEnds, complete)
 	}
@@ -235,8 +237,8 @@ func (r *Repositories) applyTree(
 	if err := r.resolvePending(ctx, f, rec, treesOf(tree, others, rec), live); err != nil {
 		return outcome{}, err
 	}
-	givers := r.accept(repository.UID, others, rec, live)
-	undecided := r.leave(repository.UID, others, rec, live)
+	woken, keepers := r.accept(repository.UID, others, rec, live)
+	undecided, takers := r.leave(repository.UID, others, rec, live)
 	wasPending := maps.Clone(rec.pending)
 	isConfirmed := repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == tree.commit
 	o := outcome{Plan: inventory.NewPlan(tree.declared,
@@ -260,11 +262,15 @@ func (r *Repositories) applyTree(
 	if err := rec.write(ctx, r.Client, repository); err != nil {
 		return outcome{}, err
 	}
+	if f.inForce != tree { // in each pass, two trees without room in their records would wake each other for ever
+		maps.Copy(woken, keepers)
+		maps.Copy(woken, takers)
+	}
 	f.inForce = tree
 	if !maps.Equal(rec.created, r.scopes.of(repository.UID).Created) {
 		r.scopes.set(repository, tree, rec) // so that other trees know what this one has taken over and left
 	}
-	for name := range givers {
+	for name := range woken {
 		r.wake(name)
 	}
 	// The record has what was confirmed.

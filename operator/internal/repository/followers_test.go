@@ -225,10 +225,10 @@ func TestTheTreeInForceIsThatOfThePathBefore(t *testing.T) {
 			}
 			require.Equal(t, []string{"m", "foo", "foo"}, []string{known.tree.commit, known.tree.path, known.tree.root})
 			const end = "; the tree at the path foo of commit m stays in force"
-			message := conditionOf(known, "", nil).message
+			message := conditionOf(known, v1alpha1.RepositoryCommits{}, nil).message
 			require.True(t, strings.HasSuffix(message, end), message)
 			again := f.askSource(t.Context(), source, repository, known, answer{path: "bar", tree: known.tree})
-			message = conditionOf(again, "", nil).message
+			message = conditionOf(again, v1alpha1.RepositoryCommits{}, nil).message
 			require.True(t, strings.HasSuffix(message, end), "after the next poll: "+message)
 		})
 	}

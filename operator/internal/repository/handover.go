@@ -13,25 +13,27 @@ import (
 // accept records the objects that the tree takes over: it declares them, they have its label, and they were created for
 // another tree, which no longer declares them. So a later commit takes them away, as the other tree would have. It
 // returns the names of the PolicyRepositories of such trees, which keep the objects in their records until this one has
-// stored its own. Namespaces are not taken over: a tree never deletes one that was not created for it.
+// stored its own, and of those that keep other objects with its label until its tree was read. Namespaces are not taken
+// over: a tree never deletes one that was not created for it.
 func (r *Repositories) accept(
 	repository types.UID, others map[string]*v1alpha1.PolicyRepository, rec *record,
 	live map[inventory.ID]*unstructured.Unstructured,
-) (givers map[string]bool) {
+) (givers, keepers map[string]bool) {
 	own := r.scopes.of(repository)
 	room := rec.room(own.Tree) - keptRoom
-	givers = map[string]bool{}
-	for id := range own.Declared {
-		object := live[id]
-		if object == nil || isNamespace(id) || object.GetLabels()[v1alpha1.TreeLabel] != own.Tree {
-			continue
-		}
+	givers, keepers = map[string]bool{}, map[string]bool{}
+	for id, object := range live {
 		uid := object.GetUID()
-		if rec.created[uid] || room < uidSize {
+		if rec.created[uid] || object.GetLabels()[v1alpha1.TreeLabel] != own.Tree {
 			continue
 		}
 		for _, other := range others {
-			if scope := r.scopes.of(other.UID); scope.Created[uid] && scope.Declared[id] == nil {
+			scope := r.scopes.of(other.UID)
+			switch {
+			case !scope.Created[uid] || scope.Declared[id] != nil:
+			case own.Declared[id] == nil || isNamespace(id) || room < uidSize:
+				keepers[other.Name] = true
+			default:
 				rec.created[uid], givers[other.Name] = true, true
 			}
 		}
@@ -39,23 +41,27 @@ func (r *Repositories) accept(
 			room -= uidSize
 		}
 	}
-	return givers
+	return givers, keepers
 }
 
 // leave returns the objects that the tree may leave to another one: their label names that tree, and it is unknown yet
-// whether that tree takes them over. An object that it has taken over does not count as created for this tree any more,
-// also if this one declares it again: otherwise both would delete it. Nor does a namespace that the other tree
-// declares.
+// whether that tree takes them over. It returns the names of the PolicyRepositories, too, whose trees declare such
+// objects, and may have been read before this one no longer declared them. An object that another tree has taken over
+// does not count as created for this tree any more, also if this one declares it again: otherwise both would delete it.
+// Nor does a namespace that the other tree declares.
 func (r *Repositories) leave(
 	repository types.UID, others map[string]*v1alpha1.PolicyRepository, rec *record,
 	live map[inventory.ID]*unstructured.Unstructured,
-) map[inventory.ID]bool {
+) (undecided map[inventory.ID]bool, takers map[string]bool) {
 	own := r.scopes.of(repository)
-	undecided := map[inventory.ID]bool{}
+	undecided, takers = map[inventory.ID]bool{}, map[string]bool{}
 	for id, object := range live {
+		if !rec.created[object.GetUID()] {
+			continue
+		}
 		tree := object.GetLabels()[v1alpha1.TreeLabel]
 		other, exists := others[tree]
-		if !exists || !rec.created[object.GetUID()] {
+		if !exists {
 			continue
 		}
 		scope := r.scopes.of(other.UID)
@@ -65,11 +71,13 @@ func (r *Repositories) leave(
 		case own.Declared[id] != nil:
 		case isOther && isNamespace(id) && scope.Declared[id] != nil:
 			delete(rec.created, object.GetUID())
-		case !isOther, scope.Declared[id] != nil:
+		case !isOther:
 			undecided[id] = true
+		case scope.Declared[id] != nil:
+			undecided[id], takers[other.Name] = true, true
 		}
 	}
-	return undecided
+	return undecided, takers
 }
 
 func isNamespace(id inventory.ID) bool {

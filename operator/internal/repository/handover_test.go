@@ -1,13 +1,16 @@
 package repository
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -94,6 +97,68 @@ func TestAnObjectThatIsHandedOverBelongsToOneTree(t *testing.T) {
 		require.NoError(t, admin.Client.Delete(t.Context(), taker))
 		pass(giver, nil)
 		require.Contains(t, liveOf(t, admin, root), "ClusterRole "+root+"-role")
+	}
+}
+
+// Neither tree waits for its interval: whichever reads its commit last, the other one is reconciled, and only once.
+func TestATreeWakesTheOneThatAHandoverWaitsFor(t *testing.T) {
+	t.Parallel()
+	_, admin := newCluster(t)
+	roles := rbacv1.SchemeGroupVersion.WithKind("ClusterRole")
+	namespaces := corev1.SchemeGroupVersion.WithKind("Namespace")
+	for name, test := range map[string]struct {
+		kind                    schema.GroupVersionKind
+		isDeclared, isTakerLast bool
+		want                    []string
+	}{
+		"role":       {roles, true, false, []string{"ClusterRole role-n"}},
+		"namespace":  {namespaces, true, true, []string{"Namespace namespace-n"}},
+		"undeclared": {roles, false, true, nil},
+	} {
+		ns := func(name string) string { return "{apiVersion: v1, kind: Namespace, metadata: {name: " + name + "}}" }
+		stays, files := map[string]string{name + "-kept/ns.yaml": ns(name + "-kept")}, map[string]string{}
+		if test.kind == roles {
+			files["role.yaml"] = roleFile(name + "-n")
+		} else {
+			files[name+"-n/ns.yaml"] = ns(name + "-n")
+		}
+		all := maps.Clone(stays)
+		maps.Copy(all, files)
+		if !test.isDeclared {
+			files = nil
+		}
+		giver, taker := createRepository(t, admin, name+"-from"), createRepository(t, admin, name+"-to")
+		pass := func(repository *v1alpha1.PolicyRepository, tree *vetted, wantWoken ...string) outcome {
+			t.Helper()
+			o, err := admin.apply(t.Context(), repository, tree)
+			require.NoError(t, err)
+			require.True(t, o.isComplete(), "%v %v", o.failures, o.Conflicts)
+			var woken []string
+			for len(admin.woken) > 0 {
+				woken = append(woken, (<-admin.woken).Object.GetName())
+			}
+			require.Equal(t, wantWoken, woken, name)
+			return o
+		}
+		pass(giver, treeOf(t, giver.Name, "one", all))
+		handed := newObject(test.kind)
+		handed.SetName(name + "-n")
+		label := []byte(`{"metadata": {"labels": {"` + v1alpha1.TreeLabel + `": "` + taker.Name + `"}}}`)
+		require.NoError(t, admin.Client.Patch(t.Context(), handed, client.RawPatch(types.MergePatchType, label)))
+		admin.rest(giver)
+		given, taken := treeOf(t, giver.Name, "two", stays), treeOf(t, taker.Name, "one", files)
+		if test.isTakerLast {
+			require.Len(t, pass(giver, given).Undecided, 1, name)
+			pass(taker, taken, giver.Name)
+		} else {
+			pass(taker, taken)
+			require.Len(t, pass(giver, given, taker.Name).Undecided, 1, name)
+			require.Len(t, pass(giver, given).Undecided, 1, name)
+			pass(taker, taken, giver.Name)
+		}
+		require.Empty(t, pass(giver, given).Undecided, name)
+		pass(taker, taken)
+		require.Equal(t, test.want, liveOf(t, admin, name+"-n"), name)
 	}
 }
 

@@ -296,7 +296,7 @@ func TestStatusesAreSmall(t *testing.T) {
 	status := &v1alpha1.PolicyRepositoryStatus{}
 	reportProblem(status, known)
 	reportOutcome(status, &vetted{commit: "c", root: "foo"}, o, time.Now())
-	conditionOf(known, "", nil).set(status, 1)
+	conditionOf(known, v1alpha1.RepositoryCommits{}, nil).set(status, 1)
 	require.Contains(t, status.Conditions[0].Message, "… (and 29 more); no commit is in force yet")
 	shorten(status)
 	data, err := json.Marshal(status)

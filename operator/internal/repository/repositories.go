@@ -54,8 +54,8 @@ type Repositories struct {
 	followed map[types.UID]*followed
 	sources  *sources
 	scopes   scopes
-	// woken gets the names of PolicyRepositories about which a follower has an answer, and of those that have given
-	// objects to another tree.
+	// woken gets the names of PolicyRepositories about which a follower has an answer, and of those that may go on with
+	// a handover of objects.
 	woken chan event.GenericEvent
 }
 
@@ -77,6 +77,8 @@ type followed struct {
 const (
 	// retryFailed is how soon objects that could not be written are tried again.
 	retryFailed = 5 * time.Second
+	// retryUsed is how soon it is looked again whether namespaces are in policyspaces that are to be deleted.
+	retryUsed = time.Minute
 	// retryStale is how soon a PolicyRepository is reconciled again that another client changed during a pass.
 	retryStale = 100 * time.Millisecond
 	// minRetry and maxRetry are how soon a comparison that failed is repeated: the former after the first failure, and
@@ -210,11 +212,11 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 		}
 		wait = result.wait(wait)
 	}
-	now := conditionOf(known, status.Commits.Applied, result)
+	now := conditionOf(known, status.Commits, result)
 	if known.source != "" && !known.isAbout(repository) {
 		// A client that waits for the change must not take what was known before for it.
 		now = condition{reporting.InProgress, reasonProgressing,
-			"the source was changed, and is asked for its newest commit; " + inForce(known, status.Commits.Applied)}
+			"the source was changed, and is asked for its newest commit; " + inForce(known, status.Commits)}
 	}
 	now.set(status, repository.Generation)
 	if known.isAbout(repository) && isSynced(repository, status, result) {

@@ -49,9 +49,11 @@ func TestATreeIsDecidedByWhatTheOtherOneDeclaresNow(t *testing.T) {
 			object.SetUID("object")
 			id := inventory.IDOf(object)
 			rec := &record{created: map[types.UID]bool{"object": true}}
-			undecided := r.leave("leaving", map[string]*v1alpha1.PolicyRepository{"b": repositoryOf("new")}, rec,
-				map[inventory.ID]*unstructured.Unstructured{id: object})
+			others := map[string]*v1alpha1.PolicyRepository{"b": repositoryOf("new")}
+			undecided, takers := r.leave("leaving", others, rec, map[inventory.ID]*unstructured.Unstructured{id: object})
 			require.Equal(t, test.isUndecided, undecided[id])
+			declares := test.known == declaring && test.of == "new"
+			require.Equal(t, declares && test.isUndecided, len(takers) == 1, "it is asked to take the object over")
 			require.Equal(t, test.isGiven, !rec.created["object"])
 		})
 	}

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -128,34 +129,36 @@ func (a answer) named() string {
 	return fmt.Sprintf("the tree at the path %s of %s", a.tree.path, named(a.tree.commit))
 }
 
-// inForce says which commit is in force while a newer one is not.
-func inForce(known answer, applied string) string {
+// inForce says which commit is in force while a newer one is not. commits are those of the status: one without
+// violations was brought into force, maybe not completely.
+func inForce(known answer, commits v1alpha1.RepositoryCommits) string {
+	last := cmp.Or(commits.Vetted, commits.Applied)
 	switch {
 	case known.tree != nil:
 		return known.named() + " stays in force"
-	case applied != "":
-		return named(applied) + " stays in force"
+	case last != "":
+		return named(last) + " stays in force"
 	}
 	return "no commit is in force yet"
 }
 
 // conditionOf returns what the Ready condition says. o is nil if no tree is known.
-func conditionOf(known answer, applied string, o *outcome) condition {
+func conditionOf(known answer, commits v1alpha1.RepositoryCommits, o *outcome) condition {
 	switch {
 	case known.problem != nil && known.problem.passes && (o == nil || o.isComplete()):
 		return condition{
-			reporting.InProgress, known.problem.reason, known.problem.message + "; " + inForce(known, applied),
+			reporting.InProgress, known.problem.reason, known.problem.message + "; " + inForce(known, commits),
 		}
 	case known.problem != nil && (o == nil || o.isComplete()):
 		return condition{
-			reporting.Failed, known.problem.reason, known.problem.message + "; " + inForce(known, applied),
+			reporting.Failed, known.problem.reason, known.problem.message + "; " + inForce(known, commits),
 		}
 	case known.tree == nil:
 		return condition{reporting.InProgress, reasonProgressing, "the source is being fetched"}
 	case o.hasFailed() && o.passes():
-		return condition{reporting.InProgress, reasonProgressing, failureMessage(*o)}
+		return condition{reporting.InProgress, reasonProgressing, failureMessage(known, *o)}
 	case o.hasFailed():
-		return condition{reporting.Failed, reasonObjectsFailed, failureMessage(*o)}
+		return condition{reporting.Failed, reasonObjectsFailed, failureMessage(known, *o)}
 	case o.remaining > 0:
 		return condition{reporting.InProgress, reasonProgressing,
 			fmt.Sprintf("%s is being applied: %s left", known.named(), reporting.Count(o.remaining, "object"))}
@@ -193,8 +196,9 @@ func conditionOf(known answer, applied string, o *outcome) condition {
 			reporting.Count(n, "namespace"), o.Protected[0], v1alpha1.DeletionProtectionAnnotation)
 	}
 	if n := len(o.Undecided); n > 0 {
-		message += fmt.Sprintf("; kept until the tree that the label %s names was read, which may take them over: %s that "+
-			"this tree no longer declares, the first is %s", v1alpha1.TreeLabel, reporting.Count(n, "object"), o.Undecided[0])
+		message += fmt.Sprintf("; kept until the tree that the label %s names has taken them over, or was read and does "+
+			"not declare them: %s that this tree no longer declares, the first is %s",
+			v1alpha1.TreeLabel, reporting.Count(n, "object"), o.Undecided[0])
 	}
 	if n := len(o.Used); n > 0 {
 		message += fmt.Sprintf("; kept, because namespaces are in or below it: %s that the tree no longer declares, the first is %s: "+
@@ -212,8 +216,9 @@ func conditionOf(known answer, applied string, o *outcome) condition {
 	return condition{reporting.Current, reasonSynced, message}
 }
 
-// failureMessage returns one of the failures, which is not one that passes if there is another.
-func failureMessage(o outcome) string {
+// failureMessage returns one of the failures, which is not one that passes if there is another. A problem that no list
+// of the status has comes before it.
+func failureMessage(known answer, o outcome) string {
 	var text string
 	if len(o.failures) > 0 {
 		text = fmt.Sprintf("%s: %s", o.failures[0].ID, o.failures[0].err)
@@ -223,6 +228,9 @@ func failureMessage(o outcome) string {
 	}
 	if total := len(o.Conflicts) + len(o.failures); total > 1 {
 		text += fmt.Sprintf(" (and %d more)", total-1)
+	}
+	if p := known.problem; p != nil && p.violationCount == 0 && p.rollback == nil {
+		return p.message + "; besides, " + text
 	}
 	return text
 }

@@ -3,6 +3,7 @@ package repository
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -39,7 +40,7 @@ func TestConditionOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		known   answer
 		outcome *outcome
-		applied string
+		commits v1alpha1.RepositoryCommits
 		want    condition
 	}{
 		"nothing is known yet": {
@@ -84,8 +85,16 @@ func TestConditionOf(t *testing.T) {
 			reporting.InProgress, "Unreachable", "no answer; commit 0123456 stays in force",
 		}},
 		"the server does not answer after a restart": {
-			known: answer{problem: waits}, applied: applied,
+			known: answer{problem: waits}, commits: v1alpha1.RepositoryCommits{Applied: applied},
 			want: condition{reporting.InProgress, "Unreachable", "no answer; commit 0123456 stays in force"},
+		},
+		"the server does not answer after a restart, and the commit in force is not applied completely": {
+			known: answer{problem: waits}, commits: v1alpha1.RepositoryCommits{Vetted: applied, Applied: "89"},
+			want: condition{reporting.InProgress, "Unreachable", "no answer; commit 0123456 stays in force"},
+		},
+		"the server never answered": {
+			known: answer{problem: waits},
+			want:  condition{reporting.InProgress, "Unreachable", "no answer; no commit is in force yet"},
 		},
 		"a newer commit is wrong": {known: answer{tree: tree, problem: wrong}, outcome: &outcome{}, want: condition{
 			reporting.Failed, reasonViolations, "a rule is broken; commit 0123456 stays in force",
@@ -106,6 +115,15 @@ func TestConditionOf(t *testing.T) {
 		"an object cannot be written": {known: answer{tree: tree}, outcome: failed, want: condition{
 			reporting.Failed, reasonObjectsFailed, "namespace/a: denied",
 		}},
+		"an object cannot be written, and the server does not answer": {
+			known: answer{tree: tree, problem: waits}, outcome: failed, want: condition{
+				reporting.Failed, reasonObjectsFailed, "no answer; besides, namespace/a: denied",
+			},
+		},
+		"an object cannot be written, and a newer commit is wrong": {
+			known: answer{tree: tree, problem: &problem{message: "wrong", violationCount: 1}}, outcome: failed,
+			want: condition{reporting.Failed, reasonObjectsFailed, "namespace/a: denied"},
+		},
 		"objects are changed again and again": {known: answer{tree: tree}, outcome: fought, want: condition{
 			reporting.Failed, reasonContested,
 			"commit 0123456 is applied, but namespace/a: a client changes it (and 1 more)",
@@ -116,8 +134,8 @@ func TestConditionOf(t *testing.T) {
 			}}},
 			want: condition{
 				reporting.Current, reasonSynced, "commit 0123456 is in force; kept until the tree that the label " +
-					"policy.nstpl.dev/tree names was read, which may take them over: 2 objects that this tree no " +
-					"longer declares, the first is namespace/a",
+					"policy.nstpl.dev/tree names has taken them over, or was read and does not declare them: 2 objects " +
+					"that this tree no longer declares, the first is namespace/a",
 			},
 		},
 		"deletions wait": {known: answer{tree: tree}, outcome: waiting, want: condition{
@@ -128,7 +146,15 @@ func TestConditionOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, test.want, conditionOf(test.known, test.applied, test.outcome))
+			require.Equal(t, test.want, conditionOf(test.known, test.commits, test.outcome))
 		})
 	}
+}
+
+// No event tells that the namespaces of others have left a policyspace that the status says is kept because of them.
+func TestUsedPolicySpacesDoNotWaitForTheInterval(t *testing.T) {
+	t.Parallel()
+	used := outcome{Plan: inventory.Plan{Used: []string{"s"}}}
+	require.Equal(t, retryUsed, used.wait(24*time.Hour))
+	require.Equal(t, time.Second, used.wait(time.Second))
 }
