@@ -129,8 +129,10 @@ func (a accurate) sources() []string {
 // these and from template namespaces to templates.
 func fromAccurate(ctx context.Context, objects []*unstructured.Unstructured, _ *metav1.LabelSelector) *draft {
 	a := newAccurate(objects)
-	isRoot := func(ns *unstructured.Unstructured) bool { return ns.GetLabels()[accurateType] != "" }
-	if len(a.sources()) == 0 && !slices.ContainsFunc(objectsOf(objects, namespaceKind), isRoot) {
+	isOfAccurate := func(object *unstructured.Unstructured) bool {
+		return kindOf(object) == accurateSub || kindOf(object) == namespaceKind && object.GetLabels()[accurateType] != ""
+	}
+	if len(a.sources()) == 0 && !slices.ContainsFunc(objects, isOfAccurate) {
 		return nil
 	}
 	a.addSpaces(nil)

@@ -112,6 +112,20 @@ func TestSubnamespacesInConflict(t *testing.T) {
 // withStatus returns an anchor with a status.
 func withStatus(anchor, status string) string { return anchor + ", status: {status: " + status + "}}" }
 
+// If all SubNamespaces are in conflict, nothing is written, and the result says why.
+func TestOnlySubNamespacesInConflict(t *testing.T) {
+	t.Parallel()
+	d := fromAccurate(t.Context(), []*unstructured.Unstructured{
+		{Object: map[string]any{
+			"apiVersion": "accurate.cybozu.com/v2", "kind": "SubNamespace",
+			"metadata": map[string]any{"name": "stolen", "namespace": "thief"},
+		}},
+		{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "stolen"}}},
+	}, nil)
+	require.NotNil(t, d)
+	require.Len(t, d.item("namespace/thief").needs, 1)
+}
+
 // A sub-namespace in conflict keeps the template to which its namespace refers.
 func TestTemplateOfNamespaceInConflict(t *testing.T) {
 	t.Parallel()
