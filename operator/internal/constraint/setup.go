@@ -69,7 +69,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Feature, error) {
 		Leader: o.Leader, Accounts: accounts, Exempt: o.Flags.ExemptNamespaces, Constraints: admission.constraints,
 	}
 	references := &References{Leader: o.Leader, Accounts: accounts}
-	statuses := &Statuses{Leader: o.Leader, Stored: o.Stored, Blocks: blocks}
+	statuses := &Statuses{Leader: o.Leader, Stored: o.Stored, Blocks: blocks, Constraints: admission.constraints}
 	if err := errors.Join(allocations.SetupWithManager(mgr), accountIDs.SetupWithManager(mgr),
 		references.SetupWithManager(mgr), statuses.SetupWithManager(mgr)); err != nil {
 		return nil, fmt.Errorf("set up the controllers of constraints: %w", err)

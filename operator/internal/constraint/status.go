@@ -29,8 +29,12 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// staleRetry is when a status is written again after the constraint changed meanwhile.
-const staleRetry = 20 * time.Millisecond
+// staleRetry is when a status is written again after the constraint changed meanwhile. probeInterval is the time between
+// two looks at whether the API server uses new webhooks.
+const (
+	staleRetry    = 20 * time.Millisecond
+	probeInterval = 50 * time.Millisecond
+)
 
 // Statuses is the controller that writes the status of SecurityContextConstraints: whether the operator admits pods by
 // them. It is a controller of the leader.
@@ -39,7 +43,8 @@ type Statuses struct {
 	// Stored has the ValidatingWebhookConfiguration of constraints.
 	Stored *webhook.Stored
 	// Blocks knows whether namespaces are given no user IDs.
-	Blocks *Blocks
+	Blocks      *Blocks
+	Constraints *constraintCache
 
 	written freshness.Store[string, *v1alpha1.SecurityContextConstraints]
 }
@@ -87,7 +92,7 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	state, err := r.configured(ctx)
-	if err != nil || state == webhook.Missing {
+	if err != nil || state == webhook.Missing && len(constraint.Status.Conditions) == 0 {
 		return reconcile.Result{}, err // the operator is about to write them, and the watch reports that
 	}
 	changed := constraint.DeepCopy()
@@ -100,6 +105,11 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 	reporting.SetKstatus(&changed.Status.Conditions, constraint.Generation, is, reason, message)
 	if equality.Semantic.DeepEqual(&constraint.Status, &changed.Status) {
 		return reconcile.Result{}, nil
+	}
+	if state == webhook.Configured {
+		if isUsed, err := r.isUsed(ctx, constraint); err != nil || !isUsed {
+			return reconcile.Result{RequeueAfter: probeInterval}, err
+		}
 	}
 	err = r.Client.Status().Patch(ctx, changed, patch.WhileUnchanged(constraint))
 	switch {
@@ -129,6 +139,18 @@ func (r *Statuses) configured(ctx context.Context) (webhook.State, error) {
 		state = webhook.Missing
 	}
 	return state, errors.Join(err, errStored)
+}
+
+// isUsed reports whether no replica admits pods by an earlier generation of a constraint any more: the webhook that the
+// API server uses has the revision of constraints that contain it.
+func (r *Statuses) isUsed(ctx context.Context, constraint *v1alpha1.SecurityContextConstraints) (bool, error) {
+	all, err := r.Constraints.Cached(ctx)
+	if err != nil || !all.contain(constraint) {
+		return false, err
+	}
+	state, err := r.Stored.Asks(ctx, v1alpha1.ConstraintWebhookName, pluginName,
+		webhook.HasRevision(pluginName, all.Revision()))
+	return state == webhook.Configured, err
 }
 
 // readiness returns whether the operator admits pods by a constraint. isExhausted says that namespaces are given no

@@ -35,6 +35,13 @@ func TestAConfigurationHasTheWebhooksOfItsPlugins(t *testing.T) {
 		require.Len(t, webhooks, 1)
 		require.Equal(t, want[0], webhooks[0].Name)
 		require.Equal(t, "https://localhost"+want[1], *webhooks[0].ClientConfig.URL)
+
+		inCluster, err := c.validating(t.Context(), configuration, Endpoint{}, nil)
+		require.NoError(t, err)
+		for _, w := range append(webhooks, inCluster...) {
+			require.Equal(t, configuration == "own", HasRevision("attributes", "r1")(&w))
+			require.False(t, HasRevision("attributes", "r2")(&w))
+		}
 	}
 }
 

@@ -155,12 +155,14 @@ func (c *Configurations) writeValidating(ctx context.Context, name string, bundl
 			return w.Name, &w.ClientConfig.CABundle
 		})
 	}
-	if name == v1alpha1.WebhookName {
+	if name != v1alpha1.AttributeWebhookName && len(desired) > 0 { // package attribute has a probe of its own
 		probe, err := newProbe(desired)
 		if err != nil {
 			return err
 		}
-		c.probe = probe
+		if name == v1alpha1.WebhookName {
+			c.probe = probe
+		}
 		desired = append(desired, probe.webhook(c.Endpoint, desired[0].ClientConfig.CABundle))
 	}
 	if equality.Semantic.DeepEqual(stored.Webhooks, desired) {

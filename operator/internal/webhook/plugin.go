@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,6 +80,16 @@ func (p *Plugin) validatingPath(w Webhook) string {
 		return validatePath
 	}
 	return path.Join(validatePath, p.Name, w.Revision)
+}
+
+// HasRevision returns a function that reports whether a validating webhook of a plugin has a revision in its URL.
+func HasRevision(plugin, revision string) func(*admissionregistrationv1.ValidatingWebhook) bool {
+	suffix := (&Plugin{Name: plugin}).validatingPath(Webhook{Revision: revision})
+	return func(w *admissionregistrationv1.ValidatingWebhook) bool {
+		service, url := w.ClientConfig.Service, w.ClientConfig.URL
+		return service != nil && service.Path != nil && *service.Path == suffix ||
+			url != nil && strings.HasSuffix(*url, suffix)
+	}
 }
 
 // webhookName returns the name of the plugin's webhook with an index. The names of all but the first are numbered.

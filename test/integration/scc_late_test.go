@@ -1,0 +1,84 @@
+package integration_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/test/marks"
+)
+
+// createPrivilegedFor creates a constraint that admits privileged pods of a user, and waits until it is in force.
+func (s constraintFixture) createPrivilegedFor(user string) *v1alpha1.SecurityContextConstraints {
+	s.t.Helper()
+	constraint := &v1alpha1.SecurityContextConstraints{
+		ObjectMeta: metav1.ObjectMeta{Name: "privileged"}, AllowPrivilegedContainer: true, Users: []string{user},
+		RunAsUser:      v1alpha1.RunAsUserStrategyOptions{Type: v1alpha1.RunAsAny},
+		SELinuxContext: v1alpha1.SELinuxContextStrategyOptions{Type: v1alpha1.RunAsAny},
+	}
+	require.NoError(s.t, s.client.Create(s.t.Context(), constraint))
+	s.waitConstraint(constraint, metav1.ConditionTrue)
+	return constraint
+}
+
+// waitConstraint waits until the condition Ready of a constraint's generation has a status.
+func (s constraintFixture) waitConstraint(
+	constraint *v1alpha1.SecurityContextConstraints, status metav1.ConditionStatus,
+) {
+	s.t.Helper()
+	s.eventually(func(c *assert.CollectT) {
+		assert.NoError(c, s.client.Get(s.t.Context(), client.ObjectKeyFromObject(constraint), constraint))
+		ready := apimeta.FindStatusCondition(constraint.Status.Conditions, v1alpha1.ConditionReady)
+		if assert.NotNil(c, ready) {
+			assert.Equal(c, status, ready.Status)
+			assert.Equal(c, constraint.Generation, ready.ObservedGeneration)
+		}
+	})
+}
+
+// A replica whose watch of constraints is late admits no pod that a changed constraint does not admit any more, once
+// the constraint is in force.
+func TestALateReplicaKnowsTheConstraints(t *testing.T) {
+	marks.Thorough(t)
+	t.Parallel()
+	s, replicas := newLateReplica(t)
+	ns := s.createNamespace("a").Name
+	alice, _ := s.newPodAdmin("alice")
+	create := func() error {
+		return alice.Create(t.Context(), newPod(ns, "a", makesPrivileged), client.DryRunAll)
+	}
+	constraint := s.createPrivilegedFor("alice")
+	replicas.useLate()
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create()) })
+
+	replicas.useFirst()
+	replicas.watches.holdWatches(t, "/securitycontextconstraints")
+	require.NoError(t, s.client.Patch(t.Context(), constraint, mergePatch(`{"users": []}`)))
+	s.waitConstraint(constraint, metav1.ConditionTrue)
+	replicas.useLate()
+	require.ErrorContains(t, create(), "no SecurityContextConstraints admit it")
+	replicas.watches.releaseWatches()
+}
+
+// While the webhook for constraints is missing, no constraint is reported as in force.
+func TestConstraintsAreNotInForceWithoutTheirWebhook(t *testing.T) {
+	marks.Thorough(t)
+	t.Parallel()
+	s := newScope(t, borrowCluster(t))
+	through := restartBehindProxy(t, s.testCluster)
+	constraint := s.createPrivilegedFor("alice")
+	_, release := through.holdWrites("/validatingwebhookconfigurations/" + v1alpha1.ConstraintWebhookName)
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ConstraintWebhookName},
+	}
+	require.NoError(t, s.client.Patch(t.Context(), configuration, mergePatch(`{"webhooks": null}`)))
+	s.waitConstraint(constraint, metav1.ConditionFalse)
+	release()
+	s.waitConstraint(constraint, metav1.ConditionTrue)
+}
