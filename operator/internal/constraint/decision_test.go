@@ -300,9 +300,10 @@ func TestConnectIsDecidedByTheRightsOfTheCaller(t *testing.T) {
 				return
 			}
 			require.ErrorAs(t, err, new(*webhook.Denied))
-			require.EqualError(t, err, test.subresource+" is not allowed because the pod's security context exceeds your "+
-				"permissions: pod team-a/web: no SecurityContextConstraints admit it for user \"jane\":\n"+
-				"- constraint open: spec.containers[0].securityContext.privileged: privileged containers are not allowed\n"+
+			require.EqualError(t, err, test.subresource+" is not allowed because the pod's security context exceeds "+
+				"your permissions: pod team-a/web: no SecurityContextConstraints admit it for user \"jane\":\n"+
+				"- constraint open: spec.containers[0].securityContext.privileged: "+
+				"privileged containers are not allowed\n"+
 				"- constraint privileged: not usable by user (nstpl:constraint-denied)")
 		})
 	}

@@ -38,8 +38,8 @@
 // # Races that remain
 //
 //   - A change of rights counts after a moment: answers about the verb use are kept for some seconds. Mutate takes the
-//     constraints from a cache that may be late. Where Mutate and Validate disagree for one of these reasons, the client
-//     is asked to repeat the request.
+//     constraints from a cache that may be late. Where Mutate and Validate disagree for one of these reasons, the
+//     client is asked to repeat the request.
 //   - Before the first constraint is in the API server's webhook configuration, pods are created without a decision.
 //     OpenShift has no such time because it always has constraints. Pods that exist are not evicted here either.
 //   - A ServiceAccount that is deleted and created again under its name gets no rights from an entry of users, even
