@@ -211,7 +211,8 @@ type Rollout struct {
 	Paused bool `json:"paused,omitempty"`
 
 	// waves divide the namespaces of the template. A wave begins when all namespaces of the waves before it are
-	// populated, or have failed without stopping the rollout. A namespace belongs to the first wave that selects it. Those that no wave selects form the last wave.
+	// populated, or have failed without stopping the rollout. A namespace belongs to the first wave that selects it.
+	// Those that no wave selects form the last wave.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

@@ -310,8 +310,8 @@ func commonRule(a, b rbacv1.PolicyRule) (common rbacv1.PolicyRule, isEmpty bool)
 	return common, isEmpty
 }
 
-// commonOf returns the items of two lists that both lists allow. If the second list allows all of the first one, that is
-// the first list itself.
+// commonOf returns the items of two lists that both lists allow. If the second list allows all of the first one, that
+// is the first list itself.
 func commonOf(a, b []string, allows func(list []string, item string) bool) []string {
 	if !slices.ContainsFunc(a, func(item string) bool { return !allows(b, item) }) {
 		return a

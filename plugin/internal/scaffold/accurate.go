@@ -130,7 +130,8 @@ func (a accurate) sources() []string {
 func fromAccurate(ctx context.Context, objects []*unstructured.Unstructured, _ *metav1.LabelSelector) *draft {
 	a := newAccurate(objects)
 	isOfAccurate := func(object *unstructured.Unstructured) bool {
-		return kindOf(object) == accurateSub || kindOf(object) == namespaceKind && object.GetLabels()[accurateType] != ""
+		return kindOf(object) == accurateSub ||
+			kindOf(object) == namespaceKind && object.GetLabels()[accurateType] != ""
 	}
 	if len(a.sources()) == 0 && !slices.ContainsFunc(objects, isOfAccurate) {
 		return nil

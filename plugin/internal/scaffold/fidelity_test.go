@@ -75,6 +75,7 @@ func TestSubnamespacesInConflict(t *testing.T) {
 		other = `{apiVersion: hnc.x-k8s.io/v1alpha2, kind: HierarchyConfiguration, ` +
 			`metadata: {name: hierarchy, namespace: child}, spec: {parent: owner}}`
 	)
+	withStatus := func(status string) string { return anchor + ", status: {status: " + status + "}}" }
 	for name, test := range map[string]struct {
 		flag    string
 		objects []string
@@ -91,11 +92,11 @@ func TestSubnamespacesInConflict(t *testing.T) {
 		"a state of Accurate": {"from-accurate", []string{
 			sub + `, status: conflict}`, strings.Replace(owned, "stolen", "child", 1),
 		}},
-		"another parent of HNC": {"from-hnc", []string{withStatus(anchor, ""), hierarchy}},
-		"a conflict of HNC":     {"from-hnc", []string{withStatus(anchor, "Conflict"), hierarchy}},
-		"a forbidden name":      {"from-hnc", []string{withStatus(anchor, "Forbidden"), other}},
+		"another parent of HNC": {"from-hnc", []string{withStatus(""), hierarchy}},
+		"a conflict of HNC":     {"from-hnc", []string{withStatus("Conflict"), hierarchy}},
+		"a forbidden name":      {"from-hnc", []string{withStatus("Forbidden"), other}},
 		"a namespace without an annotation": {"from-hnc", []string{
-			withStatus(anchor, ""), other, `{apiVersion: v1, kind: Namespace, metadata: {name: stolen}}`,
+			withStatus(""), other, `{apiVersion: v1, kind: Namespace, metadata: {name: stolen}}`,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -108,9 +109,6 @@ func TestSubnamespacesInConflict(t *testing.T) {
 		})
 	}
 }
-
-// withStatus returns an anchor with a status.
-func withStatus(anchor, status string) string { return anchor + ", status: {status: " + status + "}}" }
 
 // If all SubNamespaces are in conflict, nothing is written, and the result says why.
 func TestOnlySubNamespacesInConflict(t *testing.T) {
@@ -292,7 +290,7 @@ func TestDistancesOfHNCInExpressions(t *testing.T) {
 		`Exists`: true, `DoesNotExist`: true, `NotIn, values: ["0"]`: false, `In, values: ["1"]`: false,
 	} {
 		for annotations, name := range map[string]string{
-			"": "acme", "annotations: {propagate.hnc.x-k8s.io/select: a=b}, ": "acme-deny",
+			"": "acme", "annotations: {propagate.hnc.x-k8s.io/select: a=b},": "acme-deny",
 		} {
 			d, _ := converted(t, "from-hnc",
 				`{apiVersion: hnc.x-k8s.io/v1alpha2, kind: HierarchyConfiguration,

@@ -110,8 +110,8 @@ func (u usage) members() map[string][]string {
 }
 
 // children returns the shares of the child policyspaces, or nil if these are unknown. A child that limits the resource
-// itself has its usage in its status, which users may read who may not read that of namespaces. While that is not known,
-// the usage of its namespaces is not, either.
+// itself has its usage in its status, which users may read who may not read that of namespaces. While that is not
+// known, the usage of its namespaces is not, either.
 func (u usage) children(
 	members map[string][]string, space string, name corev1.ResourceName, maximum resource.Quantity,
 ) []share {
