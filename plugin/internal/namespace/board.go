@@ -12,7 +12,9 @@ import (
 // board holds the statuses of namespaces, as they were last shown, and what they are computed from.
 type board struct {
 	// index is nil if the user may not list templates.
-	index      *match.Index
+	index *match.Index
+	// isOutdated is true if the index could not be read when it was read last.
+	isOutdated bool
 	namespaces []*corev1.Namespace
 	// showsAll is true if namespaces are shown that no template selects.
 	showsAll bool

@@ -164,14 +164,7 @@ func (o *status) run(ctx context.Context) error {
 		return err
 	}
 	if o.watch {
-		read := func(ctx context.Context, namespaces []*corev1.Namespace) (*match.Index, error) {
-			templates, err := c.Templates(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return o.index(ctx, c, templates, namespaces), nil
-		}
-		return o.follow(ctx, c, watched, read)
+		return o.follow(ctx, c, watched, indexOf(c))
 	}
 	needsAttention := func(s namespaceStatus) bool { return s.needsAttention() }
 	if o.exitCode && (isOld || slices.ContainsFunc(shown, needsAttention)) {
@@ -207,21 +200,18 @@ func (o *status) read(ctx context.Context, c *cluster.Cluster) (shown *board, fo
 		o.Note("%s", cli.Unlisted("namespacetemplates", "the templates are not shown"))
 		return &board{namespaces: namespaces, showsAll: !o.namespaces.IsEmpty()}, forbidden, err
 	}
-	index := o.index(ctx, c, templates, namespaces)
+	index, unread := c.Index(ctx, templates, namespaces)
+	if ctx.Err() == nil {
+		o.noteUnread(unread)
+	}
 	return &board{index: index, namespaces: namespaces, showsAll: !o.namespaces.IsEmpty()}, forbidden, err
 }
 
-// index returns the index of templates for namespaces, and prints what cannot be read for it once.
-func (o *status) index(
-	ctx context.Context, c *cluster.Cluster, templates []*v1alpha1.NamespaceTemplate, namespaces []*corev1.Namespace,
-) *match.Index {
-	index, unread := c.Index(ctx, templates, namespaces)
+// noteUnread prints once what could not be read for an index.
+func (o *status) noteUnread(unread []error) {
 	for _, err := range unread {
-		if ctx.Err() == nil {
-			o.noteOnce(err.Error())
-		}
+		o.noteOnce(err.Error())
 	}
-	return index
 }
 
 func (o *status) noteOnce(note string) {

@@ -2,10 +2,11 @@ package namespace
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -15,12 +16,24 @@ import (
 const (
 	// collectFor is how long a watch collects changes of namespaces before it computes all statuses again.
 	collectFor = time.Second
-	// readEvery is how often a watch reads the templates and exemptions, also if no namespace changes.
+	// readEvery is how often a watch reads the templates and exemptions, however often namespaces change.
 	readEvery = 5 * time.Second
 )
 
-// readIndex reads the templates that may select namespaces, and the exemptions of the namespaces.
-type readIndex func(ctx context.Context, namespaces []*corev1.Namespace) (*match.Index, error)
+// readIndex reads the templates that may select namespaces, and the exemptions of the namespaces. The index is nil if the
+// templates cannot be read.
+type readIndex func(ctx context.Context, namespaces []*corev1.Namespace) (index *match.Index, unread []error)
+
+// indexOf returns the function that reads the index from a cluster.
+func indexOf(c *cluster.Cluster) readIndex {
+	return func(ctx context.Context, namespaces []*corev1.Namespace) (*match.Index, []error) {
+		templates, err := c.Templates(ctx)
+		if err != nil {
+			return nil, []error{err}
+		}
+		return c.Index(ctx, templates, namespaces)
+	}
+}
 
 // follow prints each namespace whose status changes, until ctx ends.
 func (o *status) follow(ctx context.Context, c *cluster.Cluster, shown *board, read readIndex) error {
@@ -32,6 +45,7 @@ func (o *status) follow(ctx context.Context, c *cluster.Cluster, shown *board, r
 	defer every.Stop()
 	var collected <-chan time.Time
 	for {
+		var reads bool
 		select {
 		case <-ctx.Done():
 			return nil // the user interrupted the command
@@ -45,32 +59,58 @@ func (o *status) follow(ctx context.Context, c *cluster.Cluster, shown *board, r
 		case <-collected:
 			collected = nil
 		case <-every.C:
+			reads = true
 		}
-		if namespaces, isComplete := stored(informers); isComplete {
-			shown.namespaces = namespaces
+		namespaces, isComplete := stored(informers)
+		if !isComplete {
+			continue
+		}
+		shown.namespaces = namespaces
+		if reads {
 			o.updateIndex(ctx, shown, read)
-			if changes := shown.changes(); len(changes) > 0 && ctx.Err() == nil {
-				if err := o.write(changes, time.Now()); err != nil {
-					return err
-				}
+		}
+		if changes := shown.changes(); len(changes) > 0 && ctx.Err() == nil {
+			if err := o.write(changes, time.Now()); err != nil {
+				return err
 			}
 		}
 	}
 }
 
-// updateIndex reads the index of a board, unless the user may not list templates. If that fails, the last one remains.
+// updateIndex reads the index of a board, unless the user may not list templates. If some of it cannot be read, the last
+// index remains: without exemptions, exempt namespaces would be shown as if they were not exempt. What the user may not
+// read besides the templates stays unknown, and the rest is updated.
 func (o *status) updateIndex(ctx context.Context, shown *board, read readIndex) {
 	if shown.index == nil {
 		return
 	}
-	index, err := read(ctx, shown.namespaces)
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		o.noteOnce(fmt.Sprintf("templates cannot be read, so those that were read last are shown: %v", err))
-	default:
-		shown.index = index
+	index, unread := read(ctx, shown.namespaces)
+	if ctx.Err() != nil {
+		return
 	}
+	for _, err := range unread {
+		if index == nil || !apierrors.IsForbidden(err) {
+			o.noteOutdated(shown, err)
+			return
+		}
+	}
+	o.noteUnread(unread)
+	shown.index, shown.isOutdated = index, false
+}
+
+// noteOutdated prints why the last index of a board remains, once until it is updated.
+func (o *status) noteOutdated(shown *board, unread error) {
+	if shown.isOutdated {
+		return
+	}
+	shown.isOutdated = true
+	// These errors say what is assumed instead, which does not hold here.
+	if exemptions, ok := errors.AsType[cluster.UnreadExemptionsError](unread); ok {
+		unread = exemptions.Err
+	} else if revisions, ok := errors.AsType[cluster.UnreadRevisionsError](unread); ok {
+		unread = revisions.Err
+	}
+	o.Note("templates and exemptions cannot be read, so those that were read last are shown: %v", unread)
 }
 
 // watchNamespaces returns informers of the selected namespaces. Changed receives when a store has been filled, and

@@ -62,9 +62,10 @@ type following struct {
 	out, errOut lines
 	stop        context.CancelFunc
 	ended       chan error
-	// index and err are what reading templates and exemptions answers.
-	index atomic.Pointer[match.Index]
-	err   atomic.Pointer[error]
+	// index and unread are what reading templates and exemptions answers, and reads how often it was done.
+	index  atomic.Pointer[match.Index]
+	unread atomic.Pointer[error]
+	reads  atomic.Int32
 }
 
 // answer sets what reading templates and exemptions answers from now on.
@@ -92,9 +93,10 @@ func startFollow(t *testing.T, shown *board, isForbidden bool, namespaces ...run
 	ctx, stop := context.WithCancel(t.Context())
 	f.stop = stop
 	o := &status{Session: cli.NewSession(genericiooptions.IOStreams{Out: f.out, ErrOut: f.errOut})}
-	read := func(context.Context, []*corev1.Namespace) (*match.Index, error) {
-		if err := f.err.Load(); err != nil {
-			return nil, *err
+	read := func(context.Context, []*corev1.Namespace) (*match.Index, []error) {
+		f.reads.Add(1)
+		if err := f.unread.Load(); err != nil {
+			return f.index.Load(), []error{*err}
 		}
 		return f.index.Load(), nil
 	}
@@ -146,20 +148,75 @@ func TestStatusShowsWhatWasDeletedBeforeTheWatch(t *testing.T) {
 	})
 }
 
-// Namespaces are followed while templates cannot be read, by those that were read last.
-func TestStatusKeepsTemplatesThatCannotBeRead(t *testing.T) {
+// Namespaces are followed while templates, their revisions or exemptions cannot be read, by those that were read last.
+// Each outage is announced once.
+func TestStatusKeepsWhatCannotBeRead(t *testing.T) {
+	unavailable := errors.New("unavailable")
+	for name, test := range map[string]struct {
+		unread  error
+		answers bool // with an index that lacks what is unread
+	}{
+		"templates":  {unread: unavailable},
+		"exemptions": {unread: cluster.UnreadExemptionsError{Err: unavailable}, answers: true},
+		"revisions":  {unread: cluster.UnreadRevisionsError{Template: "x", Err: unavailable}, answers: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := startFollow(t, &board{index: match.NewIndex(), showsAll: true}, false, namespaceIn("a", "one"))
+				defer f.end(t)
+				exempt, template := []*v1alpha1.TemplateExemption{exemptionOf("b", "x")}, templateFor("x", "one", 1)
+				for _, created := range []string{"b", "c"} {
+					f.unread.Store(nil)
+					f.answer(exempt, template)
+					f.out.printed()
+					f.errOut.printed()
+					f.unread.Store(&test.unread)
+					f.index.Store(nil)
+					if test.answers {
+						f.answer(nil, template)
+					}
+					_, err := f.namespaces.Create(t.Context(), namespaceIn(created, "one"), metav1.CreateOptions{})
+					require.NoError(t, err)
+					want := map[string]string{"b": "NoTemplate", "c": "NotReported"}[created]
+					require.Regexp(t, "^"+created+" .*"+want+`.*\n$`, f.out.printed())
+					require.Equal(t, 1, strings.Count(f.errOut.printed(), "those that were read last are shown: unavailable\n"))
+				}
+			})
+		})
+	}
+}
+
+// What the user may not read at all does not keep the rest from being followed.
+func TestStatusFollowsWithoutExemptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFollow(t, &board{index: match.NewIndex(), showsAll: true}, false, namespaceIn("a", "one"))
+		defer f.end(t)
+		var forbidden error = cluster.UnreadExemptionsError{
+			Err: apierrors.NewForbidden(v1alpha1.TemplateExemptions.GroupResource(), "", errors.New("no")),
+		}
+		f.unread.Store(&forbidden)
+		f.answer(nil, templateFor("x", "one", 1))
+		require.Contains(t, f.out.printed(), "NotReported")
+		f.answer(nil)
+		require.Contains(t, f.out.printed(), "NoTemplate")
+		require.Equal(t, 1, strings.Count(f.errOut.printed(), "exemptions are unknown"))
+	})
+}
+
+// Changes of namespaces are shown soon, without reading templates and exemptions again.
+func TestStatusReadsTemplatesAtIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := startFollow(t, &board{index: match.NewIndex(), showsAll: true}, false, namespaceIn("a", "one"))
 		defer f.end(t)
 		f.answer(nil, templateFor("x", "one", 1))
 		require.Contains(t, f.out.printed(), "NotReported")
-		unavailable := errors.New("unavailable")
-		f.err.Store(&unavailable)
-		require.Empty(t, f.out.printed())
-		_, err := f.namespaces.Create(t.Context(), namespaceIn("b", "one"), metav1.CreateOptions{})
-		require.NoError(t, err)
-		require.Regexp(t, `^b .*NotReported.*\n$`, f.out.printed())
-		require.Equal(t, 1, strings.Count(f.errOut.printed(), "those that were read last are shown: unavailable\n"))
+		before := f.reads.Load()
+		for _, tier := range []string{"two", "one", "two", "one", "two"} {
+			_, err := f.namespaces.Update(t.Context(), namespaceIn("a", tier), metav1.UpdateOptions{})
+			require.NoError(t, err)
+			require.Contains(t, <-f.out, map[string]string{"two": "NoTemplate", "one": "NotReported"}[tier])
+		}
+		require.LessOrEqual(t, f.reads.Load()-before, int32(2))
 	})
 }
 
