@@ -37,6 +37,10 @@ func TestNotesOnDisabledAndPausedTemplates(t *testing.T) {
 		"enabled by the file, and grants end with the rollout": {
 			template("enable", &v1alpha1.Rollout{Revocation: v1alpha1.RevokeWithRollout}), stored, []string{paused},
 		},
+		"grants end with the rollout in the cluster": {
+			template("", nil), template("", &v1alpha1.Rollout{Paused: true, Revocation: v1alpha1.RevokeWithRollout}),
+			[]string{paused},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
