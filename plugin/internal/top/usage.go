@@ -121,31 +121,42 @@ func (u usage) children(
 	var shares []share
 	for _, child := range u.forest.Children(space) {
 		limiting := u.forest.Get(child)
-		used, isKnown := quota.Known(limiting, name)
+		var used *resource.Quantity
 		_, isLimited := quota.Hard(limiting)[name]
-		switch {
-		case isKnown:
-		case isLimited, u.used == nil:
-			shares = append(shares, share{Name: child})
-			continue
-		default:
-			for _, of := range u.counted(members, child, name) {
-				used.Add(of)
-			}
+		if known, isKnown := quota.Known(limiting, name); isKnown {
+			used = &known
+		} else if !isLimited && u.used != nil {
+			used = sum(u.counted(members, child, name))
 		}
 		shares = append(shares, newShare(child, used, maximum))
 	}
 	return ordered(shares)
 }
 
-// counted returns how much of a resource each namespace uses that counts in a policyspace.
+// sum returns the sum of usages, or nil if one of them is unknown.
+func sum(used map[string]*resource.Quantity) *resource.Quantity {
+	total := &resource.Quantity{}
+	for _, of := range used {
+		if of == nil {
+			return nil
+		}
+		total.Add(*of)
+	}
+	return total
+}
+
+// counted returns how much of a resource each namespace uses that counts in a policyspace. It is nil for a namespace in
+// which nothing has counted the resource yet.
 func (u usage) counted(
 	members map[string][]string, space string, name corev1.ResourceName,
-) map[string]resource.Quantity {
-	used := map[string]resource.Quantity{}
+) map[string]*resource.Quantity {
+	used := map[string]*resource.Quantity{}
 	if name != quota.Namespaces {
 		for _, ns := range members[space] {
-			used[ns] = u.used[ns][name]
+			used[ns] = nil
+			if of, isCounted := u.used[ns][name]; isCounted {
+				used[ns] = &of
+			}
 		}
 		return used
 	}
@@ -153,13 +164,13 @@ func (u usage) counted(
 	for _, ns := range u.namespaces {
 		isBelow := u.isLineage && slices.Contains(hierarchy.SpacesOf(ns), space) // the children are unknown
 		if isBelow || slices.ContainsFunc(hierarchy.CountedIn(ns), func(space string) bool { return below[space] }) {
-			used[ns.Name] = *resource.NewQuantity(1, resource.DecimalSI)
+			used[ns.Name] = resource.NewQuantity(1, resource.DecimalSI)
 		}
 	}
 	return used
 }
 
-func shares(used map[string]resource.Quantity, maximum resource.Quantity) []share {
+func shares(used map[string]*resource.Quantity, maximum resource.Quantity) []share {
 	var all []share
 	for name, of := range used {
 		all = append(all, newShare(name, of, maximum))
@@ -167,8 +178,12 @@ func shares(used map[string]resource.Quantity, maximum resource.Quantity) []shar
 	return ordered(all)
 }
 
-func newShare(name string, used, maximum resource.Quantity) share {
-	return share{Name: name, Used: used.String(), Percent: new(output.Percent(used, maximum)), amount: used}
+// newShare returns the share of a policyspace or namespace. used is nil if the usage is unknown.
+func newShare(name string, used *resource.Quantity, maximum resource.Quantity) share {
+	if used == nil {
+		return share{Name: name}
+	}
+	return share{Name: name, Used: used.String(), Percent: new(output.Percent(*used, maximum)), amount: *used}
 }
 
 // ordered returns the shares that are not zero, the largest first, and then those that are unknown.

@@ -130,7 +130,7 @@ func TestTableShowsTheLargestUsers(t *testing.T) {
 	t.Parallel()
 	many := limit{Name: "s", Resource: "pods", Used: "21", Limit: "30", Percent: new(70)}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-		many.Namespaces = append(many.Namespaces, newShare(name, resource.MustParse("3"), resource.MustParse("30")))
+		many.Namespaces = append(many.Namespaces, newShare(name, new(resource.MustParse("3")), resource.MustParse("30")))
 	}
 	rows := table([]limit{many}, false).Rows
 	require.Len(t, rows, 7)
@@ -175,6 +175,21 @@ func TestUsageThatIsNotCountedEverywhereIsUnknown(t *testing.T) {
 		require.Nil(t, limits[0].Percent, name)
 		require.NotEmpty(t, limits[0].Message, name)
 		require.Equal(t, []string{"free 5 50%", "limited unknown"}, shown(limits[1].PolicySpaces), name)
+	}
+}
+
+// A child without a limit has a usage once each of its namespaces has counted the resource.
+func TestUsageOfAChildThatIsNotCountedEverywhereIsUnknown(t *testing.T) {
+	t.Parallel()
+	for uncounted, used := range map[string]corev1.ResourceList{
+		"d": nil, // its ResourceQuota does not exist yet
+		"c": list("requests.cpu", "1"),
+	} {
+		partial := example()
+		partial.used[uncounted] = used
+		root := newLimits(partial, []string{"root"}, "pods")[0]
+		require.Equal(t, []string{"limited 3 30%", "free unknown"}, shown(root.PolicySpaces), uncounted)
+		require.Contains(t, shown(root.Namespaces), uncounted+" unknown")
 	}
 }
 
