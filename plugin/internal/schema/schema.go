@@ -25,10 +25,10 @@ func New(s cli.Session) *cobra.Command {
 			"kubectl nstpl vet" checks them, and the objects in templates.`),
 		Example: templates.Examples(`
 			# Write the schema to a file
-			kubectl nstpl schema >nstpl.json
+			kubectl nstpl schema >policy.nstpl.dev.json
 
-			# Check files with kubeconform
-			kubeconform -schema-location default -schema-location nstpl.json policies`),
+			# Check files with kubeconform, which finds the schema by the API group
+			kubeconform -schema-location default -schema-location '{{.Group}}.json' policies`),
 		Args:              cli.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(*cobra.Command, []string) error { return run(s.Out) },

@@ -10,12 +10,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"text/template"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"nstpl.dev/nstpl/manifests/crd"
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 )
 
 const samples = "../../../manifests/samples"
@@ -141,5 +144,25 @@ spec:
 			}
 			require.ErrorContains(t, err, test.want)
 		})
+	}
+}
+
+// kubeconform executes a location as a template. Only nstpl's kinds may have the schema, which accepts any other kind.
+func TestKubeconformFindsTheSchemaForKindsOfNstplOnly(t *testing.T) {
+	t.Parallel()
+	manual, err := os.ReadFile("../../../docs/install.md")
+	require.NoError(t, err)
+	for _, text := range []string{string(manual), New(cli.Session{}).Example} {
+		location := regexp.MustCompile(`-schema-location '(\S+)'`).FindStringSubmatch(text)
+		require.NotNil(t, location, text)
+		file := func(group string) string {
+			var name strings.Builder
+			parsed, err := template.New("").Parse(location[1])
+			require.NoError(t, err)
+			require.NoError(t, parsed.Execute(&name, map[string]string{"Group": group}))
+			return name.String()
+		}
+		require.Contains(t, text, "kubectl nstpl schema >"+file(v1alpha1.GroupVersion.Group)+"\n")
+		require.NotEqual(t, file("apps"), file(v1alpha1.GroupVersion.Group))
 	}
 }
