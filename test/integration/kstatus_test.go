@@ -199,8 +199,17 @@ func TestKindsThatAreNotReadyShowWhoActs(t *testing.T) {
 
 	patchObject(s, space, `{"spec": {"quota": {"hard": {"pods": "3", "count/namespaces": "3"}}}}`)
 	waitKstatusCurrent(s, space)
+	const selfService = `
+apiVersion: policy.nstpl.dev/v1alpha1
+kind: PolicySpace
+metadata: {name: rules}
+spec: {selfService: {namePattern: "rules-*"}}
+`
+	s.applyYAML(selfService)
+	rules := parseYAML(t, selfService)[0]
+	waitKstatusCurrent(s, rules)
 	for name, kinds := range map[string][]*unstructured.Unstructured{
-		v1alpha1.WebhookName:          {space},
+		v1alpha1.WebhookName:          {space, rules},
 		v1alpha1.AttributeWebhookName: {namespaced, everywhere}, v1alpha1.ConstraintWebhookName: {constraint},
 	} {
 		stored, err := s.kubectl(t.Context(), "", "get", "validatingwebhookconfiguration", name, "-o", "json")
@@ -215,9 +224,17 @@ func TestKindsThatAreNotReadyShowWhoActs(t *testing.T) {
 		configuration.SetResourceVersion("")
 		require.NoError(t, s.client.Create(t.Context(), configuration))
 	}
-	for _, object := range objects {
+	for _, object := range append(objects, rules) {
 		waitKstatusCurrent(s, object)
 	}
+
+	// While no replica answers, admission does not deny limits that no ResourceQuota can have.
+	require.NoError(t, s.operator.Kill())
+	patchObject(s, space, `{"spec": {"quota": {"hard": {"podz": "1"}}}}`)
+	require.NoError(t, s.startOperator(t.Context()))
+	waitKstatusAbnormal(s, space, v1alpha1.ConditionStalled, "kstatus has limits that no ResourceQuota can have: ")
+	patchObject(s, space, `{"spec": {"quota": {"hard": {"podz": null}}}}`)
+	waitKstatusCurrent(s, space)
 }
 
 // The first status of a template that selects no namespace is complete, so that ten thousand templates cost one write
