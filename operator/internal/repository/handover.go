@@ -13,8 +13,8 @@ import (
 // accept records the objects that the tree takes over: it declares them, they have its label, and they were created for
 // another tree, which no longer declares them. So a later commit takes them away, as the other tree would have. It
 // returns the names of the PolicyRepositories of such trees, which keep the objects in their records until this one has
-// stored its own, and of those that keep other objects with its label until its tree was read. Namespaces are not taken
-// over: a tree never deletes one that was not created for it.
+// stored its own, and of those that keep other objects with its label until its tree was read, also ones that it took
+// over before a restart. Namespaces are not taken over: a tree never deletes one that was not created for it.
 func (r *Repositories) accept(
 	repository types.UID, others map[string]*v1alpha1.PolicyRepository, rec *record,
 	live map[inventory.ID]*unstructured.Unstructured,
@@ -24,20 +24,21 @@ func (r *Repositories) accept(
 	givers, keepers = map[string]bool{}, map[string]bool{}
 	for id, object := range live {
 		uid := object.GetUID()
-		if rec.created[uid] || object.GetLabels()[v1alpha1.TreeLabel] != own.Tree {
+		if object.GetLabels()[v1alpha1.TreeLabel] != own.Tree {
 			continue
 		}
+		isRecorded := rec.created[uid]
 		for _, other := range others {
 			scope := r.scopes.of(other.UID)
 			switch {
 			case !scope.Created[uid] || scope.Declared[id] != nil:
-			case own.Declared[id] == nil || isNamespace(id) || room < uidSize:
+			case isRecorded || own.Declared[id] == nil || isNamespace(id) || room < uidSize:
 				keepers[other.Name] = true
 			default:
 				rec.created[uid], givers[other.Name] = true, true
 			}
 		}
-		if rec.created[uid] {
+		if rec.created[uid] && !isRecorded {
 			room -= uidSize
 		}
 	}

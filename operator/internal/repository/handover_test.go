@@ -62,12 +62,12 @@ func TestObjectsOfAnotherTreeAreDeletedWhenUndeclared(t *testing.T) {
 	}
 }
 
-// The tree that gives an object away forgets it at once when the other tree has recorded it: afterwards, nothing that
-// happens to either PolicyRepository has the wrong tree delete it.
+// The tree that gives an object away forgets it at once when the other tree has recorded it, also if the process ended
+// in between: afterwards, nothing that happens to either PolicyRepository has the wrong tree delete it.
 func TestAnObjectThatIsHandedOverBelongsToOneTree(t *testing.T) {
 	t.Parallel()
-	_, admin := newCluster(t)
-	for root, isUndone := range map[string]bool{"given": false, "undone": true} {
+	cluster, admin := newCluster(t)
+	for _, root := range []string{"given", "undone", "restarted"} {
 		taking := "to-" + root
 		role := map[string]string{"role.yaml": roleFile(root + "-role")}
 		giver, taker := createRepository(t, admin, root), createRepository(t, admin, taking)
@@ -88,12 +88,24 @@ func TestAnObjectThatIsHandedOverBelongsToOneTree(t *testing.T) {
 		pass(taker, role)
 		require.Len(t, admin.woken, 1)
 		require.Equal(t, root, (<-admin.woken).Object.GetName(), "the giver is reconciled at once")
-		if isUndone {
+		switch root {
+		case "undone":
 			o := pass(giver, role)
 			require.Len(t, o.Conflicts, 1)
 			require.Contains(t, o.Conflicts[0].Reason, "belongs to the tree "+taking)
+		case "restarted":
+			admin = newRepositories(t, cluster.RESTConfig(), nil)
+			require.Len(t, pass(giver, nil).Undecided, 1)
+			again := treeOf(t, taking, "one", role)
+			for range 2 { // before the giver has passed
+				_, err := admin.apply(t.Context(), taker, again)
+				require.NoError(t, err)
+			}
+			require.Len(t, admin.woken, 1, "only a tree that was just read wakes others")
+			require.Equal(t, root, (<-admin.woken).Object.GetName(), "the giver is reconciled at once")
 		}
-		pass(giver, nil)
+		require.Empty(t, pass(giver, nil).Undecided)
+		require.Empty(t, admin.woken)
 		require.NoError(t, admin.Client.Delete(t.Context(), taker))
 		pass(giver, nil)
 		require.Contains(t, liveOf(t, admin, root), "ClusterRole "+root+"-role")
