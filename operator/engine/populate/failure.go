@@ -73,7 +73,8 @@ func (f *Failure) MayPass() bool {
 	if cause, follows := errors.AsType[*Failure](f.err); follows {
 		return cause.MayPass()
 	}
-	return f.Transient() || f.Reason == metav1.StatusReasonForbidden && isNotCounted(f.err)
+	return f.Transient() || f.Reason == ReasonSourceDelayed ||
+		f.Reason == metav1.StatusReasonForbidden && isNotCounted(f.err)
 }
 
 // Unanswered reports whether the API server may have carried out the write although it failed.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,6 +50,8 @@ func TestFailureMayPass(t *testing.T) {
 		"the quota of a policy space that is not counted yet": {
 			forbidden(codes.QuotaUncounted.AddTo("usage of pods in policyspace \"a\" is not counted yet")), true,
 		},
+		"a source that waits to come back": {SourceDelayed(pullRef, time.Now()).Failure, true},
+		"a source that does not exist":     {SourceNotFound(pullRef).Failure, false},
 		"an exceeded quota": {
 			forbidden("exceeded quota: budget, requested: configmaps=1, used: configmaps=1, limited: configmaps=1"),
 			false,
@@ -75,6 +78,11 @@ func TestFailureMayPass(t *testing.T) {
 			require.Equal(t, test.want, NewFailure(test.err, "n").MayPass())
 		})
 	}
+}
+
+// The operator copies a source that waits to come back once its time has come, so other tries before are in vain.
+func TestASourceThatWaitsIsNotTriedAgain(t *testing.T) {
+	require.False(t, SourceDelayed(pullRef, time.Now()).Failure.Transient())
 }
 
 // A failure that users of a namespace can prepare must not stop what happens in other namespaces.

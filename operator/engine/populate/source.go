@@ -164,7 +164,7 @@ func SourceNotFound(ref render.SourceRef) Source {
 func SourceDelayed(ref render.SourceRef, until time.Time) Source {
 	return Source{Lost: true, Failure: &Failure{
 		Reason: ReasonSourceDelayed,
-		err: fmt.Errorf("the source %s was lost, and is copied again at %s, if it exists then", ref,
+		err: fmt.Errorf("the source %s was lost, and is copied again at %s, if it can be copied then", ref,
 			until.UTC().Format(time.RFC3339)),
 	}}
 }
@@ -260,6 +260,7 @@ func sourceFinding(change Change) Finding {
 	return Finding{
 		Object: change.ID(), Template: change.Template, Severity: severity(change.SourceLost.Template),
 		Reason: FindingFailed, Message: failure.Error(), Failure: failure.Reason,
+		MayPass: failure.MayPass(),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -204,7 +205,7 @@ func TestPlanOfACopyWithoutItsSource(t *testing.T) {
 	}
 	orphans := func(*v1alpha1.NamespaceTemplateSpec) {}
 	secrets := schema.GroupResource{Resource: "secrets"}
-	missing := SourceNotFound(pullRef)
+	missing, delayed := SourceNotFound(pullRef), SourceDelayed(pullRef, time.Now())
 	known := declareFrom(NewSource(pullRef, pullSecret("YQ==")), teamA(), copying(t)).Objects[0]
 	adopted := with(applied(t, known), func(object *metav1.PartialObjectMetadata) {
 		object.Annotations[v1alpha1.AdoptedAnnotation] = "true"
@@ -226,6 +227,8 @@ func TestPlanOfACopyWithoutItsSource(t *testing.T) {
 		"an adopted object":               {missing, deletes, adopted, Unknown, Error, false},
 		"an object of another client":     {missing, deletes, foreign("pull", "copies"), Unknown, Error, false},
 		"a copy of another template":      {missing, deletes, ofAnother, Unknown, Error, false},
+		"it waits to come back":           {delayed, orphans, applied(t, known), Unknown, Error, true},
+		"its copies are still deleted":    {delayed, deletes, applied(t, known), Prune, Error, true},
 		"failures are ignored":            {missing, ignores, applied(t, known), Prune, Warning, false},
 		"the right was lost":              {SourceForbidden(pullRef, secrets, true), deletes, applied(t, known), Prune, Error, false},
 		"the right may have been lost":    {SourceForbidden(pullRef, secrets, false), deletes, applied(t, known), Unknown, Error, true},

@@ -403,7 +403,7 @@ func TestALostSourceReportsWhenItIsCopiedAgain(t *testing.T) {
 					waits := c.store.Get(sourceRef("a"))
 					require.True(t, waits.Lost)
 					require.EqualError(t, waits.Failure, "the source configmap/a in namespace vault was lost, and is copied again at "+
-						resume.UTC().Format(time.RFC3339)+", if it exists then")
+						resume.UTC().Format(time.RFC3339)+", if it can be copied then")
 					test.lose(c)
 					c.wait(test.after)
 				}
