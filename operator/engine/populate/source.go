@@ -169,14 +169,15 @@ func SourceDelayed(ref render.SourceRef, until time.Time) Source {
 	}}
 }
 
-// SourceForbidden returns a source that the operator may not read. If that is not confirmed yet, it may pass: an API
-// server that has just started knows no roles for a moment.
-func SourceForbidden(ref render.SourceRef, resource schema.GroupResource, isConfirmed bool) Source {
-	reason := ReasonSourceForbidden
-	if !isConfirmed {
-		reason = ReasonSourceUnread
-	}
-	return Source{Lost: isConfirmed, Failure: &Failure{Reason: reason, err: MissingSourceRight(ref, resource)}}
+// SourceForbidden returns a source that the operator may not read.
+func SourceForbidden(ref render.SourceRef, resource schema.GroupResource) Source {
+	return Source{Lost: true, Failure: &Failure{Reason: ReasonSourceForbidden, err: MissingSourceRight(ref, resource)}}
+}
+
+// Unconfirmed returns a lost source as one whose loss may pass: users replace sources, and an API server that has just
+// started knows no roles for a moment.
+func (s Source) Unconfirmed() Source {
+	return Source{Failure: &Failure{Reason: ReasonSourceUnread, err: s.Failure.err}}
 }
 
 // MissingSourceRight returns the error for a source that the operator may not read. It has the commands that grant the

@@ -23,8 +23,8 @@ const (
 	denyTime = 30 * time.Second
 	// recheckTime is how often a source is read without a change, since no event tells that the right was lost.
 	recheckTime = 15 * time.Second
-	// firstDenyTime is how long the denial of a source that was never read is not reported.
-	firstDenyTime = 2 * time.Second
+	// firstReportTime is how long it is not reported that a source which was never read is denied or missing.
+	firstReportTime = 2 * time.Second
 	// unreadTime is how long reads of a source must fail before its content counts as unknown: its kind is no longer
 	// served in that version, for example.
 	unreadTime = time.Minute
@@ -176,12 +176,17 @@ func isMissing(err error, name string) bool {
 }
 
 // miss records that the source does not exist, and returns after which time to try again to confirm that, or zero. A
-// source remains as it was until then, so that one that is replaced is an ordinary change.
+// source remains as it was until then, so that one that is replaced is an ordinary change. Copies that an earlier
+// process wrote remain, too.
 func (f *follower) miss() time.Duration {
 	if f.missing.IsZero() {
 		f.missing = time.Now()
 	}
-	if f.isAnswered() && !f.isLost(f.source) && time.Since(f.missing) < missTime {
+	if since := time.Since(f.missing); since < missTime && !f.isLost(f.source) {
+		f.doubt(f.source)
+		if since >= firstReportTime && !f.isAnswered() {
+			f.set(f.source, populate.SourceNotFound(f.ref).Unconfirmed())
+		}
 		return lossRetry
 	}
 	f.version = ""
@@ -197,16 +202,20 @@ func (f *follower) deny(ctx context.Context, mapping *meta.RESTMapping) {
 	}
 	since := now.Sub(f.denied)
 	isConfirmed, isKnown := since >= denyTime, f.isKnown(f.source)
-	if !isConfirmed && (isKnown || since < firstDenyTime && !f.isAnswered()) {
+	if !isConfirmed && (isKnown || since < firstReportTime && !f.isAnswered()) {
+		f.doubt(f.source)
 		return
 	}
-	if isConfirmed {
+	lost := populate.SourceForbidden(f.ref, mapping.Resource.GroupResource())
+	if !isConfirmed {
+		lost = lost.Unconfirmed()
+	} else {
 		f.version = ""
 		if isKnown {
 			ctrl.LoggerFrom(ctx).Info("the operator may no longer read a source of templates", "source", f.ref.String())
 		}
 	}
-	f.set(f.source, populate.SourceForbidden(f.ref, mapping.Resource.GroupResource(), isConfirmed))
+	f.set(f.source, lost)
 }
 
 // fail records why the source could not be read, unless it is known to be lost. A source that is known from before

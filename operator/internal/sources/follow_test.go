@@ -62,3 +62,40 @@ func TestASourceThatCannotBeReadForLongIsUnknown(t *testing.T) {
 		require.Equal(t, 2, changed)
 	})
 }
+
+// An operator that starts while a source is replaced does not know that it had copies, so it must not delete them.
+func TestASourceThatIsMissingAtFirstIsNotLostYet(t *testing.T) {
+	for name, absent := range map[string]time.Duration{
+		"for a moment": time.Second, "for seconds": missTime - time.Second, "for good": 0,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, refs := newCopied(t, 1000), []render.SourceRef{sourceRef("a")}
+				var states []string
+				c.store.Changed = func([]string) {
+					if source := c.store.Get(refs[0]); source.Failure == nil {
+						states = append(states, "known")
+					} else {
+						states = append(states, string(source.Failure.Reason))
+						require.Equal(t, source.Lost, source.Failure.Reason == populate.ReasonSourceNotFound)
+						require.ErrorContains(t, source.Failure, "does not exist")
+					}
+				}
+				c.store.Add("copies", refs)
+				if absent == 0 {
+					c.wait(firstReportTime + time.Second)
+					require.False(t, c.store.Pending(refs), "templates wait no longer for its content")
+					c.wait(missTime)
+					require.Equal(t, []string{"SourceUnread", "SourceNotFound"}, states)
+					return
+				}
+				c.wait(absent)
+				c.put("a", 60<<10, "first")
+				c.wait(lossRetry)
+				require.Contains(t, c.content("a"), "firstx")
+				require.NotContains(t, states, "SourceNotFound")
+				require.Equal(t, absent < firstReportTime, len(states) == 1, states)
+			})
+		})
+	}
+}

@@ -39,8 +39,8 @@ type limit struct {
 }
 
 // next returns what is known about a source from now on. A removal never waits. Any other change waits until the copies
-// of the change before have been paid for. The first answer costs nothing, and neither does a source that cannot be
-// read for the moment: nothing is written into its copies.
+// of the change before have been paid for, and while it is in doubt. The first answer costs nothing, and neither does a
+// source that cannot be read for the moment: nothing is written into its copies.
 func (s *Store) next(of *source) populate.Source {
 	newest, now := of.read.Guarded(of.ref, s.Rules), time.Now()
 	isDue := !now.Before(of.resume)
@@ -50,7 +50,7 @@ func (s *Store) next(of *source) populate.Source {
 		return newest
 	case of.followed == populate.Source{}:
 		of.followed = newest
-	case newest.Same(of.followed):
+	case of.isDoubted, newest.Same(of.followed): // one in doubt is read again soon
 	case isDue || s.removes(of, newest):
 		s.pay(of, newest, now)
 	default: // the answer changes only with resume, so users who change a source all the time cause few reports

@@ -373,6 +373,43 @@ func TestASourceThatIsReplacedIsNotLost(t *testing.T) {
 	})
 }
 
+// What was read of a source is not copied any more once the API server answers otherwise, so that deleting it or
+// revoking the right takes back a change that waits.
+func TestAChangeThatWaitsIsNotCopiedFromASourceThatMayBeLost(t *testing.T) {
+	for name, test := range map[string]struct {
+		lose, restore func(*copied)
+		before        time.Duration
+	}{
+		"deleted": {
+			func(c *copied) { c.delete("a") }, func(c *copied) { c.put("a", 60<<10, "fourth") }, 3 * time.Second,
+		},
+		"forbidden": {func(c *copied) { c.forbid("a") }, func(c *copied) { c.forbid("") }, 20 * time.Second},
+	} {
+		for _, isRestored := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, restored: %t", name, isRestored), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newCopied(t, 1000)
+					c.follow("a", 60<<10)
+					c.change()
+					c.wait(time.Until(c.store.sources[sourceRef("a")].resume.Add(-test.before)))
+					test.lose(c)
+					c.wait(test.before + time.Second)
+					c.store.Judge() // also if the rules about protected attributes change
+					require.Contains(t, c.content("a"), "secondx", "it is not known yet to be lost")
+					if !isRestored {
+						c.wait(denyTime)
+						require.True(t, c.store.Get(sourceRef("a")).Lost)
+						return
+					}
+					test.restore(c)
+					c.wait(2 * time.Second)
+					require.NotContains(t, c.content("a"), "secondx", "it had its time")
+				})
+			})
+		}
+	}
+}
+
 // No user needs to create a source that was lost and exists again. Users who delete and create it again all the
 // time have the conditions of its namespaces written once.
 func TestALostSourceReportsWhenItIsCopiedAgain(t *testing.T) {

@@ -40,6 +40,9 @@ type source struct {
 	// The following fields are protected by the lock of the store.
 	// read is the source as it was read, and known what copies may have of it. Changes may wait.
 	read, known populate.Source
+	// isDoubted says that the API server has since denied the source, or answered that it does not exist, and that this
+	// is not confirmed yet.
+	isDoubted bool
 	limit
 	// users are the names of the templates that copy the source.
 	users map[string]struct{}
@@ -169,6 +172,13 @@ func (s *Store) isLost(of *source) bool {
 	return of.read.Lost
 }
 
+// doubt records that a source may be lost, so that no change of it that waits is copied until it is read again.
+func (s *Store) doubt(of *source) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of.isDoubted = true
+}
+
 // Judge judges all sources again after a change of the rules about protected attributes.
 func (s *Store) Judge() {
 	s.mu.Lock()
@@ -189,7 +199,7 @@ func (s *Store) set(of *source, read populate.Source) { s.update(of, &read) }
 func (s *Store) update(of *source, read *populate.Source) {
 	s.mu.Lock()
 	if read != nil {
-		of.read = *read
+		of.read, of.isDoubted = *read, false
 	}
 	wasDelayed := of.isDelayed
 	known := s.next(of)
