@@ -57,6 +57,9 @@ type answer struct {
 	tree *vetted
 	// problem is why a newer commit than that of the tree is not followed, or nil.
 	problem *problem
+	// inForce is what was in force before the source was asked, with an empty commit if nothing was, or nil if that is
+	// unknown.
+	inForce *committed
 	// source is the part of the spec that the answer is about, and path the spec.path in it. While a commit cannot be
 	// followed, the tree may be that of the path before.
 	source, path string
@@ -256,7 +259,13 @@ func (f *follower) ask(ctx context.Context, repository *v1alpha1.PolicyRepositor
 	if before.isAbout(repository) {
 		after.newest, after.applied = before.newest, before.applied
 	}
-	from, err := f.sources.open(ctx, repository)
+	inForce, err := f.sources.inForce(ctx, repository)
+	if err != nil {
+		after.problem = problemOf(err)
+		return after
+	}
+	after.inForce = &inForce
+	from, err := f.sources.open(ctx, repository, inForce.commit)
 	if err != nil {
 		after.problem = problemOf(err)
 		return after
@@ -265,7 +274,7 @@ func (f *follower) ask(ctx context.Context, repository *v1alpha1.PolicyRepositor
 	return f.askSource(ctx, from, repository, before, after)
 }
 
-// askSource asks an open source. after is what is known without it.
+// askSource asks an open source. after is what is known without it, such as what is in force.
 func (f *follower) askSource(
 	ctx context.Context, from treeSource, repository *v1alpha1.PolicyRepository, before, after answer,
 ) answer {
@@ -318,14 +327,8 @@ func (f *follower) fetch(
 func (f *follower) withApplied(
 	ctx context.Context, from treeSource, repository *v1alpha1.PolicyRepository, after answer, failed revision,
 ) answer {
-	if after.tree != nil {
-		return after
-	}
-	inForce, err := f.sources.inForce(ctx, repository)
-	if err != nil {
-		after.problem = problemOf(err)
-	}
-	if err != nil || inForce.commit == "" {
+	inForce := after.inForce
+	if after.tree != nil || inForce.commit == "" {
 		return after
 	}
 	known := &after.applied

@@ -17,7 +17,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -122,7 +124,7 @@ func TestNoCommitsStayOfTheSourceBefore(t *testing.T) {
 	s, repository := &sources{dir: t.TempDir()}, repositoryOf("a")
 	repository.Spec.SourceRef = &v1alpha1.ArtifactSource{}
 	require.NoError(t, os.Mkdir(s.dirOf("a"), 0o700))
-	_, err := s.open(t.Context(), repository)
+	_, err := s.open(t.Context(), repository, "")
 	require.NoError(t, err)
 	require.NoDirExists(t, s.dirOf("a"))
 }
@@ -161,7 +163,7 @@ func TestAChangedSourceIsNotFollowed(t *testing.T) {
 	for inForce, want := range map[*vetted]*vetted{nil: nil, {commit: "a"}: nil, tree: tree} {
 		answered := make(chan struct{})
 		f := &follower{
-			answer: answer{tree: tree, source: sourceOf(before)}, sources: &sources{},
+			answer: answer{tree: tree, source: sourceOf(before)}, sources: &sources{secrets: absent{}},
 			notify: func() { close(answered) },
 		}
 		known, _, _ := f.follow(t.Context(), after, inForce)
@@ -189,6 +191,31 @@ func (r recorded) Get(_ context.Context, _ client.ObjectKey, into client.Object,
 	return nil
 }
 
+// After a restart, the status names the commit of the record: the one that it calls vetted may never have been brought
+// into force, and the one that it calls applied may have been replaced since.
+func TestTheCommitInForceIsThatOfTheRecord(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{"m 2026-01-02T03:04:05Z foo\n": "commit m", "": "commit applied"} {
+		repository := repositoryOf("a")
+		repository.Name = "a"
+		repository.Status.Commits = v1alpha1.RepositoryCommits{Vetted: "vetted", Applied: "applied"}
+		recorder := events.NewFakeRecorder(1)
+		api := existing{items: []v1alpha1.PolicyRepository{*repository}}
+		r := &Repositories{
+			Client: api, Live: api, Recorder: recorder, woken: make(chan event.GenericEvent, 1),
+			sources: &sources{dir: t.TempDir(), secrets: recorded{of: repository, inForce: line}},
+		}
+		for range 2 {
+			_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "a"}})
+			require.NoError(t, err)
+			if len(recorder.Events) == 0 {
+				<-r.woken // that the PolicyRepository has no source
+			}
+		}
+		require.Contains(t, <-recorder.Events, "; "+want+" stays in force")
+	}
+}
+
 // After a restart, the objects in force are those of the directory that was followed before. The directory of spec.path
 // may have been empty in that commit: to bring it into force would delete everything.
 func TestTheTreeInForceIsThatOfThePathBefore(t *testing.T) {
@@ -213,10 +240,11 @@ func TestTheTreeInForceIsThatOfThePathBefore(t *testing.T) {
 			source := &given{
 				files: fstest.MapFS{}, at: map[string]fs.FS{"bar": broken}, tip: test.tip, unreachable: test.unreachable,
 			}
-			f := &follower{
-				measure: unmeasured, sources: &sources{secrets: recorded{of: repository, inForce: test.inForce}},
-			}
-			known := f.askSource(t.Context(), source, repository, answer{}, answer{path: "bar"})
+			s := &sources{secrets: recorded{of: repository, inForce: test.inForce}}
+			inForce, err := s.inForce(t.Context(), repository)
+			require.NoError(t, err)
+			f := &follower{measure: unmeasured, sources: s}
+			known := f.askSource(t.Context(), source, repository, answer{}, answer{path: "bar", inForce: &inForce})
 			require.NotNil(t, known.problem)
 			require.Equal(t, test.want, source.directories)
 			if test.want[len(test.want)-1] == "bar" {
@@ -225,10 +253,10 @@ func TestTheTreeInForceIsThatOfThePathBefore(t *testing.T) {
 			}
 			require.Equal(t, []string{"m", "foo", "foo"}, []string{known.tree.commit, known.tree.path, known.tree.root})
 			const end = "; the tree at the path foo of commit m stays in force"
-			message := conditionOf(known, v1alpha1.RepositoryCommits{}, nil).message
+			message := conditionOf(known, nil).message
 			require.True(t, strings.HasSuffix(message, end), message)
 			again := f.askSource(t.Context(), source, repository, known, answer{path: "bar", tree: known.tree})
-			message = conditionOf(again, v1alpha1.RepositoryCommits{}, nil).message
+			message = conditionOf(again, nil).message
 			require.True(t, strings.HasSuffix(message, end), "after the next poll: "+message)
 		})
 	}

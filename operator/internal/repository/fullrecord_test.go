@@ -60,7 +60,7 @@ func TestAFullRecordStopsOnlyCreations(t *testing.T) {
 	require.Contains(t, fmt.Sprint(bindings), "bob")
 	require.NotContains(t, fmt.Sprint(bindings), "ann", "what is revoked does not wait for the new permission to bind")
 	require.Contains(t, fmt.Sprint(bindings), root+"-added")
-	now := conditionOf(answer{tree: second, path: second.path}, v1alpha1.RepositoryCommits{}, &o)
+	now := conditionOf(answer{tree: second, path: second.path}, &o)
 	require.Equal(t, reasonObjectsFailed, now.reason)
 	require.Equal(t, "namespace/"+root+"-new: the record of the objects that were created for the tree is full, so it "+
 		"is not created: divide the tree among several PolicyRepositories", now.message)

@@ -112,10 +112,11 @@ func TestARefusedCommitIsNotReadAgain(t *testing.T) {
 func TestARefusedCommitInForceIsNotReadAgain(t *testing.T) {
 	t.Parallel()
 	repository := repositoryOf("a")
-	repository.Spec.Path, repository.Status.Commits.Applied = "foo", "applied"
+	repository.Spec.Path = "foo"
 	source := &given{files: fstest.MapFS{"a.yaml": {Data: []byte(brokenBinding + "- {}\n")}}, tip: "applied"}
-	f := &follower{measure: unmeasured, sources: &sources{secrets: absent{}}}
+	f := &follower{measure: unmeasured}
 	ask := func(before answer) answer {
+		before.inForce = &committed{commit: "applied", path: "foo"}
 		before = f.askSource(t.Context(), source, repository, before, before)
 		before.source = sourceOf(repository)
 		return before
@@ -150,8 +151,8 @@ func TestARequestedSyncReadsARefusedCommitAgain(t *testing.T) {
 		repository.Annotations = map[string]string{v1alpha1.SyncRequestedAnnotation: requested}
 		answered := make(chan struct{})
 		f := &follower{
-			answer: answer{source: sourceOf(repository), newest: broken, applied: broken}, sources: &sources{},
-			isStale: true, notify: func() { close(answered) },
+			answer:  answer{source: sourceOf(repository), newest: broken, applied: broken},
+			sources: &sources{secrets: absent{}}, isStale: true, notify: func() { close(answered) },
 		}
 		f.follow(t.Context(), repository, nil)
 		<-answered // that the PolicyRepository has no source
@@ -296,8 +297,8 @@ func TestStatusesAreSmall(t *testing.T) {
 	status := &v1alpha1.PolicyRepositoryStatus{}
 	reportProblem(status, known)
 	reportOutcome(status, &vetted{commit: "c", root: "foo"}, o, time.Now())
-	conditionOf(known, v1alpha1.RepositoryCommits{}, nil).set(status, 1)
-	require.Contains(t, status.Conditions[0].Message, "… (and 29 more); no commit is in force yet")
+	conditionOf(known, nil).set(status, 1)
+	require.Contains(t, status.Conditions[0].Message, "… (and 29 more); the commit in force is unknown")
 	shorten(status)
 	data, err := json.Marshal(status)
 	require.NoError(t, err)

@@ -212,11 +212,11 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 		}
 		wait = result.wait(wait)
 	}
-	now := conditionOf(known, status.Commits, result)
+	now := conditionOf(known, result)
 	if known.source != "" && !known.isAbout(repository) {
 		// A client that waits for the change must not take what was known before for it.
 		now = condition{reporting.InProgress, reasonProgressing,
-			"the source was changed, and is asked for its newest commit; " + inForce(known, status.Commits)}
+			"the source was changed, and is asked for its newest commit; " + inForce(known)}
 	}
 	now.set(status, repository.Generation)
 	if known.isAbout(repository) && isSynced(repository, status, result) {

@@ -71,8 +71,11 @@ type sources struct {
 	artifacts *artifact.Client
 }
 
-// open opens the source of a PolicyRepository with the credentials as they are stored now.
-func (s *sources) open(ctx context.Context, repository *v1alpha1.PolicyRepository) (treeSource, error) {
+// open opens the source of a PolicyRepository, of which a commit is in force, with the credentials as they are stored
+// now.
+func (s *sources) open(
+	ctx context.Context, repository *v1alpha1.PolicyRepository, inForce string,
+) (treeSource, error) {
 	if ref := repository.Spec.SourceRef; ref != nil {
 		s.remove(repository.UID) // the commits of a Git repository that it followed before
 		return &fluxSource{objects: s.objects, client: s.artifacts, ref: *ref}, nil
@@ -81,11 +84,7 @@ func (s *sources) open(ctx context.Context, repository *v1alpha1.PolicyRepositor
 		return nil, files.Failf(files.InvalidConfiguration, "the PolicyRepository has no source: set spec.git or "+
 			"spec.sourceRef")
 	}
-	inForce, err := s.inForce(ctx, repository)
-	if err != nil {
-		return nil, err
-	}
-	return s.openGit(ctx, *repository.Spec.Git, inForce.commit, s.dirOf(repository.UID))
+	return s.openGit(ctx, *repository.Spec.Git, inForce, s.dirOf(repository.UID))
 }
 
 func (s *sources) dirOf(repository types.UID) string { return filepath.Join(s.dir, string(repository)) }

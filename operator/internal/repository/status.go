@@ -1,7 +1,6 @@
 package repository
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -129,30 +128,26 @@ func (a answer) named() string {
 	return fmt.Sprintf("the tree at the path %s of %s", a.tree.path, named(a.tree.commit))
 }
 
-// inForce says which commit is in force while a newer one is not. commits are those of the status: one without
-// violations was brought into force, maybe not completely.
-func inForce(known answer, commits v1alpha1.RepositoryCommits) string {
-	last := cmp.Or(commits.Vetted, commits.Applied)
+// inForce says which commit is in force while a newer one is not.
+func inForce(known answer) string {
 	switch {
 	case known.tree != nil:
 		return known.named() + " stays in force"
-	case last != "":
-		return named(last) + " stays in force"
+	case known.inForce == nil:
+		return "the commit in force is unknown"
+	case known.inForce.commit != "":
+		return named(known.inForce.commit) + " stays in force"
 	}
 	return "no commit is in force yet"
 }
 
 // conditionOf returns what the Ready condition says. o is nil if no tree is known.
-func conditionOf(known answer, commits v1alpha1.RepositoryCommits, o *outcome) condition {
+func conditionOf(known answer, o *outcome) condition {
 	switch {
 	case known.problem != nil && known.problem.passes && (o == nil || o.isComplete()):
-		return condition{
-			reporting.InProgress, known.problem.reason, known.problem.message + "; " + inForce(known, commits),
-		}
+		return condition{reporting.InProgress, known.problem.reason, known.problem.message + "; " + inForce(known)}
 	case known.problem != nil && (o == nil || o.isComplete()):
-		return condition{
-			reporting.Failed, known.problem.reason, known.problem.message + "; " + inForce(known, commits),
-		}
+		return condition{reporting.Failed, known.problem.reason, known.problem.message + "; " + inForce(known)}
 	case known.tree == nil:
 		return condition{reporting.InProgress, reasonProgressing, "the source is being fetched"}
 	case o.hasFailed() && o.passes():

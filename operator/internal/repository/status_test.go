@@ -40,7 +40,6 @@ func TestConditionOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		known   answer
 		outcome *outcome
-		commits v1alpha1.RepositoryCommits
 		want    condition
 	}{
 		"nothing is known yet": {
@@ -85,16 +84,16 @@ func TestConditionOf(t *testing.T) {
 			reporting.InProgress, "Unreachable", "no answer; commit 0123456 stays in force",
 		}},
 		"the server does not answer after a restart": {
-			known: answer{problem: waits}, commits: v1alpha1.RepositoryCommits{Applied: applied},
-			want: condition{reporting.InProgress, "Unreachable", "no answer; commit 0123456 stays in force"},
-		},
-		"the server does not answer after a restart, and the commit in force is not applied completely": {
-			known: answer{problem: waits}, commits: v1alpha1.RepositoryCommits{Vetted: applied, Applied: "89"},
-			want: condition{reporting.InProgress, "Unreachable", "no answer; commit 0123456 stays in force"},
+			known: answer{problem: waits, inForce: &committed{commit: applied}},
+			want:  condition{reporting.InProgress, "Unreachable", "no answer; commit 0123456 stays in force"},
 		},
 		"the server never answered": {
-			known: answer{problem: waits},
+			known: answer{problem: waits, inForce: &committed{}},
 			want:  condition{reporting.InProgress, "Unreachable", "no answer; no commit is in force yet"},
+		},
+		"the record cannot be read after a restart": {
+			known: answer{problem: waits},
+			want:  condition{reporting.InProgress, "Unreachable", "no answer; the commit in force is unknown"},
 		},
 		"a newer commit is wrong": {known: answer{tree: tree, problem: wrong}, outcome: &outcome{}, want: condition{
 			reporting.Failed, reasonViolations, "a rule is broken; commit 0123456 stays in force",
@@ -146,7 +145,7 @@ func TestConditionOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, test.want, conditionOf(test.known, test.commits, test.outcome))
+			require.Equal(t, test.want, conditionOf(test.known, test.outcome))
 		})
 	}
 }
