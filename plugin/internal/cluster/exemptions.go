@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,7 +30,8 @@ func (e UnreadExemptionsError) Error() string {
 func (e UnreadExemptionsError) Unwrap() error { return e.Err }
 
 // Exemptions returns the TemplateExemptions of some namespaces, and maybe of others. It returns none if the API server
-// does not serve the kind. The error is an UnreadExemptionsError if some of them cannot be read.
+// does not serve the kind. The error is an UnreadExemptionsError if some of them cannot be read, and Forbidden only if
+// that is the one reason: a later call may return others.
 func (c *Cluster) Exemptions(
 	ctx context.Context, namespaces []*corev1.Namespace,
 ) ([]*v1alpha1.TemplateExemption, error) {
@@ -47,7 +49,7 @@ func (c *Cluster) Exemptions(
 	})
 	var unread error
 	for _, err := range errs {
-		if err != nil {
+		if err != nil && (unread == nil || !apierrors.IsForbidden(err)) {
 			unread = UnreadExemptionsError{err}
 		}
 	}
