@@ -73,7 +73,8 @@ func (d *draft) addTenant(ctx context.Context, tenant *unstructured.Unstructured
 			s.namespaces = append(s.namespaces, namespace)
 		}
 	}
-	t := template{item: s.item, name: name}
+	// The names of the templates that addMetadataList adds begin with the name of this one, and must not be too long.
+	t := template{item: s.item, name: objectName(name[:min(len(name), maxName-len("-metadata-000"))])}
 	t.add("Converted from Tenant %s of Capsule.", tenant.GetName())
 	t.selectSpace(name)
 	t.prune = true // a namespace that leaves the tenant must not keep the access of its owners
@@ -87,58 +88,34 @@ func (d *draft) addTenant(ctx context.Context, tenant *unstructured.Unstructured
 	if t.size() > 0 {
 		d.addTemplate(ctx, t)
 	}
-	d.addSelectedMetadata(ctx, t, tenant)
+	d.addMetadataList(ctx, t, tenant)
 }
 
-// addNamespaceOptions adds the labels and annotations that a tenant gives its namespaces, and the number of namespaces
-// that it may have.
+// addNamespaceOptions adds the labels and annotations that a tenant gives all its namespaces, and the number of
+// namespaces that it may have.
 func (t *template) addNamespaceOptions(s *space, tenant *unstructured.Unstructured) {
 	options := at[map[string]any](tenant.Object, "spec", "namespaceOptions")
 	if limit := options["quota"]; limit != nil {
 		s.quotas = append(s.quotas, map[string]any{string(quota.Namespaces): limit})
 	}
 	t.addTenantMetadata(at[map[string]any](options, "additionalMetadata"), tenant)
-	for _, metadata := range each(options, "additionalMetadataList") {
-		if !hasSelector(metadata) {
-			t.addTenantMetadata(metadata, tenant)
-		}
-	}
 }
 
-func hasSelector(metadata map[string]any) bool {
-	return len(at[map[string]any](metadata, "namespaceSelector")) > 0
-}
-
-// addSelectedMetadata adds a template for the labels and annotations that a tenant gives some of its namespaces. The
-// first entry with a key wins in Capsule, and the template with the last name in nstpl.
-func (d *draft) addSelectedMetadata(ctx context.Context, of template, tenant *unstructured.Unstructured) {
-	options := at[map[string]any](tenant.Object, "spec", "namespaceOptions")
-	first := template{item: &item{}} // what all namespaces have by earlier entries
-	first.addTenantMetadata(at[map[string]any](options, "additionalMetadata"), tenant)
-	if len(at[map[string]any](tenant.Object, "spec", "nodeSelector")) > 0 {
-		first.addMetadata("annotations", nodeSelectorAnnotation, "")
-	}
-	var selected []template
-	for i, metadata := range each(options, "additionalMetadataList") {
-		if !hasSelector(metadata) {
-			first.addTenantMetadata(metadata, tenant)
-			continue
-		}
-		t := template{item: of.item, name: objectName(of.name, "metadata", fmt.Sprint(i)), prune: true}
+// addMetadataList adds a template for each item of additionalMetadataList. The first item with a key wins in Capsule,
+// and the template with the last name in nstpl. So the numbers in the names count down.
+func (d *draft) addMetadataList(ctx context.Context, of template, tenant *unstructured.Unstructured) {
+	list := each(tenant.Object, "spec", "namespaceOptions", "additionalMetadataList")
+	digits := len(fmt.Sprint(len(list)))
+	for i, metadata := range list {
+		t := template{item: of.item, prune: true, name: fmt.Sprintf("%s-metadata-%0*d", of.name, digits, len(list)-i)}
 		t.add("Converted from namespaceOptions.additionalMetadataList[%d] of Tenant %s of Capsule.", i, tenant.GetName())
-		t.selectSpace(of.name)
 		required, err := requirements(metadata["namespaceSelector"])
 		if err != nil {
 			t.undecided("namespaceOptions.additionalMetadataList[%d]: the namespaceSelector is invalid", i)
 		}
-		t.require(required...)
+		t.require(append(required, of.MatchExpressions...)...)
 		t.addTenantMetadata(metadata, tenant)
-		t.yield(first.metadata, "an earlier entry")
-		if slices.ContainsFunc(selected, t.contradicts) {
-			t.undecided("namespaceOptions.additionalMetadataList[%d]: an earlier entry sets another value, which wins in "+
-				"namespaces that both select", i)
-		}
-		selected = append(selected, t)
+		t.yield(of.metadata, "additionalMetadata or nodeSelector")
 		d.addTemplate(ctx, t)
 	}
 }
@@ -212,33 +189,33 @@ func (t *template) addTenantLists(s *space, tenant *unstructured.Unstructured) {
 	}
 }
 
-// addOwners adds a RoleBinding for each ClusterRole that owners of a tenant have.
+// addOwners adds a RoleBinding for each ClusterRole that owners of a tenant have. The status has all owners: those of
+// TenantOwners, of the configuration and promoted ServiceAccounts, too. Tenants in files may have no status.
 func (t *template) addOwners(tenant *unstructured.Unstructured) {
-	const deleter = "capsule-namespace-deleter"
-	subjects, known := map[string][]any{}, map[string][]string{}
-	ownerName := func(owner map[string]any) string { return fmt.Sprint(owner["kind"], " ", owner["name"]) }
-	for _, owner := range each(tenant.Object, "spec", "owners") {
+	owners, resolved := each(tenant.Object, "spec", "owners"), each(tenant.Object, "status", "owners")
+	for _, owner := range owners {
+		name := fmt.Sprint("owners: ", owner["kind"], " ", owner["name"], ": ")
+		t.nameFields(&t.notes, name, owner, capsuleOptions, "kind", "name", "clusterRoles")
+	}
+	if len(resolved) > 0 {
+		owners = resolved
+	} else {
+		t.nameFields(&t.notes, "permissions.", at[map[string]any](tenant.Object, "spec", "permissions"), capsuleOptions,
+			"allowOwnerPromotion")
+	}
+	subjects := map[string][]any{}
+	for _, owner := range owners {
 		roles := texts(owner, "clusterRoles")
 		if owner["clusterRoles"] == nil {
-			roles = []string{"admin", deleter}
+			roles = []string{"admin", "capsule-namespace-deleter"}
 		}
 		for _, role := range roles {
 			subjects[role] = append(subjects[role], ownerSubject(owner))
 		}
-		known[ownerName(owner)] = append(known[ownerName(owner)], roles...)
-		t.nameFields(&t.notes, "owners: "+ownerName(owner)+": ", owner, capsuleOptions, "kind", "name", "clusterRoles")
-	}
-	for _, owner := range each(tenant.Object, "status", "owners") { // also those of TenantOwners and the configuration
-		more := slices.DeleteFunc(texts(owner, "clusterRoles"), func(role string) bool {
-			return slices.Contains(known[ownerName(owner)], role)
-		})
-		if len(more) > 0 || known[ownerName(owner)] == nil {
-			t.need(&t.notes, "status.owners: %s with ClusterRoles %v is not in spec.owners: add a RoleBinding", ownerName(owner), more)
-		}
 	}
 	for _, role := range slices.Sorted(maps.Keys(subjects)) {
-		if role == deleter {
-			t.lose(&t.notes, "owners: ClusterRole %s, by which owners delete their namespaces, is removed with Capsule", deleter)
+		if strings.HasPrefix(role, "capsule-namespace-") {
+			t.lose(&t.notes, "owners: ClusterRole %s is removed with Capsule", role)
 			continue
 		}
 		t.addBinding(objectName(t.name, "owners", role), role, subjects[role], tenant.GetName())
@@ -314,7 +291,7 @@ var capsuleOptions = map[string]string{
 	"imagePullPolicies":      useAdmissionPolicy,
 	"ingressOptions":         useAdmissionPolicy,
 	"labels":                 "write them into the RoleBinding",
-	"permissions":            "",
+	"matchOwners":            "read the Tenant from the cluster, where its status has these owners",
 	"podOptions":             "",
 	"priorityClasses":        "limit them with a ResourceQuota and its scopeSelector",
 	"proxySettings":          "",
@@ -356,7 +333,8 @@ func (s *space) addTenantOptions(t *template, tenant *unstructured.Unstructured)
 		s.lose(&s.notes, "serviceOptions.%s: it has no counterpart", field)
 	}
 	s.nameFields(&s.notes, "", spec, capsuleOptions, "owners", "networkPolicies", "limitRanges", "resourceQuotas",
-		"additionalRoleBindings", "namespaceOptions", "serviceOptions", "nodeSelector", "forceTenantPrefix", "preventDeletion")
+		"additionalRoleBindings", "namespaceOptions", "serviceOptions", "nodeSelector", "forceTenantPrefix",
+		"preventDeletion", "permissions")
 	s.nameFields(&s.notes, "namespaceOptions.", at[map[string]any](spec, "namespaceOptions"), namespaceOptions, "quota",
 		"additionalMetadata", "additionalMetadataList")
 	for _, key := range slices.Sorted(maps.Keys(tenant.GetAnnotations())) {

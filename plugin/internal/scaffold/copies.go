@@ -127,22 +127,6 @@ func (t *template) yield(winning map[string]map[string]string, winner string) {
 	}
 }
 
-// contradicts reports whether the template sets a label or an annotation to another value than an other template, in
-// namespaces that both may select.
-func (t *template) contradicts(other template) bool {
-	differs := func(values, others map[string]string) bool {
-		for key, value := range values {
-			if set, has := others[key]; has && set != value {
-				return true
-			}
-		}
-		return false
-	}
-	return !differs(t.MatchLabels, other.MatchLabels) && slices.ContainsFunc(metadataFields, func(field string) bool {
-		return differs(t.metadata[field], other.metadata[field])
-	})
-}
-
 // namespaceMetadata returns labels and annotations as a template declares them.
 func namespaceMetadata(metadata map[string]map[string]string) *v1alpha1.NamespaceMetadata {
 	return &v1alpha1.NamespaceMetadata{Labels: metadata["labels"], Annotations: metadata["annotations"]}

@@ -1,10 +1,13 @@
 package scaffold
 
 import (
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -144,16 +147,18 @@ func kyvernoPolicyOf(spec, rule string) string {
 		`rules: [{name: r, match: {any: [{resources: {kinds: [Namespace]}}]}, ` + rule + `}, {name: other, validate: {}}]}}`
 }
 
+func generatingPolicyOf(spec, objects string) string {
+	return `{apiVersion: policies.kyverno.io/v1, kind: GeneratingPolicy, metadata: {name: p}, spec: {` + spec + `
+		matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE],
+		resources: [namespaces]}]}, generate: [{expression: "generator.apply(object.metadata.name, [` + objects + `
+		{'apiVersion': 'v1', 'kind': 'ConfigMap', 'metadata': {'name': 'c'}, 'data': {'a': 'b'}}])"}]}}`
+}
+
 // What keeps a policy from generating objects in some namespaces disables the template.
 func TestKyvernoPoliciesWithConditions(t *testing.T) {
 	t.Parallel()
 	policy := kyvernoPolicyOf("", "generate: "+kyvernoGenerate)
-	generating := func(spec string) string {
-		return `{apiVersion: policies.kyverno.io/v1, kind: GeneratingPolicy, metadata: {name: p}, spec: {` + spec + `
-			matchConstraints: {resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE],
-			resources: [namespaces]}]}, generate: [{expression: "generator.apply(object.metadata.name,
-			[{'apiVersion': 'v1', 'kind': 'ConfigMap', 'metadata': {'name': 'c'}, 'data': {'a': 'b'}}])"}]}}`
-	}
+	generating := func(spec string) string { return generatingPolicyOf(spec, "") }
 	exception := func(spec string) string {
 		return `{apiVersion: kyverno.io/v2, kind: PolicyException, metadata: {name: e, namespace: x}, spec: {` + spec + `}}`
 	}
@@ -189,7 +194,10 @@ func TestKyvernoPoliciesWithConditions(t *testing.T) {
 			[]string{kyvernoPolicyOf("webhookConfiguration: {matchConditions: [{name: c}]}, ", "generate: "+kyvernoGenerate)},
 			"webhookConfiguration.matchConditions has no counterpart",
 		},
-		"another field":         {[]string{kyvernoPolicyOf("later: x, ", "generate: "+kyvernoGenerate)}, "later has no counterpart"},
+		"another field": {[]string{kyvernoPolicyOf("later: x, ", "generate: "+kyvernoGenerate)}, "later has no counterpart"},
+		"an empty condition in CEL": {
+			[]string{generating("matchConditions: [{}],")}, "matchConditions have no counterpart",
+		},
 		"another field in CEL":  {[]string{generating("later: x,")}, "later has no counterpart"},
 		"another field of rule": {[]string{kyvernoPolicyOf("", "later: x, generate: "+kyvernoGenerate)}, "later have no counterpart"},
 		"another field of generate": {
@@ -215,18 +223,36 @@ func TestKyvernoExistingNamespaces(t *testing.T) {
 		spec, generate string
 		isNeeded       bool
 	}{
-		"nothing":    {"", "", true},
-		"the policy": {"generateExisting: true, ", "", false},
-		"the rule":   {"", "generateExisting: true, ", false},
-		"another":    {"generateExisting: true, ", "generateExisting: false, ", true},
+		"nothing":         {"", "", true},
+		"the policy":      {"generateExisting: true, ", "", false},
+		"before 1.10":     {"generateExistingOnPolicyUpdate: true, ", "", false},
+		"the rule":        {"", "generateExisting: true, ", false},
+		"another":         {"generateExisting: true, ", "generateExisting: false, ", true},
+		"another of 1.10": {"generateExistingOnPolicyUpdate: true, ", "generateExisting: false, ", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			generate := strings.Replace(kyvernoGenerate, "generateExisting: true, ", test.generate, 1)
 			_, text := converted(t, "from-kyverno-generate", kyvernoPolicyOf(test.spec, "generate: "+generate))
-			const need = "needs you: clusterpolicy/p rule r: generateExisting: Kyverno generates the object only in new namespaces"
+			const need = "needs you: clusterpolicy/p rule r: generateExisting: Kyverno generates objects only in new namespaces"
 			require.Equal(t, test.isNeeded, strings.Contains(text, need), text)
 		})
+	}
+}
+
+// A policy needs the same decision once, whatever the number of its rules and objects.
+func TestExistingNamespacesOncePerPolicy(t *testing.T) {
+	t.Parallel()
+	generate := strings.Replace(kyvernoGenerate, "generateExisting: true, ", "", 1)
+	for _, policy := range []string{
+		strings.Replace(kyvernoPolicyOf("", "generate: "+generate), "validate: {}",
+			"match: {any: [{resources: {kinds: [Namespace]}}]}, generate: "+generate, 1),
+		generatingPolicyOf("", `{'apiVersion': 'v1', 'kind': 'ConfigMap', 'metadata': {'name': 'd'}},`),
+	} {
+		d, text := converted(t, "from-kyverno-generate", policy)
+		require.Len(t, namesOf(d, "NamespaceTemplate"), 2)
+		require.Equal(t, 1, strings.Count(text, "policy/p: generateExisting: "), text)
+		require.Equal(t, 2, strings.Count(text, "# needs you: generateExisting: "), text)
 	}
 }
 
@@ -354,19 +380,35 @@ spec:
 `)
 	const depth = "oil.tree.policy.nstpl.dev/depth"
 	require.Equal(t, map[string]string{"a": "additional", "b": "list", "c": "later"}, labelsIn(t, d, labels.Set{depth: "1"}))
-	require.Equal(t, map[string]string{"a": "additional", "b": "list", "c": "low", "level": "low"},
+	require.Equal(t, map[string]string{"a": "additional", "b": "list", "c": "low", "level": "low", "d": "x"},
 		labelsIn(t, d, labels.Set{depth: "1", "profile": "low", "zone": "x"}))
 	require.Equal(t, map[string]string{"a": "additional", "b": "list", "c": "later", "level": "high"},
 		labelsIn(t, d, labels.Set{depth: "1", "profile": "high"}))
-	require.Contains(t, text, "needs you: tenant/oil: namespaceOptions.additionalMetadataList[4]: an earlier entry sets another "+
-		"value, which wins in namespaces that both select\n")
 	require.NotContains(t, text, "pool=low")
+	require.NotContains(t, text, "needs you: tenant/oil: namespaceOptions")
+}
+
+// The first value also wins if there are many, and if the name of the tenant is as long as it can be.
+func TestFirstOfManyLabelsWinsAsInCapsule(t *testing.T) {
+	t.Parallel()
+	name, list := strings.Repeat("z", maxName), ""
+	for i := range 12 {
+		list += fmt.Sprintf("{namespaceSelector: {matchExpressions: [{key: k%d, operator: NotIn, values: [x]}]}, "+
+			"labels: {level: v%[1]d}}, ", i)
+	}
+	d, _ := converted(t, "from-capsule", `{apiVersion: capsule.clastix.io/v1beta2, kind: Tenant, metadata: {name: `+name+`},
+		spec: {namespaceOptions: {additionalMetadata: {labels: {a: b}}, additionalMetadataList: [`+list+`]}}}`)
+	ns := labels.Set{name + v1alpha1.DepthLabelSuffix: "1"}
+	for i := range 12 {
+		require.Equal(t, map[string]string{"a": "b", "level": fmt.Sprint("v", i)}, labelsIn(t, d, ns))
+		ns[fmt.Sprint("k", i)] = "x"
+	}
 }
 
 // The owners of a tenant are also those of TenantOwners, of the configuration, and ServiceAccounts.
 func TestOwnersOfTenantsByStatus(t *testing.T) {
 	t.Parallel()
-	_, text := converted(t, "from-capsule", `
+	d, text := converted(t, "from-capsule", `
 apiVersion: capsule.clastix.io/v1beta2
 kind: Tenant
 metadata:
@@ -378,17 +420,27 @@ spec:
   - {kind: User, name: carol, clusterRoles: [edit], labels: {a: b}, later: x}
   additionalRoleBindings:
   - {clusterRoleName: view, subjects: [{kind: User, name: x, apiGroup: rbac.authorization.k8s.io}], annotations: {a: b}}
+  permissions: {allowOwnerPromotion: true, matchOwners: [{matchLabels: {a: b}}]}
 status:
   owners:
   - {kind: User, name: alice, clusterRoles: [admin, capsule-namespace-deleter]}
   - {kind: User, name: carol, clusterRoles: [edit, admin]}
-  - {kind: Group, name: admins, clusterRoles: [cluster-admin]}
-  - {kind: Group, name: empty}
+  - {kind: Group, name: admins, clusterRoles: [cluster-admin, capsule-namespace-provisioner]}
 `)
+	bindings := map[string]string{}
+	for _, template := range decode(t, d) {
+		for _, object := range template.Spec.Templates {
+			binding := rbacv1.RoleBinding{}
+			require.NoError(t, json.Unmarshal(object.Raw, &binding))
+			for _, subject := range binding.Subjects {
+				bindings[binding.RoleRef.Name] += subject.Name + " "
+			}
+		}
+	}
+	require.Equal(t, map[string]string{"admin": "alice carol ", "edit": "carol ", "cluster-admin": "admins ", "view": "x "}, bindings)
 	for _, want := range []string{
-		"needs you: tenant/oil: status.owners: User carol with ClusterRoles [admin] is not in spec.owners: add a RoleBinding\n",
-		"needs you: tenant/oil: status.owners: Group admins with ClusterRoles [cluster-admin] is not in spec.owners: ",
-		"needs you: tenant/oil: status.owners: Group empty ",
+		"lost: tenant/oil: owners: ClusterRole capsule-namespace-deleter is removed with Capsule\n",
+		"lost: tenant/oil: owners: ClusterRole capsule-namespace-provisioner is removed with Capsule\n",
 		"needs you: tenant/oil: owners: User carol: labels: write them into the RoleBinding\n",
 		"lost: tenant/oil: owners: User carol: later: it is not known to this command\n",
 		"needs you: tenant/oil: additionalRoleBindings[0].annotations: write them into the RoleBinding\n",
@@ -396,8 +448,37 @@ status:
 	} {
 		require.Contains(t, text, want)
 	}
-	require.NotContains(t, text, "status.owners: User alice")
+	require.NotContains(t, text, "permissions")
 	require.NotContains(t, text, "used.resources")
+	_, text = converted(t, "from-capsule", `{apiVersion: capsule.clastix.io/v1beta2, kind: Tenant, metadata: {name: oil},
+		spec: {permissions: {allowOwnerPromotion: true, matchOwners: [{matchLabels: {a: b}}]}}}`)
+	require.Contains(t, text, "needs you: tenant/oil: permissions.matchOwners: read the Tenant from the cluster, where its "+
+		"status has these owners\n")
+}
+
+// Fields that are empty, and what Capsule sets in each Tenant, are not named.
+func TestFieldsThatAreNotSet(t *testing.T) {
+	t.Parallel()
+	d, _ := converted(t, "from-capsule", `
+apiVersion: capsule.clastix.io/v1beta2
+kind: Tenant
+metadata: {name: oil}
+spec:
+  cordoned: false
+  containerRegistries: {}
+  gatewayOptions: {}
+  imagePullPolicies: []
+  ingressOptions: {hostnameCollisionScope: Disabled}
+  permissions: {allowOwnerPromotion: true}
+  runtimeClasses: null
+`)
+	require.Empty(t, d.items[0].needs)
+	require.Empty(t, d.items[0].lost)
+	for _, options := range []string{"hostnameCollisionScope: Cluster", "hostnameCollisionScope: Disabled, allowedClasses: {}"} {
+		d, _ = converted(t, "from-capsule", `{apiVersion: capsule.clastix.io/v1beta2, kind: Tenant, metadata: {name: oil},
+			spec: {ingressOptions: {`+options+`}}}`)
+		require.Len(t, d.items[0].needs, 1, options)
+	}
 }
 
 // Objects of a tool that are not converted are named.

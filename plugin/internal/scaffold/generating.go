@@ -85,7 +85,7 @@ func triggerOf(policy *unstructured.Unstructured) map[string]any {
 	for _, condition := range each(policy.Object, "spec", "matchConditions") {
 		names, err := excludedNames(at[string](condition, "expression"))
 		if err != nil {
-			fields["matchConditions"] = condition
+			fields["matchConditions"] = true
 			continue
 		}
 		excluded = append(excluded, map[string]any{"resources": map[string]any{"names": names}})

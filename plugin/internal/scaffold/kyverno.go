@@ -1,6 +1,7 @@
 package scaffold
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,11 +53,12 @@ func fromKyverno(ctx context.Context, objects []*unstructured.Unstructured, _ *m
 			r := kyvernoRule{
 				item: d.item("clusterpolicy/%s rule %s", policy.GetName(), name), name: objectName(policy.GetName()),
 				title: fmt.Sprintf("rule %s of ClusterPolicy %s", name, policy.GetName()), fields: rule,
-				generatesExisting: at[bool](policy.Object, "spec", "generateExisting"),
-				conditions:        conditionsOf(policy, name, objects),
+				generatesExisting: at[bool](policy.Object, "spec", "generateExisting") ||
+					at[bool](policy.Object, "spec", "generateExistingOnPolicyUpdate"), // its name before Kyverno 1.10
+				conditions: conditionsOf(policy, name, objects),
 			}
 			if len(generates) > 1 {
-				r.name = objectName(policy.GetName(), name)
+				r.name, r.policy = objectName(policy.GetName(), name), "clusterpolicy/"+policy.GetName()
 			}
 			d.addKyvernoRule(ctx, r)
 		}
@@ -104,9 +106,10 @@ func conditionsOf(policy *unstructured.Unstructured, rule string, objects []*uns
 // kyvernoRule is a rule that generates an object.
 type kyvernoRule struct {
 	*item
-	// name is that of its template, and title what comments call it.
-	name, title string
-	fields      map[string]any
+	// name is that of its template, and title what comments call it. Policy is the name of the item for all rules of
+	// its policy, or "" if there is only this rule.
+	name, title, policy string
+	fields              map[string]any
 	// generatesExisting is true if rules of the policy that say nothing generate objects in namespaces that exist.
 	// Conditions are those of the policy, which cannot be converted.
 	generatesExisting bool
@@ -136,8 +139,8 @@ func (d *draft) addKyvernoRule(ctx context.Context, r kyvernoRule) {
 	}
 	existing, isSet := generate["generateExisting"].(bool)
 	if !t.incomplete && !existing && (isSet || !r.generatesExisting) {
-		t.need(&t.selectorNotes, "generateExisting: Kyverno generates the object only in new namespaces, and the template "+
-			"also populates existing ones: exclude those that must not have it")
+		d.item("%s", cmp.Or(r.policy, r.from)).need(&t.selectorNotes, "generateExisting: Kyverno generates objects only "+
+			"in new namespaces, and templates also populate existing ones: exclude those that must not have them")
 	}
 	t.exceptKyverno()
 	d.addTemplate(ctx, t)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -87,25 +88,29 @@ func (r reader) mappings(ctx context.Context, names []string) ([]*meta.RESTMappi
 	return mappings, nil
 }
 
-// all returns the objects of some kinds in all namespaces. The first kind must be installed; the others may be.
-func (r reader) all(ctx context.Context, kinds ...schema.GroupKind) ([]*unstructured.Unstructured, error) {
-	var objects []*unstructured.Unstructured
-	for i, kind := range kinds {
+// all returns the objects of a tool in all namespaces. The first kind must be installed; the others may be. Unread are
+// the resources that are only named, and that the user may not list.
+func (r reader) all(ctx context.Context, t *tool) (objects []*unstructured.Unstructured, unread []string, err error) {
+	for i, kind := range t.kindsToRead() {
 		mapping, err := r.Mapper.RESTMappingWithContext(ctx, kind)
 		if meta.IsNoMatchError(err) && i > 0 {
 			continue
 		}
 		if meta.IsNoMatchError(err) {
-			return nil, fmt.Errorf("the cluster has no kind %s: read exported objects with -f", kind)
+			return nil, nil, fmt.Errorf("the cluster has no kind %s: read exported objects with -f", kind)
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		found, err := r.ListObjects(ctx, mapping.Resource, "", "")
+		if apierrors.IsForbidden(err) && i >= len(t.clusterKinds) {
+			unread = append(unread, mapping.Resource.GroupResource().String())
+			continue
+		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		objects = append(objects, found...)
 	}
-	return objects, nil
+	return objects, unread, nil
 }

@@ -38,9 +38,12 @@ func (i *item) lose(at *notes, format string, args ...any) {
 	i.lost = append(i.lost, at.add("lost: "+format, args...))
 }
 
-// need adds a sentence about what a person has to do, also to the comments of an object.
+// need adds a sentence about what a person has to do, also to the comments of an object. An item has each sentence
+// once.
 func (i *item) need(at *notes, format string, args ...any) {
-	i.needs = append(i.needs, at.add("needs you: "+format, args...))
+	if text := at.add("needs you: "+format, args...); !slices.Contains(i.needs, text) {
+		i.needs = append(i.needs, text)
+	}
 }
 
 // nameFields adds a sentence about each field that is set and not converted: what to do instead, if that is not "".

@@ -163,13 +163,14 @@ func (x *scaffold) convert(ctx context.Context, args []string) (*draft, error) {
 		return x.fromCluster(ctx, args)
 	}
 	var objects []*unstructured.Unstructured
+	var unread []string
 	if x.files.IsEmpty() {
 		c, err := x.Connect()
 		if err != nil {
 			return nil, err
 		}
 		defer x.Progress("reading the objects of " + tool.name)()
-		if objects, err = (reader{c}).all(ctx, tool.kindsToRead()...); err == nil && tool.more != nil {
+		if objects, unread, err = (reader{c}).all(ctx, tool); err == nil && tool.more != nil {
 			objects, err = tool.more(ctx, reader{c}, objects)
 		}
 		if err != nil {
@@ -193,6 +194,9 @@ func (x *scaffold) convert(ctx context.Context, args []string) (*draft, error) {
 	d := tool.convert(ctx, objects, selects)
 	if d == nil {
 		return nil, fmt.Errorf("no objects of %s found: expected %s", tool.name, tool.kinds)
+	}
+	for _, resource := range unread {
+		d.item("%s", resource).need(nil, "you may not list them, and they are not converted: decide what replaces the objects")
 	}
 	return d, nil
 }

@@ -2,6 +2,7 @@ package scaffold
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -60,7 +61,7 @@ func newTools() []*tool {
 			usage:        "Convert the Tenants of Capsule, and the resources that it distributes in them.",
 			clusterKinds: []schema.GroupKind{capsuleTenant, capsuleGlobal, capsuleLocal},
 			namedKinds: strings.Fields("CapsuleConfiguration CustomQuota GlobalCustomQuota GlobalResourceQuota ResourcePool " +
-				"ResourcePoolClaim TenantOwner"),
+				"ResourcePoolClaim"),
 			from: fromCapsule,
 		},
 	}
@@ -96,11 +97,15 @@ func (t *tool) kindsToRead() []schema.GroupKind {
 	return kinds
 }
 
+// unset are the values, as JSON, of fields that are not set. The last one is what Capsule sets in each Tenant.
+var unset = []string{"null", "false", "{}", "[]", `{"hostnameCollisionScope":"Disabled"}`}
+
 // unlisted returns the fields of a JSON value that are set and not among some names.
 func unlisted(fields map[string]any, names ...string) []string {
 	var found []string
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if fields[name] != nil && fields[name] != false && !slices.Contains(names, name) {
+		value, _ := json.Marshal(fields[name]) // cannot fail
+		if !slices.Contains(unset, string(value)) && !slices.Contains(names, name) {
 			found = append(found, name)
 		}
 	}
