@@ -31,8 +31,9 @@ func keptNotes(file, stored *v1alpha1.NamespaceTemplate) (notes []string) {
 			"kubectl apply disabled it: compared as if it were enabled", file.Name))
 	}
 	if !isPaused(file) && isPaused(stored) {
-		note := fmt.Sprintf("the rollout of template %s is paused in the cluster; kubectl apply resumes it only if the "+
-			"file sets spec.rollout.paused to false or kubectl apply paused it: compared as if it were resumed", file.Name)
+		note := fmt.Sprintf("the rollout of template %s is paused in the cluster; kubectl apply resumes it only if "+
+			"the file sets spec.rollout.paused to false or kubectl apply paused it: compared as if it were resumed",
+			file.Name)
 		// kubectl apply may keep a stored revocation that the file does not have.
 		if !file.Spec.Rollout.KeepsRevoked() && !stored.Spec.Rollout.KeepsRevoked() {
 			note += "; a pause does not delay the end of grants that the file removes"

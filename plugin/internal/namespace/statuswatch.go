@@ -20,8 +20,8 @@ const (
 	readEvery = 5 * time.Second
 )
 
-// readIndex reads the templates that may select namespaces, and the exemptions of the namespaces. The index is nil if the
-// templates cannot be read.
+// readIndex reads the templates that may select namespaces, and the exemptions of the namespaces. The index is nil if
+// the templates cannot be read.
 type readIndex func(ctx context.Context, namespaces []*corev1.Namespace) (index *match.Index, unread []error)
 
 // indexOf returns the function that reads the index from a cluster.
@@ -77,9 +77,9 @@ func (o *status) follow(ctx context.Context, c *cluster.Cluster, shown *board, r
 	}
 }
 
-// updateIndex reads the index of a board, unless the user may not list templates. If some of it cannot be read, the last
-// index remains: without exemptions, exempt namespaces would be shown as if they were not exempt. What the user may not
-// read besides the templates stays unknown, and the rest is updated.
+// updateIndex reads the index of a board, unless the user may not list templates. If some of it cannot be read, the
+// last index remains: without exemptions, exempt namespaces would be shown as if they were not exempt. What the user
+// may not read besides the templates stays unknown, and the rest is updated.
 func (o *status) updateIndex(ctx context.Context, shown *board, read readIndex) {
 	if shown.index == nil {
 		return

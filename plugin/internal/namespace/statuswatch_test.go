@@ -179,7 +179,8 @@ func TestStatusKeepsWhatCannotBeRead(t *testing.T) {
 					require.NoError(t, err)
 					want := map[string]string{"b": "NoTemplate", "c": "NotReported"}[created]
 					require.Regexp(t, "^"+created+" .*"+want+`.*\n$`, f.out.printed())
-					require.Equal(t, 1, strings.Count(f.errOut.printed(), "those that were read last are shown: unavailable\n"))
+					notes := strings.Count(f.errOut.printed(), "those that were read last are shown: unavailable\n")
+					require.Equal(t, 1, notes)
 				}
 			})
 		})

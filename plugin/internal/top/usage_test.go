@@ -129,8 +129,9 @@ func TestUsersOfLimitsThatCannotBeReadAreUnknown(t *testing.T) {
 func TestTableShowsTheLargestUsers(t *testing.T) {
 	t.Parallel()
 	many := limit{Name: "s", Resource: "pods", Used: "21", Limit: "30", Percent: new(70)}
+	used, maximum := resource.MustParse("3"), resource.MustParse("30")
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-		many.Namespaces = append(many.Namespaces, newShare(name, new(resource.MustParse("3")), resource.MustParse("30")))
+		many.Namespaces = append(many.Namespaces, newShare(name, &used, maximum))
 	}
 	rows := table([]limit{many}, false).Rows
 	require.Len(t, rows, 7)
@@ -166,7 +167,9 @@ func TestUsageThatIsNotCountedEverywhereIsUnknown(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1alpha1.PolicySpaceStatus){
 		"a resource that some namespace has not counted yet": func(s *v1alpha1.PolicySpaceStatus) { s.Hard = nil },
-		"a namespace whose usage is unknown":                 func(s *v1alpha1.PolicySpaceStatus) { s.Uncounted = []string{"b"} },
+		"a namespace whose usage is unknown": func(s *v1alpha1.PolicySpaceStatus) {
+			s.Uncounted = []string{"b"}
+		},
 	} {
 		partial := example()
 		change(&partial.forest.Get("limited").Status)
