@@ -8,7 +8,8 @@ import (
 )
 
 // Batches writes what requests add. All that come during one write share the next one, since concurrent writes of a
-// replica would only conflict. It is safe for concurrent use.
+// replica would only conflict. A Write may also read, and set what the additions point to. It is safe for concurrent
+// use.
 type Batches[T any] struct {
 	// Timeout limits one write. It should be as long as the API server waits for the first request.
 	Timeout time.Duration

@@ -3,14 +3,19 @@ package webhook
 import (
 	"context"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/attributes"
 )
 
-// maxReached is the number of revisions that a RevisionCache remembers. A revision that it has dropped costs reads.
-const maxReached = 10_000
+const (
+	// maxReached is the number of revisions that a RevisionCache remembers. A revision that it has dropped costs reads.
+	maxReached = 10_000
+	// liveTimeout is how long one read from the API server may take.
+	liveTimeout = 10 * time.Second
+)
 
 // RevisionCache provides what a plugin decides by, such as all rules of the cluster, from the objects in a cache that
 // may be late. The plugin has the revision in the URL of its webhooks. So it never decides by a value that is older
@@ -19,8 +24,11 @@ type RevisionCache[T interface{ Revision() string }] struct {
 	// Changes notifies after the UIDs or generations of the objects changed.
 	Changes Changes
 
-	cached, live client.Reader
-	read         func(ctx context.Context, from client.Reader, options ...client.ListOption) (T, error)
+	cached client.Reader
+	read   func(ctx context.Context, from client.Reader, options ...client.ListOption) (T, error)
+	// live reads from the API server. Requests share reads, because a user who creates and deletes objects all the time
+	// makes many requests need one.
+	live Batches[*T]
 
 	mu sync.Mutex
 	// value is that of the cache if isRead.
@@ -38,7 +46,16 @@ func NewRevisionCache[T interface{ Revision() string }](
 	cached, live client.Reader,
 	read func(ctx context.Context, from client.Reader, options ...client.ListOption) (T, error),
 ) *RevisionCache[T] {
-	return &RevisionCache[T]{cached: cached, live: live, read: read, reached: map[string]bool{}}
+	c := &RevisionCache[T]{cached: cached, read: read, reached: map[string]bool{}}
+	c.live.Timeout = liveTimeout
+	c.live.Write = func(ctx context.Context, wanted []*T) ([]error, error) {
+		value, err := read(ctx, live)
+		for _, one := range wanted {
+			*one = value
+		}
+		return make([]error, len(wanted)), err
+	}
+	return c
 }
 
 // Replace records that an informer has replaced an object by another. Either may be nil.
@@ -71,8 +88,14 @@ func (c *RevisionCache[T]) Cached(ctx context.Context) (T, error) {
 	return value, err
 }
 
-// Live returns the value of the API server.
-func (c *RevisionCache[T]) Live(ctx context.Context) (T, error) { return c.read(ctx, c.live) }
+// Live returns the value of the API server, by a read that began after the call.
+func (c *RevisionCache[T]) Live(ctx context.Context) (T, error) {
+	value := new(T)
+	if err := c.live.Do(ctx, value); err != nil {
+		return *new(T), err // the read may go on, and set the value
+	}
+	return *value, nil
+}
 
 // At returns a value that is not older than a revision; an empty revision stands for any. If the cache has not reached
 // the revision, At reads the value from the API server.
