@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -80,5 +81,48 @@ func TestConstraintsAreNotInForceWithoutTheirWebhook(t *testing.T) {
 	require.NoError(t, s.client.Patch(t.Context(), configuration, mergePatch(`{"webhooks": null}`)))
 	s.waitConstraint(constraint, metav1.ConditionFalse)
 	release()
+	s.waitConstraint(constraint, metav1.ConditionTrue)
+}
+
+// A policy of others that denies the operator's probes does not keep a constraint without a status.
+func TestAConstraintWhoseWebhookCannotBeProbedIsUnknown(t *testing.T) {
+	marks.Thorough(t)
+	t.Parallel()
+	s := newSCCScope(t)
+	const denyProbes = "deny-probes"
+	s.applyYAML(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: ` + denyProbes + `}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [coordination.k8s.io], apiVersions: [v1], operations: [CREATE], resources: [leases]}]
+  validations: [{expression: "!request.?dryRun.orValue(false)", message: no trials}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: ` + denyProbes + `}
+spec: {policyName: ` + denyProbes + `, validationActions: [Deny]}
+`)
+	s.eventually(func(c *assert.CollectT) {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: metav1.NamespaceDefault}}
+		assert.ErrorContains(c, s.client.Create(t.Context(), lease, client.DryRunAll), "no trials")
+	})
+	constraint := &v1alpha1.SecurityContextConstraints{
+		ObjectMeta:     metav1.ObjectMeta{Name: "unknown"},
+		RunAsUser:      v1alpha1.RunAsUserStrategyOptions{Type: v1alpha1.RunAsAny},
+		SELinuxContext: v1alpha1.SELinuxContextStrategyOptions{Type: v1alpha1.RunAsAny},
+	}
+	require.NoError(t, s.client.Create(t.Context(), constraint))
+	s.waitConstraint(constraint, metav1.ConditionFalse)
+	ready := apimeta.FindStatusCondition(constraint.Status.Conditions, v1alpha1.ConditionReady)
+	require.Contains(t, ready.Message, "it is unknown whether the API server sends pods by this generation to the operator")
+	require.Contains(t, ready.Message, "no trials")
+	require.NoError(t, s.client.Delete(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: denyProbes},
+	}))
+	require.NoError(t, s.client.Delete(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: denyProbes},
+	}))
 	s.waitConstraint(constraint, metav1.ConditionTrue)
 }

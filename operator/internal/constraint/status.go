@@ -30,10 +30,11 @@ import (
 )
 
 // staleRetry is when a status is written again after the constraint changed meanwhile. probeInterval is the time between
-// two looks at whether the API server uses new webhooks.
+// two looks at whether the API server uses new webhooks, and unknownRetry that after one that failed.
 const (
 	staleRetry    = 20 * time.Millisecond
 	probeInterval = 50 * time.Millisecond
+	unknownRetry  = 10 * time.Second
 )
 
 // Statuses is the controller that writes the status of SecurityContextConstraints: whether the operator admits pods by
@@ -106,9 +107,16 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if equality.Semantic.DeepEqual(&constraint.Status, &changed.Status) {
 		return reconcile.Result{}, nil
 	}
-	if state == webhook.Configured {
-		if isUsed, err := r.isUsed(ctx, constraint); err != nil || !isUsed {
-			return reconcile.Result{RequeueAfter: probeInterval}, err
+	var next time.Duration
+	if is == reporting.Current {
+		isUsed, err := r.isUsed(ctx, constraint)
+		if err == nil && !isUsed {
+			return reconcile.Result{RequeueAfter: probeInterval}, nil
+		}
+		if err != nil {
+			next = unknownRetry
+			reporting.SetKstatus(&changed.Status.Conditions, constraint.Generation, reporting.InProgress, "NotReached",
+				"it is unknown whether the API server sends pods by this generation to the operator: "+err.Error())
 		}
 	}
 	err = r.Client.Status().Patch(ctx, changed, patch.WhileUnchanged(constraint))
@@ -121,7 +129,7 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 	case err == nil:
 		r.written.Written(changed.Name, changed)
 	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: next}, nil
 }
 
 // configured returns whether both webhook configurations contain the webhooks that admit pods.
