@@ -29,8 +29,8 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// staleRetry is when a status is written again after the constraint changed meanwhile. probeInterval is the time between
-// two looks at whether the API server uses new webhooks, and unknownRetry that after one that failed.
+// staleRetry is when a status is written again after the constraint changed meanwhile. probeInterval is the time
+// between two looks at whether the API server uses new webhooks, and unknownRetry that after one that failed.
 const (
 	staleRetry    = 20 * time.Millisecond
 	probeInterval = 50 * time.Millisecond
