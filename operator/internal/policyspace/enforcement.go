@@ -143,20 +143,23 @@ func (r *Spaces) enforcementOf(ctx context.Context, space *v1alpha1.PolicySpace)
 
 // invalidLimits returns why the API server accepts no ResourceQuota with the limits of a policy space, or "": admission
 // did not see a policy space that was written while no replica answered. It finds that out for the first status of a
-// generation, and later reads it there.
-func (r *Spaces) invalidLimits(ctx context.Context, space *v1alpha1.PolicySpace) string {
+// generation, and later reads it there. It returns an error if that is unknown and may be known soon.
+func (r *Spaces) invalidLimits(ctx context.Context, space *v1alpha1.PolicySpace) (string, error) {
 	if !isFirst(space) {
 		ready := apimeta.FindStatusCondition(space.Status.Conditions, v1alpha1.PolicySpaceReady)
 		if ready != nil && ready.Reason == reasonInvalid {
-			return ready.Message
+			return ready.Message, nil
 		}
-		return ""
+		return "", nil
 	}
 	err := tryLimits(ctx, r.Clientset.CoreV1().ResourceQuotas(v1alpha1.OperatorNamespace), space)
-	if !apierrors.IsInvalid(err) {
-		return "" // any other error says nothing about the limits
+	switch {
+	case apierrors.IsInvalid(err):
+		return invalidMessage(space, err) + ": correct spec.quota.hard", nil
+	case apierrors.IsForbidden(err):
+		return "", nil // by a policy or a quota of others, which says nothing about the limits
 	}
-	return invalidMessage(space, err) + ": correct spec.quota.hard"
+	return "", err
 }
 
 // isFirst reports whether the status is of an earlier generation, or empty.

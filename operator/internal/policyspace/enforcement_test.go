@@ -198,6 +198,9 @@ func updating(
 		if _, isInvalid := created.Spec.Hard["podz"]; isInvalid {
 			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ResourceQuota"}, "trial", nil)
 		}
+		if _, isUnknown := created.Spec.Hard["unknown"]; isUnknown {
+			return true, nil, apierrors.NewTimeoutError("the API server is busy", 1)
+		}
 		return true, created, nil
 	}
 	clientset.PrependReactor("create", "resourcequotas", create)
@@ -289,6 +292,22 @@ func TestInvalidLimitsAreReported(t *testing.T) {
 	_, err = spaces.updateStatus(t.Context(), &space)
 	require.NoError(t, err)
 	require.Equal(t, metav1.ConditionTrue, writes.ready(t).Status)
+}
+
+// Limits are not taken for valid because the API server did not answer. Requests in namespaces do not wait for that.
+func TestLimitsThatCannotBeTriedAreTriedAgain(t *testing.T) {
+	t.Parallel()
+	space := limiting("s", "unknown", "1")
+	space.Generation = 1
+	is := &configuredWebhooks{webhooks: writtenFor(t, space)}
+	spaces, writes := updating(t, &space, is)
+	_, err := spaces.updateStatus(t.Context(), &space)
+	require.ErrorContains(t, err, "the API server is busy")
+	require.Empty(t, writes.written)
+	spaces, writes = updating(t, &space, is, namespaceIn("a", "s", "s"))
+	_, err = spaces.updateStatus(t.Context(), &space)
+	require.NoError(t, err)
+	require.Len(t, writes.written, 1)
 }
 
 // A policy space with rules for self-service only is reconciled, too, when the webhooks are removed.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -53,12 +54,15 @@ func (s *Sequencer) Webhooks(ctx context.Context) ([]webhook.Webhook, error) {
 	return []webhook.Webhook{{Rules: rules, Revision: webhook.OwnWebhook}}, nil
 }
 
-// limitedResources returns the resources whose creation adds to a usage that some policy space limits, sorted.
+// limitedResources returns the resources whose creation adds to a usage that some policy space limits, sorted. It omits
+// names such as count/, with which the API server would refuse all webhooks: admission did not see a policy space that
+// was written while no replica answered.
 func limitedResources(spaces []v1alpha1.PolicySpace) []schema.GroupResource {
 	var limited []schema.GroupResource
 	for i := range spaces {
 		for name := range quota.Objects(&spaces[i]) {
-			if one := quota.Requested(name); !slices.Contains(limited, one) {
+			one := quota.Requested(name)
+			if len(validation.IsQualifiedName(string(name))) == 0 && !slices.Contains(limited, one) {
 				limited = append(limited, one)
 			}
 		}

@@ -17,6 +17,7 @@ func TestLimitedResources(t *testing.T) {
 	spaces := []v1alpha1.PolicySpace{
 		{}, *countedSpace(resourceList("cpu", "1", "pods", "2", "services", "1"), nil),
 		*countedSpace(resourceList("count/jobs.batch", "1", "pods", "3"), nil),
+		*countedSpace(resourceList("count/", "1", "count/.batch", "1", "count/*", "1", "*", "1"), nil), // never valid
 	}
 	require.Equal(t,
 		[]schema.GroupResource{{Group: "batch", Resource: "jobs"}, {Resource: "pods"}, {Resource: "services"}},

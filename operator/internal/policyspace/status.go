@@ -52,7 +52,9 @@ func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace)
 	if enforced.isAwaited() && isFirst(space) && len(namespaces) == 0 {
 		return reconcile.Result{RequeueAfter: freshnessPoll}, nil
 	}
-	enforced.invalid = r.invalidLimits(ctx, space)
+	if enforced.invalid, err = r.invalidLimits(ctx, space); err != nil && len(namespaces) == 0 {
+		return reconcile.Result{}, err // requests in namespaces would wait for the status
+	}
 	enforceNamespaces(space, enforced)
 	position := r.positionOf(space.Name, len(r.Members.inside(space.Name)))
 	status, pending := nextStatus(space, namespaces, observed, position, enforced)
