@@ -96,7 +96,7 @@ func newSpace(name, parent string, pods int64) *v1alpha1.PolicySpace {
 	return &v1alpha1.PolicySpace{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       v1alpha1.PolicySpaceSpec{Parent: parent, Quota: &v1alpha1.PolicySpaceQuota{Hard: list(100)}},
-		Status:     v1alpha1.PolicySpaceStatus{Used: list(pods), Namespaces: 75},
+		Status:     v1alpha1.PolicySpaceStatus{Hard: list(100), Used: list(pods), Namespaces: 75},
 	}
 }
 

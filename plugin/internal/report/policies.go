@@ -111,7 +111,7 @@ func policySpace(space *v1alpha1.PolicySpace, depth int) (PolicySpace, []Finding
 	hard := quota.Hard(space)
 	for name, limit := range hard {
 		usage := Usage{Resource: string(name), Limit: limit.String()}
-		if used, isCounted := space.Status.Used[name]; isCounted {
+		if used, isKnown := quota.Known(space, name); isKnown {
 			usage.Used, usage.Percent = used.String(), new(output.Percent(used, limit))
 		}
 		row.Quota = append(row.Quota, usage)

@@ -137,6 +137,7 @@ func TestUsageIsRoundedDown(t *testing.T) {
 	space := &v1alpha1.PolicySpace{Spec: v1alpha1.PolicySpaceSpec{Quota: &v1alpha1.PolicySpaceQuota{
 		Hard: corev1.ResourceList{"pods": resource.MustParse("1000")},
 	}}}
+	space.Status.Hard = space.Spec.Quota.Hard
 	for used, want := range map[string]int{"996": 99, "999": 99, "1000": 100, "1001": 100} {
 		space.Status.Used = corev1.ResourceList{"pods": resource.MustParse(used)}
 		row, _ := policySpace(space, 0)
@@ -144,7 +145,7 @@ func TestUsageIsRoundedDown(t *testing.T) {
 	}
 }
 
-// While nothing has counted, a quota of which all is used must not look like one of which nothing is used.
+// Before all namespaces have counted, a quota of which all is used must not look like one of which little is used.
 func TestUsageThatIsNotCountedIsUnknown(t *testing.T) {
 	space := &v1alpha1.PolicySpace{
 		ObjectMeta: metav1.ObjectMeta{Name: "shop"},
@@ -152,6 +153,7 @@ func TestUsageThatIsNotCountedIsUnknown(t *testing.T) {
 			Hard: corev1.ResourceList{"pods": resource.MustParse("10")},
 		}},
 	}
+	space.Status.Used = corev1.ResourceList{"pods": resource.MustParse("1")}
 	row, _ := policySpace(space, 0)
 	require.Equal(t, []Usage{{Resource: "pods", Limit: "10"}}, row.Quota)
 	var page bytes.Buffer
