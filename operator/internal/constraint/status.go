@@ -108,16 +108,20 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 		return reconcile.Result{}, nil
 	}
 	var next time.Duration
-	if is == reporting.Current {
+	if state == webhook.Configured {
 		isUsed, err := r.isUsed(ctx, constraint)
 		if err == nil && !isUsed {
 			return reconcile.Result{RequeueAfter: probeInterval}, nil
 		}
-		if err != nil {
+		if err != nil && is == reporting.Current {
 			next = unknownRetry
+			changed.Status.Conditions = slices.Clone(constraint.Status.Conditions)
 			reporting.SetKstatus(&changed.Status.Conditions, constraint.Generation, reporting.InProgress, "NotReached",
 				"it is unknown whether the API server sends pods by this generation to the operator: "+err.Error())
 		}
+	}
+	if equality.Semantic.DeepEqual(&constraint.Status, &changed.Status) {
+		return reconcile.Result{RequeueAfter: next}, nil
 	}
 	err = r.Client.Status().Patch(ctx, changed, patch.WhileUnchanged(constraint))
 	switch {

@@ -23,7 +23,7 @@ const (
 	denyTime = 30 * time.Second
 	// recheckTime is how often a source is read without a change, since no event tells that the right was lost.
 	recheckTime = 15 * time.Second
-	// firstReportTime is how long it is not reported that a source which was never read is denied or missing.
+	// firstReportTime is how long it is not reported that a source which was never read is denied.
 	firstReportTime = 2 * time.Second
 	// unreadTime is how long reads of a source must fail before its content counts as unknown: its kind is no longer
 	// served in that version, for example.
@@ -176,17 +176,14 @@ func isMissing(err error, name string) bool {
 }
 
 // miss records that the source does not exist, and returns after which time to try again to confirm that, or zero. A
-// source remains as it was until then, so that one that is replaced is an ordinary change. Copies that an earlier
-// process wrote remain, too.
+// source remains as it was until then, so that one that is replaced is an ordinary change. One that was never read has
+// no answer until then: namespaces that failed before a restart because it is missing do not seem to be mended.
 func (f *follower) miss() time.Duration {
 	if f.missing.IsZero() {
 		f.missing = time.Now()
 	}
-	if since := time.Since(f.missing); since < missTime && !f.isLost(f.source) {
+	if time.Since(f.missing) < missTime && !f.isLost(f.source) {
 		f.doubt(f.source)
-		if since >= firstReportTime && !f.isAnswered() {
-			f.set(f.source, populate.SourceNotFound(f.ref).Unconfirmed())
-		}
 		return lossRetry
 	}
 	f.version = ""

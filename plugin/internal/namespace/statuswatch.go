@@ -89,7 +89,8 @@ func (o *status) updateIndex(ctx context.Context, shown *board, read readIndex) 
 		return
 	}
 	for _, err := range unread {
-		if index == nil || !apierrors.IsForbidden(err) {
+		// A revision that does not exist any more stays unread, and the index assumes the stored spec.
+		if index == nil || !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 			o.noteOutdated(shown, err)
 			return
 		}

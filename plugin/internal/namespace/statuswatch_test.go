@@ -187,21 +187,30 @@ func TestStatusKeepsWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// What the user may not read at all does not keep the rest from being followed.
-func TestStatusFollowsWithoutExemptions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := startFollow(t, &board{index: match.NewIndex(), showsAll: true}, false, namespaceIn("a", "one"))
-		defer f.end(t)
-		var forbidden error = cluster.UnreadExemptionsError{
+// What the user may not read at all, or does not exist any more, does not keep the rest from being followed.
+func TestStatusFollowsWithoutWhatStaysUnread(t *testing.T) {
+	revisions := schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
+	for note, unread := range map[string]error{
+		"exemptions are unknown": cluster.UnreadExemptionsError{
 			Err: apierrors.NewForbidden(v1alpha1.TemplateExemptions.GroupResource(), "", errors.New("no")),
-		}
-		f.unread.Store(&forbidden)
-		f.answer(nil, templateFor("x", "one", 1))
-		require.Contains(t, f.out.printed(), "NotReported")
-		f.answer(nil)
-		require.Contains(t, f.out.printed(), "NoTemplate")
-		require.Equal(t, 1, strings.Count(f.errOut.printed(), "exemptions are unknown"))
-	})
+		},
+		"a revision of template x cannot be read": cluster.UnreadRevisionsError{
+			Template: "x", Err: apierrors.NewNotFound(revisions, "x-1"),
+		},
+	} {
+		t.Run(note, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := startFollow(t, &board{index: match.NewIndex(), showsAll: true}, false, namespaceIn("a", "one"))
+				defer f.end(t)
+				f.unread.Store(&unread)
+				f.answer(nil, templateFor("x", "one", 1))
+				require.Contains(t, f.out.printed(), "NotReported")
+				f.answer(nil)
+				require.Contains(t, f.out.printed(), "NoTemplate")
+				require.Equal(t, 1, strings.Count(f.errOut.printed(), note))
+			})
+		})
+	}
 }
 
 // Changes of namespaces are shown soon, without reading templates and exemptions again.
