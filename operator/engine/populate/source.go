@@ -174,8 +174,8 @@ func SourceForbidden(ref render.SourceRef, resource schema.GroupResource) Source
 	return Source{Lost: true, Failure: &Failure{Reason: ReasonSourceForbidden, err: MissingSourceRight(ref, resource)}}
 }
 
-// Unconfirmed returns a lost source as one whose loss may pass: users replace sources, and an API server that has just
-// started knows no roles for a moment.
+// Unconfirmed returns a lost source as one whose loss may pass: an API server that has just started knows no roles for
+// a moment.
 func (s Source) Unconfirmed() Source {
 	return Source{Failure: &Failure{Reason: ReasonSourceUnread, err: s.Failure.err}}
 }

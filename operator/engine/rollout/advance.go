@@ -70,7 +70,7 @@ func (f FailedBefore) Next(next FailedBefore, ns *corev1.Namespace, member *Memb
 	}
 }
 
-// Confirm takes the guesses for right if they are no more than the members that were counted before the start.
+// Confirm makes the guesses known failures, if there are at most as many as were counted before the start.
 func (f FailedBefore) Confirm(counted int32) {
 	guesses := int32(0)
 	for _, failing := range f {

@@ -30,7 +30,7 @@ import (
 )
 
 // staleRetry is when a status is written again after the constraint changed meanwhile. probeInterval is the time
-// between two looks at whether the API server uses new webhooks, and unknownRetry that after one that failed.
+// between two checks whether the API server uses new webhooks, and unknownRetry that after one that failed.
 const (
 	staleRetry    = 20 * time.Millisecond
 	probeInterval = 50 * time.Millisecond
@@ -44,7 +44,8 @@ type Statuses struct {
 	// Stored has the ValidatingWebhookConfiguration of constraints.
 	Stored *webhook.Stored
 	// Blocks knows whether namespaces are given no user IDs.
-	Blocks      *Blocks
+	Blocks *Blocks
+	// Constraints are those by which pods are judged.
 	Constraints *constraintCache
 
 	written freshness.Store[string, *v1alpha1.SecurityContextConstraints]

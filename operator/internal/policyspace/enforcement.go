@@ -46,7 +46,7 @@ type enforcement struct {
 	failure error
 }
 
-// isAwaited reports whether the API server asks soon: the operator adds what lacks.
+// isAwaited reports whether the API server asks soon: the operator adds what is missing.
 func (e enforcement) isAwaited() bool { return e.webhooks == webhook.Missing && e.failure == nil }
 
 // nextCheck returns when to ask again: 0 if only events require it.

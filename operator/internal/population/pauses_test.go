@@ -10,7 +10,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 )
 
-// Who shortens a pause does not wait for the pauses of earlier waves again.
+// A user who shortens a pause does not wait for the pauses of earlier waves again.
 func TestOnlyOtherWavesBeginARolloutAgain(t *testing.T) {
 	t.Parallel()
 	const under, complete = v1alpha1.RolloutWaiting, v1alpha1.RolloutComplete

@@ -36,7 +36,7 @@ type RevisionCache[T interface{ Revision() string }] struct {
 	isRead bool
 	// sum is the sum of all objects that the informers have reported.
 	sum attributes.Sum
-	// reached contains the revisions than which a value with the revision of sum is not older.
+	// reached contains revisions. A value with the revision of sum is at least as new as each of them.
 	reached map[string]bool
 }
 

@@ -31,7 +31,7 @@ func (e UnreadExemptionsError) Unwrap() error { return e.Err }
 
 // Exemptions returns the TemplateExemptions of some namespaces, and maybe of others. It returns none if the API server
 // does not serve the kind. The error is an UnreadExemptionsError if some of them cannot be read, and Forbidden only if
-// that is the one reason: a later call may return others.
+// the user may read none of these: otherwise a later call may return more.
 func (c *Cluster) Exemptions(
 	ctx context.Context, namespaces []*corev1.Namespace,
 ) ([]*v1alpha1.TemplateExemption, error) {

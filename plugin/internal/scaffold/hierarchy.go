@@ -37,8 +37,8 @@ func (h *hierarchy) setParent(name, parent string) {
 	h.parents[name] = parent
 }
 
-// claimed records the parents of namespaces by objects that have their names, in their parents. It returns the objects
-// without those in conflict: tools leave a namespace alone that exists with another parent, as in parents.
+// claimed records the parent of each namespace for which an object of its name exists in that parent. It returns the
+// objects without those in conflict: tools leave a namespace alone that exists with another parent, as in parents.
 func (h *hierarchy) claimed(
 	objects []*unstructured.Unstructured, parents map[string]string, isConflict func(*unstructured.Unstructured) bool,
 ) []*unstructured.Unstructured {

@@ -54,8 +54,8 @@ func TestReady(t *testing.T) {
 		"not reported": {func(r *v1alpha1.PolicyRepository) { r.Status.Conditions = nil }, "Unknown", "NotReported"},
 		"not observed": {func(r *v1alpha1.PolicyRepository) { r.Generation = 3 }, "Unknown", "NotObserved"},
 		"not ready": {func(r *v1alpha1.PolicyRepository) {
-			r.Status.Conditions[0].Status, r.Status.Conditions[0].Reason = "False", "ViolationsFound"
-		}, "False", "ViolationsFound"},
+			r.Status.Conditions[0].Status, r.Status.Conditions[0].Reason = "False", "Violations"
+		}, "False", "Violations"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			repository := newRepository()
