@@ -294,8 +294,9 @@ func TestInvalidLimitsAreReported(t *testing.T) {
 	require.Equal(t, metav1.ConditionTrue, writes.ready(t).Status)
 }
 
-// Limits are not taken for valid because the API server did not answer. Requests in namespaces do not wait for that.
-func TestLimitsThatCannotBeTriedAreTriedAgain(t *testing.T) {
+// A policy space without namespaces has no status before its limits were tried. In namespaces, requests wait for the
+// status, so it is written at once, and the limits are not tried again.
+func TestLimitsThatCannotBeTried(t *testing.T) {
 	t.Parallel()
 	space := limiting("s", "unknown", "1")
 	space.Generation = 1

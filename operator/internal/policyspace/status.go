@@ -53,7 +53,7 @@ func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace)
 		return reconcile.Result{RequeueAfter: freshnessPoll}, nil
 	}
 	if enforced.invalid, err = r.invalidLimits(ctx, space); err != nil && len(namespaces) == 0 {
-		return reconcile.Result{}, err // requests in namespaces would wait for the status
+		return reconcile.Result{}, err // with namespaces, it is written at once: requests in them wait for it
 	}
 	enforceNamespaces(space, enforced)
 	position := r.positionOf(space.Name, len(r.Members.inside(space.Name)))
