@@ -338,6 +338,31 @@ type RepositoryCommits struct {
 	Applied string `json:"applied,omitempty"`
 }
 
+// Reasons of the condition Ready of a PolicyRepository, besides those of package files.
+const (
+	// RepositorySynced means that the newest commit is in force.
+	RepositorySynced = "Synced"
+	// RepositorySuspended means that spec.suspend is set.
+	RepositorySuspended = "Suspended"
+	// RepositoryTreeTaken means that another PolicyRepository has a tree of the same name.
+	RepositoryTreeTaken = "TreeTaken"
+	// RepositoryProgressing means that the newest commit is being fetched or applied.
+	RepositoryProgressing = "Progressing"
+	// RepositoryFetchFailed means that the newest commit cannot be fetched for a reason that package files has not.
+	RepositoryFetchFailed = "FetchFailed"
+	// RepositoryViolations means that the newest commit breaks rules. status.violations lists them.
+	RepositoryViolations = "Violations"
+	// RepositoryRollbackPending means that the newest commit is older than the one in force, and waits for someone to
+	// confirm it.
+	RepositoryRollbackPending = "RollbackPending"
+	// RepositoryObjectsFailed means that objects could not be applied or deleted. status.failures lists them.
+	RepositoryObjectsFailed = "ObjectsFailed"
+	// RepositoryDeletionsPending means that the deletion of namespaces waits for someone to confirm it.
+	RepositoryDeletionsPending = "DeletionsPending"
+	// RepositoryContested means that objects do not stay as the tree declares them. status.contested lists them.
+	RepositoryContested = "Contested"
+)
+
 // PendingDeletions are namespaces whose deletion needs a confirmation.
 type PendingDeletions struct {
 	// commit is the commit to confirm.

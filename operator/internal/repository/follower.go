@@ -126,7 +126,7 @@ func problemOf(err error) *problem {
 	if broken, ok := errors.AsType[*violationsError](err); ok {
 		return broken.problem()
 	}
-	p := &problem{reason: "FetchFailed", message: err.Error(), passes: true}
+	p := &problem{reason: v1alpha1.RepositoryFetchFailed, message: err.Error(), passes: true}
 	if failed, ok := errors.AsType[*files.Error](err); ok {
 		p.reason = string(failed.Reason)
 		p.passes = slices.Contains(passing, failed.Reason)

@@ -61,7 +61,7 @@ func TestAFullRecordStopsOnlyCreations(t *testing.T) {
 	require.NotContains(t, fmt.Sprint(bindings), "ann", "what is revoked does not wait for the new permission to bind")
 	require.Contains(t, fmt.Sprint(bindings), root+"-added")
 	now := conditionOf(answer{tree: second, path: second.path}, &o)
-	require.Equal(t, reasonObjectsFailed, now.reason)
+	require.Equal(t, v1alpha1.RepositoryObjectsFailed, now.reason)
 	require.Equal(t, "namespace/"+root+"-new: the record of the objects that were created for the tree is full, so it "+
 		"is not created: divide the tree among several PolicyRepositories", now.message)
 

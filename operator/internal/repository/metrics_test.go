@@ -35,7 +35,7 @@ func TestStatusesAreMetrics(t *testing.T) {
 			spec: v1alpha1.PolicyRepositorySpec{Interval: &metav1.Duration{Duration: time.Hour}},
 			status: v1alpha1.PolicyRepositoryStatus{
 				LastSyncTime: &last, Commits: v1alpha1.RepositoryCommits{Applied: "1a2b"},
-				Conditions: ready(metav1.ConditionTrue, reasonSynced, 50),
+				Conditions: ready(metav1.ConditionTrue, v1alpha1.RepositorySynced, 50),
 			},
 			want: []string{
 				"nstpl_sync_interval_seconds 3600 [a]", "nstpl_sync_ready 1 [a Synced]",
@@ -46,7 +46,7 @@ func TestStatusesAreMetrics(t *testing.T) {
 		"a newer commit has violations": {
 			status: v1alpha1.PolicyRepositoryStatus{
 				LastSyncTime: &last, Commits: v1alpha1.RepositoryCommits{Fetched: "3c4d", Applied: "1a2b"},
-				ViolationCount: 7, Conditions: ready(metav1.ConditionFalse, reasonViolations, 50),
+				ViolationCount: 7, Conditions: ready(metav1.ConditionFalse, v1alpha1.RepositoryViolations, 50),
 			},
 			want: []string{
 				"nstpl_sync_interval_seconds 60 [a]", "nstpl_sync_ready 0 [a Violations]",
@@ -59,7 +59,7 @@ func TestStatusesAreMetrics(t *testing.T) {
 			status: v1alpha1.PolicyRepositoryStatus{
 				LastSyncTime: &last, PendingDeletions: &v1alpha1.PendingDeletions{Total: 30},
 				Contested:  []v1alpha1.RepositoryFailure{{Object: "clusterrole/a"}},
-				Conditions: ready(metav1.ConditionFalse, reasonSuspended, 150),
+				Conditions: ready(metav1.ConditionFalse, v1alpha1.RepositorySuspended, 150),
 			},
 			want: []string{
 				"nstpl_sync_ready 0 [a Suspended]", "nstpl_sync_last_success_timestamp_seconds 100 [a]",

@@ -176,14 +176,14 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 	status := repository.Status.DeepCopy()
 	if repository.Spec.Suspend {
 		r.rest(repository)
-		condition{reporting.Failed, reasonSuspended, "the synchronization is suspended: set spec.suspend to false to " +
+		condition{reporting.Failed, v1alpha1.RepositorySuspended, "the synchronization is suspended: set spec.suspend to false to " +
 			"resume"}.set(status, repository.Generation)
 		return reconcile.Result{}, r.writeStatus(ctx, repository, status)
 	}
 	owners := ownersOf(list)
 	if other := owners[treeName(repository)]; other != nil && isOlder(other, repository) {
 		r.rest(repository)
-		condition{reporting.Failed, reasonTreeTaken, fmt.Sprintf("the tree %s is that of the PolicyRepository %s: rename "+
+		condition{reporting.Failed, v1alpha1.RepositoryTreeTaken, fmt.Sprintf("the tree %s is that of the PolicyRepository %s: rename "+
 			"the directory of one of them", treeName(repository), other.Name)}.set(status, repository.Generation)
 		return reconcile.Result{RequeueAfter: retryFailed}, r.writeStatus(ctx, repository, status)
 	}
@@ -192,8 +192,8 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 	if known == (answer{}) && len(status.Conditions) > 0 {
 		// The process has just begun, or the repository is followed again. What the status says about the commits is
 		// true until the first answer.
-		if reason := status.Conditions[0].Reason; reason == reasonSuspended || reason == reasonTreeTaken {
-			condition{reporting.InProgress, reasonProgressing, "the source is asked for the newest commit"}.
+		if reason := status.Conditions[0].Reason; reason == v1alpha1.RepositorySuspended || reason == v1alpha1.RepositoryTreeTaken {
+			condition{reporting.InProgress, v1alpha1.RepositoryProgressing, "the source is asked for the newest commit"}.
 				set(status, repository.Generation)
 		}
 		return reconcile.Result{RequeueAfter: wait}, r.writeStatus(ctx, repository, status)
@@ -215,7 +215,7 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 	now := conditionOf(known, result)
 	if known.source != "" && !known.isAbout(repository) {
 		// A client that waits for the change must not take what was known before for it.
-		now = condition{reporting.InProgress, reasonProgressing,
+		now = condition{reporting.InProgress, v1alpha1.RepositoryProgressing,
 			"the source was changed, and is asked for its newest commit; " + inForce(known)}
 	}
 	now.set(status, repository.Generation)
@@ -245,7 +245,7 @@ func (r *Repositories) ownedByOther(
 	message := fmt.Sprintf("the tree %s of the path before is that of the PolicyRepository %s now",
 		known.tree.root, other.Name)
 	if known.problem == nil {
-		return condition{reporting.InProgress, reasonProgressing, message}, true
+		return condition{reporting.InProgress, v1alpha1.RepositoryProgressing, message}, true
 	}
 	return condition{reporting.Failed, known.problem.reason, known.problem.message + "; " + message}, true
 }
@@ -266,7 +266,7 @@ func (r *Repositories) bring(
 	}
 	o, err := r.applyTree(ctx, repository, tree, owners)
 	if err != nil {
-		condition{reporting.InProgress, reasonProgressing, fmt.Sprintf("%s cannot be compared with the cluster: %v; it is "+
+		condition{reporting.InProgress, v1alpha1.RepositoryProgressing, fmt.Sprintf("%s cannot be compared with the cluster: %v; it is "+
 			"tried again", named(tree.commit), err)}.set(status, repository.Generation)
 		return nil, errors.Join(err, r.writeStatus(ctx, repository, status))
 	}
@@ -404,7 +404,7 @@ func (r *Repositories) record(
 		r.Recorder.Eventf(repository, nil, corev1.EventTypeNormal, "CommitApplied", "Sync", "%s",
 			describe(status.History[0]))
 	}
-	if now.kstatus == reporting.Failed && now.reason != reasonSuspended && !hasCondition(repository, now) {
+	if now.kstatus == reporting.Failed && now.reason != v1alpha1.RepositorySuspended && !hasCondition(repository, now) {
 		r.Recorder.Eventf(repository, nil, corev1.EventTypeWarning, now.reason, "Sync", "%s",
 			reporting.Shorten(now.message))
 	}

@@ -47,7 +47,7 @@ func rollbackOf(inForce, newest committed, repository string) *problem {
 		return nil
 	}
 	return &problem{
-		reason: reasonRollbackPending,
+		reason: v1alpha1.RepositoryRollbackPending,
 		message: fmt.Sprintf("%s of %s is older than %s of %s, so it may be an undone change: confirm it with kubectl "+
 			"nstpl sync confirm %s %s", named(newest.commit), newest.at.UTC().Format(time.RFC3339),
 			named(inForce.commit), inForce.at.UTC().Format(time.RFC3339), repository, newest.commit),

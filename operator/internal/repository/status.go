@@ -13,19 +13,6 @@ import (
 	"nstpl.dev/nstpl/operator/internal/reporting"
 )
 
-// Reasons of the Ready condition, besides those of package git.
-const (
-	reasonSynced           = "Synced"
-	reasonSuspended        = "Suspended"
-	reasonViolations       = "Violations"
-	reasonTreeTaken        = "TreeTaken"
-	reasonProgressing      = "Progressing"
-	reasonObjectsFailed    = "ObjectsFailed"
-	reasonDeletionsPending = "DeletionsPending"
-	reasonContested        = "Contested"
-	reasonRollbackPending  = "RollbackPending"
-)
-
 // maxListed is how many items each list of a status has.
 const maxListed = 20
 
@@ -149,16 +136,16 @@ func conditionOf(known answer, o *outcome) condition {
 	case known.problem != nil && (o == nil || o.isComplete()):
 		return condition{reporting.Failed, known.problem.reason, known.problem.message + "; " + inForce(known)}
 	case known.tree == nil:
-		return condition{reporting.InProgress, reasonProgressing, "the source is being fetched"}
+		return condition{reporting.InProgress, v1alpha1.RepositoryProgressing, "the source is being fetched"}
 	case o.hasFailed() && o.passes():
-		return condition{reporting.InProgress, reasonProgressing, failureMessage(known, *o)}
+		return condition{reporting.InProgress, v1alpha1.RepositoryProgressing, failureMessage(known, *o)}
 	case o.hasFailed():
-		return condition{reporting.Failed, reasonObjectsFailed, failureMessage(known, *o)}
+		return condition{reporting.Failed, v1alpha1.RepositoryObjectsFailed, failureMessage(known, *o)}
 	case o.remaining > 0:
-		return condition{reporting.InProgress, reasonProgressing,
+		return condition{reporting.InProgress, v1alpha1.RepositoryProgressing,
 			fmt.Sprintf("%s is being applied: %s left", known.named(), reporting.Count(o.remaining, "object"))}
 	case len(o.Waiting) > 0:
-		return condition{reporting.Failed, reasonDeletionsPending, fmt.Sprintf(
+		return condition{reporting.Failed, v1alpha1.RepositoryDeletionsPending, fmt.Sprintf(
 			"%s is in force, but would delete %s: see them with kubectl nstpl sync status, and confirm "+
 				"with kubectl nstpl sync confirm", named(known.tree.commit), reporting.Count(len(o.Waiting), "namespace"))}
 	case len(o.contested) > 0:
@@ -166,7 +153,7 @@ func conditionOf(known answer, o *outcome) condition {
 		if more := len(o.contested) - 1; more > 0 {
 			message += fmt.Sprintf(" (and %d more)", more)
 		}
-		return condition{reporting.Failed, reasonContested, message}
+		return condition{reporting.Failed, v1alpha1.RepositoryContested, message}
 	}
 	message := named(known.tree.commit) + " is in force"
 	if n := len(o.Unmanaged); n > 0 {
@@ -208,7 +195,7 @@ func conditionOf(known answer, o *outcome) condition {
 			"kubectl nstpl rollout status %[1]s%[3]s",
 			o.Delayed[0].Template, strings.ToLower(string(o.Delayed[0].State)), more)
 	}
-	return condition{reporting.Current, reasonSynced, message}
+	return condition{reporting.Current, v1alpha1.RepositorySynced, message}
 }
 
 // failureMessage returns one of the failures, which is not one that passes if there is another. A problem that no list

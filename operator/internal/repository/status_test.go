@@ -21,7 +21,7 @@ func TestConditionOf(t *testing.T) {
 	ofPath := &vetted{commit: applied, path: "before"}
 	id := inventory.ID{GroupKind: schema.GroupKind{Kind: "Namespace"}, Name: "a"}
 	waits := &problem{reason: "Unreachable", message: "no answer", passes: true}
-	wrong := &problem{reason: reasonViolations, message: "a rule is broken"}
+	wrong := &problem{reason: v1alpha1.RepositoryViolations, message: "a rule is broken"}
 	remaining := &outcome{remaining: 2}
 	deleting := &outcome{Plan: inventory.Plan{Conflicts: []inventory.Conflict{{ID: id, Reason: "goes", Passes: true}}}}
 	taken := &outcome{Plan: inventory.Plan{Conflicts: []inventory.Conflict{
@@ -43,42 +43,42 @@ func TestConditionOf(t *testing.T) {
 		want    condition
 	}{
 		"nothing is known yet": {
-			want: condition{reporting.InProgress, reasonProgressing, "the source is being fetched"},
+			want: condition{reporting.InProgress, v1alpha1.RepositoryProgressing, "the source is being fetched"},
 		},
 		"in force": {
 			known: answer{tree: tree}, outcome: &outcome{},
-			want: condition{reporting.Current, reasonSynced, "commit 0123456 is in force"},
+			want: condition{reporting.Current, v1alpha1.RepositorySynced, "commit 0123456 is in force"},
 		},
 		"protected namespaces are kept": {
 			known: answer{tree: tree}, outcome: kept,
-			want: condition{reporting.Current, reasonSynced, "commit 0123456 is in force; kept, because protected from " +
+			want: condition{reporting.Current, v1alpha1.RepositorySynced, "commit 0123456 is in force; kept, because protected from " +
 				"deletion: 2 namespaces that the tree no longer declares, the first is a: to have it deleted, a user with " +
 				"the verb unprotect on it must remove its annotation policy.nstpl.dev/deletion-protection, after which the " +
 				"commit may need a confirmation"},
 		},
 		"one of everything": {
 			known: answer{tree: tree}, outcome: single,
-			want: condition{reporting.Current, reasonSynced, "commit 0123456 is in force; not managed: 1 namespace that the " +
+			want: condition{reporting.Current, v1alpha1.RepositorySynced, "commit 0123456 is in force; not managed: 1 namespace that the " +
 				"tree declares and that existed before, the first is a: set existingNamespaces to Adopt, or annotate them with " +
 				"policy.nstpl.dev/adopt=true; kept, because namespaces are in or below it: 1 policyspace that the tree no longer " +
 				"declares, the first is s: delete the namespaces, or move them to another policyspace; template t does not " +
 				"reach all namespaces yet, because its rollout is paused: see kubectl nstpl rollout status t (and 1 more)"},
 		},
 		"one object remains": {known: answer{tree: tree}, outcome: &outcome{remaining: 1}, want: condition{
-			reporting.InProgress, reasonProgressing, "commit 0123456 is being applied: 1 object left",
+			reporting.InProgress, v1alpha1.RepositoryProgressing, "commit 0123456 is being applied: 1 object left",
 		}},
 		"templates have set labels": {
 			known: answer{tree: tree}, outcome: ofTemplates,
-			want: condition{reporting.Current, reasonSynced, "commit 0123456 is in force; in 1 namespace, templates " +
+			want: condition{reporting.Current, v1alpha1.RepositorySynced, "commit 0123456 is in force; in 1 namespace, templates " +
 				"set labels or annotations that the tree declares differently, the first is the label tier of namespace a, by " +
 				"template defaults: remove it from the tree or from the template"},
 		},
 		"objects remain": {known: answer{tree: tree}, outcome: remaining, want: condition{
-			reporting.InProgress, reasonProgressing, "commit 0123456 is being applied: 2 objects left",
+			reporting.InProgress, v1alpha1.RepositoryProgressing, "commit 0123456 is being applied: 2 objects left",
 		}},
 		"objects of the commit in force remain, and a newer one is wrong": {known: answer{tree: tree, problem: wrong},
 			outcome: remaining, want: condition{
-				reporting.InProgress, reasonProgressing, "commit 0123456 is being applied: 2 objects left",
+				reporting.InProgress, v1alpha1.RepositoryProgressing, "commit 0123456 is being applied: 2 objects left",
 			}},
 		"the server does not answer": {known: answer{tree: tree, problem: waits}, outcome: &outcome{}, want: condition{
 			reporting.InProgress, "Unreachable", "no answer; commit 0123456 stays in force",
@@ -96,35 +96,35 @@ func TestConditionOf(t *testing.T) {
 			want:  condition{reporting.InProgress, "Unreachable", "no answer; the commit in force is unknown"},
 		},
 		"a newer commit is wrong": {known: answer{tree: tree, problem: wrong}, outcome: &outcome{}, want: condition{
-			reporting.Failed, reasonViolations, "a rule is broken; commit 0123456 stays in force",
+			reporting.Failed, v1alpha1.RepositoryViolations, "a rule is broken; commit 0123456 stays in force",
 		}},
 		"a newer commit is wrong at a changed path": {
 			known: answer{tree: ofPath, problem: wrong, path: "after"}, outcome: &outcome{}, want: condition{
-				reporting.Failed, reasonViolations,
+				reporting.Failed, v1alpha1.RepositoryViolations,
 				"a rule is broken; the tree at the path before of commit 0123456 stays in force",
 			},
 		},
 		"an object is being deleted": {known: answer{tree: tree}, outcome: deleting, want: condition{
-			reporting.InProgress, reasonProgressing, "namespace/a: goes",
+			reporting.InProgress, v1alpha1.RepositoryProgressing, "namespace/a: goes",
 		}},
 		"an object is being deleted, and another has a conflict": {known: answer{tree: tree}, outcome: taken,
 			want: condition{
-				reporting.Failed, reasonObjectsFailed, "namespace/a: taken (and 1 more)",
+				reporting.Failed, v1alpha1.RepositoryObjectsFailed, "namespace/a: taken (and 1 more)",
 			}},
 		"an object cannot be written": {known: answer{tree: tree}, outcome: failed, want: condition{
-			reporting.Failed, reasonObjectsFailed, "namespace/a: denied",
+			reporting.Failed, v1alpha1.RepositoryObjectsFailed, "namespace/a: denied",
 		}},
 		"an object cannot be written, and the server does not answer": {
 			known: answer{tree: tree, problem: waits}, outcome: failed, want: condition{
-				reporting.Failed, reasonObjectsFailed, "no answer; besides, namespace/a: denied",
+				reporting.Failed, v1alpha1.RepositoryObjectsFailed, "no answer; besides, namespace/a: denied",
 			},
 		},
 		"an object cannot be written, and a newer commit is wrong": {
 			known: answer{tree: tree, problem: &problem{message: "wrong", violationCount: 1}}, outcome: failed,
-			want: condition{reporting.Failed, reasonObjectsFailed, "namespace/a: denied"},
+			want: condition{reporting.Failed, v1alpha1.RepositoryObjectsFailed, "namespace/a: denied"},
 		},
 		"objects are changed again and again": {known: answer{tree: tree}, outcome: fought, want: condition{
-			reporting.Failed, reasonContested,
+			reporting.Failed, v1alpha1.RepositoryContested,
 			"commit 0123456 is applied, but namespace/a: a client changes it (and 1 more)",
 		}},
 		"another tree may take objects over": {
@@ -132,13 +132,13 @@ func TestConditionOf(t *testing.T) {
 				{GroupKind: schema.GroupKind{Kind: "Namespace"}, Name: "a"}, {},
 			}}},
 			want: condition{
-				reporting.Current, reasonSynced, "commit 0123456 is in force; kept until the tree that the label " +
+				reporting.Current, v1alpha1.RepositorySynced, "commit 0123456 is in force; kept until the tree that the label " +
 					"policy.nstpl.dev/tree names has taken them over, or was read and does not declare them: 2 objects " +
 					"that this tree no longer declares, the first is namespace/a",
 			},
 		},
 		"deletions wait": {known: answer{tree: tree}, outcome: waiting, want: condition{
-			reporting.Failed, reasonDeletionsPending,
+			reporting.Failed, v1alpha1.RepositoryDeletionsPending,
 			"commit 0123456 is in force, but would delete 1 namespace: see them " +
 				"with kubectl nstpl sync status, and confirm with kubectl nstpl sync confirm",
 		}},

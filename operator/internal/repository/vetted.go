@@ -76,7 +76,7 @@ func (e *violationsError) Error() string {
 }
 
 func (e *violationsError) problem() *problem {
-	p := &problem{reason: reasonViolations, message: e.Error(), violationCount: e.count}
+	p := &problem{reason: v1alpha1.RepositoryViolations, message: e.Error(), violationCount: e.count}
 	for _, violation := range e.violations {
 		p.violations = append(p.violations, v1alpha1.RepositoryViolation{
 			Path: violation.Path, Line: int32(violation.Line), Rule: violation.Rule, Message: violation.Message, //nolint:gosec // a line of a file

@@ -55,7 +55,7 @@ func followerOf(repositories []v1alpha1.PolicyRepository, root string) (by follo
 		case one.Status.Tree != root:
 		case one.Spec.Suspend:
 			suspended = append(suspended, one.Name)
-		case ready == nil || ready.Reason != "TreeTaken":
+		case ready == nil || ready.Reason != v1alpha1.RepositoryTreeTaken:
 			by, names = one, append(names, one.Name)
 		}
 	}

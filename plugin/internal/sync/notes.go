@@ -1,7 +1,6 @@
 package sync
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,11 +37,12 @@ func (v view) notes() []string {
 // the commit in force, while a newer one cannot be read.
 func (v view) isListed() bool {
 	switch v.Reason {
-	case "ObjectsFailed":
+	case v1alpha1.RepositoryObjectsFailed:
 		return slices.ContainsFunc(v.Status.Failures, func(failed v1alpha1.RepositoryFailure) bool {
 			return strings.HasPrefix(v.Message, failed.Object+": ")
 		})
-	case "Violations", "RollbackPending", "DeletionsPending", "Contested", "Progressing", "Suspended":
+	case v1alpha1.RepositoryViolations, v1alpha1.RepositoryRollbackPending, v1alpha1.RepositoryDeletionsPending,
+		v1alpha1.RepositoryContested, v1alpha1.RepositoryProgressing, v1alpha1.RepositorySuspended:
 		return true
 	}
 	return v.isReady()
@@ -54,17 +54,20 @@ func (v view) violations() []string {
 	if count == 0 {
 		return nil
 	}
-	line, inForce := "%s: %s is not applied, since it has %s, and %s:", "no commit is in force"
-	fetched := v.Status.Commits.Fetched
-	// One without violations was brought into force, maybe not completely.
-	switch last := cmp.Or(v.Status.Commits.Vetted, v.Status.Commits.Applied); {
-	case last == fetched && v.isPathBefore():
+	line, inForce := "%s: %s is not applied, since it has %s, and %s:", "no commit was applied completely"
+	fetched, applied := v.Status.Commits.Fetched, v.Status.Commits.Applied
+	switch {
+	case applied == "":
+	case applied != v.Status.Commits.Vetted:
+		// The vetted one may be in force in part, or not at all, such as while its tree was another repository's.
+		inForce = output.Commit(short(applied)) + " was the last one to be applied completely"
+	case applied == fetched && v.isPathBefore():
 		line, inForce = "%s: %s is not applied from spec.path, since it has %s there, and %s:", "its tree at the path "+
 			v.Status.Path+" stays in force"
-	case last == fetched && last != "":
+	case applied == fetched:
 		line, inForce = "%s: %s is in force, but has %s, and %s:", "its objects are not repaired"
-	case last != "":
-		inForce = output.Commit(short(last)) + " stays in force"
+	default:
+		inForce = output.Commit(short(applied)) + " stays in force"
 	}
 	lines := []string{
 		fmt.Sprintf(line, v.title(), output.Commit(short(fetched)), output.Count(count, "violation"), inForce),

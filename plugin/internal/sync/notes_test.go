@@ -52,7 +52,28 @@ foo-corp: the objects in the cluster are those of the path test/foo-corp, since 
 				r.Status.Violations = []v1alpha1.RepositoryViolation{{Path: "a", Message: "b"}}
 			},
 			want: `
-foo-corp: commit 2c2c2c2 is not applied, since it has 1 violation, and commit 1b1b1b1 stays in force:
+foo-corp: commit 2c2c2c2 is not applied, since it has 1 violation, and commit 0a0a0a0 was the last one to be applied completely:
+  a: b
+`,
+		},
+		// Such as one that replaced a vetted one while the tree was that of another PolicyRepository.
+		"violations, and the vetted commit was never in force": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.Commits.Fetched, r.Status.Commits.Applied = "2c2c2c2c", ""
+				r.Status.Violations = []v1alpha1.RepositoryViolation{{Path: "a", Message: "b"}}
+			},
+			want: `
+foo-corp: commit 2c2c2c2 is not applied, since it has 1 violation, and no commit was applied completely:
+  a: b
+`,
+		},
+		"violations of a commit that was applied before the one that is being applied": {
+			change: func(r *v1alpha1.PolicyRepository) {
+				r.Status.Commits.Fetched, r.Status.Commits.Applied = oldCommit, oldCommit
+				r.Status.Violations = []v1alpha1.RepositoryViolation{{Path: "a", Message: "b"}}
+			},
+			want: `
+foo-corp: commit 0a0a0a0 is not applied, since it has 1 violation, and commit 0a0a0a0 was the last one to be applied completely:
   a: b
 `,
 		},
@@ -82,7 +103,7 @@ foo-corp: commit 1b1b1b1 is in force, but has 1 violation, and its objects are n
 				r.Status.Violations = []v1alpha1.RepositoryViolation{{Path: "a", Message: "b"}}
 			},
 			want: `
-foo-corp: commit 1b1b1b1 is not applied, since it has 1 violation, and no commit is in force:
+foo-corp: commit 1b1b1b1 is not applied, since it has 1 violation, and no commit was applied completely:
   a: b
 `,
 		},
