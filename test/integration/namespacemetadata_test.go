@@ -126,7 +126,7 @@ func TestNamespaceMetadataIsCorrectedOrReported(t *testing.T) {
 		waitLabels(s, ns, corrected, "x", reported, value)
 		s.waitDriftedNamespaces(reports, 1)
 	}
-	s.waitEvent(ns, corev1.EventTypeNormal, "DriftCorrected", "label "+corrected+` was set to "other"`)
+	s.waitEvent(ns, corev1.EventTypeNormal, "DriftCorrected", "was applied again: label "+corrected+` was set to "other"`)
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Contains(c, condition.Message,
 			"namespace/"+ns.Name+": drifted: label "+reported+" was removed by another client; driftPolicy is Report")

@@ -349,7 +349,6 @@ func (r resource) apply(
 	return written, stored, err
 }
 
-// resource returns the client for a kind in a namespace.
 func (a *Applier) resource(ctx context.Context, kind schema.GroupVersionKind, namespace string) (resource, error) {
 	mapping, err := a.mapping(ctx, kind)
 	if err != nil {

@@ -236,7 +236,6 @@ func rolesOf(plan Plan) roles {
 	return r
 }
 
-// addOutcomes stores the outcomes of Roles.
 func (r roles) addOutcomes(outcomes []Outcome) {
 	for _, outcome := range outcomes {
 		if outcome.Kind.GroupKind() == roleKind {

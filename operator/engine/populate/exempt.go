@@ -96,7 +96,6 @@ func exemptChange(exempt ExemptObject, observed *metav1.PartialObjectMetadata, r
 	}
 }
 
-// finding returns the finding about an exempt object.
 func (e ExemptObject) finding() Finding {
 	return Finding{
 		Object: e.ID(), Template: e.Template, Severity: Exempt, Reason: FindingExempt, Message: e.Reason,

@@ -74,6 +74,9 @@ type Finding struct {
 	IsLocal bool
 }
 
+// messageCorrected begins what is said of an object or a label after a change of another client was undone.
+const messageCorrected = "was applied again: "
+
 // Beginnings of messages, by which ReportedFindings knows the reasons of findings again.
 const (
 	messageDrifted       = "drifted: "
@@ -171,7 +174,7 @@ func outcomeFindings(outcome Outcome) []Finding {
 	case outcome.Undeclared:
 		finding.Reason, finding.Message = FindingUndeclaredDeleted, "was deleted: "+outcome.Reason
 	case outcome.Drifted:
-		finding.Reason, finding.Message = FindingDriftCorrected, "was applied again: "+outcome.Reason
+		finding.Reason, finding.Message = FindingDriftCorrected, messageCorrected+outcome.Reason
 	case outcome.Overwrites != "":
 		finding.Reason = FindingOverwritten
 	default:

@@ -48,7 +48,6 @@ type ValueChange struct {
 	hasDeclaredValue bool
 }
 
-// writes reports whether the change needs a write.
 func (c ValueChange) writes() bool {
 	return c.Action == Create || c.Action == Configure || c.Action == Prune
 }
@@ -482,7 +481,7 @@ func metadataFindings(change Change, failure *Failure, isWritten bool) []Finding
 		case value.Drifted && value.Action == LeaveAlone:
 			finding.Reason, finding.Message = FindingDrifted, messageDrifted+value.String()
 		case value.Drifted && isWritten:
-			finding.Severity, finding.Reason = Info, FindingDriftCorrected
+			finding.Severity, finding.Reason, finding.Message = Info, FindingDriftCorrected, messageCorrected+value.String()
 		case value.Overwrites && isWritten:
 			finding.Severity, finding.Reason = Info, FindingOverwritten
 		default:

@@ -271,6 +271,8 @@ func TestFindingsAboutNamespaceMetadata(t *testing.T) {
 	findings := Findings(plan, Result{Outcomes: []Outcome{outcome}})
 	require.Equal(t, FindingDriftCorrected, findings[0].Reason)
 	require.Equal(t, Info, findings[0].Severity)
+	require.Equal(t, `namespace/team-a: was applied again: label tier was set to "z" by another client`,
+		findings[0].String())
 	require.Empty(t, ExistingObjects(plan, Result{Outcomes: []Outcome{outcome}}))
 }
 

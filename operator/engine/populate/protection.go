@@ -25,7 +25,6 @@ import (
 //
 // A later declaration without the annotation does not remove it either: see keepProtection.
 
-// isProtected reports whether an object is protected from deletion.
 func isProtected(object metav1.Object) bool {
 	return object.GetAnnotations()[v1alpha1.DeletionProtectionAnnotation] == "true"
 }
