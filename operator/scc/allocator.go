@@ -83,7 +83,6 @@ func combinations(n, k int) int {
 	return max(result, 0)
 }
 
-// blocks returns the number of blocks.
 func (p Pool) blocks() int { return int((p.IDs.Max - p.IDs.Min + 1) / p.Size) }
 
 // block returns the user IDs of a block.

@@ -72,7 +72,6 @@ func readManifests(dir string) (*manifests, error) {
 	return read, nil
 }
 
-// object is an object of the chart.
 type object struct {
 	// key identifies the object in all kustomizations.
 	key, kind, name string

@@ -173,7 +173,6 @@ func isAdoptedBy(ns *unstructured.Unstructured, tree string) bool {
 	return ns.GetLabels()[v1alpha1.TreeLabel] == tree && ns.GetAnnotations()[v1alpha1.HashAnnotation] != ""
 }
 
-// add plans a declared object.
 func (p *Plan) add(object *unstructured.Unstructured, state State, options Options) {
 	id := IDOf(object)
 	live := state.Live[id]

@@ -27,7 +27,6 @@ type Object struct {
 
 var secretKind = schema.GroupKind{Kind: "Secret"}
 
-// newCompiledObject returns an object of a compiled template.
 func newCompiledObject(object *unstructured.Unstructured) (compiledObject, error) {
 	compiled := compiledObject{Unstructured: *object, needsCreator: containsToken(object.Object, CreatorToken)}
 	// The data of Secrets is never shared.

@@ -154,7 +154,6 @@ func stringsOf(values []structuralschema.JSON) []string {
 	return texts
 }
 
-// properties checks the fields of an object.
 func (c *checker) properties(at *field.Path, s *structuralschema.Structural, entries map[string]any, in *scope) {
 	inside := &scope{at: at, node: &node{s}, outer: in}
 	for _, name := range slices.Sorted(maps.Keys(entries)) {

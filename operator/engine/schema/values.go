@@ -134,7 +134,6 @@ var scalars = map[string]func(c *checker, at *field.Path, value any){
 	},
 }
 
-// isParsed reports whether a parser accepts a value.
 func isParsed(value, parser any) bool {
 	data, err := json.Marshal(value)
 	return err == nil && json.Unmarshal(data, parser) == nil
@@ -176,7 +175,6 @@ func quantityRemedy(value any) string {
 	return quantityForms
 }
 
-// base64 checks a field of bytes.
 func (c *checker) base64(at *field.Path, value any) {
 	if items, ok := value.([]any); ok { // the API server reads numbers as bytes
 		if !isParsed(items, &[]byte{}) {

@@ -35,7 +35,6 @@ func (e Exempt) condition(marker string) string {
 		celList(e.Users), celList(e.Groups), marker)
 }
 
-// celList returns a list of strings in CEL.
 func celList(values []string) string {
 	quoted := make([]string, 0, len(values))
 	for _, value := range values {

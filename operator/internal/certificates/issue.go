@@ -42,7 +42,6 @@ func (l Lifetimes) spread() time.Duration { return min(l.Authority/10, l.Serving
 // check is the interval between checks whether a certificate must be replaced.
 func (l Lifetimes) check() time.Duration { return l.Serving / 30 }
 
-// content is the content of the Secret.
 type content struct {
 	bundle       []*x509.Certificate
 	authority    *x509.Certificate // the first of the bundle

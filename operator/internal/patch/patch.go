@@ -43,7 +43,6 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// pointer returns a JSON pointer.
 func pointer(parts ...string) string {
 	var path strings.Builder
 	for _, part := range parts {

@@ -142,7 +142,6 @@ func (a *Acceptance) read(ctx context.Context, name string, at generation) (*v1a
 	return template, nil
 }
 
-// generation is a generation of a template.
 type generation struct {
 	uid    types.UID
 	number int64

@@ -112,7 +112,6 @@ func (r *Remains) lastPass(template types.UID) uint64 {
 	return r.before[template]
 }
 
-// forget forgets a template that is released.
 func (r *Remains) forget(template types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -88,7 +88,6 @@ func (m *Metrics) countFailures(findings []populate.Finding) {
 	}
 }
 
-// countWrites counts the writes that succeeded.
 func (m *Metrics) countWrites(result populate.Result) {
 	for _, outcome := range result.Outcomes {
 		switch {

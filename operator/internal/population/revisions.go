@@ -245,7 +245,6 @@ func (h *History) createRevision(
 	return err
 }
 
-// sameNewest reports whether the newest revision has the same name.
 func sameNewest(a, b []v1alpha1.TemplateRevision) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return len(a) == len(b)

@@ -315,7 +315,6 @@ func (r *Rollouts) setFailedBefore(template string, known rollout.FailedBefore) 
 	r.failedBefore[template] = known
 }
 
-// forget forgets a deleted template.
 func (r *Rollouts) forget(template string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -68,7 +68,6 @@ func (s *Values) check(ctx context.Context, template string, keys []render.Metad
 	return nil
 }
 
-// guard returns the Guard of the operator.
 func (s *Values) guard(ctx context.Context) populate.Guard {
 	return func(template *v1alpha1.NamespaceTemplate, keys []render.MetadataKey) error {
 		return s.check(ctx, template.Name, keys)

@@ -118,7 +118,6 @@ type problem struct {
 // passing are the reasons of problems that may pass by themselves.
 var passing = []files.Reason{files.Unreachable, files.StorageFailed, files.SourceNotReady}
 
-// problemOf returns the problem of an error.
 func problemOf(err error) *problem {
 	if err == nil {
 		return nil

@@ -108,7 +108,6 @@ func (r *record) room(tree string) int {
 	return maxRecordSize - sizeOf(r.data()) - inForce - uidSize*len(r.pending) - len(tree) - 1
 }
 
-// recordName returns the name of the ConfigMap.
 func recordName(repository string) string { return "nstpl-sync-" + repository }
 
 // readRecord reads the record of a PolicyRepository from the API server. One of an earlier PolicyRepository of the same
@@ -190,7 +189,6 @@ func (r *record) write(ctx context.Context, c client.Client, repository *v1alpha
 	return nil
 }
 
-// data returns the data of the ConfigMap.
 func (r *record) data() map[string]string {
 	created := maps.Clone(r.created)
 	for _, decided := range decisions(r.deletions) {
@@ -210,7 +208,6 @@ func (r *record) data() map[string]string {
 	return data
 }
 
-// sizeOf returns the size of the data of a ConfigMap.
 func sizeOf(data map[string]string) int {
 	size := 0
 	for _, value := range data {

@@ -25,7 +25,6 @@ type scope struct {
 	repository string
 }
 
-// set sets the scope of a PolicyRepository.
 func (s *scopes) set(repository *v1alpha1.PolicyRepository, tree *vetted, rec *record) {
 	of := inventory.NewScope(tree.root, tree.declared, maps.Clone(rec.created), maps.Clone(rec.pending))
 	s.mu.Lock()

@@ -104,7 +104,6 @@ func describe(applied v1alpha1.AppliedCommit) string {
 	return text + ": " + applied.Subject
 }
 
-// first returns the first items of a list.
 func first[T any](all []T) []T { return all[:min(len(all), maxListed)] }
 
 // named returns the name of the commit of the tree, with the path of the tree if spec.path is another one.

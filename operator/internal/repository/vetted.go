@@ -34,12 +34,10 @@ type vetted struct {
 	namespaces int
 }
 
-// isOf reports whether the tree is that of a revision.
 func (v *vetted) isOf(r revision, path string) bool {
 	return v != nil && v.commit == r.commit && v.content == r.content && v.path == path
 }
 
-// declares reports whether the tree has a declaration.
 func (v *vetted) declares(key declaration) bool {
 	return slices.ContainsFunc(v.declared, func(object *unstructured.Unstructured) bool {
 		return declarationOf(object) == key

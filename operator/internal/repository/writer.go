@@ -50,7 +50,6 @@ func (c *Cluster) as(account string) (writer, error) {
 	return writer{c, objects}, nil
 }
 
-// resource returns the client for a kind.
 func (w writer) resource(kind schema.GroupVersionKind) (dynamic.ResourceInterface, error) {
 	resource, ok := resources[kind]
 	if !ok {

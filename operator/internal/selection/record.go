@@ -102,7 +102,6 @@ func (r record) inForce() selectors.Set {
 	return rules
 }
 
-// data returns the data of the ConfigMap.
 func (r record) data() (map[string]string, error) {
 	data, err := r.inForce().Data()
 	if err != nil {

@@ -158,7 +158,6 @@ func (k *source) isAnswered() bool {
 	}
 }
 
-// isKnown reports whether the content of a source is known.
 func (s *Store) isKnown(of *source) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

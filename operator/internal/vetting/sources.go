@@ -89,7 +89,6 @@ func (v *review) unsuitableSources(ctx context.Context, kinds []resolvedKind) ([
 	return problems, nil
 }
 
-// get gets a source with the rights of the operator.
 func (v *review) get(ctx context.Context, source sourceRight) (*unstructured.Unstructured, error) {
 	resource := source.ref.GroupVersion().WithResource(source.resource)
 	return v.Objects.Resource(resource).Namespace(source.ref.Namespace).Get(ctx, source.ref.Name, metav1.GetOptions{})

@@ -45,7 +45,6 @@ func (a *after) deployment() *appsv1.Deployment {
 	return asDeployment(a.stored[operatorDeployment])
 }
 
-// arguments returns the arguments of the operator in its Deployment.
 func (a *after) arguments() []string { return argumentsOf(a.deployment()) }
 
 // argumentsOf returns the arguments in a Deployment, which may be nil.
@@ -139,7 +138,6 @@ func judgeReplicas(r *Result, deployment *appsv1.Deployment) {
 	}
 }
 
-// checkLeader checks whether a replica leads.
 func checkLeader(a *after) Result {
 	r := Result{Check: "operator-leader", Object: "lease.coordination.k8s.io/" + v1alpha1.OperatorLease, Status: OK}
 	elects := !slices.Contains(a.arguments(), withoutElection)

@@ -72,7 +72,6 @@ func (f *ListFlags) allowed() []string {
 		"custom-columns=...", "custom-columns-file=...")
 }
 
-// check returns an error if the flags are invalid.
 func (f *ListFlags) check([]string) error {
 	if _, err := get.RelaxedJSONPathExpression(f.sortBy); err != nil {
 		return fmt.Errorf("invalid --sort-by %q: %w", f.sortBy, err)

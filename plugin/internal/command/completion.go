@@ -65,7 +65,6 @@ func newCompletion(s cli.Session) *cobra.Command {
 	return cmd
 }
 
-// printCompletion prints the code for a shell.
 func printCompletion(s cli.Session, cmd *cobra.Command, shell string) error {
 	root := cmd.Root()
 	root.Use = pluginProgram // the script completes this program

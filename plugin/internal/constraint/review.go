@@ -157,7 +157,6 @@ func (o *review) run(ctx context.Context) error {
 	return nil
 }
 
-// reviewObject reviews the pod of an object.
 func (o *review) reviewObject(
 	ctx context.Context, env *environment, object *unstructured.Unstructured, template map[string]any,
 ) (result, error) {

@@ -78,7 +78,6 @@ func actionOf(change populate.Change) action {
 	return actionUnknown
 }
 
-// applies reports whether the action applies the declaration.
 func (a action) applies() bool {
 	return a == actionCreate || a == actionAdopt || a == actionConfigure || a == actionReplace
 }

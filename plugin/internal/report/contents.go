@@ -129,7 +129,6 @@ func (x *contents) readSync(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// readOperator reads the version of the operator.
 func (x *contents) readOperator(ctx context.Context, c *cluster.Cluster) error {
 	operator, err := c.Operator(ctx)
 	switch {

@@ -52,7 +52,6 @@ func fromCapsule(ctx context.Context, objects []*unstructured.Unstructured, _ *m
 	return d
 }
 
-// spaceName returns the name of the PolicySpace of a tenant.
 func spaceName(tenant string) string {
 	if isName(tenant) {
 		return tenant

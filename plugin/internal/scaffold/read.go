@@ -59,7 +59,6 @@ func (x *scaffold) fromCluster(ctx context.Context, args []string) (*draft, erro
 	return fromNamespace(ctx, ns, slices.Concat(lists...), cmp.Or(x.name, objectName(name)), selects), nil
 }
 
-// reader reads objects from the cluster.
 type reader struct{ *cluster.Cluster }
 
 // mappings returns the resources with some names, such as networkpolicies, netpol or roles.rbac.authorization.k8s.io.

@@ -15,7 +15,6 @@ import (
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
-// require adds requirements to a selector.
 func (s *selector) require(requirements ...metav1.LabelSelectorRequirement) {
 	for _, r := range requirements {
 		_, has := s.MatchLabels[r.Key]

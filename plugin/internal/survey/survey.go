@@ -300,7 +300,6 @@ type listRequest struct {
 	selector  string
 }
 
-// listResult is the result of a listRequest.
 type listResult struct {
 	listRequest
 	listed populate.Listed

@@ -23,7 +23,6 @@ type confirm struct {
 	cli.Session
 	contexts cli.Contexts
 	written  cli.Written
-	// commit is the argument COMMIT.
 	commit string
 }
 

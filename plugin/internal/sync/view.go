@@ -34,7 +34,6 @@ type view struct {
 
 const checkPods = ": run 'kubectl get pods -n " + v1alpha1.OperatorNamespace + "' to check whether it is running"
 
-// newView returns the view of a repository in the cluster of a context.
 func newView(context string, repository *v1alpha1.PolicyRepository) view {
 	v := view{
 		Context: context, Name: repository.Name, Ready: string(metav1.ConditionUnknown),

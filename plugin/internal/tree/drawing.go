@@ -72,7 +72,6 @@ var (
 	dot = graph{"  %s -> %s;\n", "  %s [label=\"%s\"];\n", `\n`, strings.NewReplacer(`"`, `\"`, `\`, `\\`)}
 )
 
-// draw writes a node and its descendants.
 func (g graph) draw(w io.Writer, n *node) {
 	label := []string{n.Name}
 	if quota := n.quota(); quota != "" {

@@ -32,7 +32,6 @@ func (n *node) list(parent string) []listed {
 	return nodes
 }
 
-// print prints the nodes of a tree as a list.
 func (o *tree) print(root *node) error {
 	above := root.Path[strings.LastIndex(root.Path, "/")+1:]
 	return cli.PrintList(o.Session, &o.output, cli.Printed[listed]{

@@ -17,7 +17,6 @@ type address struct {
 	url    *url.URL
 }
 
-// endpoint returns the host and port.
 func (a *address) endpoint() string { return net.JoinHostPort(a.host, a.port) }
 
 // String returns the URL. It contains no password.

@@ -18,7 +18,6 @@ var (
 	notInRef = regexp.MustCompile(`[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|^[/.-]|/\.|[/.]$|\.lock(/|$)|^@$`)
 )
 
-// check reports whether the reference is valid.
 func (r Reference) check() error {
 	set := 0
 	for _, value := range []string{r.Branch, r.Tag, r.Commit} {

@@ -140,7 +140,6 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// serveHint answers a hint.
 func (s *Server) serveHint(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("name")
 	result, status, text := s.judge(r, name)
