@@ -108,21 +108,29 @@ func (p *planned) acceptable(ctx context.Context, change populate.Change) ([]fie
 	case err != nil:
 		return nil, err
 	case sides.Live == nil:
-		return nil, p.deleted(ctx, change)
+		return nil, p.missing(ctx, change)
 	case sides.Refusal != nil:
 		return nil, fmt.Errorf("the declaration of %s cannot be compared: %w", p.where(change), sides.Refusal)
 	}
 	return fields.Compare(survey.Content(sides.Stored), survey.Content(sides.Live)), nil
 }
 
-// deleted returns the error for an object that was deleted, so that it has nothing that a template could declare.
-func (p *planned) deleted(ctx context.Context, change populate.Change) error {
-	exempt := fmt.Sprintf("'kubectl nstpl exempt %s --template %s --object %s --reason TEXT' leaves it deleted here",
-		p.namespace.Name, change.Template, change.ID())
-	if refused := p.cluster.Applier().MayRestore(ctx, p.plan, []populate.ObjectID{change.ID()}); refused != nil {
-		return fmt.Errorf("%s was deleted: %s, and it cannot be restored now: %w", p.where(change), exempt, refused.Failure)
+// missing returns the error for an object that does not exist, so that it has nothing that a template could declare.
+func (p *planned) missing(ctx context.Context, change populate.Change) error {
+	what := p.where(change) + " does not exist"
+	if change.Drifted {
+		what = p.where(change) + " was deleted"
 	}
-	return fmt.Errorf("%s was deleted: 'kubectl nstpl restore' creates it again, and %s", p.where(change), exempt)
+	exempt := fmt.Sprintf("'kubectl nstpl exempt %s --template %s --object %s --reason TEXT' leaves the namespace without it",
+		p.namespace.Name, change.Template, change.ID())
+	refused := p.cluster.Applier().MayRestore(ctx, p.plan, []populate.ObjectID{change.ID()})
+	switch {
+	case refused == nil:
+		return fmt.Errorf("%s: 'kubectl nstpl restore' creates it, and %s", what, exempt)
+	case survey.RefusesRestore(refused.Failure):
+		return fmt.Errorf("%s: %s, and it cannot be restored now: %w", what, exempt, refused.Failure)
+	}
+	return fmt.Errorf("%s: %s, and it is unknown whether it can be restored: %w", what, exempt, refused.Failure)
 }
 
 // verify returns an error unless the templates, with the patched one, declare for the namespace what the object has.

@@ -7,6 +7,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nstpl.dev/nstpl/operator/engine/populate"
 )
 
 // Fails reports whether the API server would also reject the apply of the operator. It does not report a dry run that
@@ -28,6 +30,12 @@ func isAboutCaller(err error) bool {
 		"cannot patch resource", "cannot create resource", "attempting to grant RBAC permissions not currently held",
 		"ValidatingAdmissionPolicy 'nstpl-", ".nstpl.dev\" denied the request",
 	}, func(part string) bool { return strings.Contains(err.Error(), part) })
+}
+
+// RefusesRestore reports whether a failure of MayRestore says that the object cannot be restored now, and not that it is
+// unknown because something could not be read.
+func RefusesRestore(failure *populate.Failure) bool {
+	return failure.Reason == populate.ReasonBound || failure.Reason == populate.ReasonRoleNotAsDeclared
 }
 
 // isPermanent reports whether the API server would reject the same request again.

@@ -168,8 +168,7 @@ func (e *explainer) refusal(ctx context.Context, plan populate.Plan, change popu
 	if refused == nil {
 		return ""
 	}
-	switch refused.Failure.Reason {
-	case populate.ReasonBound, populate.ReasonRoleNotAsDeclared:
+	if survey.RefusesRestore(refused.Failure) {
 		return refused.Failure.Error()
 	}
 	e.isUnread(refused.Failure, fmt.Sprintf("roles and rolebindings in namespace %s, so it is unknown whether %s can be "+
