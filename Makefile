@@ -55,7 +55,7 @@ SUITE := go run ./test/suite
 
 # The packages whose tests start control planes have targets of their own.
 UNIT := $$(go list ./... | grep -v -e /test/cli -e /test/demo -e /test/integration -e /test/sync -e /test/controlplane \
-	-e /test/node -e /test/e2e)
+	-e /test/node)
 
 .PHONY: test
 test: ## Run what finds most mistakes soonest, with one version of Kubernetes; needs neither root nor a node
@@ -115,8 +115,8 @@ race: control-plane ## Run the unit tests of concurrent packages with the race d
 	$(if $(RACE),$(WITH_RACE) $(SUITE) test race $(RACE) -timeout=20m $(UNIT),@echo 'skipped: no C compiler')
 
 .PHONY: cli
-cli: control-plane ## Run the tests of kubectl nstpl
-	$(SUITE) test quick -count=1 -timeout=40m ./test/cli/...
+cli: control-plane ## Run the tests of kubectl nstpl, and of the manuals
+	$(SUITE) test quick -count=1 -timeout=40m ./test/cli/... ./test/demo
 
 .PHONY: integration
 integration: control-plane ## Run the operator's tests on a real control plane

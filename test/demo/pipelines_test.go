@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
+
+	"nstpl.dev/nstpl/test/marks"
 )
 
 // github has the fields of a workflow of GitHub Actions that docs/vet.md uses.
@@ -155,10 +157,11 @@ var mistakes = map[string]struct {
 // The pipelines in docs/vet.md accept a valid tree, and reject a violation, a file that hydrate would change, and a
 // plugin with another hash.
 func TestPipelines(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
-	plugin := newArchive(t, build(t, root))
+	plugin := newArchive(t, build(t, root, "./cmd/kubectl-nstpl"))
 	manual := filepath.Join(root, "docs", "vet.md")
 	var workflow github
 	require.NoError(t, yaml.UnmarshalStrict([]byte(yamlBlock(t, manual, ".github/workflows/policies.yaml")), &workflow))
@@ -214,10 +217,11 @@ func (w *workspace) runGitHub(t *testing.T, workflow github) error {
 // The hooks run as pre-commit runs them: the entry with the arguments of the configuration and without file names. A
 // hook fails if it exits with an error, or if it changes files.
 func TestPreCommitHooks(t *testing.T) {
+	marks.Thorough(t)
 	t.Parallel()
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
-	bin := build(t, root)
+	bin := build(t, root, "./cmd/kubectl-nstpl")
 	var hooks []preCommitHook
 	require.NoError(t, yaml.UnmarshalStrict([]byte(read(t, filepath.Join(root, ".pre-commit-hooks.yaml"))), &hooks))
 	var config preCommitConfig

@@ -195,32 +195,39 @@ func listing(all map[test]marks.Mark) []string {
 	return lines
 }
 
-func scanAll(ctx context.Context) ([]string, error) {
-	packages, err := listPackages(ctx, "", "./...")
+// scanAll returns the test functions of all modules with their marks.
+func scanAll(ctx context.Context) (map[test]marks.Mark, error) {
+	dirs, err := modules()
 	if err != nil {
 		return nil, err
 	}
 	all := map[test]marks.Mark{}
-	for _, p := range packages {
-		tests, err := scan(p)
+	for _, dir := range dirs {
+		packages, err := listPackages(ctx, dir, "./...")
 		if err != nil {
 			return nil, err
 		}
-		maps.Copy(all, tests)
+		for _, p := range packages {
+			tests, err := scan(p)
+			if err != nil {
+				return nil, err
+			}
+			maps.Copy(all, tests)
+		}
 	}
-	return listing(all), nil
+	return all, nil
 }
 
 func updateMarks(ctx context.Context) error {
-	lines, err := scanAll(ctx)
+	all, err := scanAll(ctx)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(marksFile, []byte(marksHeader+strings.Join(lines, "\n")+"\n"), 0o644)
+	return os.WriteFile(marksFile, []byte(marksHeader+strings.Join(listing(all), "\n")+"\n"), 0o644)
 }
 
 func checkMarks(ctx context.Context) error {
-	lines, err := scanAll(ctx)
+	all, err := scanAll(ctx)
 	if err != nil {
 		return err
 	}
@@ -229,7 +236,7 @@ func checkMarks(ctx context.Context) error {
 		return err
 	}
 	defer recorded.Close()
-	return compareMarks(recorded, lines)
+	return errors.Join(compareMarks(recorded, listing(all)), checkTargets(ctx, all))
 }
 
 // compareMarks returns an error that names the tests whose marks differ from the recorded ones.

@@ -97,11 +97,11 @@ func TestNone(t *testing.T) {}
 
 func Testing(t *testing.T) {}
 `)
-	lines, err := scanAll(t.Context())
+	all, err := scanAll(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{
 		"example.org/m/a TestBoth since-1.36 thorough", "example.org/m/a TestEvery every-version",
-	}, lines)
+	}, listing(all))
 }
 
 func TestMarksThatDoNotHoldAreRefused(t *testing.T) {
@@ -124,6 +124,28 @@ func TestRenamedAndDeletedTestsAreNoticed(t *testing.T) {
 	require.ErrorContains(t, err, "but not in the code: p TestA thorough")
 	require.ErrorContains(t, err, "but not in the code: p TestB every-version")
 	require.ErrorContains(t, err, "marked in the code, but not in test/marks/marks.txt: p TestC thorough")
+}
+
+// A test of a package that no target names would never run.
+func TestTestsThatNoTargetRunsAreNoticed(t *testing.T) {
+	writeModule(t, "func TestA(t *testing.T) {}\n\nfunc TestNew(t *testing.T) { marks.Since(t, \"1.36\") }\n")
+	require.NoError(t, os.Mkdir("b", 0o755))
+	other := "package b\n\nimport \"testing\"\n\nfunc TestB(t *testing.T) {}\n"
+	require.NoError(t, os.WriteFile("b/b_test.go", []byte(other), 0o600))
+	check := func(packages, older string) error {
+		makefile := "test:\n\t@go run ./test/suite stages unit\n\ntest-all:\n\t@go run ./test/suite stages old+unit\n\n" +
+			"unit:\n\tgo run ./test/suite test quick -timeout=1m " + packages + "\n\n" +
+			"old:\n\tgo run ./test/suite test 1.36.3 " + older + "\n"
+		require.NoError(t, os.WriteFile("Makefile", []byte(makefile), 0o600))
+		all, err := scanAll(t.Context())
+		require.NoError(t, err)
+		return checkTargets(t.Context(), all)
+	}
+	require.NoError(t, check("$$(go list ./... | grep -v nothing)", "./a"))
+	require.EqualError(t, check("$$(go list ./... | grep -v /b)", "./a"), "example.org/m/b TestB belongs to the run quick, "+
+		"but no target of make test and make test-all runs it there: add its package to a target in the Makefile")
+	require.EqualError(t, check("./...", "./b"), "./b: no test belongs to the run 1.36.3")
+	require.ErrorContains(t, check("./missing", "./a"), "list packages")
 }
 
 // One call of go test has all packages, in their order.
