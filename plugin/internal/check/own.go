@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -163,7 +164,9 @@ func (o *ownObject) reason() string {
 	case o.DeletionTimestamp != nil:
 		return "finalizers: " + strings.Join(o.Finalizers, ", ")
 	case o.isOutdated() && !o.isStalled():
-		return fmt.Sprintf("the controller has not reported on generation %d", o.Generation)
+		// The time of an edit that only removes fields is unknown, so the controller may not have had its time.
+		return fmt.Sprintf("the controller has not reported on generation %d, which may be younger than %s if it only "+
+			"removed fields", o.Generation, duration.HumanDuration(survey.Patience))
 	case o.isRolloutStopped() && o.disabledReason() != "":
 		return o.disabledReason()
 	case apimeta.IsStatusConditionTrue(conditions, exceeded):
