@@ -364,13 +364,6 @@ func (r *Results) Of(template string) map[string]TemplateResult {
 	return results
 }
 
-// Any reports whether a template has a result in any namespace.
-func (r *Results) Any(template string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.results[template]) > 0
-}
-
 // ForgetTemplate removes a deleted template. It returns the namespaces that it selected.
 func (r *Results) ForgetTemplate(template string) []string {
 	r.mu.Lock()
@@ -404,12 +397,13 @@ func (r *Results) Summary(template string, updated int64) Summary {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var sum Summary
-	results := r.results[template]
+	results, isOverridden := r.results[template], false
 	for _, result := range results {
 		sum.count(*result, updated)
+		isOverridden = isOverridden || len(result.Overridden) > 0
 	}
 	sum.Counts.Matched = int32(len(results)) - sum.Counts.OptedOut
-	if sum.Counts.Failed == 0 && !anyOverridden(results) {
+	if sum.Counts.Failed == 0 && !isOverridden {
 		return sum
 	}
 	listed := map[failure]int{}
@@ -463,15 +457,6 @@ func (s *Summary) addFailure(listed map[failure]int, namespace string, failure f
 	if len(s.Failures[at].Namespaces) < mostNamed {
 		s.Failures[at].Namespaces = append(s.Failures[at].Namespaces, namespace)
 	}
-}
-
-func anyOverridden(results map[string]*TemplateResult) bool {
-	for _, result := range results {
-		if len(result.Overridden) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // set and remove are called with the lock held.
@@ -530,9 +515,7 @@ func (r *Results) remove(template, namespace string) {
 
 func same(a, b TemplateResult) bool {
 	return a.State == b.State && a.HasDrifted == b.HasDrifted && a.Generation == b.Generation && a.Passes == b.Passes &&
-		a.Lasts == b.Lasts &&
-		slices.Equal(a.Failures, b.Failures) &&
-		slices.EqualFunc(a.Overridden, b.Overridden, func(x, y populate.Overridden) bool { return x == y })
+		a.Lasts == b.Lasts && slices.Equal(a.Failures, b.Failures) && slices.Equal(a.Overridden, b.Overridden)
 }
 
 // reconciled is called with the lock held.

@@ -61,27 +61,31 @@ type Rollouts struct {
 	Metrics    *Metrics
 	Recorder   events.EventRecorder
 
-	mu sync.Mutex
-	// rolled are the states of templates that were rolled out last.
-	rolled map[string]state
-	// failedBefore has, by template, the namespaces that failed before its newest revision reached them.
-	failedBefore map[string]rollout.FailedBefore
+	mu    sync.Mutex
+	known map[string]*known
 }
 
-// rolledOut returns the state of a template that was rolled out last.
-func (r *Rollouts) rolledOut(template string) state {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.rolled[template]
+// known is what is known about the rollout of a template. A template has one reconciliation at a time, which alone uses
+// it.
+type known struct {
+	// rolledOut is the state of the template that was rolled out last.
+	rolledOut state
+	// failedBefore has the namespaces that failed before the newest revision reached them. It is nil if nothing is known
+	// about them yet.
+	failedBefore rollout.FailedBefore
 }
 
-func (r *Rollouts) setRolledOut(template string, now state) {
+// of returns what is known about a template.
+func (r *Rollouts) of(template string) *known {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.rolled == nil {
-		r.rolled = map[string]state{}
+	if r.known == nil {
+		r.known = map[string]*known{}
 	}
-	r.rolled[template] = now
+	if r.known[template] == nil {
+		r.known[template] = &known{}
+	}
+	return r.known[template]
 }
 
 func acceptedOf(template *v1alpha1.NamespaceTemplate) *metav1.Condition {
@@ -108,7 +112,7 @@ func stateOf(template *v1alpha1.NamespaceTemplate) state {
 func (r *Rollouts) queueChanged(
 	ctx context.Context, template *v1alpha1.NamespaceTemplate, before, layers rollout.Layers,
 ) error {
-	now, was, isNew := stateOf(template), r.rolledOut(template.Name), before == nil
+	now, was, isNew := stateOf(template), r.of(template.Name).rolledOut, before == nil
 	hasChangedOutside := !isNew && now.outside != was.outside
 	was.outside = now.outside
 	hasChanged := !isNew && now != was
@@ -156,7 +160,7 @@ func (r *Rollouts) queueChanged(
 	}
 	// Namespaces of a team, which the same templates select, often have similar names: these are compiled once.
 	r.Queue.Enqueue(queue.Rollout, 0, slices.Sorted(maps.Keys(affected))...)
-	r.setRolledOut(template.Name, now)
+	r.of(template.Name).rolledOut = now
 	return nil
 }
 
@@ -298,28 +302,10 @@ func (r *Rollouts) advance(
 	return wait, nil
 }
 
-// failedBeforeOf returns the namespaces of a template that failed before its newest revision reached them, or nil if
-// nothing is known about them yet. A template has one reconciliation at a time, which alone uses them.
-func (r *Rollouts) failedBeforeOf(template string) rollout.FailedBefore {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.failedBefore[template]
-}
-
-func (r *Rollouts) setFailedBefore(template string, known rollout.FailedBefore) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.failedBefore == nil {
-		r.failedBefore = map[string]rollout.FailedBefore{}
-	}
-	r.failedBefore[template] = known
-}
-
 func (r *Rollouts) forget(template string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.rolled, template)
-	delete(r.failedBefore, template)
+	delete(r.known, template)
 }
 
 // members returns the namespaces of a rollout, with what is known about them.
@@ -332,7 +318,8 @@ func (r *Rollouts) members(
 	}
 	results := r.Results.Of(template.Name)
 	newest := &layers[0]
-	before := r.failedBeforeOf(template.Name)
+	known := r.of(template.Name)
+	before := known.failedBefore
 	// A changed label or an exemption may exclude a namespace for a while, also when its batch is taken. That makes its
 	// failure not a new one.
 	failedBefore := rollout.FailedBefore{}
@@ -365,6 +352,6 @@ func (r *Rollouts) members(
 	if before == nil {
 		failedBefore.Confirm(newest.FailedBefore)
 	}
-	r.setFailedBefore(template.Name, failedBefore)
+	known.failedBefore = failedBefore
 	return members, nil
 }

@@ -138,7 +138,7 @@ func TestNamespacesThatFailedBeforeAreKnownAsLongAsTheyExist(t *testing.T) {
 
 		f.record(ns.UID)
 		require.False(t, f.members(ns)[0].FailedBefore)
-		require.Empty(t, f.rollouts.failedBeforeOf("t"))
+		require.Empty(t, f.rollouts.of("t").failedBefore)
 	}
 }
 
@@ -150,7 +150,7 @@ func TestANamespaceDoesNotFailBeforeBecauseAnEarlierOneOfItsNameDid(t *testing.T
 	require.True(t, f.members(f.namespace("1"))[0].FailedBefore)
 	f.record("2", lasting)
 	require.False(t, f.members(f.namespace("2"))[0].FailedBefore)
-	require.Empty(t, f.rollouts.failedBeforeOf("t"))
+	require.Empty(t, f.rollouts.of("t").failedBefore)
 }
 
 // The owner of a namespace that failed before may exempt it, or remove its label, as long as the revision reaches it.
@@ -177,6 +177,6 @@ func TestANamespaceThatWasOutsideWhenItWasReachedFailedBefore(t *testing.T) {
 		require.Equal(t, v1alpha1.RolloutPaused, revision.State)
 		require.EqualValues(t, 1, revision.FailedBefore)
 		f.layers[0].TemplateRevision = revision
-		f.rollouts.failedBefore = nil // a restart
+		f.rollouts.known = nil // a restart
 	}
 }

@@ -229,7 +229,7 @@ func (r *Templates) Load(ctx context.Context) error {
 			return fmt.Errorf("accept template %s: %w", templates.Items[i].Name, err)
 		}
 		if !r.isUnlisted(template.Name) {
-			r.Rollouts.setRolledOut(template.Name, stateOf(template))
+			r.Rollouts.of(template.Name).rolledOut = stateOf(template)
 		}
 	}
 	queueLacking(r.Queue, namespaces, r.Objects.Names)

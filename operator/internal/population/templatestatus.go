@@ -83,7 +83,7 @@ func (s *Statuses) completeStatus(
 		return err
 	}
 	if isObserved || template.DeletionTimestamp != nil || !s.Results.Complete(template.Name) ||
-		s.Results.Any(template.Name) {
+		len(s.Results.Of(template.Name)) > 0 {
 		return nil
 	}
 	namespaces, err := s.Rollouts.selectedBy(rollout.New(template, status.Revisions, specs))

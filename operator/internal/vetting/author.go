@@ -24,6 +24,7 @@ const (
 type author struct {
 	user    authenticationv1.UserInfo
 	reviews authorizationclient.SubjectAccessReviewInterface
+	// answers are those to the rights that were reviewed.
 	answers map[right]bool
 }
 
@@ -31,9 +32,6 @@ type author struct {
 type rightsProblem struct{ error }
 
 func (a *author) String() string { return fmt.Sprintf("user %q", a.user.Username) }
-
-// reviewed returns the number of rights that were reviewed.
-func (a *author) reviewed() int { return len(a.answers) }
 
 // missing returns the rights that the author does not hold in all namespaces, each once.
 func (a *author) missing(ctx context.Context, rights []right) ([]right, error) {

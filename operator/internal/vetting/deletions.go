@@ -50,7 +50,7 @@ func (v *review) judgeOverlaps(ctx context.Context) ([]error, error) {
 	if missing, err := v.author.missing(ctx, []right{rightToChange("")}); err != nil || len(missing) == 0 {
 		return nil, err
 	}
-	if v.author.reviewed()+len(rights) > maxReviews {
+	if len(v.author.answers)+len(rights) > maxReviews {
 		return []error{
 			fmt.Errorf("it overrides objects of %d other templates, which are too many to check: choose other names",
 				len(rights)),

@@ -58,7 +58,7 @@ func (v *review) reasonNotHeld(ctx context.Context, g *grant) (string, error) {
 	if g.unknown != "" {
 		return g.unknown, nil
 	}
-	if v.author.reviewed()+countRights(g.rules) > maxReviews {
+	if len(v.author.answers)+countRights(g.rules) > maxReviews {
 		return fmt.Sprintf("it grants more than %d rights, which are too many to check", maxReviews), nil
 	}
 	missing, err := v.author.missing(ctx, rightsIn(g.rules))
@@ -78,7 +78,7 @@ func (v *review) judgeBoundElsewhere(ctx context.Context, g *grant) (problem, er
 			continue
 		}
 		bind, change := grantingRight("bind", "roles", g.role), rightToChange(other.name)
-		if v.author.reviewed()+2 > maxReviews {
+		if len(v.author.answers)+2 > maxReviews {
 			return fmt.Errorf(
 				"%s: RoleBindings of too many other templates may refer to it to check them all: choose another name",
 				g.object), nil

@@ -17,12 +17,11 @@ import (
 // labelsSetBy returns the labels of namespaces that a template sets, by itself or in an overlay, in ascending order.
 func labelsSetBy(template *v1alpha1.NamespaceTemplate) []string {
 	var labels []string
-	for key := range render.DeclaredMetadata(&template.Spec) {
+	for _, key := range keysSetBy(template) {
 		if key.Field == render.Labels {
 			labels = append(labels, key.Key)
 		}
 	}
-	slices.Sort(labels)
 	return labels
 }
 
@@ -30,8 +29,7 @@ func labelsSetBy(template *v1alpha1.NamespaceTemplate) []string {
 // annotation of namespaces as if that was an object of its own.
 func declarationsOf(template *v1alpha1.NamespaceTemplate) []render.Declaration {
 	declarations := render.AllDeclarations(template)
-	declared := render.DeclaredMetadata(&template.Spec)
-	for _, key := range slices.SortedFunc(maps.Keys(declared), render.MetadataKey.Compare) {
+	for _, key := range keysSetBy(template) {
 		declarations = append(declarations,
 			render.Declaration{GroupVersionKind: render.NamespaceKind, Name: key.String()})
 	}
@@ -64,7 +62,7 @@ func (v *review) judgeSelectors(ctx context.Context) ([]error, error) {
 			}
 		}
 		for _, label := range selects {
-			if slices.Contains(other.sets, label) {
+			if other.sets(label) {
 				problems = append(problems, fmt.Errorf("it selects by the label %s, which template %s sets "+
 					"(namespaceMetadata): no template can select by a label that a template sets: select by another label",
 					label, other.name))

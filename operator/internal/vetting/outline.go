@@ -20,6 +20,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/revisions"
+	"nstpl.dev/nstpl/operator/internal/watch"
 )
 
 var roleKind = schema.GroupKind{Group: rbacv1.GroupName, Kind: "Role"}
@@ -33,8 +34,8 @@ type outline struct {
 	objects    []render.Declaration
 	// bindsAny is true if an overlay may change the Role to which a RoleBinding refers.
 	bindsAny bool
-	// selects are the labels by which the template selects namespaces, and sets those that it sets on them.
-	selects, sets []string
+	// selects are the labels by which the template selects namespaces.
+	selects []string
 	// usedKeys are the labels and annotations of namespaces from which the template renders, and setKeys those that it
 	// sets.
 	usedKeys, setKeys []render.MetadataKey
@@ -43,11 +44,16 @@ type outline struct {
 func outlineOf(template *v1alpha1.NamespaceTemplate) *outline {
 	o := &outline{
 		name: template.Name, namespaces: requirementsOf(template.Spec.Namespaces), objects: declarationsOf(template),
-		selects: match.SelectorKeys(&template.Spec), sets: labelsSetBy(template),
-		usedKeys: render.UsedKeys(&template.Spec), setKeys: keysSetBy(template),
+		selects: match.SelectorKeys(&template.Spec), usedKeys: render.UsedKeys(&template.Spec),
+		setKeys: keysSetBy(template),
 	}
 	o.bindsAny = patches(template) && slices.ContainsFunc(o.objects, isBinding)
 	return o
+}
+
+// sets reports whether the template sets a label of namespaces.
+func (o *outline) sets(label string) bool {
+	return slices.Contains(o.setKeys, render.MetadataKey{Field: render.Labels, Key: label})
 }
 
 // binds reports whether a RoleBinding of the template may refer to a Role of a name, which may contain tokens.
@@ -88,15 +94,7 @@ func NewOutlines(ctx context.Context, templates cache.Cache, reader *revisions.R
 	if err != nil {
 		return nil, err
 	}
-	registered, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { o.set(object.(*v1alpha1.NamespaceTemplate)) },
-		UpdateFunc: func(_, object any) { o.set(object.(*v1alpha1.NamespaceTemplate)) },
-		DeleteFunc: func(object any) {
-			if name, err := toolscache.DeletionHandlingObjectToName(object); err == nil {
-				o.delete(name.Name)
-			}
-		},
-	})
+	registered, err := informer.AddEventHandler(watch.ChangeHandler(o.changed))
 	if err != nil {
 		return nil, err
 	}
@@ -113,9 +111,14 @@ func (o *Outlines) inForce(ctx context.Context, name string) ([]*v1alpha1.Namesp
 	return o.revisions.InForce(ctx, template)
 }
 
-func (o *Outlines) set(template *v1alpha1.NamespaceTemplate) {
+// changed follows a change of a template, which is nil after its deletion.
+func (o *Outlines) changed(before, template *v1alpha1.NamespaceTemplate) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if template == nil {
+		delete(o.byName, before.Name)
+		return
+	}
 	known := o.byName[template.Name]
 	names := revisions.Names(template)
 	if known != nil && known.template == nil && known.uid == template.UID &&
@@ -125,12 +128,6 @@ func (o *Outlines) set(template *v1alpha1.NamespaceTemplate) {
 	o.byName[template.Name] = &outlined{
 		template: template, uid: template.UID, generation: template.Generation, revisions: names,
 	}
-}
-
-func (o *Outlines) delete(name string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.byName, name)
 }
 
 // except returns the outlines of all templates but the named one. It waits until all templates of the start are known.
@@ -198,7 +195,7 @@ func (o *Outlines) SetBy(ctx context.Context, labels []string) (label, template 
 	slices.SortFunc(all, func(a, b *outline) int { return strings.Compare(a.name, b.name) })
 	for _, label := range labels {
 		for _, one := range all {
-			if slices.Contains(one.sets, label) {
+			if one.sets(label) {
 				return label, one.name, nil
 			}
 		}

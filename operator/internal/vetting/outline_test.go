@@ -92,20 +92,20 @@ func TestOutlinesFollowTheTemplates(t *testing.T) {
 		}
 		return names
 	}
-	o.set(template("a", "1", 1, "x"))
+	o.changed(nil, template("a", "1", 1, "x"))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := o.except(ended, "b")
 	require.ErrorContains(t, err, "list the other templates", "some may be missing")
 
 	isSynced = true
-	o.set(template("b", "2", 1, "y"))
+	o.changed(nil, template("b", "2", 1, "y"))
 	require.Equal(t, map[string]string{"a": "x", "b": "y"}, declared("c"))
 	require.Equal(t, map[string]string{"b": "y"}, declared("a"))
-	o.set(template("a", "1", 1, "never read, since the generation is the same"))
-	o.set(template("b", "2", 2, "changed"))
+	o.changed(nil, template("a", "1", 1, "never read, since the generation is the same"))
+	o.changed(nil, template("b", "2", 2, "changed"))
 	require.Equal(t, map[string]string{"a": "x", "b": "changed"}, declared(""))
-	o.set(template("a", "3", 1, "created again"))
-	o.delete("b")
+	o.changed(nil, template("a", "3", 1, "created again"))
+	o.changed(template("b", "2", 2, ""), nil)
 	require.Equal(t, map[string]string{"a": "created again"}, declared(""))
 }

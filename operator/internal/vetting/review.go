@@ -38,8 +38,10 @@ type review struct {
 // judge returns the problems of an edit, or an error if it cannot judge the edit. The steps that take longest come
 // last, when it is known that the author may write such objects.
 func (v *review) judge(ctx context.Context) ([]error, error) {
-	if problems := v.judgeSize(); len(problems) > 0 {
-		return problems, nil
+	if v.widens() {
+		if problem := render.CheckBudget(v.updated); problem != nil {
+			return []error{problem}, nil // it would take too long to judge
+		}
 	}
 	kinds, unserved, problems, err := v.judgeKinds(ctx)
 	if err != nil || len(problems) > 0 {
@@ -52,20 +54,16 @@ func (v *review) judge(ctx context.Context) ([]error, error) {
 		return []error{fmt.Errorf("cannot check its RBAC objects, since %w: "+
 			"declare Roles and RoleBindings in a template of their own", err)}, nil
 	}
-	if problems, err = v.judgeSources(ctx, kinds); err != nil || len(problems) > 0 {
-		return slices.Concat(errorsOf(unserved), problems), err
-	}
 	if v.others, err = v.Outlines.except(ctx, v.name()); err != nil {
 		return nil, err
 	}
-	if problems, err = v.judgeSelectors(ctx); err != nil || len(problems) > 0 {
-		return slices.Concat(errorsOf(unserved), problems), err
-	}
-	if problems, err = v.judgeValues(ctx); err != nil || len(problems) > 0 {
-		return slices.Concat(errorsOf(unserved), problems), err
-	}
-	if problems, err = v.judgeOverlaps(ctx); err != nil || len(problems) > 0 {
-		return slices.Concat(errorsOf(unserved), problems), err
+	for _, judge := range []func(context.Context) ([]error, error){
+		func(ctx context.Context) ([]error, error) { return v.judgeSources(ctx, kinds) },
+		v.judgeSelectors, v.judgeValues, v.judgeOverlaps,
+	} {
+		if problems, err = judge(ctx); err != nil || len(problems) > 0 {
+			return slices.Concat(errorsOf(unserved), problems), err
+		}
 	}
 	writable, unwritable, err := v.ownRights(ctx, kinds)
 	if err != nil {
@@ -136,17 +134,6 @@ func withoutKinds(
 			return false
 		})
 	})
-}
-
-// judgeSize returns the problem of a template that would take too long to judge.
-func (v *review) judgeSize() []error {
-	if !v.widens() {
-		return nil
-	}
-	if problem := render.CheckBudget(v.updated); problem != nil {
-		return []error{problem}
-	}
-	return nil
 }
 
 // judgeCompiled compiles the template, judges what it renders, and tries it. writable are the kinds whose objects can

@@ -3,6 +3,7 @@ package vetting
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -10,14 +11,10 @@ import (
 	"nstpl.dev/nstpl/operator/engine/render"
 )
 
-// keysSetBy returns the labels and annotations of namespaces that a template sets, by itself or in an overlay.
+// keysSetBy returns the labels and annotations of namespaces that a template sets, by itself or in an overlay, in
+// ascending order.
 func keysSetBy(template *v1alpha1.NamespaceTemplate) []render.MetadataKey {
-	var keys []render.MetadataKey
-	for key := range render.DeclaredMetadata(&template.Spec) {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, render.MetadataKey.Compare)
-	return keys
+	return slices.SortedFunc(maps.Keys(render.DeclaredMetadata(&template.Spec)), render.MetadataKey.Compare)
 }
 
 // judgeValues returns a problem for each label and annotation from which the template renders and that no rule
