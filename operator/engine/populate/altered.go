@@ -2,7 +2,6 @@ package populate
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,8 +26,8 @@ func alteredFailure(declared *Object, stored *unstructured.Unstructured, own *me
 	if field == nil {
 		return nil
 	}
-	return &Failure{Reason: ReasonAltered, err: fmt.Errorf("%s%s: mutating admission changes it whenever the object is "+
-		"applied: exempt the object from that webhook or policy, or declare what it writes", messageAltered, field)}
+	return failuref(ReasonAltered, "%s%s: mutating admission changes it whenever the object is applied: exempt the "+
+		"object from that webhook or policy, or declare what it writes", messageAltered, field)
 }
 
 // Unconfirmed returns the objects that may be stored otherwise than declared, although they look as declared from now

@@ -240,9 +240,7 @@ func (p *pass) revokeDeclared(ctx context.Context, change Change, obstacle *Fail
 		return outcome
 	}
 	outcome.Deleted = true
-	outcome.Failure = &Failure{
-		Reason: obstacle.Reason, err: fmt.Errorf("deleted until its Role can be applied: %w", obstacle),
-	}
+	outcome.Failure = failuref(obstacle.Reason, "deleted until its Role can be applied: %w", obstacle)
 	return outcome
 }
 
@@ -355,8 +353,8 @@ func (a *Applier) resource(ctx context.Context, kind schema.GroupVersionKind, na
 		return resource{}, err
 	}
 	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
-		return resource{}, &Failure{Reason: ReasonClusterScoped, err: fmt.Errorf(
-			"%s is not namespace-scoped: remove it from the template", kind.GroupKind())}
+		return resource{}, failuref(ReasonClusterScoped, "%s is not namespace-scoped: remove it from the template",
+			kind.GroupKind())
 	}
 	return resource{
 		a.client.Resource(mapping.Resource).Namespace(namespace),
@@ -591,10 +589,8 @@ func patchObserved(
 }
 
 func finalizerFailure(change Change) *Failure {
-	return &Failure{Reason: ReasonHeldByFinalizer,
-		err: fmt.Errorf("is being deleted and no longer grants anything, but finalizers keep it: "+
-			"remove %s from its metadata.finalizers",
-			strings.Join(change.Observed.Finalizers, ", "))}
+	return failuref(ReasonHeldByFinalizer, "is being deleted and no longer grants anything, but finalizers keep it: "+
+		"remove %s from its metadata.finalizers", strings.Join(change.Observed.Finalizers, ", "))
 }
 
 // remove deletes the object that was observed. It does not delete another object that has the name by now. It removes

@@ -213,7 +213,7 @@ func (p *pass) setSubjects(
 
 // notRevoked returns why a Role must not change before something else is done, which failed.
 func notRevoked(until string, cause *Failure) *Failure {
-	return &Failure{Reason: ReasonNotRevoked, err: fmt.Errorf("waits until %s: %w", until, cause)}
+	return failuref(ReasonNotRevoked, "waits until %s: %w", until, cause)
 }
 
 func labelOf(object *metav1.PartialObjectMetadata) string {
@@ -280,15 +280,10 @@ func (r roles) obstacle(change Change) *Failure {
 			err: fmt.Errorf("waits until the change of %s is in force", role.ID()),
 		}
 	case tried:
-		return &Failure{
-			Reason: ReasonRoleNotAsDeclared,
-			err:    fmt.Errorf("not applied, because %s is not as declared: %w", role.ID(), outcome.Failure),
-		}
+		return failuref(ReasonRoleNotAsDeclared, "not applied, because %s is not as declared: %w", role.ID(),
+			outcome.Failure)
 	}
-	return &Failure{
-		Reason: ReasonRoleNotAsDeclared,
-		err:    fmt.Errorf("not applied, because %s is not as declared: %s", role.ID(), role.Reason),
-	}
+	return failuref(ReasonRoleNotAsDeclared, "not applied, because %s is not as declared: %s", role.ID(), role.Reason)
 }
 
 // unsafeBindings returns the existing RoleBindings that must be deleted, because their Role differs from its

@@ -38,9 +38,9 @@ func (p *pass) checkBindings(ctx context.Context, change Change) error {
 	for i := range bindings {
 		binding := &bindings[i]
 		if role, ok := boundRole(binding); ok && role == change.ID() && !p.corrects(binding) && !p.declares(binding) {
-			return &Failure{Reason: ReasonBound, err: fmt.Errorf("rolebinding.rbac.authorization.k8s.io/%s, which no "+
-				"template declares as it is, would grant its rules: delete the RoleBinding, rename the Role, or create the Role "+
-				"with the declared rules, which takes these rights", binding.GetName())}
+			return failuref(ReasonBound, "rolebinding.rbac.authorization.k8s.io/%s, which no template declares as it "+
+				"is, would grant its rules: delete the RoleBinding, rename the Role, or create the Role with the "+
+				"declared rules, which takes these rights", binding.GetName())
 		}
 	}
 	return nil

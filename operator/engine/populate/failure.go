@@ -52,6 +52,10 @@ type Failure struct {
 	err      error
 }
 
+func failuref(reason metav1.StatusReason, format string, arguments ...any) *Failure {
+	return &Failure{Reason: reason, err: fmt.Errorf(format, arguments...)}
+}
+
 func (f *Failure) Error() string { return f.err.Error() }
 func (f *Failure) Unwrap() error { return f.err }
 

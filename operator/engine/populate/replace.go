@@ -83,10 +83,8 @@ func afterConflict(
 		}
 		return nil, finalizerFailure(change)
 	}
-	return nil, &Failure{Reason: ReasonHeldByFinalizer,
-		err: fmt.Errorf("is being deleted to be recreated, but finalizers keep it: "+
-			"remove %s from its metadata.finalizers",
-			strings.Join(existing.Finalizers, ", "))}
+	return nil, failuref(ReasonHeldByFinalizer, "is being deleted to be recreated, but finalizers keep it: remove %s "+
+		"from its metadata.finalizers", strings.Join(existing.Finalizers, ", "))
 }
 
 var errExistedBefore = errors.New("it existed before nstpl managed it: delete it yourself")

@@ -2,7 +2,6 @@ package populate
 
 import (
 	"context"
-	"fmt"
 	"slices"
 )
 
@@ -27,10 +26,8 @@ func (a *Applier) MayRestore(ctx context.Context, plan Plan, ids []ObjectID) *Ou
 		}
 		var failure *Failure
 		if role, isBound := roles.boundBy(change); isBound && role.Action == LeaveAlone {
-			failure = &Failure{
-				Reason: ReasonRoleNotAsDeclared,
-				err:    fmt.Errorf("%s, which it binds, is not as declared: restore the Role, too", role.ID()),
-			}
+			failure = failuref(ReasonRoleNotAsDeclared, "%s, which it binds, is not as declared: restore the Role, too",
+				role.ID())
 		}
 		if err := p.checkBindings(ctx, change); err != nil {
 			failure = NewFailure(err, p.namespace)

@@ -105,11 +105,9 @@ func (s Source) Guarded(ref render.SourceRef, rules func() (*attributes.Rules, e
 	}
 	holdsNone := func(v1alpha1.RoleReference) bool { return false }
 	for _, found := range known.Judge(attributes.Change{New: s.Content.Object}, holdsNone) {
-		return Source{Failure: &Failure{
-			Reason: ReasonSourceProtected, err: fmt.Errorf("the source %s cannot be copied: it has the %s in %s, which "+
-				"%s protects: remove it there, or declare the object in spec.templates, as a user with the role", ref,
-				found.Attribute, found.Path, known.Of(found.Attribute, "")[0]),
-		}}
+		return Source{Failure: failuref(ReasonSourceProtected, "the source %s cannot be copied: it has the %s in %s, "+
+			"which %s protects: remove it there, or declare the object in spec.templates, as a user with the role", ref,
+			found.Attribute, found.Path, known.Of(found.Attribute, "")[0])}
 	}
 	return s
 }
@@ -123,10 +121,8 @@ func (s Source) limited(template *v1alpha1.NamespaceTemplate, ref render.SourceR
 	if s.Size <= allowed {
 		return s
 	}
-	return Source{Failure: &Failure{
-		Reason: ReasonSourceTooLarge, err: fmt.Errorf("the source %s has %d bytes, and spec.sources allows %d: make it "+
-			"smaller, or set maxSize", ref, s.Size, allowed),
-	}}
+	return Source{Failure: failuref(ReasonSourceTooLarge, "the source %s has %d bytes, and spec.sources allows %d: "+
+		"make it smaller, or set maxSize", ref, s.Size, allowed)}
 }
 
 // CopiesOf returns how many copies a template has of a source, and the size that it allows, in bytes.
@@ -147,26 +143,20 @@ func CopiesOf(template *v1alpha1.NamespaceTemplateSpec, ref render.SourceRef) (c
 }
 
 func unsuitable(ref render.SourceRef, why string) Source {
-	return Source{Failure: &Failure{
-		Reason: ReasonSourceUnsuitable, err: fmt.Errorf("the source %s cannot be copied: it %s", ref, why),
-	}}
+	return Source{Failure: failuref(ReasonSourceUnsuitable, "the source %s cannot be copied: it %s", ref, why)}
 }
 
 // SourceNotFound returns a source that does not exist.
 func SourceNotFound(ref render.SourceRef) Source {
-	return Source{Lost: true, Failure: &Failure{
-		Reason: ReasonSourceNotFound,
-		err:    fmt.Errorf("the source %s does not exist: create it, or remove it from spec.sources", ref),
-	}}
+	return Source{Lost: true, Failure: failuref(ReasonSourceNotFound,
+		"the source %s does not exist: create it, or remove it from spec.sources", ref)}
 }
 
 // SourceDelayed returns a source that was lost, and may exist again. It is copied again at a later time.
 func SourceDelayed(ref render.SourceRef, until time.Time) Source {
-	return Source{Lost: true, Failure: &Failure{
-		Reason: ReasonSourceDelayed,
-		err: fmt.Errorf("the source %s was lost, and is copied again at %s, if it can be copied then", ref,
-			until.UTC().Format(time.RFC3339)),
-	}}
+	return Source{Lost: true, Failure: failuref(ReasonSourceDelayed,
+		"the source %s was lost, and is copied again at %s, if it can be copied then", ref,
+		until.UTC().Format(time.RFC3339))}
 }
 
 // SourceForbidden returns a source that the operator may not read.
@@ -192,9 +182,7 @@ func MissingSourceRight(ref render.SourceRef, resource schema.GroupResource) err
 // SourceUnread returns a source that could not be read for a reason that may pass. The error must not contain values of
 // the source.
 func SourceUnread(ref render.SourceRef, err error) Source {
-	return Source{Failure: &Failure{
-		Reason: ReasonSourceUnread, err: fmt.Errorf("the source %s cannot be read: %w", ref, err),
-	}}
+	return Source{Failure: failuref(ReasonSourceUnread, "the source %s cannot be read: %w", ref, err)}
 }
 
 // filled returns the objects of a template with the contents of the sources that they copy. It omits copies that would
