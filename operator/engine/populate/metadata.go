@@ -481,7 +481,8 @@ func metadataFindings(change Change, failure *Failure, isWritten bool) []Finding
 		case value.Drifted && value.Action == LeaveAlone:
 			finding.Reason, finding.Message = FindingDrifted, messageDrifted+value.String()
 		case value.Drifted && isWritten:
-			finding.Severity, finding.Reason, finding.Message = Info, FindingDriftCorrected, messageCorrected+value.String()
+			finding.Severity, finding.Reason = Info, FindingDriftCorrected
+			finding.Message = messageCorrected + value.String()
 		case value.Overwrites && isWritten:
 			finding.Severity, finding.Reason = Info, FindingOverwritten
 		default:

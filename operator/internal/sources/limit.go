@@ -2,7 +2,6 @@ package sources
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -124,11 +123,5 @@ func (s *Store) Delay(template string) string {
 	first := slices.MinFunc(waiting, func(a, b *source) int {
 		return cmp.Or(a.resume.Compare(b.resume), cmp.Compare(a.ref.String(), b.ref.String()))
 	})
-	until := first.resume.UTC().Format(time.RFC3339)
-	if len(waiting) == 1 {
-		return fmt.Sprintf("changes of the source %s wait until %s, so that its copies do not fill etcd",
-			first.ref, until)
-	}
-	return fmt.Sprintf("changes of %d sources wait, so that their copies do not fill etcd: the first is %s, until %s",
-		len(waiting), first.ref, until)
+	return populate.DelayedSources(len(waiting), first.ref, first.resume)
 }

@@ -23,7 +23,7 @@ type confirm struct {
 	cli.Session
 	contexts cli.Contexts
 	written  cli.Written
-	commit string
+	commit   string
 }
 
 // confirmation is the confirmation of a commit in one cluster.

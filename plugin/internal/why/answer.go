@@ -31,6 +31,8 @@ type answer struct {
 	leftAlone string
 	// refused is why 'kubectl nstpl restore' would refuse the object, or empty.
 	refused string
+	// delay is which changes of sources the operator copies later, or empty. The template of the object has them.
+	delay string
 	// expected is why an object that does not exist is expected, or empty.
 	expected string
 	// declared are the objects that templates declare in the namespace of the object, as an ObjectID prints them.

@@ -42,6 +42,9 @@ func (a *answer) addDiffering(condition *corev1.NamespaceCondition, change *popu
 	case fought != nil:
 		a.Summary += "and the operator corrects it less and less often, because other clients change it again and again"
 		a.add(labelState, fought.Message)
+	case a.delay != "" && !change.Drifted:
+		a.Summary += "and the operator is about to correct it, unless the change of its source waits"
+		a.add(labelState, a.delay)
 	case populate.IsShortened(condition):
 		a.Summary += "and the operator is about to correct it, unless it could not"
 		a.add(labelState, "the Populated condition of the namespace has no room for all findings")

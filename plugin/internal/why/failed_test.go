@@ -62,6 +62,22 @@ func TestObjectsThatDiffer(t *testing.T) {
 	}
 }
 
+// The operator corrects a copy at once, also while a change of its source waits.
+func TestACopyWhoseSourceWaits(t *testing.T) {
+	t.Parallel()
+	const delay = "changes of the source configmap/a in namespace vault wait until 2026-11-30T12:00:00Z, so that its " +
+		"copies do not fill etcd"
+	for isDrifted, want := range map[bool]string{false: ", unless the change of its source waits", true: ""} {
+		a := answer{Subject: "configmap/a", delay: delay}
+		a.addDiffering(nil, &populate.Change{
+			Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Name: "a", Template: "t", Reason: "its declaration changed",
+			Drifted: isDrifted,
+		})
+		require.Equal(t, "configmap/a differs from template t, and the operator is about to correct it"+want, a.Summary)
+		require.Equal(t, !isDrifted, slices.Contains(a.Facts, fact{labelState, delay}))
+	}
+}
+
 func TestObjectsForWhichAConditionHasNoRoom(t *testing.T) {
 	t.Parallel()
 	a := answer{Subject: "configmap/a"}

@@ -81,6 +81,9 @@ func (e *explainer) addTemplates(
 			if layer := layers.For(ns); layer != nil && layer.Revision > 0 {
 				text += fmt.Sprintf("; revision %d", layer.Revision)
 			}
+			if delay := populate.ReportedDelay(template); delay != "" {
+				text += "; " + delay
+			}
 			a.add(labelTemplate, text)
 		case optedOut[template.Name], index.Exemptions(ns.Name).OfTemplate(template.Name) != nil:
 			a.add(labelTemplate, template.Name+" does not select it: "+verdict.Reason)

@@ -145,8 +145,12 @@ func (e *explainer) planned(
 			return change.Kind.GroupKind() == id.GroupKind && output.ChangedObject(change) == a.Subject
 		})
 		if i >= 0 {
-			a.refused = e.refusal(ctx, planned.Plan(), planned.Changes[i])
-			return &planned.Changes[i], index
+			change := &planned.Changes[i]
+			a.refused = e.refusal(ctx, planned.Plan(), *change)
+			if _, isCopy := sourceOf(change); isCopy {
+				a.delay = populate.ReportedDelay(index.Get(change.Template))
+			}
+			return change, index
 		}
 		addFindings(a, planned)
 		if live != nil {

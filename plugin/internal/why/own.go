@@ -15,6 +15,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/plugin/internal/output"
 	"nstpl.dev/nstpl/plugin/internal/survey"
@@ -116,6 +117,7 @@ func explainTemplate(a *answer, template *v1alpha1.NamespaceTemplate, _ time.Tim
 	a.add(labelNow, fmt.Sprintf("%s selected: %d updated, %d populated, %d failed, %d drifted; %d opted out",
 		output.Count(int(counts.Matched), "namespace"), counts.Updated, counts.Populated, counts.Failed, counts.Drifted,
 		counts.OptedOut))
+	a.add(labelState, populate.ReportedDelay(template))
 	for _, failure := range status.Failures {
 		where := output.WithMore(failure.Namespaces, int(failure.Count))
 		a.add(labelState, strings.TrimPrefix(fmt.Sprintf("%s failed in %s: %s", failure.Object, where, failure.Message), " "))
@@ -184,7 +186,10 @@ func explainRepository(a *answer, repository *v1alpha1.PolicyRepository, now tim
 	case commits.Applied == "" && commits.Fetched == "":
 		return "has no commit yet"
 	case commits.Applied == "":
-		return output.Commit(commits.Fetched) + " is fetched, and none is in force"
+		return output.Commit(commits.Fetched) + " is fetched, and none was applied completely"
+	case commits.Applied != commits.Vetted: // which is in force in part, or not at all
+		return fmt.Sprintf("has %s as the last one that was applied completely; %s is fetched",
+			output.Commit(commits.Applied), output.Commit(commits.Fetched))
 	case commits.Applied == commits.Fetched:
 		return "has " + output.Commit(commits.Applied) + " in force"
 	default:

@@ -36,7 +36,11 @@ func TestExplainRepository(t *testing.T) {
 		},
 		"fetched only": {
 			func(r *v1alpha1.PolicyRepository) { r.Status.Commits.Applied = "" },
-			"commit " + first + " is fetched, and none is in force", nil,
+			"commit " + first + " is fetched, and none was applied completely", nil,
+		},
+		"a newer commit is applied in part": {
+			func(r *v1alpha1.PolicyRepository) { r.Status.Commits.Fetched, r.Status.Commits.Vetted = second, second },
+			"has commit " + first + " as the last one that was applied completely; commit " + second + " is fetched", nil,
 		},
 		"a newer commit breaks a rule": {
 			func(r *v1alpha1.PolicyRepository) {
@@ -63,7 +67,7 @@ func TestExplainRepository(t *testing.T) {
 			repository := &v1alpha1.PolicyRepository{
 				ObjectMeta: metav1.ObjectMeta{Name: "corp", Generation: 2},
 				Status: v1alpha1.PolicyRepositoryStatus{
-					ObservedGeneration: 2, Commits: v1alpha1.RepositoryCommits{Fetched: first, Applied: first},
+					ObservedGeneration: 2, Commits: v1alpha1.RepositoryCommits{Fetched: first, Vetted: first, Applied: first},
 				},
 			}
 			test.change(repository)
@@ -87,6 +91,8 @@ func TestExplainTemplate(t *testing.T) {
 	accepted := func(status metav1.ConditionStatus, reason string) []metav1.Condition {
 		return []metav1.Condition{{Type: v1alpha1.TemplateAccepted, Status: status, Reason: reason, Message: "message"}}
 	}
+	const delay = "changes of the source configmap/a in namespace vault wait until 2026-11-30T12:00:00Z, so that its " +
+		"copies do not fill etcd"
 	const selects, stored = "selects the namespaces with labels a=b", "its stored spec selects the namespaces with labels a=b"
 	for name, test := range map[string]struct {
 		change           func(*v1alpha1.NamespaceTemplate)
@@ -96,6 +102,13 @@ func TestExplainTemplate(t *testing.T) {
 		"in force": {
 			func(*v1alpha1.NamespaceTemplate) {}, "is accepted; the rollout of revision 2 is complete", selects,
 			"follows the rollout",
+		},
+		"in force, and changes of its sources wait": {
+			func(t *v1alpha1.NamespaceTemplate) {
+				t.Status.Conditions = append(t.Status.Conditions, metav1.Condition{
+					Type: v1alpha1.TemplatePopulated, Status: metav1.ConditionTrue, Message: "populated; " + delay,
+				})
+			}, "is accepted; the rollout of revision 2 is complete", delay, "follows the rollout",
 		},
 		"paused": {
 			func(t *v1alpha1.NamespaceTemplate) { t.Status.Revisions[0].State = v1alpha1.RolloutPaused },
