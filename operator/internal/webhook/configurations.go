@@ -10,7 +10,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -44,8 +43,6 @@ const (
 // rights to these objects only.
 type Configurations struct {
 	*leadership.Leader
-	// Leases are those in the operator's namespace, for dry runs.
-	Leases   coordinationclient.LeaseInterface
 	Stored   *Stored
 	Chain    Chain
 	Endpoint Endpoint
@@ -127,7 +124,7 @@ func (c *Configurations) Reconcile(ctx context.Context, _ reconcile.Request) (re
 		return result, nil
 	default:
 	}
-	called, err := c.probe.isCalled(ctx, c.Leases)
+	called, err := c.probe.isCalled(ctx, c.Stored.leases)
 	if !called {
 		return reconcile.Result{RequeueAfter: retryProbe}, err
 	}

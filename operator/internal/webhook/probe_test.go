@@ -46,10 +46,18 @@ type storedWebhooks struct {
 	version  string
 }
 
-func (s storedWebhooks) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+func (s storedWebhooks) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
 	stored := into.(*admissionregistrationv1.ValidatingWebhookConfiguration)
-	stored.Webhooks, stored.ResourceVersion = s.webhooks, s.version
+	stored.Name, stored.Webhooks, stored.ResourceVersion = key.Name, s.webhooks, s.version
 	return nil
+}
+
+// standby returns the readiness check of a replica that does not lead, with an answer to its probes.
+func standby(stored cache.Cache, answer error) *readiness {
+	return &readiness{configurations: &Configurations{Stored: &Stored{
+		caches: map[string]cache.Cache{v1alpha1.WebhookName: stored},
+		leases: refusedLeases{err: answer}, inUse: map[string]string{},
+	}}}
 }
 
 // Only the denial of the probe itself shows that the API server calls the webhooks of the leader.
@@ -74,14 +82,15 @@ func TestReadinessOfAReplicaThatDoesNotLead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			stored := &Stored{caches: map[string]cache.Cache{v1alpha1.WebhookName: storedWebhooks{webhooks: test.webhooks}}}
-			r := &readiness{configurations: &Configurations{Leases: refusedLeases{err: test.answer}, Stored: stored}}
+			r := standby(storedWebhooks{webhooks: test.webhooks, version: "1"}, test.answer)
 			err := r.checkStandby(t.Context())
-			if test.want == "" {
-				require.NoError(t, err)
+			if test.want != "" {
+				require.EqualError(t, err, test.want)
 				return
 			}
-			require.EqualError(t, err, test.want)
+			require.NoError(t, err)
+			r.configurations.Stored = standby(storedWebhooks{}, nil).configurations.Stored
+			require.NoError(t, r.checkStandby(t.Context()), "a replica that was ready once stays so")
 		})
 	}
 }

@@ -74,14 +74,12 @@ func (r *readiness) checkStandby(ctx context.Context) error {
 	if len(stored.Webhooks) == 0 {
 		return errNotCalled
 	}
-	if p := probeOf(stored.Webhooks); p != "" { // an earlier version of the operator writes none
-		called, err := p.isCalled(ctx, r.configurations.Leases)
-		if err != nil {
-			return err
-		}
-		if !called {
-			return errNotCalled
-		}
+	isUsed, err := r.configurations.Stored.isUsed(ctx, stored)
+	if err != nil {
+		return err
+	}
+	if !isUsed {
+		return errNotCalled
 	}
 	r.called.Store(true)
 	return nil

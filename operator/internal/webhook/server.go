@@ -52,8 +52,8 @@ type Options struct {
 func Setup(mgr ctrl.Manager, o Options) error {
 	decisions := NewMetrics(metrics.Registry)
 	configurations := &Configurations{
-		Leader: o.Leader, Leases: o.Clients.CoordinationV1().Leases(v1alpha1.OperatorNamespace),
-		Stored: o.Stored, Chain: o.Chain, Endpoint: Endpoint{URL: o.URL}, Called: make(chan struct{}),
+		Leader: o.Leader, Stored: o.Stored, Chain: o.Chain, Endpoint: Endpoint{URL: o.URL},
+		Called: make(chan struct{}),
 	}
 	serving, err := o.serverOptions()
 	if err != nil {

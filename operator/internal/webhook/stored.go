@@ -118,17 +118,27 @@ func (s *Stored) Asks(
 	if state, err := stateIn(stored, err, plugin, isAsNeeded); err != nil || state != Configured {
 		return state, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := probeOf(stored.Webhooks)
-	if p == "" || stored.ResourceVersion == s.inUse[configuration] { // an earlier operator writes no probe
-		return Configured, nil
-	}
-	if isCalled, err := p.isCalled(ctx, s.leases); err != nil || !isCalled {
+	if isUsed, err := s.isUsed(ctx, stored); err != nil || !isUsed {
 		return Missing, err
 	}
-	s.inUse[configuration] = stored.ResourceVersion
 	return Configured, nil
+}
+
+// isUsed reports whether the API server uses a configuration with webhooks, as it was read.
+func (s *Stored) isUsed(
+	ctx context.Context, read *admissionregistrationv1.ValidatingWebhookConfiguration,
+) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := probeOf(read.Webhooks)
+	if p == "" || read.ResourceVersion == s.inUse[read.Name] { // an earlier operator writes no probe
+		return true, nil
+	}
+	isCalled, err := p.isCalled(ctx, s.leases)
+	if isCalled {
+		s.inUse[read.Name] = read.ResourceVersion
+	}
+	return isCalled, err
 }
 
 // Source returns a source of the requests that a function returns when a configuration changes.
