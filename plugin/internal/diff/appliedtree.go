@@ -231,11 +231,17 @@ func (live liveObjects) howToAdopt(namespace, tree string, by follower) string {
 	if by == nil {
 		return "adopt it with 'kubectl nstpl hydrate DIR --adopt'"
 	}
-	if of := otherTree(live[namespaceKind][namespace], tree); of != "" {
-		return fmt.Sprintf("it belongs to tree %s: hand it over with 'kubectl label namespace %s %s=%s --overwrite'",
-			of, namespace, v1alpha1.TreeLabel, tree)
+	adopt := fmt.Sprintf("'kubectl annotate namespace %s %s=true'", namespace, v1alpha1.AdoptAnnotation)
+	of := otherTree(live[namespaceKind][namespace], tree)
+	if of == "" {
+		return "adopt it with " + adopt
 	}
-	return fmt.Sprintf("adopt it with 'kubectl annotate namespace %s %s=true'", namespace, v1alpha1.AdoptAnnotation)
+	remedy := fmt.Sprintf("it belongs to tree %s: hand it over with 'kubectl label namespace %s %s=%s --overwrite'",
+		of, namespace, v1alpha1.TreeLabel, tree)
+	if by.Spec.ExistingNamespaces != v1alpha1.ExistingAdopt {
+		remedy += ", and adopt it with " + adopt
+	}
+	return remedy
 }
 
 // otherTree returns the tree to which a live object belongs, or "" if it belongs to none or to this tree.

@@ -79,7 +79,7 @@ func (live liveObjects) followed(
 ) []*unstructured.Unstructured {
 	templates := map[inventory.ID]*unstructured.Unstructured{}
 	for _, template := range live[templateKind] {
-		templates[inventory.IDOf(template)] = template
+		templates[render.IDOf(template)] = template
 	}
 	followed := make([]*unstructured.Unstructured, 0, len(declared))
 	for _, object := range declared {

@@ -122,6 +122,9 @@ func TestWhichPolicyRepositoryFollowsATree(t *testing.T) {
 func TestHowANamespaceIsAdopted(t *testing.T) {
 	t.Parallel()
 	by := &v1alpha1.PolicyRepository{}
+	adopts := &v1alpha1.PolicyRepository{
+		Spec: v1alpha1.PolicyRepositorySpec{ExistingNamespaces: v1alpha1.ExistingAdopt},
+	}
 	for name, test := range map[string]struct {
 		tree   string
 		by     follower
@@ -131,6 +134,11 @@ func TestHowANamespaceIsAdopted(t *testing.T) {
 		"nstpl-sync": {"", by, "adopt it with 'kubectl annotate namespace a policy.nstpl.dev/adopt=true'"},
 		"nstpl-sync, and it has the label of another tree": {
 			"other", by, "it belongs to tree other: hand it over with " +
+				"'kubectl label namespace a policy.nstpl.dev/tree=corp --overwrite', and adopt it with " +
+				"'kubectl annotate namespace a policy.nstpl.dev/adopt=true'",
+		},
+		"nstpl-sync that adopts, and it has the label of another tree": {
+			"other", adopts, "it belongs to tree other: hand it over with " +
 				"'kubectl label namespace a policy.nstpl.dev/tree=corp --overwrite'",
 		},
 	} {
