@@ -58,7 +58,7 @@ func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace)
 	enforceNamespaces(space, enforced)
 	position := r.positionOf(space.Name, len(r.Members.inside(space.Name)))
 	status, pending := nextStatus(space, namespaces, observed, position, enforced)
-	r.Metrics.setQuota(space.Name, quota.Hard(space), status.Used)
+	r.Metrics.setQuota(space, status)
 	remaining, err := r.endExpired(ctx, space.Name, status, pending)
 	if err != nil {
 		return reconcile.Result{}, err
