@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -127,15 +128,53 @@ func (e edit) pauseWarning(inForce []*v1alpha1.NamespaceTemplate) string {
 }
 
 // changedGrants returns the names of the Roles and RoleBindings that the updated template adds to at least one of some
-// revisions, and of those that it removes from one. It returns those that it changes twice.
+// revisions, and of those that it removes from one. It returns those that it changes twice, as it may by an overlay.
 func (e edit) changedGrants(earlier ...*v1alpha1.NamespaceTemplate) (added, removed string) {
 	var more, less []render.Declaration
 	after := rbacObjects(e.updated)
 	for _, revision := range earlier {
 		before := rbacObjects(revision)
-		more, less = append(more, withoutSame(after, before)...), append(less, withoutSame(before, after)...)
+		gained, lost := withoutSame(after, before), withoutSame(before, after)
+		if !equality.Semantic.DeepEqual(overlaysOfGrants(revision), overlaysOfGrants(e.updated)) {
+			gained, lost = after, before
+		}
+		if e.revokesBySelector(revision) {
+			lost = before
+		}
+		more, less = append(more, gained...), append(less, lost...)
 	}
 	return namesOfGrants(more), namesOfGrants(less)
+}
+
+// revokesBySelector reports whether the updated template may revoke all grants of a revision in namespaces that it does
+// not select. One that requires permission loses all its objects there, of which another warning tells.
+func (e edit) revokesBySelector(revision *v1alpha1.NamespaceTemplate) bool {
+	return e.updated.Spec.DeletionPolicy == v1alpha1.DeletionDelete && !match.RequiresPermission(e.updated) &&
+		!equality.Semantic.DeepEqual(revision.Spec.Namespaces, e.updated.Spec.Namespaces)
+}
+
+// overlaysOfGrants returns the overlays of a template with those of their patches that may change grants.
+func overlaysOfGrants(template *v1alpha1.NamespaceTemplate) []v1alpha1.Overlay {
+	var found []v1alpha1.Overlay
+	for _, overlay := range template.Spec.Overlays {
+		patches := slices.DeleteFunc(slices.Clone(overlay.Patches), func(patch v1alpha1.Patch) bool {
+			return !mayPatchGrants(patch)
+		})
+		if len(patches) > 0 {
+			found = append(found, v1alpha1.Overlay{Namespaces: overlay.Namespaces, Patches: patches})
+		}
+	}
+	return found
+}
+
+// mayPatchGrants reports whether a patch may change Roles or RoleBindings. The kind of a target is a regular
+// expression.
+func mayPatchGrants(patch v1alpha1.Patch) bool {
+	if patch.Target == nil {
+		return strings.Contains(patch.Patch, "Role")
+	}
+	kind := patch.Target.Kind
+	return kind == "" || strings.Contains(kind, "Role") || regexp.QuoteMeta(kind) != kind
 }
 
 // rbacObjects returns the Roles and RoleBindings of a template. Raw has sorted keys and no nulls, as in a stored

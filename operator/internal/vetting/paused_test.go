@@ -38,10 +38,15 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 		template.Generation++
 		return complete(template)
 	}
-	withPolicy := func(stage string, policy v1alpha1.DeletionPolicy) *v1alpha1.NamespaceTemplate {
-		template := complete(template(paused, "a"))
-		template.Spec.DeletionPolicy = policy
+	selecting := func(rollout *v1alpha1.Rollout, stage string) *v1alpha1.NamespaceTemplate {
+		template := complete(template(rollout, "a"))
+		template.Spec.DeletionPolicy = v1alpha1.DeletionDelete
 		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"stage": stage}}
+		return template
+	}
+	withPolicy := func(stage string, policy v1alpha1.DeletionPolicy) *v1alpha1.NamespaceTemplate {
+		template := selecting(paused, stage)
+		template.Spec.DeletionPolicy = policy
 		return template
 	}
 	guarded := func(stage string, policy v1alpha1.DeletionPolicy) *v1alpha1.NamespaceTemplate {
@@ -49,6 +54,17 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 		template.Annotations = map[string]string{v1alpha1.RequirePermissionAnnotation: "true"}
 		return template
 	}
+	patched := func(template *v1alpha1.NamespaceTemplate, kind string) *v1alpha1.NamespaceTemplate {
+		template.Spec.Overlays = []v1alpha1.Overlay{{Name: "o", Patches: []v1alpha1.Patch{{
+			Patch: `[{"op": "remove", "path": "/subjects/0"}]`, Target: &v1alpha1.PatchTarget{Kind: kind},
+		}}}}
+		return template
+	}
+	const (
+		removesA = "; what it removes from the grants of rolebinding/a is taken away at once"
+		keepsA   = "until the rollout reaches them, namespaces keep what the newest revision removes from the grants of " +
+			"rolebinding/a, because spec.rollout.revocation is WithRollout"
+	)
 	const losesAll = "; namespaces that it no longer selects lose all objects of the template at once, " +
 		"because the template requires permission"
 	type templates = []*v1alpha1.NamespaceTemplate
@@ -78,6 +94,15 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 		"kept without a pause": {edit{complete(template(keepsUnpaused, "a")), template(keepsUnpaused)}, nil, []string{
 			"until the rollout reaches them, namespaces keep what the newest revision removes from the grants of " +
 				"rolebinding/a, because spec.rollout.revocation is WithRollout"}},
+		"removed by an overlay": {
+			edit{complete(template(paused, "a")), patched(template(paused, "a"), "RoleBinding")}, nil,
+			[]string{notYet + "; they do not get what it adds to the grants of rolebinding/a" + removesA}},
+		"kept although an overlay is gone": {
+			edit{complete(patched(template(keepsUnpaused, "a"), "")), template(keepsUnpaused, "a")}, nil, []string{keepsA}},
+		"an overlay of other kinds": {
+			edit{complete(template(keepsUnpaused, "a")), patched(template(keepsUnpaused, "a"), "LimitRange")}, nil, nil},
+		"kept where it is no longer selected": {
+			edit{selecting(keepsUnpaused, "a"), selecting(keepsUnpaused, "b")}, nil, []string{keepsA}},
 		"selector of a template that requires permission": {
 			edit{guarded("a", v1alpha1.DeletionDelete), guarded("b", v1alpha1.DeletionDelete)}, nil,
 			[]string{notYet + losesAll}},
@@ -91,7 +116,7 @@ func TestEditsOfPausedTemplatesWarnAboutGrants(t *testing.T) {
 			templates{withPolicy("a", v1alpha1.DeletionDelete)}, []string{notYet + losesAll}},
 		"a selector without permission": {
 			edit{withPolicy("a", v1alpha1.DeletionDelete), withPolicy("b", v1alpha1.DeletionDelete)}, nil,
-			[]string{notYet}},
+			[]string{notYet + removesA}},
 		"the policy alone": {
 			edit{withPolicy("a", v1alpha1.DeletionOrphan), withPolicy("a", v1alpha1.DeletionDelete)}, nil, nil},
 		"added without a pause": {edit{complete(template(keepsUnpaused)), template(keepsUnpaused, "a")}, nil, nil},
