@@ -38,6 +38,13 @@ func TestEveryDenialInAMessageIsExplained(t *testing.T) {
 // space limits much in namespace a. It answers dry runs with what the client sends, or with a status code.
 func serveTrials(t *testing.T, isLed bool, code int) {
 	t.Helper()
+	serveTrialsWith(t, isLed, code, "", "")
+}
+
+// serveTrialsWith does so. It answers the dry run of a template with a message, or as any other if that is empty, and a
+// list of the operator's endpoints with slices.
+func serveTrialsWith(t *testing.T, isLed bool, code int, template, slices string) {
+	t.Helper()
 	lease := ""
 	if isLed {
 		lease = `"holderIdentity": "one_1", "leaseDurationSeconds": 2000000000, "renewTime": "2026-01-02T03:04:05.000000Z"`
@@ -66,12 +73,18 @@ func serveTrials(t *testing.T, isLed bool, code int) {
 			"apiVersion": "coordination.k8s.io/v1", "spec": {` + lease + `}}`,
 		"/api/v1/namespaces/a/persistentvolumeclaims/old": `{"apiVersion": "v1", "kind": "PersistentVolumeClaim",
 			"metadata": {"name": "old", "resourceVersion": "7"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}`,
+		"/apis/discovery.k8s.io/v1/namespaces/nstpl-system/endpointslices": `{"kind": "EndpointSliceList",
+			"apiVersion": "discovery.k8s.io/v1", "items": [` + slices + `]}`,
 		"/version": `{"gitVersion": "v1.37.2"}`,
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		answer, exists := answers[r.URL.Path]
 		switch {
+		case strings.HasSuffix(r.URL.Path, "/namespacetemplates") && template != "":
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprintf(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+				"message": %q}`, template)
 		case r.URL.Query().Has("dryRun") && code != http.StatusOK:
 			w.WriteHeader(code)
 			fmt.Fprintf(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": %d, "message": "no time"}`, code)
@@ -107,6 +120,35 @@ const (
 	triedDevices = `{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: gpu}}`
 	triedOther   = `{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}`
 )
+
+// A dry run is allowed although the operator, which checks it without denying it when it does not answer, is not
+// reached. The real request would be denied, because Kubernetes then charges the quota.
+func TestWebhooksThatAreNotReachedAreSaid(t *testing.T) {
+	const failed = `Internal error occurred: failed calling webhook "template.policy.nstpl.dev": failed to call webhook: ` +
+		`no endpoints available for service "nstpl-operator-webhook"`
+	const denied = `namespacetemplates.policy.nstpl.dev is forbidden: User "joe" cannot create resource ` +
+		`"namespacetemplates" in API group "policy.nstpl.dev" at the cluster scope`
+	const ready, unready = `{"endpoints": [{"conditions": {"ready": true}}]}`, `{"endpoints": [{"conditions": {"ready": false}}]}`
+	const denies = "), so requests about which it decides are denied: run 'kubectl nstpl check'"
+	for name, test := range map[string]struct{ template, slices, want string }{
+		"reached":             {"", "", ""},
+		"no endpoint":         {failed, "", `no endpoints available for service "nstpl-operator-webhook"`},
+		"of another program":  {strings.ReplaceAll(failed, "policy.nstpl.dev", "example.com"), "", ""},
+		"no rights, reached":  {denied, ready, ""},
+		"no rights, unknown":  {denied, "", ""},
+		"no rights, no ready": {denied, unready, "the Service nstpl-operator-webhook has no ready endpoint"},
+	} {
+		serveTrialsWith(t, true, http.StatusOK, test.template, test.slices)
+		printed := tried(t, triedPod)
+		if test.want == "" {
+			require.Contains(t, printed, " would be allowed\n", name)
+			require.NotContains(t, printed, "Operator:", name)
+			continue
+		}
+		require.Contains(t, printed, "it is unknown whether pod/web in namespace a would be allowed\n", name)
+		require.Contains(t, printed, "the API server does not reach the operator ("+test.want+denies, name)
+	}
+}
 
 // The API server charges nothing for a dry run, and the operator checks what it can.
 func TestTheRoomThatADryRunDoesNotShowIsUnknown(t *testing.T) {

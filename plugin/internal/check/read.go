@@ -8,7 +8,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -180,12 +179,8 @@ func readAfter(ctx context.Context, c *cluster.Cluster, server cluster.Server) (
 		facts.lease = factOf(c.Leases.Leases(v1alpha1.OperatorNamespace).Get(ctx, v1alpha1.OperatorLease,
 			metav1.GetOptions{}))
 	})
-	reading.Go(func() {
-		facts.endpoints = factOf(cluster.List[discoveryv1.EndpointSlice](ctx, c,
-			discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), v1alpha1.OperatorNamespace,
-			metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + v1alpha1.WebhookService}))
-	})
-	reading.Go(func() { _, facts.template = create(ctx, c, triedTemplate()) })
+	reading.Go(func() { facts.endpoints = factOf(c.WebhookEndpoints(ctx)) })
+	reading.Go(func() { facts.template = c.TryTemplate(ctx) })
 	reading.Go(func() { facts.namespace = factOf(create(ctx, c, triedNamespace())) })
 	reading.Go(func() { facts.namespaces = factOf(c.ListNamespaces(ctx, "")) })
 	reading.Go(func() { facts.sync = factOf(get(ctx, c, syncDeployment)) })
@@ -205,24 +200,10 @@ func readAfter(ctx context.Context, c *cluster.Cluster, server cluster.Server) (
 	return facts, err
 }
 
-// triedTemplate returns a template without objects. It is never stored, and would select no namespace.
-func triedTemplate() *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "NamespaceTemplate",
-		"metadata": map[string]any{"generateName": triedPrefix},
-		"spec": map[string]any{"namespaces": map[string]any{"labelSelector": map[string]any{
-			"matchLabels": map[string]any{v1alpha1.GroupVersion.Group + "/check": "selects-none"},
-		}}},
-	}}
-}
-
 // triedNamespace returns a namespace that is never stored.
 func triedNamespace() *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": corev1.SchemeGroupVersion.String(), "kind": "Namespace",
-		"metadata": map[string]any{"generateName": triedPrefix},
+		"metadata": map[string]any{"generateName": cluster.TriedPrefix},
 	}}
 }
-
-// triedPrefix begins the names of objects that are created by dry runs.
-const triedPrefix = "nstpl-check-"

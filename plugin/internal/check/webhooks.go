@@ -148,15 +148,7 @@ func checkEndpoints(a *after) []Result {
 		return []Result{unread(r.Check, "list endpointslices in namespace "+v1alpha1.OperatorNamespace,
 			a.endpoints.err)}
 	}
-	ready := 0
-	for _, slice := range a.endpoints.value {
-		for i := range slice.Endpoints {
-			// Nil means unknown, which clients take as ready.
-			if isReady := slice.Endpoints[i].Conditions.Ready; isReady == nil || *isReady {
-				ready++
-			}
-		}
-	}
+	ready := cluster.ReadyEndpoints(a.endpoints.value)
 	r.Message = fmt.Sprintf("%s has %s", service, output.Count(ready, "ready endpoint"))
 	if ready == 0 {
 		r.Status, r.Message, r.Remedy = Failure, service+" has no ready endpoint", podsRemedy
@@ -175,8 +167,8 @@ func checkCalls(a *after) []Result {
 			"operator: the webhook configurations cannot be listed"
 		r.Remedy = "make this request possible, and run the command again"
 	case err == nil, strings.Contains(err.Error(), `"`+templateWebhook+`" denied the request`):
-	case strings.Contains(err.Error(), "failed calling webhook"):
-		r.Status, r.Message = Failure, "the API server cannot call the webhooks of the operator: "+causeOf(err)
+	case cluster.FailedCall(err) != "":
+		r.Status, r.Message = Failure, "the API server cannot call the webhooks of the operator: "+cluster.FailedCall(err)
 		r.Remedy = a.callRemedy(err.Error())
 	case cluster.MayNotWrite(err):
 		return []Result{unread(r.Check, "create namespacetemplates", err)}
@@ -185,15 +177,6 @@ func checkCalls(a *after) []Result {
 		r.Remedy = "make this request possible, and run the command again"
 	}
 	return []Result{r}
-}
-
-// causeOf returns why a webhook could not be called, without the parts of the message that are the same for all causes.
-func causeOf(err error) string {
-	_, cause, found := strings.Cut(err.Error(), "failed to call webhook: ")
-	if !found {
-		return err.Error()
-	}
-	return cause
 }
 
 // callRemedy returns the remedy for a webhook that cannot be called, by the message of the API server.

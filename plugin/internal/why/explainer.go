@@ -32,6 +32,8 @@ type explainer struct {
 	noted     map[string]bool
 	// missing is what missingOperator returns, once it was read.
 	missing *string
+	// unreached is what unreachedOperator returns, once it was tried.
+	unreached *string
 }
 
 // addOperator adds that no operator leads, if so: then nothing that an answer says will happen does.
@@ -54,6 +56,36 @@ func (e *explainer) missingOperator(ctx context.Context) string {
 		e.missing = new(cli.MissingOperator(ctx, e.cluster, "nothing is populated, corrected or opened"))
 	}
 	return ptr.Deref(e.missing, "")
+}
+
+// unreachedOperator says that the API server does not reach the webhooks of the operator, although one may lead. It is
+// empty if it reaches them, or if that is unknown.
+func (e *explainer) unreachedOperator(ctx context.Context) string {
+	if e.unreached == nil {
+		e.unreached = new("")
+		if cause := e.failedCall(ctx); cause != "" {
+			e.unreached = new("the API server does not reach the operator (" + cause + "), so requests about which it decides " +
+				"are denied: run 'kubectl nstpl check'")
+		}
+	}
+	return *e.unreached
+}
+
+// failedCall returns why the API server does not reach the operator, by a dry run about which it decides, or else by
+// the endpoints of its Service.
+func (e *explainer) failedCall(ctx context.Context) string {
+	err := e.cluster.TryTemplate(ctx)
+	if !cluster.MayNotWrite(err) {
+		if match := failedWebhook.FindStringSubmatch(fmt.Sprint(err)); match == nil || !isOurWebhook(match[1]) {
+			return ""
+		}
+		return cluster.FailedCall(err)
+	}
+	endpoints, err := e.cluster.WebhookEndpoints(ctx)
+	if err != nil || len(endpoints) == 0 || cluster.ReadyEndpoints(endpoints) > 0 {
+		return ""
+	}
+	return "the Service " + v1alpha1.WebhookService + " has no ready endpoint"
 }
 
 // addSync adds that no nstpl-sync leads to the answer about a PolicyRepository, if so: then its status is old.

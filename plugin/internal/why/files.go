@@ -58,6 +58,7 @@ func (e *explainer) tryAll(ctx context.Context, objects []*unstructured.Unstruct
 			continue
 		}
 		e.addOperator(ctx, &explained)
+		explained.add(labelOperator, e.unreachedOperator(ctx))
 		answers = append(answers, explained)
 	}
 	if len(objects) > 1 {

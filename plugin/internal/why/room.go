@@ -27,7 +27,8 @@ func (e *explainer) unknownRoom(
 	isUpdate := stored.GetResourceVersion() != ""
 	mayUseDevices := created.Resource == "resourceclaims" && !isUpdate
 	var added []corev1.ResourceName
-	if isUpdate || e.missingOperator(ctx) != "" {
+	// A dry run is allowed while the operator, which would check it, is not reached.
+	if isUpdate || e.missingOperator(ctx) != "" || e.unreachedOperator(ctx) != "" {
 		added = e.added(ctx, mapping, stored, isUpdate)
 	}
 	if len(added) == 0 && !mayUseDevices {
