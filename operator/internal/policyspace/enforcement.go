@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -23,8 +24,23 @@ import (
 // selfServicePlugin is the name of the plugin for the rules of spec.selfService, in package selfservice.
 const selfServicePlugin = "self-service"
 
-// reasonInvalid is the reason of the condition Ready of a policy space whose limits no ResourceQuota can have.
-const reasonInvalid = "InvalidLimits"
+// Reasons of the condition Ready: reasonInvalid is that of a policy space whose limits no ResourceQuota can have, and
+// reasonUntried that of one of which this is unknown.
+const (
+	reasonInvalid = "InvalidLimits"
+	reasonUntried = "UntriedLimits"
+)
+
+const (
+	// firstPoll is the delay before a policy space is reconciled again because it is unknown whether what it restricts
+	// is enforced. Each further delay is twice as long, up to lastPoll.
+	firstPoll = 250 * time.Millisecond
+	lastPoll  = 10 * time.Second
+	// quietPolls is how many of these delays the first status waits for, which takes eight seconds.
+	quietPolls = 5
+	// trialTimeout is how long the API server may take to validate limits. All policy spaces wait meanwhile.
+	trialTimeout = 5 * time.Second
+)
 
 // storedWebhooks is what Spaces uses of webhook.Stored.
 type storedWebhooks interface {
@@ -40,24 +56,37 @@ type storedWebhooks interface {
 type enforcement struct {
 	// invalid is why the API server accepts no ResourceQuota with the limits, or empty.
 	invalid string
+	// untried is why it could not be found out whether the API server accepts the limits, or nil.
+	untried error
 	// webhooks is whether the API server asks the operator.
 	webhooks webhook.State
 	// failure is why that could not be found out, or nil. Then webhooks is webhook.Missing.
 	failure error
 }
 
-// isAwaited reports whether the API server asks soon: the operator adds what is missing.
-func (e enforcement) isAwaited() bool { return e.webhooks == webhook.Missing && e.failure == nil }
+// isAwaited reports whether more is usually known soon: the operator adds the webhooks that are missing, and the API
+// server validates the limits.
+func (e enforcement) isAwaited() bool {
+	return e.webhooks == webhook.Missing && e.failure == nil || e.untried != nil
+}
 
-// nextCheck returns when to ask again: 0 if only events require it.
-func (e enforcement) nextCheck() time.Duration {
-	switch {
-	case e.failure != nil:
-		return statusDelay
-	case e.isAwaited():
-		return freshnessPoll
+func newPolls() workqueue.TypedRateLimiter[string] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstPoll, lastPoll)
+}
+
+// nextPoll returns when to find out again whether a policy space is enforced: 0 if only events require it.
+func (r *Spaces) nextPoll(space string, e enforcement) time.Duration {
+	if e.failure == nil && !e.isAwaited() {
+		r.polls.Forget(space)
+		return 0
 	}
-	return 0
+	return r.polls.When(space)
+}
+
+// isQuiet reports whether a policy space has no status for its generation yet, and nothing waits for one. Then the
+// first status may wait, so that one write suffices.
+func (r *Spaces) isQuiet(space *v1alpha1.PolicySpace, namespaces []string) bool {
+	return isFirst(space) && len(namespaces) == 0 && r.polls.NumRequeues(space.Name) < quietPolls
 }
 
 // enforceNamespaces puts the limit on the number of namespaces into the status of a policy space once it is enforced.
@@ -143,7 +172,7 @@ func (r *Spaces) enforcementOf(ctx context.Context, space *v1alpha1.PolicySpace)
 
 // invalidLimits returns why the API server accepts no ResourceQuota with the limits of a policy space, or "": admission
 // did not see a policy space that was written while no replica answered. It finds that out for the first status of a
-// generation, and later reads it there. It returns an error if that is unknown and may be known soon.
+// generation, and later reads it there. It returns an error if that is unknown.
 func (r *Spaces) invalidLimits(ctx context.Context, space *v1alpha1.PolicySpace) (string, error) {
 	if !isFirst(space) {
 		ready := apimeta.FindStatusCondition(space.Status.Conditions, v1alpha1.PolicySpaceReady)
@@ -152,6 +181,8 @@ func (r *Spaces) invalidLimits(ctx context.Context, space *v1alpha1.PolicySpace)
 		}
 		return "", nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
+	defer cancel()
 	err := tryLimits(ctx, r.Clientset.CoreV1().ResourceQuotas(v1alpha1.OperatorNamespace), space)
 	switch {
 	case apierrors.IsInvalid(err):
@@ -162,7 +193,7 @@ func (r *Spaces) invalidLimits(ctx context.Context, space *v1alpha1.PolicySpace)
 	return "", err
 }
 
-// isFirst reports whether the status is of an earlier generation, or empty.
+// isFirst reports whether the status is of an earlier generation, empty, or of limits that could not be tried.
 func isFirst(space *v1alpha1.PolicySpace) bool {
 	return space.Status.ObservedGeneration != space.Generation
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -142,7 +143,6 @@ func TestEnforcementOf(t *testing.T) {
 	enforced := (&Spaces{Stored: &failing}).enforcementOf(t.Context(), &pods)
 	require.Equal(t, enforcement{webhooks: webhook.Missing, failure: failing.err}, enforced)
 	require.False(t, enforced.isAwaited())
-	require.Equal(t, statusDelay, enforced.nextCheck())
 }
 
 // A restart sends no probes: what a policy space was Ready for is in force as long as the webhooks exist.
@@ -209,7 +209,7 @@ func updating(
 		Leader: &leadership.Leader{
 			Client: noUsageQuotas{writes: writes}, Clients: leadership.Clients{Clientset: clientset},
 		},
-		Members: members{indexer}, Metrics: NewMetrics(prometheus.NewRegistry()), Stored: is,
+		Members: members{indexer}, Metrics: NewMetrics(prometheus.NewRegistry()), Stored: is, polls: newPolls(),
 		totals: &namespaceTotals{census: censusOf(t, "1"), hasForest: true},
 	}
 	spaces.placement.forest = hierarchy.NewForest([]*v1alpha1.PolicySpace{space})
@@ -234,7 +234,7 @@ func TestFirstStatusWaitsUntilTheAPIServerAsks(t *testing.T) {
 		spaces, writes := updating(t, &space, is)
 		result, err := spaces.updateStatus(t.Context(), &space)
 		require.NoError(t, err, name)
-		require.Equal(t, reconcile.Result{RequeueAfter: freshnessPoll}, result, name)
+		require.Equal(t, reconcile.Result{RequeueAfter: firstPoll}, result, name)
 		require.Empty(t, writes.written, name)
 		is.asks = webhook.Configured
 		_, err = spaces.updateStatus(t.Context(), &space)
@@ -249,8 +249,45 @@ func TestFirstStatusWaitsUntilTheAPIServerAsks(t *testing.T) {
 	spaces, writes := updating(t, &space, is, namespaceIn("a", "s", "s"))
 	result, err := spaces.updateStatus(t.Context(), &space)
 	require.NoError(t, err)
-	require.Equal(t, reconcile.Result{RequeueAfter: freshnessPoll}, result)
+	require.Equal(t, reconcile.Result{RequeueAfter: firstPoll}, result)
 	require.Equal(t, metav1.ConditionFalse, writes.ready(t).Status)
+}
+
+// polled updates the status of a policy space as often as it asks for that, and returns the delays.
+func polled(t *testing.T, spaces *Spaces, space *v1alpha1.PolicySpace, times int) []time.Duration {
+	t.Helper()
+	var delays []time.Duration
+	for range times {
+		result, err := spaces.updateStatus(t.Context(), space)
+		require.NoError(t, err)
+		delays = append(delays, result.RequeueAfter)
+	}
+	return delays
+}
+
+// The webhooks may be missing for ever, such as after the API server refused those of the operator.
+func TestAPolicySpaceWaitsEverLongerForWebhooks(t *testing.T) {
+	t.Parallel()
+	space := limiting("s", "pods", "3")
+	space.Generation = 1
+	is := &configuredWebhooks{}
+	spaces, writes := updating(t, &space, is)
+	delays := polled(t, spaces, &space, quietPolls)
+	require.Empty(t, writes.written)
+	delays = append(delays, polled(t, spaces, &space, 1)...)
+	require.Contains(t, writes.ready(t).Message, "wait until the operator has written them")
+	space.Status = writes.written[0]
+	delays = append(delays, polled(t, spaces, &space, 2)...)
+	require.Equal(t, []time.Duration{
+		firstPoll, 2 * firstPoll, 4 * firstPoll, 8 * firstPoll, 16 * firstPoll, 32 * firstPoll, lastPoll, lastPoll,
+	}, delays)
+	require.Len(t, writes.written, 1)
+
+	is.webhooks = writtenFor(t, space)
+	require.Equal(t, []time.Duration{0}, polled(t, spaces, &space, 1))
+	require.Equal(t, metav1.ConditionTrue, writes.ready(t).Status)
+	space.Generation, is.webhooks = 2, nil
+	require.Equal(t, []time.Duration{firstPoll}, polled(t, spaces, &space, 1), "it is another wait")
 }
 
 // A policy of others may deny the probe. Then the limits on objects are enforced all the same.
@@ -294,21 +331,31 @@ func TestInvalidLimitsAreReported(t *testing.T) {
 	require.Equal(t, metav1.ConditionTrue, writes.ready(t).Status)
 }
 
-// A policy space without namespaces has no status before its limits were tried. In namespaces, requests wait for the
-// status, so it is written at once, and the limits are not tried again.
+// A policy space without namespaces has no status before its limits were tried, unless that takes long. In namespaces,
+// requests wait for the status, so it is written at once. The limits are tried until it is known whether they are
+// valid.
 func TestLimitsThatCannotBeTried(t *testing.T) {
 	t.Parallel()
 	space := limiting("s", "unknown", "1")
-	space.Generation = 1
-	is := &configuredWebhooks{webhooks: writtenFor(t, space)}
-	spaces, writes := updating(t, &space, is)
-	_, err := spaces.updateStatus(t.Context(), &space)
-	require.ErrorContains(t, err, "the API server is busy")
-	require.Empty(t, writes.written)
-	spaces, writes = updating(t, &space, is, namespaceIn("a", "s", "s"))
-	_, err = spaces.updateStatus(t.Context(), &space)
-	require.NoError(t, err)
-	require.Len(t, writes.written, 1)
+	space.Generation = 2
+	space.Status.ObservedGeneration = 1
+	for quiet, namespaces := range map[int][]*corev1.Namespace{quietPolls: nil, 0: {namespaceIn("a", "s", "s")}} {
+		space := space.DeepCopy()
+		is := &configuredWebhooks{webhooks: writtenFor(t, *space)}
+		spaces, writes := updating(t, space, is, namespaces...)
+		require.Len(t, polled(t, spaces, space, quiet), quiet)
+		require.Empty(t, writes.written)
+		require.Equal(t, []time.Duration{firstPoll << quiet}, polled(t, spaces, space, 1))
+		ready := writes.ready(t)
+		require.Equal(t, []any{metav1.ConditionFalse, reasonUntried}, []any{ready.Status, ready.Reason})
+		require.Contains(t, ready.Message, "the API server is busy")
+		space.Status = writes.written[0]
+		require.EqualValues(t, 1, space.Status.ObservedGeneration, "the limits are tried again")
+		space.Spec.Quota.Hard = resourceList("podz", "1") // the same limits, about which the API server answers now
+		polled(t, spaces, space, 1)
+		require.Equal(t, reasonInvalid, writes.ready(t).Reason)
+		require.EqualValues(t, 2, writes.written[1].ObservedGeneration)
+	}
 }
 
 // A policy space with rules for self-service only is reconciled, too, when the webhooks are removed.
@@ -319,10 +366,19 @@ func TestWebhooksConcernAllRestrictingPolicySpaces(t *testing.T) {
 	cached := listedSpaces{spaces: []v1alpha1.PolicySpace{
 		rules, limiting("limited", "pods", "3"), {ObjectMeta: metav1.ObjectMeta{Name: "free"}},
 	}}
-	spaces := &Spaces{Leader: &leadership.Leader{Client: cached}, Stored: &configuredWebhooks{}}
-	var names []string
-	for _, request := range spaces.enqueueOnWebhooks()(t.Context()) {
-		names = append(names, request.Name)
+	spaces := &Spaces{
+		Leader: &leadership.Leader{Client: cached}, Stored: &configuredWebhooks{}, polls: newPolls(),
 	}
-	require.Equal(t, []string{"rules", "limited"}, names)
+	enqueue := spaces.enqueueOnWebhooks()
+	names := func() (names []string) {
+		for _, request := range enqueue(t.Context()) {
+			names = append(names, request.Name)
+		}
+		return names
+	}
+	require.Equal(t, []string{"rules", "limited"}, names())
+	require.Empty(t, names(), "the webhooks are the same")
+	spaces.polls.When("limited")
+	require.Equal(t, []string{"limited"}, names(), "it waits for them")
+	require.Zero(t, spaces.polls.NumRequeues("limited"), "it asks often again")
 }

@@ -57,6 +57,9 @@ type Spaces struct {
 	// written has the policy spaces whose status the controller wrote.
 	written freshness.Store[string, *v1alpha1.PolicySpace]
 
+	// polls decides when a policy space is reconciled again while it is unknown whether it is enforced.
+	polls workqueue.TypedRateLimiter[string]
+
 	placement   placement
 	freshness   usageFreshness
 	firstCounts firstCounts
@@ -74,7 +77,7 @@ type usageFreshness struct {
 // SetupWithManager starts the controller. It reconciles a policy space when its spec changes, and when the usage, the
 // number or the place of the namespaces in it changes.
 func (r *Spaces) SetupWithManager(mgr ctrl.Manager) error {
-	r.requests = r.Queues.NewRetrying("policyspace", backoff.FirstRetry)
+	r.requests, r.polls = r.Queues.NewRetrying("policyspace", backoff.FirstRetry), newPolls()
 	r.totals.census.listener = r.enqueueCounted
 	newQueue := func(string, backoff.Limiter) backoff.Queue { return r.requests }
 	return ctrl.NewControllerManagedBy(mgr).Named("policyspace").
@@ -104,27 +107,29 @@ func (r *Spaces) enqueueCounted(spaces []string) {
 	}
 }
 
-// enqueueOnWebhooks returns a function that enqueues the policy spaces that restrict something if the webhooks that
-// enforce that were added or removed since its last call. The configuration also changes with the limits of each policy
-// space.
+// enqueueOnWebhooks returns a function that enqueues the policy spaces that restrict something: those that wait for the
+// webhooks, and all if the webhooks were added or removed since its last call. The configuration also changes with the
+// limits of each policy space.
 func (r *Spaces) enqueueOnWebhooks() func(context.Context) []reconcile.Request {
 	last := webhook.Deleted // nothing is reported then, and the operator may start without the configuration
 	return func(ctx context.Context) []reconcile.Request {
 		state, err := r.Stored.State(ctx, v1alpha1.WebhookName, quotaPlugin)
 		list := &v1alpha1.PolicySpaceList{}
-		if err == nil && state != last {
+		if err == nil {
 			err = r.Client.List(ctx, list, client.UnsafeDisableDeepCopy)
 		}
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "cannot find the policyspaces that a webhook configuration concerns")
 			return nil
 		}
+		isChanged := state != last
 		last = state
 		var requests []reconcile.Request
 		for i := range list.Items {
-			if isRestricting(&list.Items[i]) {
-				key := client.ObjectKeyFromObject(&list.Items[i])
-				requests = append(requests, reconcile.Request{NamespacedName: key})
+			space := &list.Items[i]
+			if (isChanged || r.polls.NumRequeues(space.Name) > 0) && isRestricting(space) {
+				r.polls.Forget(space.Name)
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(space)})
 			}
 		}
 		return requests
@@ -233,6 +238,7 @@ func (r *Spaces) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	if err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Metrics.deleteQuota(req.Name)
+			r.polls.Forget(req.Name)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}

@@ -32,8 +32,9 @@ const (
 	maxNamed = 3
 )
 
-// updateStatus writes the status of a policy space if it changes. After a change of the spec it waits until the API
-// server asks about what is restricted, so that one write suffices, unless requests in namespaces wait for the write.
+// updateStatus writes the status of a policy space if it changes. After a change of the spec it waits some seconds
+// until the API server asks about what is restricted, so that one write suffices, unless requests in namespaces wait
+// for the write.
 func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace) (reconcile.Result, error) {
 	space, nextEnd := withoutEnded(stored, r.isEmpty)
 	if quota.LimitsNamespaces(space) && !r.totals.census.wait(ctx, space.Status.NamespacesAsOf, 0) {
@@ -49,11 +50,13 @@ func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace)
 		return reconcile.Result{}, err
 	}
 	enforced := r.enforcementOf(ctx, space)
-	if enforced.isAwaited() && isFirst(space) && len(namespaces) == 0 {
-		return reconcile.Result{RequeueAfter: freshnessPoll}, nil
+	isQuiet := r.isQuiet(space, namespaces)
+	if !isQuiet || !enforced.isAwaited() {
+		enforced.invalid, enforced.untried = r.invalidLimits(ctx, space)
 	}
-	if enforced.invalid, err = r.invalidLimits(ctx, space); err != nil && len(namespaces) == 0 {
-		return reconcile.Result{}, err // with namespaces, it is written at once: requests in them wait for it
+	nextPoll := r.nextPoll(space.Name, enforced)
+	if isQuiet && enforced.isAwaited() {
+		return reconcile.Result{RequeueAfter: nextPoll}, nil
 	}
 	enforceNamespaces(space, enforced)
 	position := r.positionOf(space.Name, len(r.Members.inside(space.Name)))
@@ -63,12 +66,12 @@ func (r *Spaces) updateStatus(ctx context.Context, stored *v1alpha1.PolicySpace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	next := sooner(sooner(nextCheck(space, status, remaining), nextEnd), sooner(nextExpiry, enforced.nextCheck()))
+	next := sooner(sooner(nextCheck(space, status, remaining), nextEnd), sooner(nextExpiry, nextPoll))
 	if !mustWrite(stored.Status, status) {
 		return reconcile.Result{RequeueAfter: next}, nil
 	}
-	if enforced.failure != nil {
-		ctrl.LoggerFrom(ctx).Error(enforced.failure, "cannot find out whether a policyspace is enforced")
+	if err := errors.Join(enforced.failure, enforced.untried); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "cannot find out whether a policyspace is enforced")
 	}
 	return r.write(ctx, space, status, next)
 }
@@ -97,7 +100,9 @@ func nextStatus(
 	enforced enforcement,
 ) (status v1alpha1.PolicySpaceStatus, pending []string) {
 	status, pending = quota.Settle(space, namespaces, observed)
-	status.ObservedGeneration = space.Generation
+	if enforced.untried == nil { // otherwise, the limits are tried again, as for a first status
+		status.ObservedGeneration = space.Generation
+	}
 	status.Namespaces = int32(at.namespaces)
 	status.Path = at.path
 	var uncounted []string
@@ -158,6 +163,9 @@ func readiness(
 		return reporting.Failed, "NotReached", "ValidatingWebhookConfiguration " + v1alpha1.WebhookName +
 			" does not exist, so the API server enforces no limits and no rules for self-service: " +
 			"apply the manifests again"
+	case enforced.untried != nil:
+		return reporting.InProgress, reasonUntried, "it is unknown whether a ResourceQuota can have the limits, " +
+			"which the operator tries again: " + enforced.untried.Error()
 	case len(status.Uncounted) > 0:
 		return reporting.InProgress, "Counting", fmt.Sprintf(
 			"the ResourceQuota %s is missing or was changed in namespaces %s: "+

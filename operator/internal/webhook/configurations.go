@@ -110,7 +110,9 @@ func (c *Configurations) Reconcile(ctx context.Context, _ reconcile.Request) (re
 			}
 			continue
 		}
-		errs = append(errs, c.writeValidating(ctx, name, bundle))
+		err := c.writeValidating(ctx, name, bundle)
+		c.Stored.tried(name, err)
+		errs = append(errs, err)
 	}
 	err = errors.Join(errs...)
 	if isConflict(errs) {

@@ -29,6 +29,8 @@ type Stored struct {
 	mu sync.Mutex
 	// inUse has, by name, the resourceVersions of the last configurations that the API server was found to use.
 	inUse map[string]string
+	// failed has, by name, why the last write of a configuration failed. Only the leader writes.
+	failed sync.Map
 }
 
 // NewStored adds the caches to a manager, whose own cache has the configuration v1alpha1.WebhookName. leases are those
@@ -109,13 +111,18 @@ func stateIn(
 
 // Asks is like State, but Configured also means that the webhook is as needed, and that the API server uses the
 // configuration: after a write, it goes on with an earlier one until it has compiled the new one. It uses a
-// configuration as a whole, so one probe finds that out for all plugins.
+// configuration as a whole, so one probe finds that out for all plugins. The error is also why the operator could not
+// write the webhook.
 func (s *Stored) Asks(
 	ctx context.Context, configuration, plugin string,
 	isAsNeeded func(*admissionregistrationv1.ValidatingWebhook) bool,
 ) (State, error) {
 	stored, err := s.Get(ctx, configuration)
-	if state, err := stateIn(stored, err, plugin, isAsNeeded); err != nil || state != Configured {
+	state, err := stateIn(stored, err, plugin, isAsNeeded)
+	if err == nil && state == Missing {
+		err = s.failure(configuration)
+	}
+	if err != nil || state != Configured {
 		return state, err
 	}
 	if isUsed, err := s.isUsed(ctx, stored); err != nil || !isUsed {
@@ -139,6 +146,22 @@ func (s *Stored) isUsed(
 		s.inUse[read.Name] = read.ResourceVersion
 	}
 	return isCalled, err
+}
+
+// tried records how an attempt to write a configuration ended. After a conflict it is soon written again.
+func (s *Stored) tried(configuration string, err error) {
+	if err == nil || apierrors.IsConflict(err) {
+		s.failed.Delete(configuration)
+		return
+	}
+	s.failed.Store(configuration, err)
+}
+
+// failure returns why a configuration could not be written, or nil.
+func (s *Stored) failure(configuration string) error {
+	failed, _ := s.failed.Load(configuration)
+	err, _ := failed.(error)
+	return err
 }
 
 // Source returns a source of the requests that a function returns when a configuration changes.

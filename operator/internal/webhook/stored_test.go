@@ -51,6 +51,26 @@ func TestStateOfAPlugin(t *testing.T) {
 	require.EqualError(t, err, "read ValidatingWebhookConfiguration own: timeout")
 }
 
+// A webhook may be missing for ever, such as after the API server refused those of the operator.
+func TestAsksSaysWhyAWebhookIsMissing(t *testing.T) {
+	t.Parallel()
+	stored := &Stored{caches: map[string]cache.Cache{"own": storedWebhooks{}, "other": storedWebhooks{}}}
+	ask := func(configuration string) error {
+		state, err := stored.Asks(t.Context(), configuration, "quota", HasRevision("quota", "1"))
+		require.Equal(t, Missing, state)
+		return err
+	}
+	require.NoError(t, ask("own"))
+	stored.tried("own", errors.New("refused"))
+	require.EqualError(t, ask("own"), "refused")
+	require.NoError(t, ask("other"))
+	stored.tried("own", apierrors.NewConflict(schema.GroupResource{}, "own", nil))
+	require.NoError(t, ask("own"), "it is written again at once")
+	stored.tried("own", errors.New("refused"))
+	stored.tried("own", nil)
+	require.NoError(t, ask("own"))
+}
+
 // Rules that are stored prove nothing: the API server goes on with earlier ones until it has compiled the new ones.
 func TestAsksWaitsUntilTheAPIServerUsesTheConfiguration(t *testing.T) {
 	t.Parallel()
