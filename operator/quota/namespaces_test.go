@@ -68,6 +68,10 @@ func TestCheckNamespaces(t *testing.T) {
 			use:  quota.NamespaceUse{Existing: 4, Reserved: 3, ExistingOfCreator: 0, ReservedOfCreator: 2},
 			want: `the last room in policyspace "s" is reserved while 2 namespaces are being created: try again`,
 		},
+		"reservations of other creators": {
+			space: limitingSpace("", two), creator: "jane",
+			use: quota.NamespaceUse{Existing: 4, Reserved: 3, ExistingOfCreator: 0, ReservedOfCreator: 1},
+		},
 		"an unknown creator is not limited": {
 			space: limitingSpace("", two), use: quota.NamespaceUse{Existing: 4, ExistingOfCreator: 4},
 		},

@@ -1,7 +1,10 @@
 package policyspace
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -102,6 +105,33 @@ func TestReserveBatchWritesWhatThereIsRoomFor(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Usage that a policy space shares with another one is reserved in both, and a denial by the other one counts.
+func TestADenialByASharingPolicySpaceCounts(t *testing.T) {
+	t.Parallel()
+	limit := resourceList("pods", "3")
+	stored := storedSpaces{byName: map[string]*v1alpha1.PolicySpace{
+		"new": countedSpace(limit, nil), "old": countedSpace(limit, nil),
+	}}
+	full := errors.New("no room")
+	writer := func(shares []v1alpha1.PolicySpaceShare, err error) *reservationWriter {
+		w := &reservationWriter{}
+		w.batches.Timeout = time.Minute
+		w.batches.Write = func(_ context.Context, batch []*reservation) ([]error, error) {
+			for _, one := range batch {
+				one.shares = shares
+			}
+			return make([]error, len(batch)), err
+		}
+		return w
+	}
+	q := &QuotaAdmission{writers: map[string]*reservationWriter{
+		"new": writer([]v1alpha1.PolicySpaceShare{{Name: "old"}}, nil), "old": writer(nil, full),
+	}}
+	require.ErrorIs(t, q.reserveAll(t.Context(), stored, []string{"new"}, podsChange("a", "0", "1", "5")), full)
+	q.writers["old"] = writer(nil, nil)
+	require.NoError(t, q.reserveAll(t.Context(), stored, []string{"new"}, podsChange("a", "0", "1", "5")))
 }
 
 func TestRoomForSomeOfSeveralRequestsIsDeferred(t *testing.T) {

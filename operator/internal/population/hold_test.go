@@ -76,7 +76,10 @@ func (r accessReviews) Create(
 	_ context.Context, review *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions,
 ) (*authorizationv1.SubjectAccessReview, error) {
 	answer := review.DeepCopy()
-	answer.Status.Allowed = r.isInitializer && review.Spec.ResourceAttributes.Verb == v1alpha1.VerbInitialize
+	// The right names the namespace and is not one in the namespace, which its owner could grant.
+	answer.Status.Allowed = r.isInitializer && *review.Spec.ResourceAttributes == authorizationv1.ResourceAttributes{
+		Verb: v1alpha1.VerbInitialize, Resource: "namespaces", Version: "v1", Name: "team-a",
+	}
 	return answer, r.err
 }
 
@@ -230,5 +233,30 @@ func TestHold(t *testing.T) {
 				require.Equal(t, webhook.Defer(codes.Held, test.message, time.Second), deferred)
 			})
 		})
+	}
+}
+
+// A request that has read a namespace after a change waits for the next one.
+func TestAChangeWakesARequestOnce(t *testing.T) {
+	t.Parallel()
+	hold, err := NewHold(t.Context(), &cachedNamespace{}, accessReviews{})
+	require.NoError(t, err)
+	ns := initializing("a")
+	first := hold.nextChange(ns.Name)
+	hold.wake(nil, ns)
+	require.True(t, isClosed(first))
+	second := hold.nextChange(ns.Name)
+	require.False(t, isClosed(second))
+	hold.wake(ns, ns)
+	require.True(t, isClosed(second))
+	hold.wake(ns, nil)
+}
+
+func isClosed(channel <-chan struct{}) bool {
+	select {
+	case <-channel:
+		return true
+	default:
+		return false
 	}
 }

@@ -103,6 +103,13 @@ spec:
 ---
 apiVersion: policy.nstpl.dev/v1alpha1
 kind: NamespaceTemplate
+metadata: {name: z-labels}
+spec:
+  namespaces: {labelSelector: {matchLabels: {team: z}}}
+  namespaceMetadata: {labels: {set: x}}
+---
+apiVersion: policy.nstpl.dev/v1alpha1
+kind: NamespaceTemplate
 metadata: {name: earlier, annotations: {policy/namespace-template-apply: disable}}
 spec:
   namespaces: {labelSelector: {matchLabels: {team: a}}}
@@ -522,6 +529,12 @@ func TestAuthorNeedsTheRightsThatATemplateUses(t *testing.T) {
 			"admin", "templates: [{apiVersion: policy.nstpl.dev/v7, kind: Thing, metadata: {name: a}}]",
 			"serves the API group policy.nstpl.dev as policy.nstpl.dev/v1alpha1, not as policy.nstpl.dev/v7",
 		},
+		"a kind whose other objects are deleted": {
+			"author", "authoritative: [{kind: ConfigMap}]\n" + configMapNamed("a"), `"author" may not delete configmaps`,
+		},
+		"a kind whose other objects the author may delete": {
+			"deleter", "authoritative: [{kind: ConfigMap}]\n" + configMapNamed("a"), "",
+		},
 		"a kind that Kubernetes doesn't have": {
 			"admin", "templates: [{apiVersion: apps/v1, kind: Thing, metadata: {name: a}}]",
 			"the cluster does not serve apps/v1 Thing",
@@ -541,6 +554,7 @@ func TestAuthorNeedsTheRightsThatATemplateUses(t *testing.T) {
 		})
 	}
 	t.Run("updates", func(t *testing.T) { testUpdates(t, s) })
+	t.Run("waves", func(t *testing.T) { testWaves(t, s) })
 	t.Run("leftover grants", func(t *testing.T) { testLeftoverGrants(t, s) })
 	t.Run("trials", func(t *testing.T) { testTrials(t, s) })
 	t.Run("the operator's rights", func(t *testing.T) { testOperatorsRights(t, s) })
@@ -749,6 +763,18 @@ overlays:
 			}
 		})
 	}
+}
+
+// An edit of nothing but the waves of a rollout is judged: no wave may select by a label that a template sets.
+func testWaves(t *testing.T, s suite) {
+	t.Helper()
+	by := func(label string) *unstructured.Unstructured {
+		return object(t, configMapNamed("a")+"\nrollout: {waves: [{selector: {matchLabels: {"+label+": x}}}]}")
+	}
+	_, err := s.ask(t, "admin", object(t, configMapNamed("a")), by("free"))
+	require.NoError(t, err)
+	_, err = s.ask(t, "admin", object(t, configMapNamed("a")), by("set"))
+	require.ErrorContains(t, err, "it selects by the label set, which template z-labels sets")
 }
 
 // A RoleBinding that an earlier template of the same name left is deleted, also if the new one declares none.
