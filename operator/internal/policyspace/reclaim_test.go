@@ -72,7 +72,7 @@ func (r renewedQuotas) Patch(_ context.Context, into client.Object, _ client.Pat
 // request, the usage from which the request goes on is outdated, too, so the API server has to ask again.
 func TestARenewalOfTheOwnUsageQuotaMakesARequestOutdated(t *testing.T) {
 	t.Parallel()
-	const limit = "4"
+	limit := resourceList("pods", "4")
 	for name, test := range map[string]struct {
 		used         string
 		reservations []v1alpha1.QuotaReservation
@@ -99,7 +99,7 @@ func TestARenewalOfTheOwnUsageQuotaMakesARequestOutdated(t *testing.T) {
 					}
 				}
 				q := &QuotaAdmission{cached: server, client: server, writers: map[string]*reservationWriter{}}
-				space := countedSpace(resourceList("pods", limit), resourceList("pods", test.used), test.reservations...)
+				space := countedSpace(limit, resourceList("pods", test.used), test.reservations...)
 				observed, err := q.reclaimRoom(t.Context(), space, test.change)
 				if test.want != "" {
 					require.EqualError(t, err, test.want)

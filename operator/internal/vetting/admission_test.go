@@ -530,7 +530,8 @@ func TestAuthorNeedsTheRightsThatATemplateUses(t *testing.T) {
 			"serves the API group policy.nstpl.dev as policy.nstpl.dev/v1alpha1, not as policy.nstpl.dev/v7",
 		},
 		"a kind whose other objects are deleted": {
-			"author", "authoritative: [{kind: ConfigMap}]\n" + configMapNamed("a"), `"author" may not delete configmaps`,
+			"author", "authoritative: [{kind: ConfigMap}]\n" + configMapNamed("a"),
+			`"author" may not delete configmaps`,
 		},
 		"a kind whose other objects the author may delete": {
 			"deleter", "authoritative: [{kind: ConfigMap}]\n" + configMapNamed("a"), "",
