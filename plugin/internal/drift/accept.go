@@ -112,7 +112,13 @@ func (p *planned) acceptable(ctx context.Context, change populate.Change) ([]fie
 	case sides.Refusal != nil:
 		return nil, fmt.Errorf("the declaration of %s cannot be compared: %w", p.where(change), sides.Refusal)
 	}
-	return fields.Compare(survey.Content(sides.Stored), survey.Content(sides.Live)), nil
+	changes := fields.Compare(survey.Content(sides.Stored), survey.Content(sides.Live))
+	if altered := populate.AlteredField(change.Declared, sides.Live); len(changes) == 0 && altered != nil {
+		return nil, fmt.Errorf("%s is not as template %s declares it: mutating admission changes %s whenever the object is "+
+			"applied: declare what it writes, or exempt the object from that webhook or policy", p.where(change),
+			change.Template, altered)
+	}
+	return changes, nil
 }
 
 // missing returns the error for an object that does not exist, so that it has nothing that a template could declare.

@@ -68,3 +68,35 @@ func TestAMissingObjectIsNotAccepted(t *testing.T) {
 		})
 	}
 }
+
+// An apply changes nothing in an object that admission changes whenever it is applied. It is not as declared all the
+// same.
+func TestAnObjectThatAdmissionChangesIsNotAsDeclared(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		"declared": "",
+		"altered":  "configmap/own in namespace team-a is not as template t declares it: mutating admission changes data.a",
+	} {
+		p := inRollout(t, map[string]string{"own": `{"a":"declared"}`}, map[string]string{"own": `{"a":"declared"}`})
+		change, err := p.find(t.Context(), "configmap/own")
+		require.NoError(t, err)
+		live := change.Declared.DeepCopy()
+		live.Object["data"] = map[string]any{"a": value}
+		live.SetManagedFields([]metav1.ManagedFieldsEntry{{
+			Manager: v1alpha1.FieldManager, Operation: metav1.ManagedFieldsOperationApply,
+			FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:a":{}}}`),
+		}})
+		objects := dynamicfake.NewSimpleDynamicClient(scheme.Scheme)
+		objects.PrependReactor("*", "configmaps", func(kubetesting.Action) (bool, runtime.Object, error) {
+			return true, live.DeepCopy(), nil
+		})
+		p.cluster.Dynamic = objects
+		changes, err := p.acceptable(t.Context(), change)
+		require.Empty(t, changes)
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, want)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,10 +138,13 @@ func (o *restore) print(ctx context.Context, p *planned, change populate.Change,
 		}
 		return o.written.Print(o.Out, sides.Stored, "restored")
 	}
-	for _, outcome := range result.Outcomes {
-		if outcome.ID() == change.ID() && outcome.Failure != nil {
-			return p.cannotRestore(outcome)
-		}
+	i := slices.IndexFunc(result.Outcomes, func(o populate.Outcome) bool { return o.ID() == change.ID() })
+	switch {
+	case isUnchanged:
+	case i < 0:
+		return fmt.Errorf("%s was not restored, because another object could not be written", p.where(change))
+	case result.Outcomes[i].Failure != nil:
+		return p.cannotRestore(result.Outcomes[i])
 	}
 	objects, err := p.cluster.Objects(ctx, change.Kind, p.namespace.Name)
 	if err != nil {

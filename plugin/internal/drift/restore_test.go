@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	metadatafake "k8s.io/client-go/metadata/fake"
@@ -18,6 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
@@ -69,4 +71,19 @@ func TestRestoreAppliesOnlyWhatItCompared(t *testing.T) {
 			require.Equal(t, test.want.ResourceVersion, sent.ResourceVersion)
 		})
 	}
+}
+
+// What was not written, because the namespace ended before, is not called restored, although it exists.
+func TestWhatWasNotWrittenIsNotRestored(t *testing.T) {
+	t.Parallel()
+	p := inRollout(t, map[string]string{"own": "{}"}, map[string]string{"own": "{}"})
+	p.cluster.Dynamic = dynamicfake.NewSimpleDynamicClient(scheme.Scheme,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "own", Namespace: "team-a"}})
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	o := &restore{Session: cli.NewSession(streams)}
+	change, err := p.find(t.Context(), "configmap/own")
+	require.NoError(t, err)
+	require.EqualError(t, o.print(t.Context(), p, change, populate.Result{}),
+		"configmap/own in namespace team-a was not restored, because another object could not be written")
+	require.Empty(t, out.String())
 }
