@@ -144,7 +144,7 @@ func (a *Admission) Webhooks(ctx context.Context) ([]webhook.Webhook, error) {
 	if rules.GuardDeletion() {
 		operations = append(operations, admissionregistrationv1.Delete)
 	}
-	a.rules.remember(rules)
+	a.rules.Remember(rules)
 	marker := Marker(rules.Revision())
 	var webhooks []webhook.Webhook
 	for _, changes := range rules.Conditions(marker) {

@@ -176,13 +176,14 @@ func (r *Enforcement) configured(ctx context.Context) (configuration, *attribute
 	if len(stored.Webhooks) == 0 {
 		return webhookMissing, nil, nil
 	}
-	return webhookConfigured, r.Rules.ofWebhooks(func(revision string) bool {
+	rules, _ := r.Rules.OfWebhooks(func(revision string) bool {
 		return slices.ContainsFunc(stored.Webhooks, func(webhook admissionregistrationv1.ValidatingWebhook) bool {
 			return slices.ContainsFunc(webhook.MatchConditions, func(c admissionregistrationv1.MatchCondition) bool {
 				return strings.Contains(c.Expression, Marker(revision))
 			})
 		})
-	}), nil
+	})
+	return webhookConfigured, rules, nil
 }
 
 // probe reports whether the API server enforces the rules of a revision. It tries to set the marker, which Admission

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -18,13 +17,8 @@ import (
 	"nstpl.dev/nstpl/operator/internal/webhook"
 )
 
-const (
-	// maxRemembered is the number of versions of the rules that a RuleCache remembers for Enforcement, which needs the
-	// one from which the stored webhooks were generated.
-	maxRemembered = 4
-	// attributeField is the index of rules by their attribute.
-	attributeField = "attribute"
-)
+// attributeField is the index of rules by their attribute.
+const attributeField = "attribute"
 
 // RuleCache provides the rules of the cluster. It follows the informers of a cache.
 type RuleCache struct {
@@ -33,10 +27,6 @@ type RuleCache struct {
 	cached, live client.Reader
 	// written has the objects whose status Enforcement wrote, of both kinds.
 	written freshness.Store[types.UID, client.Object]
-
-	mu sync.Mutex
-	// remembered are the rules from which webhooks were generated last, in this order.
-	remembered []*attributes.Rules
 }
 
 // newRuleCache returns a cache of the rules that uses the informers of cached. live reads from the API server.
@@ -173,31 +163,6 @@ func (c *RuleCache) protects(ctx context.Context, attribute attributes.Attribute
 		return false, fmt.Errorf("list ClusterProtectedAttributes: %w", err)
 	}
 	return len(found.Items) > 0, nil
-}
-
-// remember keeps rules from which webhooks are generated.
-func (c *RuleCache) remember(rules *attributes.Rules) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.remembered = slices.DeleteFunc(c.remembered, func(r *attributes.Rules) bool {
-		return r.Revision() == rules.Revision()
-	})
-	if len(c.remembered) == maxRemembered {
-		c.remembered = slices.Delete(c.remembered, 0, 1)
-	}
-	c.remembered = append(c.remembered, rules)
-}
-
-// ofWebhooks returns the rules from which the first of some webhooks that the cache remembers was generated, or nil.
-func (c *RuleCache) ofWebhooks(generatedFrom func(revision string) bool) *attributes.Rules {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, rules := range slices.Backward(c.remembered) {
-		if generatedFrom(rules.Revision()) {
-			return rules
-		}
-	}
-	return nil
 }
 
 func readRules(ctx context.Context, from client.Reader, options ...client.ListOption) (*attributes.Rules, error) {
