@@ -54,11 +54,15 @@ func listPackages(ctx context.Context, dir string, patterns ...string) ([]testPa
 	}
 }
 
-// concurrency are the packages whose importers run something concurrently, or are called concurrently.
-var concurrency = []string{"sync", "sync/atomic", "testing/synctest", "k8s.io/client-go/util/workqueue"}
+// concurrency are the packages besides sync whose importers run something concurrently, or are called concurrently.
+var concurrency = []string{"sync/atomic", "testing/synctest", "k8s.io/client-go/util/workqueue"}
+
+// lazy are the functions of package sync that compute something when it is first used. By themselves, they run nothing
+// concurrently.
+var lazy = []string{"OnceFunc", "OnceValue", "OnceValues"}
 
 // isConcurrent reports whether the race detector may find something in a package: it or its tests start goroutines, or
-// import a package of concurrency.
+// use a package of concurrency.
 func (p testPackage) isConcurrent() (bool, error) {
 	for _, file := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
 		path := filepath.Join(p.Dir, file)
@@ -66,19 +70,31 @@ func (p testPackage) isConcurrent() (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		found := slices.ContainsFunc(parsed.Imports, func(i *ast.ImportSpec) bool {
-			return slices.Contains(concurrency, strings.Trim(i.Path.Value, `"`))
-		})
-		ast.Inspect(parsed, func(node ast.Node) bool {
-			_, starts := node.(*ast.GoStmt)
-			found = found || starts
-			return !found
-		})
-		if found {
+		if isConcurrent(parsed) {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+func isConcurrent(file *ast.File) bool {
+	uses := map[string]bool{} // package sync is found by what the file uses of it
+	for _, imported := range file.Imports {
+		uses[strings.Trim(imported.Path.Value, `"`)] = true
+	}
+	found := slices.ContainsFunc(concurrency, func(path string) bool { return uses[path] })
+	ast.Inspect(file, func(node ast.Node) bool {
+		switch node := node.(type) {
+		case *ast.GoStmt:
+			found = true
+		case *ast.SelectorExpr:
+			from, _ := node.X.(*ast.Ident)
+			isSync := from != nil && from.Name == "sync" && uses["sync"]
+			found = found || isSync && !slices.Contains(lazy, node.Sel.Name)
+		}
+		return !found
+	})
+	return found
 }
 
 // scan returns the test functions of a package with their marks.

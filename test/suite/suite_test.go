@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"go/parser"
+	"go/token"
 	"io"
 	"os"
 	"os/exec"
@@ -84,6 +86,23 @@ func TestLong(t *testing.T) { marks.Thorough(t) }
 			}
 			require.Contains(t, out.String(), test.want)
 		})
+	}
+}
+
+func TestIsConcurrent(t *testing.T) {
+	for code, want := range map[string]bool{
+		"func begin() { go begin() }":                                                 true,
+		"import \"sync\"\n\nvar mu sync.Mutex":                                        true,
+		"import \"sync\"\n\nvar once sync.Once":                                       true,
+		"import \"sync\"\n\nvar all = sync.OnceValue(func() int { return 1 })":        false,
+		"import \"example.org/m/sync\"\n\nvar New = sync.New":                         false,
+		"import \"sync/atomic\"\n\nvar n atomic.Int64":                                true,
+		"import \"k8s.io/client-go/util/workqueue\"\n\nvar _ = workqueue.Parallelize": true,
+		"func wait() {}": false,
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), "a.go", "package a\n\n"+code, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		require.Equal(t, want, isConcurrent(file), code)
 	}
 }
 
