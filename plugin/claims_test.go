@@ -27,6 +27,39 @@ func TestTheTemplatesOfAMisplacedNamespaceAreUnknown(t *testing.T) {
 	require.Contains(t, printed, "See what would be deleted with 'kubectl nstpl diff --tree DIR'")
 }
 
+// The namespace has a revision that cannot be read, and that may name the creator where the stored template does not.
+func TestATransferWithAnUnreadRevision(t *testing.T) {
+	for name, test := range map[string]struct{ revisions, want string }{
+		"complete": {`{"revision": 2, "generation": 2, "name": "t-2", "state": "Complete"}`, "no object changes"},
+		"stopped": {
+			`{"revision": 2, "generation": 2, "name": "t-2", "state": "Stopped", "startTime": "2026-01-02T03:04:05Z"},
+			{"revision": 1, "generation": 1, "name": "t-1", "state": "Complete"}`, "no known object changes",
+		},
+	} {
+		serve(t, map[string]string{
+			"/api":                            `{"kind": "APIVersions", "versions": ["v1"]}`,
+			"/apis":                           `{"kind": "APIGroupList", "apiVersion": "v1"}`,
+			"/apis/policy.nstpl.dev/v1alpha1": `{"kind": "APIResourceList"}`,
+			"/api/v1": `{"kind": "APIResourceList", "groupVersion": "v1", "resources": [
+				{"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "verbs": ["list"]}]}`,
+			"/apis/policy.nstpl.dev/v1alpha1/namespacetemplates": `{"kind": "NamespaceTemplateList",
+				"apiVersion": "policy.nstpl.dev/v1alpha1", "items": [{"metadata": {"name": "t", "uid": "u", "generation": 2},
+				"spec": {"namespaces": {"labelSelector": {}}, "templates": [
+				{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}]},
+				"status": {"observedGeneration": 2, "conditions": [{"type": "Accepted", "status": "True",
+				"observedGeneration": 2}], "revisions": [` + test.revisions + `]}}]}`,
+			"/apis/policy.nstpl.dev/v1alpha1/namespaces/a/templateexemptions": `{"kind": "TemplateExemptionList",
+				"apiVersion": "policy.nstpl.dev/v1alpha1", "items": []}`,
+			"/api/v1/namespaces/a": `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "uid": "n",
+				"creationTimestamp": "2025-01-02T03:04:05Z"}}`,
+			"/api/v1/namespaces/a/configmaps": `{"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+				"items": []}`,
+		})
+		_, printed := run(t, "transfer", "a", "--to", "joe", "--dry-run=client")
+		require.Contains(t, printed, "\n"+test.want+" in namespace/a\n", name)
+	}
+}
+
 // The record of an owner's namespace is as old as the last operator.
 func TestARecordIsNotCompleteWithoutAnOperator(t *testing.T) {
 	answers := map[string]string{

@@ -90,7 +90,7 @@ func (o *transfer) run(ctx context.Context, name string) error {
 // noteChanges prints which objects change with the creator. It omits what the operator would change anyway, and drift
 // that it only reports.
 func (o *transfer) noteChanges(ctx context.Context, ns *corev1.Namespace) {
-	changes, skipped, err := o.changes(ctx, ns)
+	changes, skipped, isKnown, err := o.changes(ctx, ns)
 	switch {
 	case err != nil:
 		o.Note("which objects change is unknown: %v", err)
@@ -102,28 +102,33 @@ func (o *transfer) noteChanges(ctx context.Context, ns *corev1.Namespace) {
 	for _, change := range changes {
 		o.Note("%s", output.Change(change))
 	}
-	if len(changes) == 0 {
+	switch {
+	case len(changes) > 0:
+	case isKnown:
 		o.Note("no object changes in namespace/%s", ns.Name)
+	default:
+		o.Note("no known object changes in namespace/%s", ns.Name)
 	}
 }
 
 // changes returns what the operator would change only because of the new creator, or why it populates nothing.
+// isKnown is false if a revision or the exemptions cannot be read, so that the namespace may have other declarations.
 func (o *transfer) changes(
 	ctx context.Context, ns *corev1.Namespace,
-) (changes []populate.Change, skipped string, err error) {
+) (changes []populate.Change, skipped string, isKnown bool, err error) {
 	_, reader, err := (&preview{Session: o.Session}).connect(ctx)
 	if err != nil {
-		return nil, "", err
+		return nil, "", false, err
 	}
 	templates, err := reader.Templates(ctx)
 	if apierrors.IsForbidden(err) {
-		return nil, "", errUnlisted
+		return nil, "", false, errUnlisted
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, "", false, err
 	}
 	if ns, err = withSpaceLabels(ctx, o.Session, reader, ns); err != nil {
-		return nil, "", err
+		return nil, "", false, err
 	}
 	index, unread := reader.Index(ctx, templates, []*corev1.Namespace{ns})
 	for _, err := range unread {
@@ -133,17 +138,17 @@ func (o *transfer) changes(
 	metav1.SetMetaDataAnnotation(&transferred.ObjectMeta, v1alpha1.CreatorAnnotation, o.to)
 	compared, err := survey.Compare(ctx, reader, index, []*corev1.Namespace{ns, transferred}, survey.Scope{})
 	if err != nil {
-		return nil, "", err
+		return nil, "", false, err
 	}
 	for _, unreadable := range compared.Unreadable {
 		o.Note("not compared: %v", unreadable)
 	}
 	planned := slices.Collect(compared.Namespaces(ctx))
 	if err := ctx.Err(); err != nil {
-		return nil, "", err
+		return nil, "", false, err
 	}
 	changes = slices.DeleteFunc(survey.Except(planned[1].Changes, planned[0].Changes), func(c populate.Change) bool {
 		return c.Action == populate.Unchanged
 	})
-	return changes, planned[1].Skipped, nil
+	return changes, planned[1].Skipped, len(unread) == 0, nil
 }
