@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +16,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"nstpl.dev/nstpl/operator/engine/manifest"
+	"nstpl.dev/nstpl/operator/engine/quantities"
 )
 
 // The kinds that a tree may contain.
@@ -224,8 +224,8 @@ func (l *loader) hasInvalidQuantity(object Object, data []byte) bool {
 	}
 	broken := false
 	for _, name := range slices.Sorted(maps.Keys(fields.Spec.Hard)) {
-		var quantity resource.Quantity
-		if value := fields.Spec.Hard[name]; json.Unmarshal(value, &quantity) != nil {
+		value := fields.Spec.Hard[name]
+		if _, err := quantities.Decode(value); err != nil {
 			broken = true
 			l.violate("schema", object.Path, l.line(object.lines, "spec", "hard", name),
 				fmt.Sprintf("%s: spec.hard.%s is %s, which is not a quantity", object.describe(), name, value),

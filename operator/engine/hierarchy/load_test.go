@@ -402,6 +402,12 @@ func TestLoadFindsEveryViolation(t *testing.T) {
 				"name: b\n  annotations: {config.kubernetes.io/local-config: 'true'}", 1)}, "schema foo-corp/b.yaml:5"},
 		"a quota of half a device": {[]string{"q.yaml: " +
 			strings.Replace(quota("q"), "pods: 3", "nvidia.com/gpu: 500m", 1)}, "schema foo-corp/q.yaml:6"},
+		"a limit that takes long to parse": {[]string{"q.yaml: " +
+			strings.Replace(quota("q"), "pods: 3", "cpu: 1e-100", 1)}, "schema foo-corp/q.yaml:6"},
+		"a limit that takes long to compare": {[]string{"q.yaml: " +
+			strings.Replace(quota("q"), "pods: 3", "pods: '1e100'", 1)}, "schema foo-corp/q.yaml:6"},
+		"a usage that takes long to parse": {[]string{"q.yaml: " + quota("q") +
+			"status:\n  used:\n    pods: '1e-100'\n"}, "schema foo-corp/q.yaml:9"},
 		"one invalid limit among others": {[]string{"q.yaml: " +
 			strings.Replace(quota("q"), "  hard: {pods: 3}", "  hard:\n    services: 3\n    pods: -3", 1)},
 			"schema foo-corp/q.yaml:8"},

@@ -41,6 +41,8 @@ func TestDifference(t *testing.T) {
 		"a removed map":              {"", `"data": {"a": "b"}`, ``, "", "data"},
 		"a string instead of a map":  {"", `"data": {}`, `"data": "b"`, "", "data"},
 		"quantities":                 {"", `"a": "1000m", "b": 0.5, "c": "4096Mi", "d": 1`, `"a": "1", "b": "500m", "c": "4Gi", "d": "1"`, "", ""},
+		"a slow quantity":            {"", `"a": "1e-100"`, `"a": "1n"`, "", "a"},
+		"a quantity of many digits":  {"", `"a": "1e100"`, `"a": "10e99"`, "", "a"},
 		"another quantity":           {"", `"a": "1000m"`, `"a": "2"`, "", "a"},
 		"durations and times":        {"", `"a": "60m", "b": "2026-01-01T00:00:00.000Z"`, `"a": "1h0m0s", "b": "2026-01-01T00:00:00Z"`, "", ""},
 		"values that mean none":      {"", `"a": false, "b": 0, "c": "", "d": null, "e": {}, "f": []`, ``, "", ""},

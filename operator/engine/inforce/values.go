@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
+	"nstpl.dev/nstpl/operator/engine/quantities"
 )
 
 // isEmpty reports whether the API server may leave a value out when it stores an object.
@@ -79,12 +79,13 @@ func number(value any) (float64, bool) {
 	return 0, false
 }
 
-// meansSame reports whether two texts are equal, or two ways to write the same quantity, duration, time or bytes.
+// meansSame reports whether two texts are equal, or two ways to write the same quantity, duration, time or bytes. Users
+// of a namespace choose the stored text, also of an environment variable.
 func meansSame(left, right string) bool {
 	if left == right {
 		return true
 	}
-	if x, y, ok := both(resource.ParseQuantity, left, right); ok {
+	if x, y, ok := both(quantities.Parse, left, right); ok {
 		return x.Cmp(y) == 0
 	}
 	if x, y, ok := both(time.ParseDuration, left, right); ok {

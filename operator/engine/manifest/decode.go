@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	strictjson "sigs.k8s.io/json"
+
+	"nstpl.dev/nstpl/operator/engine/quantities"
 )
 
 // Mistake is a field that cannot be decoded. Field is its path, or "" if the decoder does not name it.
@@ -18,8 +20,12 @@ type Mistake struct {
 func (m Mistake) Error() string { return m.Message }
 
 // Decode decodes an object as strictly as the API server does, and returns the mistakes: unknown fields and values of
-// the wrong type. Whole reports whether it decoded everything but unknown fields. Otherwise, fields are missing.
+// the wrong type. Whole reports whether it decoded everything but unknown fields. Otherwise, fields are missing. An
+// object with a quantity that would take long to decode is not decoded.
 func Decode(data []byte, into any) (mistakes []Mistake, whole bool) {
+	if excessive, ok := errors.AsType[*quantities.ExcessiveError](quantities.Check(data, reflect.TypeOf(into))); ok {
+		return []Mistake{{excessive.Field, excessive.Error()}}, false
+	}
 	unknown, err := strictjson.UnmarshalStrict(data, into)
 	for _, problem := range unknown {
 		mistake := Mistake{Message: problem.Error()}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/manifest"
 )
 
@@ -39,4 +40,14 @@ func TestDecodeNamesFieldsAndNoTypesOfGo(t *testing.T) {
 			require.Equal(t, test.whole, whole)
 		})
 	}
+}
+
+func TestDecodeParsesNoExcessiveQuantity(t *testing.T) {
+	template := &v1alpha1.NamespaceTemplate{}
+	mistakes, whole := manifest.Decode([]byte(`{"spec": {"sources": [{"maxSize": "1e-100"}]}}`), template)
+	require.False(t, whole)
+	require.Len(t, mistakes, 1)
+	require.Equal(t, "spec.sources[0].maxSize", mistakes[0].Field)
+	require.Contains(t, mistakes[0].Message, `spec.sources[0].maxSize is "1e-100": a quantity has at most`)
+	require.Empty(t, template.Spec.Sources)
 }

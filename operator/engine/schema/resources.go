@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"nstpl.dev/nstpl/operator/engine/quantities"
 )
 
 // counts are the kinds of objects that a ResourceQuota counts by a name without a group.
@@ -132,10 +134,10 @@ func (c *checker) ordered(at *field.Path, entries map[string]any, lesser, greate
 func quantityOf(value any) (resource.Quantity, bool) {
 	switch value := value.(type) {
 	case string:
-		quantity, err := resource.ParseQuantity(value)
+		quantity, err := quantities.Parse(value)
 		return quantity, err == nil
 	case int64, float64:
-		quantity, err := resource.ParseQuantity(scalarText(value))
+		quantity, err := quantities.Parse(scalarText(value))
 		return quantity, err == nil
 	}
 	return resource.Quantity{}, false

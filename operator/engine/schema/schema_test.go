@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"nstpl.dev/nstpl/manifests/crd"
+	"nstpl.dev/nstpl/operator/engine/quantities"
 )
 
 // objectOf returns an object of a kind, such as v1 ConfigMap, with fields in YAML.
@@ -111,6 +112,14 @@ func TestCheckKindsOfKubernetes(t *testing.T) {
 		},
 		"a string for an item": {"v1 ServiceAccount", "imagePullSecrets: [registry]",
 			[]string{`imagePullSecrets[0]: must be an object, not the string "registry"`}},
+		"quantities that take long to parse or to compare": {
+			quotaKind, "spec: {hard: {cpu: 1e-100, memory: '1e100', pods: '1e-100', secrets: e100}}", []string{
+				"spec.hard[cpu]: must be a quantity, not the number 1e-100: " + quantityForms,
+				`spec.hard[memory]: must be a quantity, not the string "1e100": ` + quantities.Forms,
+				`spec.hard[pods]: must be a quantity, not the string "1e-100": ` + quantities.Forms,
+				`spec.hard[secrets]: must be a quantity, not the string "e100": ` + quantities.Forms,
+			},
+		},
 		"a quantity": {
 			quotaKind, "spec: {hard: {pods: five}}",
 			[]string{

@@ -8,10 +8,11 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"nstpl.dev/nstpl/operator/engine/quantities"
 )
 
 // The kinds of JSON values.
@@ -117,7 +118,7 @@ var scalars = map[string]func(c *checker, at *field.Path, value any){
 	kubernetesTypes + "int32": (*checker).int32,
 
 	kubernetesTypes + "apimachinery.pkg.api.resource.Quantity": func(c *checker, at *field.Path, value any) {
-		if !isParsed(value, &resource.Quantity{}) {
+		if _, err := quantities.Decode([]byte(scalarText(value))); err != nil {
 			c.report(at, "must be a quantity, not "+describe(value), quantityRemedy(value))
 		}
 	},
@@ -161,13 +162,16 @@ func quantityRemedy(value any) string {
 	if !ok {
 		return quantityForms
 	}
+	if quantities.IsExcessive(text) {
+		return quantities.Forms
+	}
 	text = strings.Join(strings.Fields(text), "")
 	number := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 	suffix := strings.ToLower(text[len(number):])
 	bytes := strings.TrimSuffix(suffix, "b")
 	for _, known := range []string{"k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", ""} {
 		if strings.ToLower(known) == bytes {
-			if meant, err := resource.ParseQuantity(number + known); err == nil && meant.Sign() >= 0 {
+			if meant, err := quantities.Parse(number + known); err == nil && meant.Sign() >= 0 {
 				return "did you mean " + number + known + "?"
 			}
 		}
