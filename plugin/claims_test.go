@@ -27,6 +27,34 @@ func TestTheTemplatesOfAMisplacedNamespaceAreUnknown(t *testing.T) {
 	require.Contains(t, printed, "See what would be deleted with 'kubectl nstpl diff --tree DIR'")
 }
 
+// The operator decides about protected attributes, so without one, what the rules allow is denied.
+func TestCanSetWithoutAnOperator(t *testing.T) {
+	const rbac, nstpl = "/apis/rbac.authorization.k8s.io/v1", "/apis/policy.nstpl.dev/v1alpha1"
+	serve(t, map[string]string{
+		nstpl: `{"kind": "APIResourceList"}`,
+		"/apis/authentication.k8s.io/v1/selfsubjectreviews": `{"apiVersion": "authentication.k8s.io/v1",
+			"kind": "SelfSubjectReview", "status": {"userInfo": {"username": "jane"}}}`,
+		nstpl + "/clusterprotectedattributes": `{"kind": "ClusterProtectedAttributeList",
+			"apiVersion": "policy.nstpl.dev/v1alpha1", "items": [{"metadata": {"name": "env"}, "attributeKind": "Label",
+			"attributeName": "env", "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "setter"}}]}`,
+		nstpl + "/namespaces/a/protectedattributes": `{"kind": "ProtectedAttributeList",
+			"apiVersion": "policy.nstpl.dev/v1alpha1", "items": []}`,
+		rbac + "/clusterrolebindings": `{"kind": "ClusterRoleBindingList", "apiVersion": "rbac.authorization.k8s.io/v1",
+			"items": [{"metadata": {"name": "janes"}, "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User",
+			"name": "jane"}], "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "setter"}}]}`,
+		rbac + "/namespaces/a/rolebindings": `{"kind": "RoleBindingList", "apiVersion": "rbac.authorization.k8s.io/v1",
+			"items": []}`,
+	})
+	const note = "requests that touch protected labels and annotations are denied meanwhile"
+	code, printed := run(t, "attributes", "can-set", "env=prod", "-n", "a")
+	require.Zero(t, code, printed)
+	require.Contains(t, printed, "yes - ")
+	require.Contains(t, printed, note)
+	_, printed = run(t, "attributes", "can-set", "other=prod", "-n", "a")
+	require.Contains(t, printed, "yes - no rule protects other")
+	require.NotContains(t, printed, note)
+}
+
 // The namespace has a revision that cannot be read, and that may name the creator where the stored template does not.
 func TestATransferWithAnUnreadRevision(t *testing.T) {
 	for name, test := range map[string]struct{ revisions, want string }{

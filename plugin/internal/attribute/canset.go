@@ -120,7 +120,9 @@ type answer struct {
 	allowed bool
 	// unknown is true if it is not known whether it is allowed.
 	unknown bool
-	reason  string
+	// isProtected reports whether a rule protects the attribute, so that the operator decides about each request.
+	isProtected bool
+	reason      string
 }
 
 // String returns the answer as a line.
@@ -159,6 +161,9 @@ func (o *canSet) run(ctx context.Context) error {
 	result = result.withOwnGuards(o.key)
 	if !o.quiet {
 		output.Line(o.Out, "%s", result)
+		if result.allowed && result.isProtected {
+			o.NoteMissingOperator(ctx, reader, "requests that touch protected labels and annotations are denied meanwhile")
+		}
 	}
 	if !result.allowed {
 		return &cli.Exit{Code: 1}
@@ -194,7 +199,7 @@ func (o *canSet) decide(ctx context.Context, reader, caller *cluster.Cluster, na
 	if err != nil {
 		return answer{}, err
 	}
-	all := answer{allowed: true}
+	all := answer{allowed: true, isProtected: true}
 	var reasons []string
 	for _, attribute := range protected {
 		result := o.judge(rules, attribute, namespace, bound, user)

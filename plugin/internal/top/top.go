@@ -7,6 +7,7 @@ package top
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -91,7 +92,10 @@ func (o *space) run(ctx context.Context, name string) error {
 		}
 		shown = all.lineage(name)
 	}
-	limits := newLimits(all, shown, o.resource)
+	limits, none := newLimits(all, shown, o.resource), "no quotas found"
+	if o.resource != "" {
+		none = fmt.Sprintf("no limits of %s found", o.resource)
+	}
 	if name == "" {
 		sortByPercent(limits)
 	}
@@ -99,7 +103,7 @@ func (o *space) run(ctx context.Context, name string) error {
 		Kind: "PolicySpaceUsageList", Items: limits,
 		Name:  func(l limit) string { return "policyspace." + v1alpha1.GroupVersion.Group + "/" + l.Name },
 		Table: func(limits []limit) output.Table { return table(limits, o.flags.Format == cli.FormatWide) },
-		Empty: "no quotas found",
+		Empty: none,
 	})
 	if err == nil && o.flags.Format == "" { // a wide table has a column for messages
 		for _, note := range notes(limits) {
