@@ -55,7 +55,7 @@ func (o *tree) clusterNode(ctx context.Context) (*node, error) {
 	}
 	forest := hierarchy.NewForest(read.spaces)
 	root := &node{Name: clusterKind, Kind: clusterKind}
-	nodes := spaceNodes(root, forest, read.templates)
+	nodes := spaceNodes(root, forest, inForce(index, read.templates))
 	addNamespaces(root, nodes, forest, index, read)
 	root.sort()
 	return root, addCommits(ctx, c, read.spaces, nodes)
@@ -90,6 +90,17 @@ func (o *tree) read(ctx context.Context, c *cluster.Cluster) (read content, err 
 		return read, nil
 	}
 	return read, errs[3]
+}
+
+// inForce returns the templates as namespaces inherit from them: with their last accepted changes. A template without a
+// revision was never accepted.
+func inForce(index *match.Index, templates []*v1alpha1.NamespaceTemplate) (accepted []*v1alpha1.NamespaceTemplate) {
+	for _, template := range templates {
+		if len(template.Status.Revisions) > 0 {
+			accepted = append(accepted, index.Layers(template.Name)[0].Template)
+		}
+	}
+	return accepted
 }
 
 // spaceNodes adds the nodes of all policyspaces below root, and returns them by name.
@@ -158,10 +169,12 @@ func addCommits(
 	return err
 }
 
-// commitOf returns the hash of the commit of a tree that is in force, or "" if no repository declares the tree.
+// commitOf returns the hash of the commit of a tree that is in force, or "" if no repository declares the tree, or while
+// another commit is brought into force.
 func commitOf(repositories []v1alpha1.PolicyRepository, tree string) string {
 	for i := range repositories {
-		if status := repositories[i].Status; status.Tree == tree && status.Commits.Applied != "" {
+		if status := repositories[i].Status; status.Tree == tree && status.Commits.Applied != "" &&
+			status.Commits.Applied == status.Commits.Vetted {
 			return status.Commits.Applied
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/plugin/internal/survey"
 )
 
@@ -75,16 +76,39 @@ func TestATemplateThatCannotBeRenderedIsAProblemOfItsNamespaces(t *testing.T) {
 	require.Contains(t, n.title(), "template viewers")
 }
 
+// A tree that is being applied has objects of two commits.
 func TestCommitOfATree(t *testing.T) {
-	repository := func(tree, applied string) v1alpha1.PolicyRepository {
+	repository := func(tree, vetted, applied string) v1alpha1.PolicyRepository {
 		return v1alpha1.PolicyRepository{Status: v1alpha1.PolicyRepositoryStatus{
-			Tree: tree, Commits: v1alpha1.RepositoryCommits{Fetched: "f", Applied: applied},
+			Tree: tree, Commits: v1alpha1.RepositoryCommits{Fetched: "f", Vetted: vetted, Applied: applied},
 		}}
 	}
 	repositories := []v1alpha1.PolicyRepository{
-		repository("", "0"), repository("other", "1"), repository("shop", ""), repository("shop", "2"),
+		repository("", "0", "0"), repository("other", "1", "1"), repository("shop", "", ""), repository("shop", "2", "2"),
+		repository("applying", "3", "2"),
 	}
 	require.Equal(t, "2", commitOf(repositories, "shop"))
 	require.Equal(t, "1", commitOf(repositories, "other"))
 	require.Empty(t, commitOf(repositories, "unknown"))
+	require.Empty(t, commitOf(repositories, "applying"))
+}
+
+// A policyspace has the RoleBindings of the last accepted change of a template.
+func TestTemplatesInForce(t *testing.T) {
+	template := func(name string, generation int64, revisions ...v1alpha1.TemplateRevision) *v1alpha1.NamespaceTemplate {
+		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: generation}}
+		template.Spec.Templates = []runtime.RawExtension{{Raw: []byte(name)}}
+		template.Status.Revisions = revisions
+		return template
+	}
+	revision := v1alpha1.TemplateRevision{Name: "r", Revision: 1, Generation: 1, State: v1alpha1.RolloutComplete}
+	stored := []*v1alpha1.NamespaceTemplate{template("never", 1), template("changed", 2, revision)}
+	accepted := &v1alpha1.NamespaceTemplateSpec{Templates: []runtime.RawExtension{{Raw: []byte("accepted")}}}
+	index := match.NewIndex(stored...)
+	index.SetLayers(stored[1], rollout.New(stored[1], stored[1].Status.Revisions,
+		map[string]*v1alpha1.NamespaceTemplateSpec{"r": accepted}))
+	got := inForce(index, stored)
+	require.Len(t, got, 1)
+	require.Equal(t, "changed", got[0].Name)
+	require.Equal(t, "accepted", string(got[0].Spec.Templates[0].Raw))
 }
