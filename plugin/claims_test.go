@@ -146,3 +146,26 @@ func TestAReportNotesThatNothingIsSynced(t *testing.T) {
 		}
 	}
 }
+
+// A new namespace gets what the copies of the others have, and not what their source has by now.
+func TestAPreviewSaysThatChangesOfASourceWait(t *testing.T) {
+	const delay = "changes of the source configmap/ca in namespace vault wait until 2030-01-02T03:04:05Z, so that its " +
+		"copies do not fill etcd"
+	serve(t, map[string]string{
+		"/api":                            `{"kind": "APIVersions", "versions": ["v1"]}`,
+		"/apis":                           `{"kind": "APIGroupList", "apiVersion": "v1"}`,
+		"/apis/policy.nstpl.dev/v1alpha1": `{"kind": "APIResourceList"}`,
+		"/api/v1": `{"kind": "APIResourceList", "groupVersion": "v1", "resources": [
+			{"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "verbs": ["list"]}]}`,
+		"/apis/policy.nstpl.dev/v1alpha1/namespacetemplates": `{"kind": "NamespaceTemplateList",
+			"apiVersion": "policy.nstpl.dev/v1alpha1", "items": [{"metadata": {"name": "t", "uid": "u"},
+			"spec": {"namespaces": {"labelSelector": {}}, "sources": [
+			{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "vault", "name": "ca"}]},
+			"status": {"conditions": [{"type": "Populated", "status": "True", "message": "populated; ` + delay + `"}]}}]}`,
+		"/api/v1/namespaces/vault/configmaps/ca": `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ca"},
+			"data": {"a": "newer"}}`,
+	})
+	_, printed := run(t, "preview", "a", "--creator", "joe")
+	require.Contains(t, printed, "a: newer\n")
+	require.Contains(t, printed, "\ntemplate t: "+delay+"\n")
+}

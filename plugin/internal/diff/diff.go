@@ -309,7 +309,7 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey,
 	}
 	d.noteRollouts(after, namespaces)
 	if !d.removes() {
-		for _, note := range delays(after, namespaces, d.template) {
+		for _, note := range survey.Delays(after, namespaces, d.template) {
 			d.Note("%s", note)
 		}
 	}
@@ -391,23 +391,6 @@ func (d *diff) noteRollouts(index *match.Index, namespaces []*corev1.Namespace) 
 		d.Note("revision %d of template %s has not reached %s yet: compared with what the rollout has left there",
 			index.Layers(name)[0].Revision, name, output.Count(ahead[name], "namespace"))
 	}
-}
-
-// delays returns a note for each template that selects one of the namespaces and copies changes of its sources later, or
-// only for the named one. Until then, the copies differ from their sources.
-func delays(index *match.Index, namespaces []*corev1.Namespace, only string) (notes []string) {
-	selects := func(template *v1alpha1.NamespaceTemplate) bool {
-		return slices.ContainsFunc(namespaces, func(ns *corev1.Namespace) bool {
-			return survey.Explain(index, template, ns).Matches
-		})
-	}
-	for _, template := range index.All() {
-		delay := populate.ReportedDelay(template)
-		if delay != "" && (only == "" || only == template.Name) && selects(template) {
-			notes = append(notes, fmt.Sprintf("template %s: %s", template.Name, delay))
-		}
-	}
-	return notes
 }
 
 // noteExemptions prints which namespaces are exempt from whole templates. If they are many, it prints how many. Exempt

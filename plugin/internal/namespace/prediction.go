@@ -82,6 +82,9 @@ func (p *preview) predict(ctx context.Context, name string) (prediction, error) 
 		for _, err := range unread {
 			p.Note("%v", err)
 		}
+		for _, note := range survey.Delays(index, []*corev1.Namespace{ns}, "") {
+			p.Note("%s", note)
+		}
 	}
 	for _, template := range index.All() {
 		predicted.verdicts = append(predicted.verdicts, survey.Explain(index, template, ns))

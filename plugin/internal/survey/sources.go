@@ -2,12 +2,17 @@ package survey
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/attributes"
+	"nstpl.dev/nstpl/operator/engine/match"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
@@ -28,6 +33,23 @@ func Sources(ctx context.Context, c *cluster.Cluster) populate.Sources {
 		mu.Unlock()
 		return read()
 	}
+}
+
+// Delays returns a note for each template that selects one of the namespaces and copies changes of its sources later, or
+// only for the named one. Until then, the copies differ from their sources.
+func Delays(index *match.Index, namespaces []*corev1.Namespace, only string) (notes []string) {
+	selects := func(template *v1alpha1.NamespaceTemplate) bool {
+		return slices.ContainsFunc(namespaces, func(ns *corev1.Namespace) bool {
+			return Explain(index, template, ns).Matches
+		})
+	}
+	for _, template := range index.All() {
+		delay := populate.ReportedDelay(template)
+		if delay != "" && (only == "" || only == template.Name) && selects(template) {
+			notes = append(notes, fmt.Sprintf("template %s: %s", template.Name, delay))
+		}
+	}
+	return notes
 }
 
 func readSource(ctx context.Context, c *cluster.Cluster, ref render.SourceRef) populate.Source {

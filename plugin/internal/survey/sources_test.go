@@ -1,4 +1,4 @@
-package diff
+package survey
 
 import (
 	"testing"
@@ -32,7 +32,7 @@ func TestNotesOnSourcesWhoseChangesWait(t *testing.T) {
 		template("elsewhere", populated+"; "+delay, map[string]string{"a": "b"}),
 	)
 	namespaces := []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "n"}}}
-	require.Equal(t, []string{"template waits: " + delay}, delays(index, namespaces, ""))
-	require.Equal(t, []string{"template waits: " + delay}, delays(index, namespaces, "waits"))
-	require.Empty(t, delays(index, namespaces, "settled"))
+	require.Equal(t, []string{"template waits: " + delay}, Delays(index, namespaces, ""))
+	require.Equal(t, []string{"template waits: " + delay}, Delays(index, namespaces, "waits"))
+	require.Empty(t, Delays(index, namespaces, "settled"))
 }
