@@ -13,19 +13,20 @@ import (
 // hasRule returns a CEL expression for whether a rule in the ConfigMap nstpl-selectors, which is the parameter of the
 // policy, selects an object with the given labels, and condition holds for the rule r. Package selectors
 // describes the rules. The expression is evaluated for every namespace, and most have no rule, so it looks for a label
-// before it splits a text.
+// before it splits a text. The guard of namespaces denies more labels than those for which it looks.
 func hasRule(labels, condition string) string {
 	rule := strings.NewReplacer("SELECTS", selects("r", "labels"), "CONDITION", condition).Replace(
 		`[text.split('\n', 2)[0]].exists(r,
     r != '' && CONDITION &&
     SELECTS)`)
-	return strings.NewReplacer("LABELS", labels, "RULE", rule).Replace(`has(params.data) && [LABELS].exists(labels,
+	return strings.NewReplacer("LABELS", labels, "RULE", rule, "MAX", fmt.Sprint(2*maxLabels)).Replace(
+		`has(params.data) && [LABELS].exists(labels, labels.size() <= MAX && (
   labels.exists(k, ['label.' + labels[k].substring(labels[k] == '' ? 0 : size(labels[k]) - 1)].exists(key,
     key in params.data && ['\n' + k + '=' + labels[k] + ' '].exists(begin,
     params.data[key].contains(begin) && params.data[key].split(begin).exists(text, RULE)))) ||
   'any' in params.data && labels.exists(k, ['\n' + k + ' '].exists(begin,
     params.data.any.contains(begin) && params.data.any.split(begin).exists(text, RULE))) ||
-  'all' in params.data && params.data.all.split('\n').exists(text, RULE))`)
+  'all' in params.data && params.data.all.split('\n').exists(text, RULE)))`)
 }
 
 // initializes returns a CEL expression for whether a new namespace waits because of rule r, which selects it: the rule
@@ -43,6 +44,9 @@ func guards() string {
 // maxCheckedTemplates is the number of templates up to which permission for each of them is checked in a request. The
 // API server limits the cost of a policy to 10,000,000, and counts a check as 350,000.
 const maxCheckedTemplates = 20
+
+// maxLabels is how many labels a user may give a namespace. Those who may patch all templates may give twice as many.
+const maxLabels = 256
 
 // checkedTemplates returns the indices of the templates that each validation checks.
 func checkedTemplates() [][2]int {
@@ -94,10 +98,11 @@ func systemNamespaces() string {
 }
 
 // pendingInitializers returns a CEL expression for the list of initializers in the annotation of the namespace that a
-// request creates. A longer annotation than any that the operator needs counts as empty, which bounds the cost.
+// request creates. A longer annotation than any that the operator needs counts as empty, which bounds the cost and the
+// time.
 func pendingInitializers() string {
 	return `[object.metadata.?annotations[?'policy/namespace-initializers-pending'].orValue('')]
-.filter(list, size(list) <= 8192)
+.filter(list, size(list) <= 8192 && size(list.split(',')) <= 512)
 .map(list, list.split(',')).flatten().filter(name, name != '')`
 }
 
@@ -114,8 +119,28 @@ request.userInfo.?groups.orValue([]).exists(group, !group.contains('\n') &&
 // operatorEntries returns a CEL expression for the list of the operator's managedFields entries of an object. The API
 // server keeps at most one.
 func operatorEntries(object string) string {
-	return object + `.metadata.?managedFields.orValue([]).filter(m,
-  m.?manager.orValue('') == 'nstpl' && m.?operation.orValue('') == 'Apply' && m.?subresource.orValue('') == '')`
+	return matching(object+".metadata.?managedFields.orValue([])",
+		`m.?manager.orValue('') == 'nstpl' && m.?operation.orValue('') == 'Apply' && m.?subresource.orValue('') == ''`)
+}
+
+// matching returns a CEL expression for those items m of a list for which condition holds. A user may have written a
+// list of any length, and the API server counts costs in a time that grows with the square of what a loop loops over.
+// So the loop is one over parts of the list.
+func matching(list, condition string) string {
+	return strings.NewReplacer("LIST", list, "CONDITION", condition).Replace(
+		`[LIST].map(items, lists.range((items.size() + 127) / 128).map(i,
+  items.slice(i * 128, i * 128 + 128 < items.size() ? i * 128 + 128 : items.size()).filter(m,
+  CONDITION)).flatten())[0]`)
+}
+
+// namespaceRecords returns a CEL list of the annotations of namespaces that only the operator and nstpl-sync write.
+func namespaceRecords() string {
+	return "['" + strings.Join([]string{
+		v1alpha1.UIDRangeAnnotation, v1alpha1.SupplementalGroupsAnnotation, v1alpha1.MCSAnnotation,
+		v1alpha1.NextAccountUIDAnnotation, v1alpha1.AccountUIDAnnotation,
+		v1alpha1.ExistingAnnotation, v1alpha1.NamespaceMetadataAnnotation, v1alpha1.HashAnnotation,
+		v1alpha1.TreeMetadataAnnotation,
+	}, "', '") + "']"
 }
 
 // fieldLevels is how many levels of FieldsV1 onlyRemovesFields compares. No type that the API server has a schema for

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -80,6 +81,18 @@ func TestSystemNamespacesAreThoseOfTheOperator(t *testing.T) {
 	require.Len(t, names, 5)
 	for _, name := range names {
 		require.True(t, match.IsSystemNamespace(strings.Trim(name, "'")), name)
+	}
+}
+
+// The policy would let users change a record that it does not name.
+func TestNamespaceRecordsAreThoseOfTheOperator(t *testing.T) {
+	t.Parallel()
+	keys, err := os.ReadFile("../../../operator/api/v1alpha1/keys.go")
+	require.NoError(t, err)
+	records := regexp.MustCompile(`"policy\.nstpl\.dev/scc\.[^"]+"`).FindAllString(string(keys), -1)
+	require.NotEmpty(t, records)
+	for _, record := range records {
+		require.Contains(t, namespaceRecords(), strings.ReplaceAll(record, `"`, "'"))
 	}
 }
 
