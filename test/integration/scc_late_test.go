@@ -1,14 +1,17 @@
 package integration_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -43,27 +46,68 @@ func (s constraintFixture) waitConstraint(
 	})
 }
 
-// A replica whose watch of constraints is late admits no pod that a changed constraint does not admit any more, once
-// the constraint is in force.
+// privilegedRequests returns requests for which a user needs a constraint that admits privileged pods, such as those
+// about a pod that the user may have created earlier.
+func privilegedRequests(s *testScope, user string, pod *corev1.Pod) map[string]func() error {
+	who, clients := s.newPodAdmin(user)
+	s.grant(s.name(user+"-enters"), userSubject(user), policyRule("create get", "", "pods/exec pods/attach"))
+	enter := func(verb string) func() error {
+		return func() error {
+			err := clients.CoreV1().RESTClient().Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).
+				SubResource(verb).VersionedParams(&corev1.PodExecOptions{Command: []string{"sh"}, Stdout: true},
+				clientgoscheme.ParameterCodec).Do(s.t.Context()).Error()
+			if err != nil && strings.Contains(err.Error(), "does not have a host assigned") {
+				return nil // no node runs the pod
+			}
+			return err
+		}
+	}
+	return map[string]func() error{
+		"create": func() error {
+			return who.Create(s.t.Context(), newPod(pod.Namespace, "another", makesPrivileged), client.DryRunAll)
+		},
+		"debug": func() error {
+			debugged := &corev1.Pod{}
+			if err := s.client.Get(s.t.Context(), client.ObjectKeyFromObject(pod), debugged); err != nil {
+				return err
+			}
+			debugged.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
+				EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "d"},
+			}}
+			options := &client.SubResourceUpdateOptions{}
+			options.DryRun = []string{metav1.DryRunAll}
+			return who.SubResource("ephemeralcontainers").Update(s.t.Context(), debugged, options)
+		},
+		"exec": enter("exec"), "attach": enter("attach"),
+	}
+}
+
+// A replica whose watch of constraints is late allows nothing that a changed constraint does not allow any more, and
+// all that it allows now, once the constraint is in force.
 func TestALateReplicaKnowsTheConstraints(t *testing.T) {
 	marks.Thorough(t)
 	t.Parallel()
 	s, replicas := newLateReplica(t)
 	ns := s.createNamespace("a").Name
-	alice, _ := s.newPodAdmin("alice")
-	create := func() error {
-		return alice.Create(t.Context(), newPod(ns, "a", makesPrivileged), client.DryRunAll)
-	}
 	constraint := s.createPrivilegedFor("alice")
+	pod := newPod(ns, "a", makesPrivileged)
+	alice, _ := s.newPodAdmin("alice")
 	replicas.useLate()
-	s.eventually(func(c *assert.CollectT) { assert.NoError(c, create()) })
+	s.eventually(func(c *assert.CollectT) { assert.NoError(c, alice.Create(t.Context(), pod.DeepCopy())) })
+	ofAlice, ofCarol := privilegedRequests(s, "alice", pod), privilegedRequests(s, "carol", pod)
+	for name := range ofAlice {
+		s.eventually(func(c *assert.CollectT) { assert.NoError(c, ofAlice[name](), name) })
+	}
 
 	replicas.useFirst()
 	replicas.watches.holdWatches(t, "/securitycontextconstraints")
-	require.NoError(t, s.client.Patch(t.Context(), constraint, mergePatch(`{"users": []}`)))
+	require.NoError(t, s.client.Patch(t.Context(), constraint, mergePatch(`{"users": ["carol"]}`)))
 	s.waitConstraint(constraint, metav1.ConditionTrue)
 	replicas.useLate()
-	require.ErrorContains(t, create(), "no SecurityContextConstraints admit it")
+	for name := range ofAlice {
+		require.ErrorContains(t, ofAlice[name](), "no SecurityContextConstraints admit it", name)
+		require.NoError(t, ofCarol[name](), name)
+	}
 	replicas.watches.releaseWatches()
 }
 

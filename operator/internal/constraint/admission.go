@@ -91,6 +91,7 @@ func (a *Admission) webhooks(
 		if err != nil || len(all.sorted) == 0 {
 			return nil, err
 		}
+		a.constraints.Remember(all)
 		return []webhook.Webhook{{Rules: rules, Revision: all.Revision(),
 			MatchConditions: webhook.Every("changes-the-pod",
 				"request.operation != 'UPDATE' || oldObject == null || object.?spec != oldObject.?spec || "+

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -49,15 +50,20 @@ func (c *constraintCache) get(ctx context.Context) ([]*v1alpha1.SecurityContextC
 	return all.sorted, err
 }
 
-// at returns constraints that are not older than a revision. Requests to Mutate have no revision: if the cache has no
-// constraints then, at reads them from the API server, since the cache may lack the first one, because of which the API
-// server sends requests.
+// at returns constraints that are not older than a revision.
 func (c *constraintCache) at(ctx context.Context, revision string) ([]*v1alpha1.SecurityContextConstraints, error) {
 	all, err := c.At(ctx, revision)
-	if err == nil && len(all.sorted) == 0 && revision == "" {
-		all, err = c.Live(ctx)
-	}
 	return all.sorted, err
+}
+
+// isWrittenFor reports whether a webhook was generated from constraints that contain one.
+func (c *constraintCache) isWrittenFor(
+	config admissionregistrationv1.WebhookClientConfig, one *v1alpha1.SecurityContextConstraints,
+) bool {
+	all, isKnown := c.OfWebhooks(func(revision string) bool {
+		return webhook.HasRevision(config, pluginName, revision)
+	})
+	return isKnown && all.contain(one)
 }
 
 func readConstraints(ctx context.Context, from client.Reader, options ...client.ListOption) (constraints, error) {

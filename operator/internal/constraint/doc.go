@@ -24,9 +24,9 @@
 //   - A pod runs only if a constraint that its author or its service account may use allows the pod as it is stored,
 //     but for exempt namespaces and mirror pods. The annotation on the pod names that constraint. What the request sets
 //     in that annotation is overwritten.
-//   - Validate never decides by constraints that are older than those because of which the API server sends a request.
-//     The webhook's URL contains their revision. If the cache of a replica has not reached it, the constraints are read
-//     from the API server. A constraint is Ready once the API server uses a webhook with its generation.
+//   - Mutate and Validate never decide by constraints that are older than those because of which the API server sends a
+//     request. The webhook's URL contains their revision. If the cache of a replica has not reached it, the constraints
+//     are read from the API server. A constraint is Ready once the API server uses a webhook with its generation.
 //   - A user may exec into a pod or attach to it only if the pod would also be allowed as a pod of that user.
 //   - No UID range is given to two namespaces. The next free block is written to a ConfigMap before a namespace is
 //     given one, so that another leader does not give the same block again. Of two namespaces that share a range all
@@ -37,9 +37,10 @@
 //
 // # Races that remain
 //
-//   - A change of rights counts after a moment: answers about the verb use are kept for some seconds. Mutate takes the
-//     constraints from a cache that may be late. Where Mutate and Validate disagree for one of these reasons, the
-//     client is asked to repeat the request.
+//   - A change of rights counts after a moment: answers about the verb use are kept for some seconds. Where Mutate and
+//     Validate disagree for this reason, or because constraints have changed between them, the client is asked to
+//     repeat the request.
+//   - A constraint that is deleted soon after its creation may count for 0.2 seconds more where a cache is late.
 //   - Before the first constraint is in the API server's webhook configuration, pods are created without a decision.
 //     OpenShift has no such time because it always has constraints. Pods that exist are not evicted here either.
 //   - A ServiceAccount that is deleted and created again under its name gets no rights from an entry of users, even

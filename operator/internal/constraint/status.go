@@ -139,30 +139,44 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 
 // configured returns whether both webhook configurations contain the webhooks that admit pods.
 func (r *Statuses) configured(ctx context.Context) (webhook.State, error) {
-	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	err := r.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, mutating)
+	mutator, err := r.mutator(ctx)
 	if apierrors.IsNotFound(err) {
 		return webhook.Deleted, nil
 	}
 	state, errStored := r.Stored.State(ctx, v1alpha1.ConstraintWebhookName, pluginName)
-	isOwn := func(w admissionregistrationv1.MutatingWebhook) bool {
-		return w.Name == webhook.FullName(pluginName)
-	}
-	if state == webhook.Configured && !slices.ContainsFunc(mutating.Webhooks, isOwn) {
+	if state == webhook.Configured && mutator == nil {
 		state = webhook.Missing
 	}
 	return state, errors.Join(err, errStored)
 }
 
-// isUsed reports whether no replica admits pods by an earlier generation of a constraint any more: the webhook that the
-// API server uses has the revision of constraints that contain it.
+// mutator returns the webhook of Mutate as it is stored, or nil if the configuration lacks it.
+func (r *Statuses) mutator(ctx context.Context) (*admissionregistrationv1.MutatingWebhook, error) {
+	stored := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.WebhookName}, stored); err != nil {
+		return nil, fmt.Errorf("read MutatingWebhookConfiguration %s: %w", v1alpha1.WebhookName, err)
+	}
+	i := slices.IndexFunc(stored.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
+		return w.Name == webhook.FullName(pluginName)
+	})
+	if i < 0 {
+		return nil, nil
+	}
+	return &stored.Webhooks[i], nil
+}
+
+// isUsed reports whether no replica judges pods by an earlier generation of a constraint any more: the webhooks have
+// the revision of constraints that contain it, and the API server uses the validating one. Other constraints may have
+// changed since.
 func (r *Statuses) isUsed(ctx context.Context, constraint *v1alpha1.SecurityContextConstraints) (bool, error) {
-	all, err := r.Constraints.Cached(ctx)
-	if err != nil || !all.contain(constraint) {
-		return false, err
+	mutator, err := r.mutator(ctx)
+	if err != nil || mutator == nil || !r.Constraints.isWrittenFor(mutator.ClientConfig, constraint) {
+		return false, client.IgnoreNotFound(err)
 	}
 	state, err := r.Stored.Asks(ctx, v1alpha1.ConstraintWebhookName, pluginName,
-		webhook.HasRevision(pluginName, all.Revision()))
+		func(w *admissionregistrationv1.ValidatingWebhook) bool {
+			return r.Constraints.isWrittenFor(w.ClientConfig, constraint)
+		})
 	return state == webhook.Configured, err
 }
 

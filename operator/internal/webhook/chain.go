@@ -53,7 +53,8 @@ func (c Chain) mutating(
 		}
 		for i, w := range needed {
 			webhooks = append(webhooks, admissionregistrationv1.MutatingWebhook{
-				Name: p.webhookName(i), ClientConfig: endpoint.clientConfig(mutatePath, bundle), Rules: w.Rules,
+				Name: p.webhookName(i), ClientConfig: endpoint.clientConfig(p.path(mutatePath, w), bundle),
+				Rules:             w.Rules,
 				NamespaceSelector: orEverything(p.NamespaceSelector), ObjectSelector: orEverything(p.ObjectSelector),
 				MatchConditions: w.MatchConditions, MatchPolicy: new(admissionregistrationv1.Equivalent),
 				FailurePolicy: new(p.FailurePolicy), TimeoutSeconds: new(p.TimeoutSeconds),
@@ -97,7 +98,7 @@ func (c Chain) validating(
 		}
 		for i, w := range needed {
 			webhooks = append(webhooks, admissionregistrationv1.ValidatingWebhook{
-				Name: p.webhookName(i), ClientConfig: endpoint.clientConfig(p.validatingPath(w), bundle),
+				Name: p.webhookName(i), ClientConfig: endpoint.clientConfig(p.path(validatePath, w), bundle),
 				Rules:             w.Rules,
 				NamespaceSelector: orEverything(p.NamespaceSelector), ObjectSelector: orEverything(p.ObjectSelector),
 				MatchConditions: w.MatchConditions, MatchPolicy: new(admissionregistrationv1.Equivalent),

@@ -39,10 +39,24 @@ func TestAConfigurationHasTheWebhooksOfItsPlugins(t *testing.T) {
 		inCluster, err := c.validating(t.Context(), configuration, Endpoint{}, nil)
 		require.NoError(t, err)
 		for _, w := range append(webhooks, inCluster...) {
-			require.Equal(t, configuration == "own", HasRevision("attributes", "r1")(&w))
-			require.False(t, HasRevision("attributes", "r2")(&w))
+			require.Equal(t, configuration == "own", HasRevision(w.ClientConfig, "attributes", "r1"))
+			require.False(t, HasRevision(w.ClientConfig, "attributes", "r2"))
 		}
 	}
+}
+
+// A mutator may have the revision in its URL, too.
+func TestAMutatingWebhookHasTheRevisionOfItsPlugin(t *testing.T) {
+	t.Parallel()
+	constraints, creator := mutator("scc", nil), mutator("creator", nil)
+	constraints.Webhooks = func(context.Context) ([]Webhook, error) {
+		return []Webhook{{Rules: everything, Revision: "r1"}}, nil
+	}
+	webhooks, err := Chain{constraints, creator}.mutating(t.Context(), Endpoint{URL: "https://localhost"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, "https://localhost/mutate/scc/r1", *webhooks[0].ClientConfig.URL)
+	require.Equal(t, "https://localhost/mutate", *webhooks[1].ClientConfig.URL)
+	require.True(t, HasRevision(webhooks[0].ClientConfig, "scc", "r1"))
 }
 
 // An admission policy finds its parameter by the label, only while the plugin has a webhook.

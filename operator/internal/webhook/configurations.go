@@ -27,16 +27,18 @@ const (
 	retryConflict = 10 * time.Millisecond
 	// retryProbe is the delay after a probe that the API server did not send to the webhooks.
 	retryProbe = 50 * time.Millisecond
-	// rewriteInterval is the least time between two writes of the same ValidatingWebhookConfiguration. All writes in
-	// the cluster wait while the API server compiles the match conditions again. Many changes within the interval cost
-	// one write. The first change after it is written at once. An API server that takes long to compile the conditions
-	// also takes long to validate them: the interval is also at least rewriteShare times as long as the last write
-	// took.
+	// rewriteInterval is the least time between two writes of the same webhook configuration. All writes in the cluster
+	// wait while the API server compiles the match conditions again. Many changes within the interval cost one write.
+	// The first change after it is written at once. An API server that takes long to compile the conditions also takes
+	// long to validate them: the interval is also at least rewriteShare times as long as the last write took.
 	rewriteInterval = 500 * time.Millisecond
 	rewriteShare    = 10
 	// maxRewriteInterval bounds the interval, since a rule is not enforced before it is written.
 	maxRewriteInterval = 3 * time.Second
 )
+
+// mutating stands for the MutatingWebhookConfiguration among the names of the configurations.
+const mutating = "mutating"
 
 // Configurations keeps the webhook configurations equal to what the chain needs: one MutatingWebhookConfiguration, and
 // the ValidatingWebhookConfigurations that the plugins name. The manifests create them, so that the operator needs
@@ -50,7 +52,8 @@ type Configurations struct {
 	// v1alpha1.WebhookName.
 	Called chan struct{}
 
-	// next contains the earliest times of the next writes of ValidatingWebhookConfigurations, by name.
+	// next contains the earliest times of the next writes of ValidatingWebhookConfigurations, by name, and of the
+	// MutatingWebhookConfiguration, as mutating.
 	next map[string]time.Time
 	// probe is that of the webhooks that v1alpha1.WebhookName should have.
 	probe probe
@@ -102,17 +105,15 @@ func (c *Configurations) Reconcile(ctx context.Context, _ reconcile.Request) (re
 		return reconcile.Result{}, err // once there is a bundle, renewed enqueues the configurations again
 	}
 	var result reconcile.Result
-	errs := []error{c.writeMutating(ctx, bundle)}
-	for _, name := range c.Chain.configurations() {
+	var errs []error
+	for _, name := range append([]string{mutating}, c.Chain.configurations()...) {
 		if wait := time.Until(c.next[name]); wait > 0 {
 			if result.RequeueAfter == 0 || wait < result.RequeueAfter {
 				result.RequeueAfter = wait
 			}
 			continue
 		}
-		err := c.writeValidating(ctx, name, bundle)
-		c.Stored.tried(name, err)
-		errs = append(errs, err)
+		errs = append(errs, c.write(ctx, name, bundle))
 	}
 	err = errors.Join(errs...)
 	if isConflict(errs) {
@@ -138,6 +139,16 @@ func (c *Configurations) Reconcile(ctx context.Context, _ reconcile.Request) (re
 func isConflict(errs []error) bool {
 	return slices.ContainsFunc(errs, apierrors.IsConflict) &&
 		!slices.ContainsFunc(errs, func(err error) bool { return err != nil && !apierrors.IsConflict(err) })
+}
+
+// write writes one of the configurations if it differs from what the chain needs.
+func (c *Configurations) write(ctx context.Context, name string, bundle []byte) error {
+	if name == mutating {
+		return c.writeMutating(ctx, bundle)
+	}
+	err := c.writeValidating(ctx, name, bundle)
+	c.Stored.tried(name, err)
+	return err
 }
 
 func (c *Configurations) writeValidating(ctx context.Context, name string, bundle []byte) error {
@@ -168,13 +179,7 @@ func (c *Configurations) writeValidating(ctx context.Context, name string, bundl
 		return nil
 	}
 	stored.Webhooks = desired
-	started := time.Now()
-	if err := c.update(ctx, stored); err != nil {
-		return err
-	}
-	written := time.Now()
-	c.next[name] = written.Add(max(rewriteInterval, min(rewriteShare*written.Sub(started), maxRewriteInterval)))
-	return nil
+	return c.update(ctx, name, stored)
 }
 
 // bundle returns the bundle of webhooks that are not stored yet. If another program writes the bundles, it is that of
@@ -226,12 +231,16 @@ func (c *Configurations) writeMutating(ctx context.Context, bundle []byte) error
 	if equality.Semantic.DeepEqual(stored, next) {
 		return nil
 	}
-	return c.update(ctx, next)
+	return c.update(ctx, mutating, next)
 }
 
-func (c *Configurations) update(ctx context.Context, configuration client.Object) error {
+// update writes a configuration, which is written again after an interval at the soonest.
+func (c *Configurations) update(ctx context.Context, name string, configuration client.Object) error {
+	started := time.Now()
 	if err := c.Client.Update(ctx, configuration); err != nil {
 		return fmt.Errorf("write %T %s: %w", configuration, configuration.GetName(), err)
 	}
+	written := time.Now()
+	c.next[name] = written.Add(max(rewriteInterval, min(rewriteShare*written.Sub(started), maxRewriteInterval)))
 	return nil
 }

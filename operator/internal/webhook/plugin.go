@@ -56,8 +56,8 @@ type Plugin struct {
 type Webhook struct {
 	Rules           []admissionregistrationv1.RuleWithOperations
 	MatchConditions []admissionregistrationv1.MatchCondition
-	// Revision, if not empty, is part of the URL of a validating webhook. Request.Revision contains it, so that the
-	// plugin knows which version of the webhook the API server used.
+	// Revision, if not empty, is part of the webhook's URL. Request.Revision contains it, so that the plugin knows
+	// which version of the webhook the API server used.
 	Revision string
 }
 
@@ -74,22 +74,19 @@ func (p *Plugin) configuration() string {
 	return cmp.Or(p.Configuration, v1alpha1.WebhookName)
 }
 
-// validatingPath returns the URL path of a validating webhook of the plugin.
-func (p *Plugin) validatingPath(w Webhook) string {
+// path returns the URL path of a webhook of the plugin at an endpoint.
+func (p *Plugin) path(endpoint string, w Webhook) string {
 	if w.Revision == "" {
-		return validatePath
+		return endpoint
 	}
-	return path.Join(validatePath, p.Name, w.Revision)
+	return path.Join(endpoint, p.Name, w.Revision)
 }
 
-// HasRevision returns a function that reports whether a validating webhook of a plugin has a revision in its URL.
-func HasRevision(plugin, revision string) func(*admissionregistrationv1.ValidatingWebhook) bool {
-	suffix := (&Plugin{Name: plugin}).validatingPath(Webhook{Revision: revision})
-	return func(w *admissionregistrationv1.ValidatingWebhook) bool {
-		service, url := w.ClientConfig.Service, w.ClientConfig.URL
-		return service != nil && service.Path != nil && *service.Path == suffix ||
-			url != nil && strings.HasSuffix(*url, suffix)
-	}
+// HasRevision reports whether a webhook of a plugin has a revision in its URL.
+func HasRevision(c admissionregistrationv1.WebhookClientConfig, plugin, revision string) bool {
+	suffix := path.Join("/", plugin, revision)
+	return c.Service != nil && c.Service.Path != nil && strings.HasSuffix(*c.Service.Path, suffix) ||
+		c.URL != nil && strings.HasSuffix(*c.URL, suffix)
 }
 
 // webhookName returns the name of the plugin's webhook with an index. The names of all but the first are numbered.

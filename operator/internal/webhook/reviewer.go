@@ -55,16 +55,24 @@ func (c Chain) Serve(server ctrlwebhook.Server, metrics *Metrics, identified boo
 			hook.ServeHTTP(w, r)
 		}))
 	}
-	register(mutatePath, &ctrladmission.Webhook{Handler: ctrladmission.HandlerFunc(r.mutate)})
 	register(probePath, &ctrladmission.Webhook{Handler: ctrladmission.HandlerFunc(denyProbe)})
-	validate := ctrladmission.HandlerFunc(r.validate)
-	register(validatePath, &ctrladmission.Webhook{Handler: validate})
-	register(validatePath+"/{plugin}/{revision}", &ctrladmission.Webhook{
-		Handler: validate,
-		WithContextFunc: func(ctx context.Context, r *http.Request) context.Context {
-			return context.WithValue(ctx, callerKey{}, caller{r.PathValue("plugin"), r.PathValue("revision")})
-		},
-	})
+	for path, handler := range map[string]ctrladmission.HandlerFunc{mutatePath: r.mutate, validatePath: r.validate} {
+		register(path, &ctrladmission.Webhook{Handler: handler})
+		register(path+"/{plugin}/{revision}", &ctrladmission.Webhook{
+			Handler: handler,
+			WithContextFunc: func(ctx context.Context, r *http.Request) context.Context {
+				return context.WithValue(ctx, callerKey{}, caller{r.PathValue("plugin"), r.PathValue("revision")})
+			},
+		})
+	}
+}
+
+// revisionFor returns the revision of the webhook because of which the API server sent a request, if it is a plugin's.
+func revisionFor(ctx context.Context, p *Plugin) string {
+	if by, _ := ctx.Value(callerKey{}).(caller); by.plugin == p.Name {
+		return by.revision
+	}
+	return ""
 }
 
 // reviewer answers AdmissionReviews by the decisions of a chain's plugins.
@@ -86,6 +94,7 @@ func (r reviewer) mutate(ctx context.Context, review ctrladmission.Request) ctrl
 		if p.Mutator == nil || request.Object == nil || !p.handles(request) {
 			continue
 		}
+		request.Revision = revisionFor(ctx, p)
 		err := p.Mutator.Mutate(ctx, request)
 		if err != nil {
 			request.Object = changed.DeepCopy() // drop what the mutator changed before it failed
@@ -114,16 +123,13 @@ func (r reviewer) validate(ctx context.Context, review ctrladmission.Request) ct
 	if err != nil {
 		return ctrladmission.Errored(http.StatusBadRequest, err)
 	}
-	by, _ := ctx.Value(callerKey{}).(caller)
 	var decisions decisions
 	for i := range r.chain {
 		p := &r.chain[i]
 		if p.Validator == nil || !p.handles(request) {
 			continue
 		}
-		if request.Revision = ""; p.Name == by.plugin {
-			request.Revision = by.revision
-		}
+		request.Revision = revisionFor(ctx, p)
 		request.IsDenied = decisions.areNegative()
 		err := p.Validator.Validate(ctx, request)
 		decisions.add(p, err, r.count(ctx, p, err, false))

@@ -289,6 +289,20 @@ func TestOnlyTheOwnerOfAWebhookReceivesItsRevision(t *testing.T) {
 	require.True(t, response.Allowed)
 	require.Equal(t, map[string]string{"a": "", "b": "rev1", "c": ""}, received)
 	require.Equal(t, []string{"warning of a", "warning of b", "warning of c"}, response.Warnings)
+
+	mutators := Chain{mutatorWithRevision("a", received), mutatorWithRevision("b", received)}
+	response = chainOf(t, mutators...).mutate(ctx, creation(t, map[string]any{"kind": "ConfigMap"}))
+	require.True(t, response.Allowed)
+	require.Equal(t, map[string]string{"a": "", "b": "rev1", "c": ""}, received)
+}
+
+// mutatorWithRevision records the revision with which the mutator of a plugin is called.
+func mutatorWithRevision(name string, into map[string]string) Plugin {
+	into[name] = "not called"
+	return Plugin{Name: name, Rules: everything, Mutator: MutatorFunc(func(_ context.Context, request *Request) error {
+		into[name] = request.Revision
+		return nil
+	})}
 }
 
 // handlers collects the handlers that a chain registers.

@@ -26,7 +26,8 @@ const (
 // RevisionCache provides what a plugin decides by, such as all rules of the cluster, from the objects in a cache that
 // may be late. The plugin has the revision in the URL of its webhooks. So it never decides by a value that is older
 // than the one because of which the API server sends a request. There is one exception: a revision comes back when an
-// object is created and deleted. A value that was read between the two counts for liveAge. It is safe for concurrent use.
+// object is created and deleted. A value that was read between the two counts for liveAge. It is safe for concurrent
+// use.
 type RevisionCache[T interface{ Revision() string }] struct {
 	// Changes notifies after the UIDs or generations of the objects changed.
 	Changes Changes
