@@ -78,6 +78,20 @@ func TestACopyWhoseSourceWaits(t *testing.T) {
 	}
 }
 
+// The operator has just corrected an object that another client changes again in a moment.
+func TestAFightOverAnObjectThatIsAsDeclared(t *testing.T) {
+	t.Parallel()
+	const fought = "is changed again and again by rival, so it is corrected less and less often"
+	condition := &corev1.NamespaceCondition{
+		Status: corev1.ConditionTrue, Reason: "Drifted", Message: "2 objects of t; configmap/a: " + fought,
+	}
+	for name, want := range map[string][]fact{"a": {{labelState, fought}}, "b": nil} {
+		a := answer{}
+		a.addFought(condition, populate.ObjectID{GroupKind: schema.GroupKind{Kind: "ConfigMap"}, Name: name})
+		require.Equal(t, want, a.Facts)
+	}
+}
+
 func TestObjectsForWhichAConditionHasNoRoom(t *testing.T) {
 	t.Parallel()
 	a := answer{Subject: "configmap/a"}

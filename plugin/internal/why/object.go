@@ -302,6 +302,7 @@ func (e *explainer) explainChange(
 	switch change.Action {
 	case populate.Unchanged:
 		a.Summary = fmt.Sprintf("%s is as template %s declares it", a.where(), template)
+		a.addFought(e.condition(ctx, a.Namespace), change.ID())
 		a.add(labelRemedy, edit)
 	case populate.Create:
 		e.explainMissing(ctx, a, change)
