@@ -55,7 +55,7 @@ grant() {
 	kubectl create clusterrole "denials-$1" --verb="$1" --resource="$2"
 	kubectl create clusterrolebinding "denials-$1" --clusterrole="denials-$1" --user=dev
 }
-printed() { printf '%s\n' "$answer" | sed -n '/kubectl create /s/^ *//p' | sh -eu; }
+printed() { printf '%s\n' "$answer" | sed -n '/| kubectl apply \|kubectl create /s/^ *//p' | sh -eu; }
 quoted() { sh -euc "$(printf '%s\n' "$answer" | grep -o "'kubectl $1[^']*'" | head -1 | tr -d "'")"; }
 `
 

@@ -155,6 +155,15 @@ func (e *explainer) addCurrent(ctx context.Context, a *answer, code codes.Code, 
 		for _, match := range namedSpace.FindAllStringSubmatch(text, maxNamed) {
 			e.addSpaceNow(ctx, a, match[1])
 		}
+	case codes.PolicySpaceUse:
+		for _, match := range namedSpace.FindAllStringSubmatch(text, maxNamed) {
+			e.addMissingSpace(ctx, a, match[1])
+		}
+	case codes.PolicySpaceInUse:
+		if match := namedSpace.FindStringSubmatch(text); match != nil {
+			a.fill("tree NAME", "tree "+match[1])
+			e.addSpaceNow(ctx, a, match[1])
+		}
 	case codes.ConstraintDenied:
 		if match := deniedPod.FindStringSubmatch(text); match != nil && e.isCaller(ctx, match[2]) {
 			e.addConstraintsNow(ctx, a, match[1], deniedConstraint.FindAllStringSubmatch(text, maxNamed))
@@ -222,6 +231,16 @@ func (e *explainer) addSpaceNow(ctx context.Context, a *answer, name string) {
 	a.add(labelNow, text)
 	if tree := space.Labels[v1alpha1.TreeLabel]; tree != "" {
 		a.add(labelDeclaredBy, "the tree "+tree+" declares policyspace "+name)
+	}
+}
+
+// addMissingSpace replaces how to get the right to use a policy space, if that does not exist. The message of the API
+// server is the same, so that it does not tell who guesses names.
+func (e *explainer) addMissingSpace(ctx context.Context, a *answer, name string) {
+	if _, err := e.cluster.PolicySpace(ctx, name); apierrors.IsNotFound(err) {
+		a.add(labelNow, "policyspace "+name+" does not exist")
+		a.replace(labelRemedy, "Correct the name, or create the policy space first.")
+		a.replace(labelAdministrator, "")
 	}
 }
 
@@ -309,6 +328,10 @@ func (e *explainer) addRuleNow(ctx context.Context, a *answer, kind, named strin
 		e.noteOnce("%s %s: %v", kind, named, err)
 		return
 	}
-	a.add(labelNow, fmt.Sprintf("%s %s permits %s %s to change %s %s", kind, named, rule.RoleRef.Kind,
-		rule.RoleRef.Name, strings.ToLower(string(rule.AttributeKind)), rule.AttributeName))
+	text := fmt.Sprintf("%s %s permits %s %s to change %s %s", kind, named, rule.RoleRef.Kind, rule.RoleRef.Name,
+		strings.ToLower(string(rule.AttributeKind)), rule.AttributeName)
+	if rule.GuardDeletion {
+		text += ", and to delete objects that have it"
+	}
+	a.add(labelNow, text)
 }

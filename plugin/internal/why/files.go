@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -139,16 +140,17 @@ func (e *explainer) addDenial(ctx context.Context, a *answer, message string) {
 	a.Summary += ": " + strings.Join(summaries, "; ")
 }
 
+// beforeReason matches what ends the name of the webhook or policy in a message of nstpl.
+var beforeReason = regexp.MustCompile(` denied (?:the )?request: `)
+
 // reasonIn returns a message without its code. A message of nstpl also loses the name of the webhook or policy: the API
 // server names the webhook that it called first, which may not be the one that decided.
 func reasonIn(message string) string {
 	if len(codes.Find(message)) == 0 {
 		return message
 	}
-	for _, before := range []string{" denied the request: ", " denied request: "} {
-		if _, reason, found := strings.Cut(message, before); found {
-			message = reason
-		}
+	if decider := beforeReason.FindStringIndex(message); decider != nil { // a reason may quote another denial
+		message = message[decider[1]:]
 	}
 	return codes.Trim(message)
 }

@@ -59,12 +59,13 @@ func (g grant) what() string {
 }
 
 // commands returns the commands that grant the permission. The role is a manifest, since "kubectl create clusterrole"
-// rejects the verb use.
+// rejects the verb use. It may exist, for another user.
 func (g grant) commands() string {
 	resource, group, _ := strings.Cut(g.resource, ".")
-	role := strings.Join(append([]string{"nstpl", g.verb, resource}, g.names...), "-")
+	role := strings.Join([]string{"nstpl", g.verb, resource}, "-")
 	names := ""
 	if len(g.names) > 0 {
+		role += "-" + strings.Join(g.names, ".") // with "-", the role of a and b would be that of a-b
 		scalars := make([]string, 0, len(g.names))
 		for _, name := range g.names {
 			scalars = append(scalars, yamlText(name))
@@ -73,7 +74,7 @@ func (g grant) commands() string {
 	}
 	subject := notInNames.ReplaceAllString(g.user, "-")
 	return fmt.Sprintf("echo '{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: %s}, "+
-		"rules: [{apiGroups: [%q], resources: [%s], %sverbs: [%s]}]}' | kubectl create -f -\n"+
+		"rules: [{apiGroups: [%q], resources: [%s], %sverbs: [%s]}]}' | kubectl apply -f -\n"+
 		"kubectl create clusterrolebinding %s-%s --clusterrole=%s %s",
 		role, group, resource, names, g.verb, role, subject, role, subjectFlag(g.user))
 }

@@ -22,7 +22,7 @@ func TestTheGrantInAMessage(t *testing.T) {
 			"the verb use on policyspaces/payments",
 			clusterRole + "metadata: {name: nstpl-use-policyspaces-payments}, " +
 				"rules: [{apiGroups: [\"policy.nstpl.dev\"], resources: [policyspaces], " +
-				"resourceNames: [payments], verbs: [use]}]}' | kubectl create -f -\n" +
+				"resourceNames: [payments], verbs: [use]}]}' | kubectl apply -f -\n" +
 				"kubectl create clusterrolebinding nstpl-use-policyspaces-payments-dev " +
 				"--clusterrole=nstpl-use-policyspaces-payments --user=dev",
 		},
@@ -30,21 +30,21 @@ func TestTheGrantInAMessage(t *testing.T) {
 			"user dev may not put namespaces into policyspace a or take them out of policyspace b: ask for the verb use on " +
 				"policyspaces/a and policyspaces/b in the API group policy.nstpl.dev (nstpl:policyspace-use)",
 			"the verb use on policyspaces/a and policyspaces/b",
-			clusterRole + "metadata: {name: nstpl-use-policyspaces-a-b}, " +
+			clusterRole + "metadata: {name: nstpl-use-policyspaces-a.b}, " +
 				"rules: [{apiGroups: [\"policy.nstpl.dev\"], resources: [policyspaces], " +
-				"resourceNames: [a, b], verbs: [use]}]}' | kubectl create -f -\n" +
-				"kubectl create clusterrolebinding nstpl-use-policyspaces-a-b-dev " +
-				"--clusterrole=nstpl-use-policyspaces-a-b --user=dev",
+				"resourceNames: [a, b], verbs: [use]}]}' | kubectl apply -f -\n" +
+				"kubectl create clusterrolebinding nstpl-use-policyspaces-a.b-dev " +
+				"--clusterrole=nstpl-use-policyspaces-a.b --user=dev",
 		},
 		"names that YAML does not read as text": {
 			"user dev may not put namespaces into policyspace 123 or take them out of policyspace true: ask for the verb use " +
 				"on policyspaces/123 and policyspaces/true in the API group policy.nstpl.dev (nstpl:policyspace-use)",
 			"the verb use on policyspaces/123 and policyspaces/true",
-			clusterRole + "metadata: {name: nstpl-use-policyspaces-123-true}, " +
+			clusterRole + "metadata: {name: nstpl-use-policyspaces-123.true}, " +
 				"rules: [{apiGroups: [\"policy.nstpl.dev\"], resources: [policyspaces], " +
-				"resourceNames: [\"123\", \"true\"], verbs: [use]}]}' | kubectl create -f -\n" +
-				"kubectl create clusterrolebinding nstpl-use-policyspaces-123-true-dev " +
-				"--clusterrole=nstpl-use-policyspaces-123-true --user=dev",
+				"resourceNames: [\"123\", \"true\"], verbs: [use]}]}' | kubectl apply -f -\n" +
+				"kubectl create clusterrolebinding nstpl-use-policyspaces-123.true-dev " +
+				"--clusterrole=nstpl-use-policyspaces-123.true --user=dev",
 		},
 		"a ServiceAccount, all templates": {
 			"user system:serviceaccount:ci:deploy needs the verb use on all namespacetemplates in the API group " +
@@ -52,7 +52,7 @@ func TestTheGrantInAMessage(t *testing.T) {
 			"the verb use on namespacetemplates",
 			clusterRole + "metadata: {name: nstpl-use-namespacetemplates}, " +
 				"rules: [{apiGroups: [\"policy.nstpl.dev\"], resources: [namespacetemplates], " +
-				"verbs: [use]}]}' | kubectl create -f -\n" +
+				"verbs: [use]}]}' | kubectl apply -f -\n" +
 				"kubectl create clusterrolebinding nstpl-use-namespacetemplates-system-serviceaccount-ci-deploy " +
 				"--clusterrole=nstpl-use-namespacetemplates --serviceaccount=ci:deploy",
 		},
@@ -62,7 +62,7 @@ func TestTheGrantInAMessage(t *testing.T) {
 			"the verb exempt on namespacetemplates/a",
 			clusterRole + "metadata: {name: nstpl-exempt-namespacetemplates-a}, " +
 				"rules: [{apiGroups: [\"policy.nstpl.dev\"], resources: [namespacetemplates], " +
-				"resourceNames: [a], verbs: [exempt]}]}' | kubectl create -f -\n" +
+				"resourceNames: [a], verbs: [exempt]}]}' | kubectl apply -f -\n" +
 				"kubectl create clusterrolebinding nstpl-exempt-namespacetemplates-a-it-s-me " +
 				"--clusterrole=nstpl-exempt-namespacetemplates-a --user='it'\\''s;me'",
 		},
@@ -72,7 +72,7 @@ func TestTheGrantInAMessage(t *testing.T) {
 			"the verb initialize on namespaces",
 			clusterRole + "metadata: {name: nstpl-initialize-namespaces}, " +
 				"rules: [{apiGroups: [\"\"], resources: [namespaces], " +
-				"verbs: [initialize]}]}' | kubectl create -f -\n" +
+				"verbs: [initialize]}]}' | kubectl apply -f -\n" +
 				"kubectl create clusterrolebinding nstpl-initialize-namespaces-dev " +
 				"--clusterrole=nstpl-initialize-namespaces --user=dev",
 		},

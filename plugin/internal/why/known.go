@@ -53,6 +53,12 @@ var known = []struct {
 		user:      "Use a PriorityClass that 'kubectl get priorityclasses' lists, or ask an administrator to create it.",
 	},
 	{
+		pattern:   regexp.MustCompile(`\bnamespaces "([^"]+)" not found`),
+		summary:   "namespace $1 does not exist",
+		decidedBy: "the API server",
+		user:      "Correct the name of the namespace, or create it with 'kubectl nstpl create $1'.",
+	},
+	{
 		pattern:   regexp.MustCompile(`([A-Z][\w.]*) "([^"]+)" is invalid: `),
 		summary:   "the API server rejects $1 $2: a field is invalid",
 		decidedBy: "the type of the kind: its schema and its rules",

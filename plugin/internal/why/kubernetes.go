@@ -16,6 +16,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
 	"nstpl.dev/nstpl/operator/engine/render"
+	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
 
 // namedQuota matches the message about a ResourceQuota without room.
@@ -25,6 +26,10 @@ var namedQuota = regexp.MustCompile(
 // failedWebhook matches the message about a webhook that does not answer.
 var failedWebhook = regexp.MustCompile(`failed calling webhook "([^"]+)"`)
 
+// limitInMessage matches the limit in the message about a LimitRange.
+var limitInMessage = regexp.MustCompile(
+	`((minimum|maximum) (\S+) usage|(\S+) max limit to request ratio) per (\w+) is ([^,. ]+)`)
+
 // denials are the messages of Kubernetes that users take for those of nstpl, since a template may declare what decides.
 var denials = []struct {
 	pattern *regexp.Regexp
@@ -32,11 +37,10 @@ var denials = []struct {
 }{
 	{namedQuota, (*explainer).exceededQuota},
 	{regexp.MustCompile(`failed quota: ([a-z0-9][a-z0-9.-]*): must specify (.+?)(?:\n|$)`), (*explainer).unspecifiedQuota},
-	{regexp.MustCompile(`((?:minimum|maximum) \S+ usage per \w+ is [^,]+|\S+ max limit to request ratio per \w+ is [^,]+)`),
-		(*explainer).limitRange},
+	{limitInMessage, (*explainer).limitRange},
 	{regexp.MustCompile(`violates PodSecurity "([a-z]+):([^"]+)": ([^\n]+)`), (*explainer).podSecurity},
-	{regexp.MustCompile(`User "([^"]+)" cannot (\S+) resource "([^"]+)" in API group "([^"]*)"` +
-		`(?: in the namespace "([^"]+)"| at the cluster scope)?`), (*explainer).noPermission},
+	{regexp.MustCompile(`(?: "([^"]+)" is forbidden: )?User "([^"]+)" cannot (\S+) resource "([^"]+)" in API group ` +
+		`"([^"]*)"(?: in the namespace "([^"]+)"| at the cluster scope)?`), (*explainer).noPermission},
 	{failedWebhook, (*explainer).noWebhook},
 	{regexp.MustCompile(`admission webhook "([^"]+)" denied the request`), (*explainer).otherWebhook},
 	{regexp.MustCompile(`ValidatingAdmissionPolicy '([^']+)' with binding '([^']+)' denied request`),
@@ -140,9 +144,9 @@ func (e *explainer) addObject(ctx context.Context, a *answer, resource, name str
 	}
 	if template := live.GetLabels()[v1alpha1.TemplateNameLabel]; template != "" && explained.leftAlone == "" &&
 		explained.unpopulated == "" {
-		a.add(labelAdministrator, fmt.Sprintf("Change template %s, or exempt the object with %s. "+
-			"The operator reverts changes of an object that is not exempt, unless driftPolicy of the template is Report.",
-			template, explained.exemptCommand(template)))
+		a.add(labelAdministrator, fmt.Sprintf("Change template %s, or first exempt the object with %s, and then "+
+			"change it. The operator reverts changes of an object that is not exempt, unless driftPolicy of the template is "+
+			"Report.", template, explained.exemptCommand(template)))
 	} else {
 		a.add(labelAdministrator, "Change "+explained.Subject+".")
 	}
@@ -150,25 +154,47 @@ func (e *explainer) addObject(ctx context.Context, a *answer, resource, name str
 }
 
 func (e *explainer) limitRange(ctx context.Context, a *answer, match []string) {
-	a.Summary = "Kubernetes denies the request because of a LimitRange: " + match[1]
+	a.Summary = "Kubernetes denies the request because of a LimitRange: " + match[0]
 	a.add(labelRemedy, "Change the requests and limits that the message names.")
 	if e.cluster == nil {
 		return
 	}
-	ranges, err := e.cluster.Dynamic.Resource(corev1.SchemeGroupVersion.WithResource("limitranges")).
-		Namespace(e.namespace).List(ctx, metav1.ListOptions{Limit: 10})
+	ranges, err := cluster.List[corev1.LimitRange](ctx, e.cluster,
+		corev1.SchemeGroupVersion.WithResource("limitranges"), e.namespace, metav1.ListOptions{})
 	if e.isUnread(err, "limitranges in namespace "+e.namespace, "") || err != nil {
 		return
 	}
-	for i := range ranges.Items {
-		e.addObject(ctx, a, "limitranges", ranges.Items[i].GetName())
+	isFound := false
+	for _, limits := range ranges {
+		if !hasLimit(limits, match) {
+			continue
+		}
+		isFound = true
+		e.addObject(ctx, a, "limitranges", limits.Name)
 		if !e.isAssumed {
-			a.add(labelDecidedBy, "LimitRange "+ranges.Items[i].GetName())
+			a.add(labelDecidedBy, "LimitRange "+limits.Name)
 		}
 	}
-	if len(ranges.Items) == 0 {
-		e.noteOnce("no LimitRange found in namespace %s: name the namespace of the request with -n", e.namespace)
+	if !isFound {
+		e.noteOnce("no LimitRange in namespace %s has this limit now: name the namespace of the request with -n",
+			e.namespace)
 	}
+}
+
+// hasLimit reports whether a LimitRange has the limit in a message: a match of limitInMessage.
+func hasLimit(limits *corev1.LimitRange, match []string) bool {
+	bound, required, ratioOf, kind, value := match[2], match[3], match[4], match[5], match[6]
+	return slices.ContainsFunc(limits.Spec.Limits, func(item corev1.LimitRangeItem) bool {
+		values, name := item.MaxLimitRequestRatio, ratioOf
+		switch bound {
+		case "minimum":
+			values, name = item.Min, required
+		case "maximum":
+			values, name = item.Max, required
+		}
+		quantity, isLimited := values[corev1.ResourceName(name)]
+		return string(item.Type) == kind && isLimited && quantity.String() == value
+	})
 }
 
 func (e *explainer) podSecurity(ctx context.Context, a *answer, match []string) {
@@ -208,31 +234,80 @@ func changeEnforced(ns *corev1.Namespace) string {
 	return change + "."
 }
 
-func (e *explainer) noPermission(_ context.Context, a *answer, match []string) {
-	user, verb, resource, group, namespace := match[1], match[2], match[3], match[4], match[5]
+func (e *explainer) noPermission(ctx context.Context, a *answer, match []string) {
+	name, user, verb, resource, group, namespace := match[1], match[2], match[3], match[4], match[5], match[6]
 	where := "in the whole cluster"
-	kind, subresource, isSubresource := strings.Cut(resource, "/")
-	check := fmt.Sprintf("kubectl auth can-i %s %s", verb, strings.TrimSuffix(kind+"."+group, "."))
-	if isSubresource { // can-i takes what follows a slash for a name
-		check += " --subresource=" + subresource
-	}
 	if namespace != "" {
 		where = "in namespace " + namespace
-		check += " -n " + namespace
 	}
 	a.Summary = fmt.Sprintf("user %s has no permission to %s %s %s: no Role or ClusterRole that is bound to the user "+
 		"grants it", user, verb, resource, where)
 	a.add(labelDecidedBy, "the authorizer of the API server, which is usually RBAC. It is not a denial of nstpl")
-	if group == v1alpha1.GroupVersion.Group && slices.Contains([]string{"get", "list", "watch"}, verb) {
+	kind, subresource, isSubresource := strings.Cut(resource, "/")
+	grouped := strings.TrimSuffix(kind+"."+group, ".")
+	isOwn, isRead := group == v1alpha1.GroupVersion.Group, slices.Contains([]string{"get", "list", "watch"}, verb)
+	switch {
+	case isOwn && isRead:
 		a.add(labelRemedy, "Ask an administrator for "+readerRole(resource, namespace)+".")
-	} else {
-		a.add(labelRemedy, fmt.Sprintf("Ask an administrator for the verb %s on %s. '%s' shows whether you have it.", verb,
-			resource, check))
+	case isOwn && resource == v1alpha1.TemplateExemptions.Resource:
+		a.add(labelRemedy, fmt.Sprintf("Ask an administrator for the verb %s on %s, and for the verb %s on the "+
+			"template.", verb, resource, v1alpha1.VerbExempt))
+		a.add(labelAdministrator, "Bind the ClusterRole nstpl-exempt by a ClusterRoleBinding: it grants both, for all "+
+			"templates.")
+		return
+	default:
+		a.add(labelRemedy, fmt.Sprintf("Ask an administrator for the verb %s on %s. '%s' shows whether you have it.",
+			verb, resource, canI(verb, grouped, subresource, namespace)))
 	}
 	if namespace != "" {
 		a.add(labelAdministrator, "Bind a role in the namespace, for example by a RoleBinding in a template. "+
 			"A new namespace has the RoleBindings of templates once it is populated: "+
 			"see 'kubectl nstpl why namespace/"+namespace+"'.")
+	}
+	if namespace != "" && name != "" && !isRead && !isSubresource {
+		e.addTemplateOf(ctx, a, grouped, namespace, name)
+	}
+}
+
+// canI returns the command that asks whether a user has a permission, in all namespaces if namespace is empty. Without
+// -A, it would ask about the namespace of the context, and a slash in a resource would begin the name of an object.
+func canI(verb, resource, subresource, namespace string) string {
+	command := fmt.Sprintf("kubectl auth can-i %s %s", verb, resource)
+	if subresource != "" {
+		command += " --subresource=" + subresource
+	}
+	if namespace == "" {
+		return command + " -A"
+	}
+	return command + " -n " + namespace
+}
+
+// addTemplateOf adds which template declares an object that a user may not write: with the permission, the operator
+// would revert what the user writes.
+func (e *explainer) addTemplateOf(ctx context.Context, a *answer, resource, namespace, name string) {
+	if e.cluster == nil {
+		return
+	}
+	mapping, err := e.mappingOf(ctx, resource)
+	if err != nil {
+		return // the answer does not depend on it
+	}
+	live, err := e.get(ctx, mapping, namespace, name)
+	if err != nil || live.GetLabels()[v1alpha1.TemplateNameLabel] == "" {
+		return
+	}
+	explained, _, err := e.object(ctx, mapping, namespace, name)
+	if err != nil || explained.leftAlone != "" || explained.unpopulated != "" {
+		return
+	}
+	a.include(explained)
+	a.add(labelState, explained.Summary)
+	a.replace(labelRemedy, "")
+	a.replace(labelAdministrator, "")
+	for _, f := range explained.Facts {
+		if f.Label == labelRemedy {
+			a.add(f.Label, f.Text)
+		}
 	}
 }
 
@@ -276,8 +351,8 @@ func deniedWithout(webhook string) string {
 	name, _, _ := strings.Cut(webhook, ".")
 	switch feature, _, _ := strings.Cut(name, "-"); {
 	case feature == "scc":
-		return "new pods, changes of their specs, exec and attach are denied in all namespaces that are not exempt from " +
-			"SecurityContextConstraints"
+		return "new pods, changes of their specs, labels and annotations, exec and attach are denied in all namespaces that " +
+			"are not exempt from SecurityContextConstraints"
 	case feature == "hold":
 		return "writes into namespaces that are being initialized are denied, except for users with the verb initialize"
 	case feature == "attributes":

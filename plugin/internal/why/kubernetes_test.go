@@ -5,9 +5,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/codes"
 )
 
 // A template or a tree would set the label of Pod Security again.
@@ -61,6 +63,7 @@ func TestKnownDenials(t *testing.T) {
 		failed + `1 conflict: conflict with "nstpl": .data.a`:                                          conflict,
 		failed + "2 conflicts: conflicts with \"a\":\n- .data.a\nconflicts with \"nstpl\":\n- .data.b": conflict,
 		failed + `1 conflict: conflict with "other": .data.a`:                                          "",
+		`error: failed to create configmap: namespaces "a" not found`:                                  "namespace a does not exist",
 	} {
 		require.Len(t, denialsIn(text), 1)
 		a, _ := knownDenial(text)
@@ -100,4 +103,61 @@ func TestDenialsIn(t *testing.T) {
 			require.Equal(t, test.want, denialsIn(test.text))
 		})
 	}
+}
+
+// A LimitRange beside the one that decided has nothing to do with the denial.
+func TestTheLimitInAMessage(t *testing.T) {
+	t.Parallel()
+	one := corev1.ResourceList{"cpu": resource.MustParse("1"), "storage": resource.MustParse("1024Mi")}
+	two := corev1.ResourceList{"cpu": resource.MustParse("2")}
+	limits := &corev1.LimitRange{Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+		{Type: corev1.LimitTypePod, Min: two},
+		{Type: corev1.LimitTypeContainer, Min: one, Max: two, MaxLimitRequestRatio: two},
+	}}}
+	for text, want := range map[string]bool{
+		"minimum cpu usage per Container is 1, but request is 10m":                        true,
+		"minimum cpu usage per Container is 1.  No request is specified":                  true,
+		"maximum cpu usage per Container is 2, but limit is 4":                            true,
+		"cpu max limit to request ratio per Container is 2, but provided ratio is 3.00":   true,
+		"minimum storage usage per Container is 1Gi, but request is 1":                    true,
+		"maximum cpu usage per Container is 1, but limit is 4":                            false,
+		"maximum memory usage per Container is 2, but limit is 4":                         false,
+		"maximum cpu usage per Pod is 2, but limit is 4":                                  false,
+		"memory max limit to request ratio per Container is 2, but provided ratio is 3.0": false,
+	} {
+		require.Equal(t, want, hasLimit(limits, limitInMessage.FindStringSubmatch(text)), text)
+	}
+}
+
+func TestWhatAUserWithoutAPermissionNeeds(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`secrets is forbidden: User "bob" cannot list resource "secrets" in API group "" at the cluster scope`: "Ask an " +
+			"administrator for the verb list on secrets. 'kubectl auth can-i list secrets -A' shows whether you have it.",
+		`pods "p" is forbidden: User "bob" cannot delete resource "pods" in API group "" in the namespace "a"`: "Ask an " +
+			"administrator for the verb delete on pods. 'kubectl auth can-i delete pods -n a' shows whether you have it.",
+		`templateexemptions.policy.nstpl.dev is forbidden: User "bob" cannot create resource "templateexemptions" in API ` +
+			`group "policy.nstpl.dev" in the namespace "a"`: "Ask an administrator for the verb create on templateexemptions, " +
+			"and for the verb exempt on the template.",
+	} {
+		a, err := (&explainer{}).kubernetes(t.Context(), text)
+		require.NoError(t, err)
+		require.Contains(t, a.Facts, fact{labelRemedy, want})
+	}
+}
+
+// The reason of a denial can be the denial of another request, which says nothing without the words around it.
+func TestTheReasonInAMessage(t *testing.T) {
+	t.Parallel()
+	const reason = "namespace a could not be populated, and writes into it are denied until an administrator corrects the " +
+		"template, or resolves what prevents the object: ObjectsFailed: configmap/a of template t: configmaps \"a\" is " +
+		"forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not here"
+	for _, decider := range []string{
+		`Error from server (Forbidden): admission webhook "hold.policy.nstpl.dev" denied the request: `,
+		`configmaps "b" is forbidden: ValidatingAdmissionPolicy 'q' with binding 'q' denied request: `,
+	} {
+		require.Equal(t, reason, reasonIn(codes.PopulationFailed.AddTo(decider+reason)))
+	}
+	const foreign = `admission webhook "validate.example.com" denied the request: no`
+	require.Equal(t, foreign, reasonIn(foreign), "a message of Kubernetes is printed as it is")
 }
