@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	strictjson "sigs.k8s.io/json"
 
+	"nstpl.dev/nstpl/operator/engine/quantities"
 	"nstpl.dev/nstpl/plugin/internal/workload"
 )
 
@@ -33,6 +35,9 @@ func (o *review) decode(object *unstructured.Unstructured, fields map[string]any
 	data, err := json.Marshal(fields)
 	if err != nil {
 		return err
+	}
+	if err := quantities.Check(data, reflect.TypeOf(into)); err != nil {
+		return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
 	}
 	unknown, err := strictjson.UnmarshalStrict(data, into)
 	if err != nil {

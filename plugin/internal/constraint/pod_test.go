@@ -67,3 +67,13 @@ func TestPodOfHasFieldsThatKubernetesSetsBeforeAdmission(t *testing.T) {
 	require.Equal(t, "data-db-0", pod.Spec.Volumes[0].PersistentVolumeClaim.ClaimName)
 	require.Contains(t, notes, `unknown field "spec.unknown"`)
 }
+
+// No API server has decoded the template in a file, or in an object of another project's kind.
+func TestPodOfParsesNoExcessiveQuantity(t *testing.T) {
+	object := &unstructured.Unstructured{}
+	require.NoError(t, object.UnmarshalJSON([]byte(`{"apiVersion": "example.com/v1", "kind": "Rollout", "metadata": {"name": "web"},
+		"spec": {"template": {"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1e-100"}}}]}}}}`)))
+	streams, _, _, _ := genericiooptions.NewTestIOStreams()
+	_, err := (&review{Session: cli.NewSession(streams)}).podOf(object, workload.PodTemplate(object))
+	require.ErrorContains(t, err, `Rollout web: spec.containers[0].resources.limits[cpu] is "1e-100": a quantity has at most`)
+}

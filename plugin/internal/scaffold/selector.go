@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/quantities"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
@@ -113,7 +114,7 @@ func smallest(quotas []map[string]any) map[string]any {
 	hard, known := map[string]any{}, map[string]resource.Quantity{}
 	for _, limits := range quotas {
 		for name, value := range limits {
-			parsed, err := resource.ParseQuantity(fmt.Sprint(value))
+			parsed, err := quantities.Parse(fmt.Sprint(value))
 			if err != nil {
 				continue
 			}

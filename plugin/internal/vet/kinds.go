@@ -14,6 +14,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/manifest"
+	"nstpl.dev/nstpl/operator/engine/quantities"
 	"nstpl.dev/nstpl/operator/engine/schema"
 	"nstpl.dev/nstpl/plugin/internal/source"
 )
@@ -69,8 +70,8 @@ func (c *checker) checkSpace(object source.Object) {
 	_ = json.Unmarshal(object.Data, &fields)
 	hard := corev1.ResourceList{}
 	for _, name := range slices.Sorted(maps.Keys(fields.Spec.Quota.Hard)) {
-		limit := hard[name]
-		if json.Unmarshal(fields.Spec.Quota.Hard[name], &limit) != nil {
+		limit, err := quantities.Decode(fields.Spec.Quota.Hard[name])
+		if err != nil {
 			continue // the schema reports it
 		}
 		hard[name] = limit

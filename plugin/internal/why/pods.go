@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -12,8 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	strictjson "sigs.k8s.io/json"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/quantities"
 	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
@@ -155,8 +158,11 @@ func podOf(
 	if err != nil {
 		return nil, err
 	}
+	if err := quantities.Check(data, reflect.TypeFor[corev1.Pod]()); err != nil {
+		return nil, err // the kind may be one of which the API server does not check the template
+	}
 	pod := &corev1.Pod{}
-	if err := json.Unmarshal(data, pod); err != nil {
+	if err := strictjson.UnmarshalCaseSensitivePreserveInts(data, pod); err != nil {
 		return nil, err
 	}
 	workload.AddClaims(&pod.Spec, object)
