@@ -52,7 +52,7 @@ func TestStateOfAPlugin(t *testing.T) {
 }
 
 // A webhook may be missing for ever, such as after the API server refused those of the operator.
-func TestAsksSaysWhyAWebhookIsMissing(t *testing.T) {
+func TestAsksReportsWhyAWebhookIsMissing(t *testing.T) {
 	t.Parallel()
 	stored := &Stored{caches: map[string]cache.Cache{"own": storedWebhooks{}, "other": storedWebhooks{}}}
 	ask := func(configuration string) error {
