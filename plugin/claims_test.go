@@ -1,6 +1,7 @@
 package plugin_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -168,4 +169,28 @@ func TestAPreviewSaysThatChangesOfASourceWait(t *testing.T) {
 	_, printed := run(t, "preview", "a", "--creator", "joe")
 	require.Contains(t, printed, "a: newer\n")
 	require.Contains(t, printed, "\ntemplate t: "+delay+"\n")
+}
+
+// The operator creates nothing that a template declares which it has never accepted.
+func TestADiffNamesTemplatesThatAreNotAccepted(t *testing.T) {
+	serve(t, map[string]string{
+		"/api":                            `{"kind": "APIVersions", "versions": ["v1"]}`,
+		"/apis":                           `{"kind": "APIGroupList", "apiVersion": "v1"}`,
+		"/apis/policy.nstpl.dev/v1alpha1": `{"kind": "APIResourceList"}`,
+		"/api/v1": `{"kind": "APIResourceList", "groupVersion": "v1", "resources": [
+			{"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "verbs": ["list"]}]}`,
+		"/apis/policy.nstpl.dev/v1alpha1/namespacetemplates": `{"kind": "NamespaceTemplateList",
+			"apiVersion": "policy.nstpl.dev/v1alpha1", "items": [{"metadata": {"name": "t", "uid": "u", "generation": 1},
+			"spec": {"namespaces": {"labelSelector": {}}, "templates": [
+			{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}]}, "status": {"observedGeneration": 1,
+			"conditions": [{"type": "Accepted", "status": "False", "reason": "Invalid", "observedGeneration": 1}]}}]}`,
+		"/api/v1/namespaces/a":            `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "uid": "n"}}`,
+		"/api/v1/namespaces/a/configmaps": `{"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "items": []}`,
+	})
+	const note = "template t is not accepted, so the operator does nothing with it meanwhile " +
+		"('kubectl nstpl why namespacetemplate/t' says why)\n"
+	for _, command := range []string{"diff a -o table", "preview a"} {
+		_, printed := run(t, strings.Fields(command)...)
+		require.Contains(t, printed, note, command)
+	}
 }

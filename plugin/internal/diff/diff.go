@@ -309,7 +309,9 @@ func (d *diff) compare(ctx context.Context, c *cluster.Cluster) (*survey.Survey,
 	}
 	d.noteRollouts(after, namespaces)
 	if !d.removes() {
-		for _, note := range survey.Delays(after, namespaces, d.template) {
+		for _, note := range slices.Concat(
+			survey.Idle(after, namespaces), survey.Delays(after, namespaces, d.template),
+		) {
 			d.Note("%s", note)
 		}
 	}

@@ -82,7 +82,8 @@ func (p *preview) predict(ctx context.Context, name string) (prediction, error) 
 		for _, err := range unread {
 			p.Note("%v", err)
 		}
-		for _, note := range survey.Delays(index, []*corev1.Namespace{ns}, "") {
+		one := []*corev1.Namespace{ns}
+		for _, note := range slices.Concat(survey.Idle(index, one), survey.Delays(index, one, "")) {
 			p.Note("%s", note)
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -62,4 +64,22 @@ func NotAccepted(index *match.Index, namespaces []*corev1.Namespace) []string {
 		}
 	}
 	return names
+}
+
+// Idle returns a note for each template that selects one of the namespaces, and with which the operator does nothing in
+// them until it accepts the template. It does not name those of which an earlier revision stays in force meanwhile.
+func Idle(index *match.Index, namespaces []*corev1.Namespace) (notes []string) {
+	for _, template := range index.All() {
+		accepted := apimeta.FindStatusCondition(template.Status.Conditions, v1alpha1.TemplateAccepted)
+		isIdle := accepted != nil && accepted.Status == metav1.ConditionFalse &&
+			accepted.ObservedGeneration == template.Generation &&
+			(len(template.Status.Revisions) == 0 || accepted.Reason == v1alpha1.TemplateValueNotProtected)
+		if isIdle && slices.ContainsFunc(namespaces, func(ns *corev1.Namespace) bool {
+			return match.Explain(template, ns).Matches
+		}) {
+			notes = append(notes, fmt.Sprintf("template %s is not accepted, so the operator does nothing with it meanwhile "+
+				"('kubectl nstpl why namespacetemplate/%[1]s' says why)", template.Name))
+		}
+	}
+	return notes
 }

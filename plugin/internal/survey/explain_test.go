@@ -87,3 +87,34 @@ func TestATemplateWhoseChangeIsNotAccepted(t *testing.T) {
 	template.Status.ObservedGeneration = 2 // only a field of the rollout has changed
 	require.Empty(t, NotAccepted(index, []*corev1.Namespace{ns("before")}))
 }
+
+// The operator does nothing with a template that it has never accepted, or whose values users may set.
+func TestIdleTemplates(t *testing.T) {
+	t.Parallel()
+	revision := []v1alpha1.TemplateRevision{{Revision: 1, Generation: 2, State: v1alpha1.RolloutComplete}}
+	namespaces := []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "n"}}}
+	for name, test := range map[string]struct {
+		status    metav1.ConditionStatus
+		reason    string
+		observed  int64
+		revisions []v1alpha1.TemplateRevision
+		want      bool
+	}{
+		"accepted":                     {metav1.ConditionTrue, "Accepted", 2, revision, false},
+		"never accepted":               {metav1.ConditionFalse, "Invalid", 2, nil, true},
+		"not observed":                 {metav1.ConditionFalse, "Invalid", 1, nil, false},
+		"an earlier revision stays":    {metav1.ConditionFalse, "Invalid", 2, revision, false},
+		"a value is not protected":     {metav1.ConditionFalse, v1alpha1.TemplateValueNotProtected, 2, revision, true},
+		"accepted, but not rolled out": {metav1.ConditionTrue, "Accepted", 2, nil, false},
+	} {
+		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t", Generation: 2}}
+		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+		template.Status.Revisions = test.revisions
+		template.Status.Conditions = []metav1.Condition{{
+			Type: v1alpha1.TemplateAccepted, Status: test.status, Reason: test.reason, ObservedGeneration: test.observed,
+		}}
+		notes := Idle(match.NewIndex(template), namespaces)
+		require.Equal(t, test.want, len(notes) == 1, name)
+		require.Empty(t, Idle(match.NewIndex(template), nil), name)
+	}
+}
