@@ -69,9 +69,14 @@ func (d *Declared) revoke(cache *render.Cache) {
 	d.Objects = remaining
 }
 
-// keep adds the objects that remain in the namespace, because it has them as they are declared.
+// keep adds the objects that remain in the namespace, because it has them as they are declared. Where it has one of
+// another template instead, nothing remains.
 func (d *Declared) keep(existing map[ObjectID]*metav1.PartialObjectMetadata) {
 	d.Objects = slices.Clone(d.Objects)
+	d.kept = slices.DeleteFunc(slices.Clone(d.kept), func(object Object) bool {
+		has := existing[object.ID()]
+		return has != nil && labelOf(has) != object.Template.Name
+	})
 	for _, object := range d.kept {
 		id := object.ID()
 		if !object.isIn(existing[id]) {

@@ -127,6 +127,23 @@ func TestGrantsOfEarlierRevisionsAreKeptOnlyWhereTheyAre(t *testing.T) {
 	}
 }
 
+// A template does not keep an object that another template has put in place of its own.
+func TestAnObjectOfAnotherTemplateIsNotKept(t *testing.T) {
+	ns := teamA()
+	earlier, newest, other := templateOf(t, "t", bindingTo("x", "a")), templateOf(t, "t"), templateOf(t, "u")
+	newest.Generation = 2
+	earlier.Status.Kinds = []v1alpha1.GroupKind{{Group: rbacv1.GroupName, Kind: "RoleBinding"}}
+	other.Status.Kinds = earlier.Status.Kinds
+	inputs := behind(newest, true)
+	inputs.Newest.Templates = append(inputs.Newest.Templates, other)
+	declared := Declare(render.NewCache(), ns, []*v1alpha1.NamespaceTemplate{earlier, other}, inputs)
+	has := applied(t, declare(ns, templateOf(t, "u", bindingTo("x", "b"))).Objects[0])
+	plan := NewPlan(declared, match.NewIndex(earlier, other), Observed{Objects: []*metav1.PartialObjectMetadata{has}})
+	require.Len(t, plan.Changes, 1)
+	require.Equal(t, Prune, plan.Changes[0].Action, plan.Changes[0].Reason)
+	require.Empty(t, plan.Objects)
+}
+
 // A copy that the newest revision does not make remains, and comes to no other namespace.
 func TestCopiesOfEarlierRevisionsAreKeptOnlyWhereTheyAre(t *testing.T) {
 	earlier, newest := copying(t), templateOf(t, "t")
