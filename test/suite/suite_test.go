@@ -153,7 +153,7 @@ func TestTestsThatNoTargetRunsAreNoticed(t *testing.T) {
 	require.NoError(t, os.WriteFile("b/b_test.go", []byte(other), 0o600))
 	check := func(packages, older string) error {
 		makefile := "test:\n\t@go run ./test/suite stages unit\n\ntest-all:\n\t@go run ./test/suite stages old+unit\n\n" +
-			"unit:\n\tgo run ./test/suite test quick -timeout=1m " + packages + "\n\n" +
+			"unit:\n\tgo run ./test/suite test quick -timeout=1m \\\n\t\t" + packages + "\n\n" +
 			"old:\n\tgo run ./test/suite test 1.36.3 " + older + "\n"
 		require.NoError(t, os.WriteFile("Makefile", []byte(makefile), 0o600))
 		all, err := scanAll(t.Context())

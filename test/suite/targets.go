@@ -105,7 +105,7 @@ func callsOfMake(ctx context.Context, command string, targets ...string) ([][]st
 		return nil, fmt.Errorf("read the commands of make %s: %w", strings.Join(targets, " "), err)
 	}
 	var calls [][]string
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(strings.ReplaceAll(string(out), "\\\n", "")) {
 		_, args, found := strings.Cut(line, "/suite "+command+" ")
 		if !found {
 			continue
