@@ -7,6 +7,12 @@ HYDRATE := go run ./cmd/kubectl-nstpl hydrate manifests/samples/foo-corp
 GOVULNCHECK := go run golang.org/x/vuln/cmd/govulncheck@v1.8.0
 GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
+# Replaces the pattern of quantities in the CustomResourceDefinitions of a folder by one that allows no large exponents: to
+# parse or compare those takes minutes and much memory (see operator/engine/quantities). No marker reaches the values of
+# maps.
+QUANTITY := ^[+-]?([0-9]{1,64}(\\.[0-9]{0,64})?|\\.[0-9]{1,64})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$$
+BOUND_QUANTITIES = sed -i.orig 's/pattern: .*numkMGTPE.*/pattern: $(QUANTITY)/' $(1)/*.yaml && rm $(1)/*.orig
+
 # A version before 1.36, which has no MutatingAdmissionPolicies: the operator's webhook does their work.
 OLDER := 1.35.4
 # The version before the one that most tests run with.
@@ -39,6 +45,7 @@ build: ## Build bin/kubectl-nstpl, bin/nstpl-operator and bin/nstpl-sync
 .PHONY: generate
 generate: ## Generate CRDs, JSON schemas, schemas of Kubernetes, deepcopy functions, admission policies, the reference of kinds and commands, samples for Argo CD and Flux
 	$(CONTROLLER_GEN) object paths=./operator/api/... crd:crdVersions=v1 output:crd:dir=manifests/crd
+	$(call BOUND_QUANTITIES,manifests/crd)
 	go run ./manifests/admission/generate manifests/admission
 	go run ./manifests/static/generate manifests/static
 	go run ./test/openapi/generate operator/engine/schema/kubernetes $(KUBERNETES)
@@ -83,6 +90,7 @@ verify: ## Check that generated files, go.mod and go.sum are up to date, without
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && mkdir "$$tmp/admission" && \
 	$(CONTROLLER_GEN) object paths=./operator/api/v1alpha1 crd:crdVersions=v1 \
 		output:crd:dir="$$tmp/manifests" output:object:dir="$$tmp/v1alpha1" && \
+	$(call BOUND_QUANTITIES,"$$tmp"/manifests) && \
 	diff -u operator/api/v1alpha1/zz_generated.deepcopy.go "$$tmp/v1alpha1/zz_generated.deepcopy.go" && \
 	(for crd in "$$tmp"/manifests/*; do diff -u "manifests/crd/$${crd##*/}" "$$crd" || exit 1; done) && \
 	go run ./manifests/admission/generate "$$tmp/admission" && \

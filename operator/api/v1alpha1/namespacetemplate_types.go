@@ -333,7 +333,7 @@ type Source struct {
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=16
-	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0')) && !quantity(string(self)).isGreaterThan(quantity('1Mi'))",message="must be a quantity of at most 1Mi, such as 256Ki"
+	// +kubebuilder:validation:XValidation:rule="!string(self).matches('[eE][-+]?[0-9]{3}') && isQuantity(string(self)) && quantity(string(self)).isGreaterThan(quantity('0')) && !quantity(string(self)).isGreaterThan(quantity('1Mi'))",message="must be a quantity of at most 1Mi, such as 256Ki"
 	MaxSize *resource.Quantity `json:"maxSize,omitempty"`
 }
 

@@ -66,8 +66,8 @@ func (e *ExcessiveError) Error() string {
 
 // Check returns an ExcessiveError if a decoder would find a quantity in a JSON document that IsExcessive. into is the
 // type that the document is to be decoded into, by a decoder that distinguishes upper and lower case. Check does not
-// report what is wrong otherwise: a document that is not valid JSON is not decoded, either. If an
-// object has a field twice, decoders decode both.
+// report what is wrong otherwise: a document that is not valid JSON is not decoded, either. If an object has a field
+// twice, decoders decode both.
 func Check(data []byte, into reflect.Type) error {
 	if !haveQuantities(into) {
 		return nil

@@ -148,6 +148,18 @@ func TestCheckKindsOfNstpl(t *testing.T) {
 			"spec: {namespace: {labelSelector: {}}, templates: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]}", []string{
 				"spec.namespace: unknown field: did you mean namespaces?", "spec.namespaces: is required: add it",
 			}},
+		"sources with sizes that take long to parse": {"NamespaceTemplate", `spec: {namespaces: {labelSelector: {}}, sources: [
+			{apiVersion: v1, kind: Secret, namespace: a, name: a, maxSize: '1e-100'},
+			{apiVersion: v1, kind: Secret, namespace: a, name: b, maxSize: '.5e-100'},
+			{apiVersion: v1, kind: Secret, namespace: a, name: c, maxSize: 12e4}]}`, []string{
+			"spec.sources[0].maxSize: is not a quantity: " + quantityForms,
+			"spec.sources[1].maxSize: is not a quantity: " + quantityForms,
+		}},
+		"limits that take long to parse or to compare": {"PolicySpace", `spec: {quota: {hard: {cpu: '1e-100', memory: '1e+100',
+			pods: 1e3, secrets: '2E99', services: '.5', configmaps: '1.', requests.cpu: 500m, requests.memory: +1.5Gi}}}`, []string{
+			"spec.quota.hard.cpu: is not a quantity: " + quantityForms,
+			"spec.quota.hard.memory: is not a quantity: " + quantityForms,
+		}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,11 @@ var patterns = map[string][2]string{
 		"is not a DNS name", "use lower-case letters, digits, '-' and '.', with a letter or digit at both ends",
 	},
 	`^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$`: {
-		"is not a quantity", "write a number with an optional suffix, such as 10, 500m or 2Gi",
+		"is not a quantity", quantityForms,
+	},
+	// That of nstpl's own kinds.
+	`^[+-]?([0-9]{1,64}(\.[0-9]{0,64})?|\.[0-9]{1,64})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$`: {
+		"is not a quantity", quantityForms,
 	},
 }
 

@@ -12,7 +12,7 @@ func TestPodOfParsesNoExcessiveQuantity(t *testing.T) {
 	t.Parallel()
 	for field, refusal := range map[string]string{
 		"limits": `spec.containers[0].resources.limits[cpu] is "1e-100": a quantity has at most`,
-		"Limits": "", // is no field of a pod
+		"Limits": "", // pods have no field of this name
 	} {
 		_, err := podOf(&unstructured.Unstructured{Object: map[string]any{}}, map[string]any{"spec": map[string]any{
 			"containers": []any{map[string]any{"resources": map[string]any{field: map[string]any{"cpu": "1e-100"}}}},
