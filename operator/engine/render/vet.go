@@ -60,7 +60,7 @@ func objectProblems(object *unstructured.Unstructured, schemas *schema.Catalog) 
 	var problems []Problem
 	if object.GetKind() != "" && object.GetName() != "" {
 		problems = slices.Concat(checkName(object), checkVersion(object), checkLimits(object, typicalValues),
-			checkCreator(object))
+			checkCreator(object), naming(objectName(object), checkQuantities(object)))
 	}
 	set, paths := checkServerFields(object)
 	problems = append(problems, set...)

@@ -161,6 +161,19 @@ func TestVetReportsEveryProblem(t *testing.T) {
 		"a version that a later Kubernetes may serve is valid": {
 			objects: []string{"{apiVersion: batch/v2, kind: Job, metadata: {name: a}}"},
 		},
+		"a quantity that takes long to parse": {
+			objects: []string{"{apiVersion: v1, kind: ResourceQuota, metadata: {name: a}, spec: {hard: {pods: '1e-100'}}}"},
+			want: []string{
+				`spec.templates[0].spec.hard[pods]: resourcequota/a: must be a quantity, not "1e-100": a quantity has at most`,
+			},
+		},
+		"a quantity that takes long to parse in an overlay": {
+			objects: []string{deployment},
+			overlays: `[{name: o, patches: [{patch: "{apiVersion: apps/v1, kind: Deployment, metadata: {name: gate}, ` +
+				`spec: {template: {spec: {containers: [{name: gate, resources: {limits: {cpu: '1e100'}}}]}}}}"}]}]`,
+			want: []string{`spec.overlays[0].patches[0]: deployment.apps/gate: overlay o: ` +
+				`spec.template.spec.containers[0].resources.limits[cpu]: must be a quantity, not "1e100"`},
+		},
 		"an invalid label in an overlay": {
 			objects: []string{configMap}, overlays: "[{name: o, labels: {a: 'b c'}}]",
 			want: []string{
