@@ -149,7 +149,7 @@ func TestAReportNotesThatNothingIsSynced(t *testing.T) {
 }
 
 // A new namespace gets what the copies of the others have, and not what their source has by now.
-func TestAPreviewSaysThatChangesOfASourceWait(t *testing.T) {
+func TestAPreviewOfCopiesWhoseSourceWaits(t *testing.T) {
 	const delay = "changes of the source configmap/ca in namespace vault wait until 2030-01-02T03:04:05Z, so that its " +
 		"copies do not fill etcd"
 	serve(t, map[string]string{

@@ -123,7 +123,7 @@ const (
 
 // A dry run is allowed although the operator, which checks it without denying it when it does not answer, is not
 // reached. The real request would be denied, because Kubernetes then charges the quota.
-func TestWebhooksThatAreNotReachedAreSaid(t *testing.T) {
+func TestADryRunWithoutTheWebhooks(t *testing.T) {
 	const failed = `Internal error occurred: failed calling webhook "template.policy.nstpl.dev": failed to call webhook: ` +
 		`no endpoints available for service "nstpl-operator-webhook"`
 	const denied = `namespacetemplates.policy.nstpl.dev is forbidden: User "joe" cannot create resource ` +

@@ -74,7 +74,7 @@ type Finding struct {
 	IsLocal bool
 }
 
-// messageCorrected begins what is said of an object or a label after a change of another client was undone.
+// messageCorrected begins messages about an object or a label after a change of another client was undone.
 const messageCorrected = "was applied again: "
 
 // Beginnings of messages, by which ReportedFindings knows the reasons of findings again.
@@ -132,7 +132,7 @@ func Findings(plan Plan, result Result) []Finding {
 	}
 	for _, omission := range plan.Omitted {
 		findings = append(findings, Finding{
-			Object: ObjectID{omission.Kind.GroupKind(), omission.Name}, Template: omission.Template,
+			Object: ObjectID{GroupKind: omission.Kind.GroupKind(), Name: omission.Name}, Template: omission.Template,
 			Severity: Warning, Reason: FindingCreatorUnknown, Message: messageLeftOut + omission.Reason,
 		})
 	}
