@@ -19,6 +19,7 @@ import (
 	"nstpl.dev/nstpl/operator/engine/gitops"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // managers are the field managers of the engines.
@@ -79,7 +80,7 @@ func (e *gitopsEngine) waitNoDrift(manager string, files []gitops.File) {
 			e.eventually(func(c *assert.CollectT) {
 				_, err := e.kubectl(e.t.Context(), string(document), "diff", "--server-side", "--force-conflicts",
 					"--field-manager", manager, "--filename", "-")
-				assert.NoError(c, err, inventory.IDOf(object).String())
+				assert.NoError(c, err, render.IDOf(object).String())
 			})
 		}
 	}
@@ -93,7 +94,7 @@ func (e *gitopsEngine) track(file gitops.File) []*unstructured.Unstructured {
 	before := e.tracked[file.Path]
 	now := map[inventory.ID]*unstructured.Unstructured{}
 	for _, object := range file.Objects {
-		now[inventory.IDOf(object)] = object
+		now[render.IDOf(object)] = object
 	}
 	e.tracked[file.Path] = now
 	var undeclared []*unstructured.Unstructured
@@ -219,7 +220,7 @@ func (e *gitopsEngine) waitHealthy(objects []*unstructured.Unstructured) {
 				found, all := readObject(e.testScope, c, object)
 				observed, _, _ := unstructured.NestedInt64(found.Object, "status", "observedGeneration")
 				assert.Equal(c, found.GetGeneration(), observed)
-				assert.EqualValues(c, "True", all[condition].Status, inventory.IDOf(object).String())
+				assert.EqualValues(c, "True", all[condition].Status, render.IDOf(object).String())
 			}
 		}
 	})

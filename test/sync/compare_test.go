@@ -20,6 +20,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // treeKinds are the kinds that trees compile to.
@@ -82,7 +83,7 @@ func (x *tree) compareCluster(c *assert.CollectT, declared []*unstructured.Unstr
 	live := map[string]*unstructured.Unstructured{}
 	for _, object := range x.objects() {
 		if object.GetDeletionTimestamp() == nil {
-			live[inventory.IDOf(object).String()] = object
+			live[render.IDOf(object).String()] = object
 		}
 	}
 	kept := map[string]bool{}
@@ -103,7 +104,7 @@ func (x *tree) compareCluster(c *assert.CollectT, declared []*unstructured.Unstr
 		}
 	}
 	for _, object := range declared {
-		id := inventory.IDOf(object).String()
+		id := render.IDOf(object).String()
 		if assert.Contains(c, live, id) {
 			assert.True(c, inventory.IsInForce(object, live[id]), "%s is %v", id, live[id])
 		}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // Engine is a program that applies manifests from Git.
@@ -62,12 +63,12 @@ func Files(engine Engine, tree string, compiled []*unstructured.Unstructured) ([
 	switch engine {
 	case ArgoCD:
 		objects, err := annotated(compiled, argoReserved, func(object *unstructured.Unstructured) map[string]string {
-			return argoAnnotations(inventory.IDOf(object), tree)
+			return argoAnnotations(render.IDOf(object), tree)
 		})
 		return []File{{Path: name, Objects: objects}}, err
 	case Flux:
 		objects, err := annotated(compiled, fluxReserved, func(object *unstructured.Unstructured) map[string]string {
-			return fluxAnnotations(inventory.IDOf(object))
+			return fluxAnnotations(render.IDOf(object))
 		})
 		policies, namespaces := split(objects)
 		return []File{{Path: "policies/" + name, Objects: policies}, {Path: "namespaces/" + name, Objects: namespaces}},
@@ -79,7 +80,7 @@ func Files(engine Engine, tree string, compiled []*unstructured.Unstructured) ([
 // split separates the Namespaces from all other objects.
 func split(objects []*unstructured.Unstructured) (policies, namespaces []*unstructured.Unstructured) {
 	for _, object := range objects {
-		if isNamespace(inventory.IDOf(object)) {
+		if isNamespace(render.IDOf(object)) {
 			namespaces = append(namespaces, object)
 		} else {
 			policies = append(policies, object)
@@ -102,7 +103,7 @@ func annotated(
 	for _, object := range objects {
 		if key := reserved(object); key != "" {
 			return nil, fmt.Errorf("%s has %s, which would change how the object is applied or deleted: "+
-				"remove it from the tree", inventory.IDOf(object), key)
+				"remove it from the tree", render.IDOf(object), key)
 		}
 		object = object.DeepCopy()
 		all := annotations(object)

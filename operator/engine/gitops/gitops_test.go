@@ -13,7 +13,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/gitops"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
-	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // compiled returns the objects of a tree with every phase. The Namespace has more metadata.
@@ -99,7 +99,7 @@ func describe(t *testing.T, files []gitops.File) []string {
 	var lines []string
 	for _, file := range files {
 		for _, object := range file.Objects {
-			line := file.Path + " " + inventory.IDOf(object).String()
+			line := file.Path + " " + render.IDOf(object).String()
 			for _, key := range slices.Sorted(maps.Keys(object.GetAnnotations())) {
 				value, err := yaml.Marshal(object.GetAnnotations()[key])
 				require.NoError(t, err)

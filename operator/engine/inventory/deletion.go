@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // Deletions are decisions about namespaces that a tree created and no longer declares, by UID. A decision holds until
@@ -50,8 +51,8 @@ func (p *Plan) deleteNamespaces(undeclared []*unstructured.Unstructured, state S
 			p.Protected = append(p.Protected, ns.GetName())
 		case p.Deletions.Waiting[ns.GetUID()]:
 			p.Waiting = append(p.Waiting, ns.GetName())
-		case state.Undecided[IDOf(ns)]:
-			p.Undecided = append(p.Undecided, IDOf(ns))
+		case state.Undecided[render.IDOf(ns)]:
+			p.Undecided = append(p.Undecided, render.IDOf(ns))
 		default:
 			p.Deletes = append(p.Deletes, ns)
 		}
@@ -61,7 +62,7 @@ func (p *Plan) deleteNamespaces(undeclared []*unstructured.Unstructured, state S
 // createsNamespaces reports whether the tree declares namespaces that do not exist yet.
 func (p *Plan) createsNamespaces() bool {
 	return slices.ContainsFunc(slices.Concat(p.Applies, p.Held), func(a Apply) bool {
-		return a.Live == nil && IDOf(a.Declared).GroupKind == namespaceKind
+		return a.Live == nil && render.IDOf(a.Declared).GroupKind == namespaceKind
 	})
 }
 

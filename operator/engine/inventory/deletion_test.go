@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // story is a tree of namespaces in a cluster, with one plan after the other.
@@ -35,14 +36,14 @@ func newStory(t *testing.T) *story {
 func (s *story) create(name string) {
 	s.t.Helper()
 	live := stored(s.t, name, namespace(name))
-	s.state.Live[IDOf(live)], s.state.Created[live.GetUID()] = live, true
+	s.state.Live[render.IDOf(live)], s.state.Created[live.GetUID()] = live, true
 }
 
 func (s *story) live(name string) *unstructured.Unstructured {
-	return s.state.Live[ID{namespaceKind, name}]
+	return s.state.Live[ID{GroupKind: namespaceKind, Name: name}]
 }
 
-func (s *story) gone(name string) { delete(s.state.Live, ID{namespaceKind, name}) }
+func (s *story) gone(name string) { delete(s.state.Live, ID{GroupKind: namespaceKind, Name: name}) }
 
 // without plans a commit that declares all namespaces but some. It returns the names of those that wait, and of those
 // that are deleted, which are gone after that.
@@ -176,7 +177,7 @@ func TestProtectionVoidsAConfirmation(t *testing.T) {
 	confirmed := s.live("n00")
 	require.Equal(t, "waits: ; deleted: n00 n01 n02", s.without(names...))
 	protected(confirmed)
-	s.state.Live[IDOf(confirmed)] = confirmed // it could not be deleted
+	s.state.Live[render.IDOf(confirmed)] = confirmed // it could not be deleted
 	require.Equal(t, "waits: ; deleted:", s.without("n00"))
 	confirmed.SetAnnotations(nil)
 	require.Equal(t, "waits: n00; deleted:", s.without("n00"))
@@ -186,7 +187,7 @@ func TestProtectionVoidsAConfirmation(t *testing.T) {
 	// It is being deleted already.
 	protected(confirmed)
 	deleting(confirmed)
-	s.state.Live[IDOf(confirmed)] = confirmed
+	s.state.Live[render.IDOf(confirmed)] = confirmed
 	require.Equal(t, "waits: ; deleted:", s.without("n00"))
 	require.True(t, s.state.Deletions.Confirmed["n00"])
 }

@@ -12,6 +12,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // Hold returns the changes that need none of the given ones, which cannot be made, and adds the others to Held. Those
@@ -30,14 +31,14 @@ func (p *Plan) Hold(changes, failed []Apply) []Apply {
 	waiting := map[ID]bool{}
 	for _, change := range changes {
 		if change.bindsOneOf(unbound) {
-			waiting[IDOf(change.Declared)] = true
+			waiting[render.IDOf(change.Declared)] = true
 			failed = append(failed, change)
 		}
 	}
 	unmet := p.unmetBy(failed)
 	var going []Apply
 	for _, change := range changes {
-		if waiting[IDOf(change.Declared)] || p.needs(change, unmet) {
+		if waiting[render.IDOf(change.Declared)] || p.needs(change, unmet) {
 			p.Held = append(p.Held, change)
 			continue
 		}
@@ -75,7 +76,7 @@ func (p *Plan) unmetBy(failed []Apply) unmet {
 		step: math.MaxInt, names: map[string]bool{}, above: map[string]bool{}, contents: Contents(failed),
 	}
 	for _, f := range failed {
-		switch id := IDOf(f.Declared); PhaseOf(id.GroupKind) {
+		switch id := render.IDOf(f.Declared); PhaseOf(id.GroupKind) {
 		case Cluster:
 			u.step = min(u.step, f.Step())
 		case Templates, Spaces:
@@ -118,7 +119,8 @@ func (a Apply) keeping(contents map[string]bool) Apply {
 
 // isSame reports whether two objects of templates have the same kind and name.
 func isSame(one, other map[string]any) bool {
-	return IDOf(&unstructured.Unstructured{Object: one}) == IDOf(&unstructured.Unstructured{Object: other})
+	return render.IDOf(&unstructured.Unstructured{Object: one}) ==
+		render.IDOf(&unstructured.Unstructured{Object: other})
 }
 
 // declaresAnew reports whether an object exists, and a commit changes what is declared for it. Otherwise, the change
@@ -129,7 +131,7 @@ func (a Apply) declaresAnew() bool {
 
 // needs reports whether a change must not be made before those that cannot be made.
 func (p *Plan) needs(change Apply, unmet unmet) bool {
-	id := IDOf(change.Declared)
+	id := render.IDOf(change.Declared)
 	if unmet.step < math.MaxInt && (PhaseOf(id.GroupKind) != Cluster || change.Step() > unmet.step) {
 		return true
 	}
@@ -152,7 +154,7 @@ func (p *Plan) needs(change Apply, unmet unmet) bool {
 // Templates that bind them need this object, and the rest of the tree does not: everyone who may change one directory
 // of the tree can have it fail.
 func BoundRoles(object *unstructured.Unstructured) []string {
-	if IDOf(object).GroupKind != roleKind || !hierarchy.IsBindRole(object.GetName()) {
+	if render.IDOf(object).GroupKind != roleKind || !hierarchy.IsBindRole(object.GetName()) {
 		return nil
 	}
 	var bound []string
@@ -184,7 +186,7 @@ func selects(template *unstructured.Unstructured) string {
 // declaresQuota reports whether a commit gives a policyspace another quota, which may come from a policyspace above it
 // or go to one below it.
 func (a Apply) declaresQuota() bool {
-	if !a.declaresAnew() || IDOf(a.Declared).GroupKind != spaceKind {
+	if !a.declaresAnew() || render.IDOf(a.Declared).GroupKind != spaceKind {
 		return false
 	}
 	before, _, _ := unstructured.NestedMap(a.Live.Object, "spec", "quota")
@@ -232,7 +234,7 @@ func contentOf(object map[string]any) string {
 
 // objectsOf returns the objects that a template declares. It returns none for other kinds, and for nil.
 func objectsOf(template *unstructured.Unstructured) []map[string]any {
-	if template == nil || IDOf(template).GroupKind != templateKind {
+	if template == nil || render.IDOf(template).GroupKind != templateKind {
 		return nil
 	}
 	items, _, _ := unstructured.NestedFieldNoCopy(template.Object, "spec", "templates")
@@ -262,7 +264,7 @@ func BoundBy(template *unstructured.Unstructured) []string {
 // of the tree has the name of the one for which it is.
 func (p *Plan) lineageOf(name string) []string {
 	for _, kind := range []schema.GroupKind{spaceKind, namespaceKind} {
-		if object := p.declared[ID{kind, name}]; object != nil {
+		if object := p.declared[ID{GroupKind: kind, Name: name}]; object != nil {
 			return lineage(object, p.declared)
 		}
 	}
@@ -275,7 +277,7 @@ func (p *Plan) LiveLineage(live *unstructured.Unstructured) []string { return li
 
 // parentIn returns the policyspace that a policyspace or a namespace is in, or "".
 func parentIn(object *unstructured.Unstructured) string {
-	if IDOf(object).GroupKind == namespaceKind {
+	if render.IDOf(object).GroupKind == namespaceKind {
 		return object.GetLabels()[v1alpha1.PolicySpaceLabel]
 	}
 	parent, _, _ := unstructured.NestedString(object.Object, "spec", "parent") // "" if it is not a string
@@ -287,7 +289,7 @@ func lineage(object *unstructured.Unstructured, in map[ID]*unstructured.Unstruct
 	names := []string{object.GetName()}
 	for name := parentIn(object); name != "" && !slices.Contains(names[1:], name); {
 		names = append(names, name)
-		space := in[ID{spaceKind, name}]
+		space := in[ID{GroupKind: spaceKind, Name: name}]
 		if space == nil {
 			break
 		}

@@ -18,7 +18,7 @@ import (
 // values that it has, or remove all of managedFields. What had the declared value before the tree applied it is not
 // recorded, and stays.
 func withMetadataRecord(declared, live *unstructured.Unstructured) *unstructured.Unstructured {
-	if IDOf(declared).GroupKind != namespaceKind {
+	if render.IDOf(declared).GroupKind != namespaceKind {
 		return declared
 	}
 	var recorded, entries []string
@@ -45,7 +45,7 @@ func withMetadataRecord(declared, live *unstructured.Unstructured) *unstructured
 // Leftovers returns the labels and annotations that the tree applied to a namespace and that a declaration no longer
 // has, by field. Those to which a template or a person has given another value since are not among them.
 func Leftovers(declared, live *unstructured.Unstructured) map[string][]string {
-	if IDOf(declared).GroupKind != namespaceKind {
+	if render.IDOf(declared).GroupKind != namespaceKind {
 		return nil
 	}
 	leftovers := map[string][]string{}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,21 +13,11 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inforce"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // ID identifies a cluster-scoped object.
-type ID struct {
-	schema.GroupKind
-	Name string
-}
-
-// IDOf returns the ID of an object.
-func IDOf(object *unstructured.Unstructured) ID {
-	return ID{object.GroupVersionKind().GroupKind(), object.GetName()}
-}
-
-// String returns the ID as kubectl prints it: clusterrole.rbac.authorization.k8s.io/viewer.
-func (id ID) String() string { return strings.ToLower(id.GroupKind.String()) + "/" + id.Name }
+type ID = render.ObjectID
 
 // Kinds of objects that get special treatment.
 var (
@@ -74,7 +63,7 @@ func Declare(compiled []*unstructured.Unstructured) ([]*unstructured.Unstructure
 	for _, object := range compiled {
 		data, err := json.Marshal(object.Object)
 		if err != nil {
-			return nil, fmt.Errorf("encode %s: %w", IDOf(object), err)
+			return nil, fmt.Errorf("encode %s: %w", render.IDOf(object), err)
 		}
 		sum := sha256.Sum256(data)
 		declared = append(declared, withAnnotation(object, v1alpha1.HashAnnotation, hex.EncodeToString(sum[:8])))

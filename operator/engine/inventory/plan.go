@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // State is what exists in the cluster.
@@ -51,7 +52,7 @@ type Apply struct {
 // one: what an object loses by the change may be in one that is created. Namespaces depend on none of each other, and
 // those who may change one may make it fail, so all of them are applied in one step.
 func (a Apply) Step() int {
-	phase := PhaseOf(IDOf(a.Declared).GroupKind)
+	phase := PhaseOf(render.IDOf(a.Declared).GroupKind)
 	step := 2 * int(phase)
 	if phase == Namespaces {
 		return step
@@ -120,7 +121,7 @@ func NewPlan(declared []*unstructured.Unstructured, state State, options Options
 	declaredAs := map[ID]*unstructured.Unstructured{}
 	plan := Plan{declared: declaredAs, live: state.Live}
 	for _, object := range declared {
-		declaredAs[IDOf(object)] = object
+		declaredAs[render.IDOf(object)] = object
 		plan.add(object, state, options)
 	}
 	prevented := make([]Apply, 0, len(plan.Conflicts))
@@ -147,7 +148,7 @@ func NewPlan(declared []*unstructured.Unstructured, state State, options Options
 	plan.deleteNamespaces(namespaces, state, options)
 	slices.SortFunc(plan.Undecided, func(a, b ID) int { return strings.Compare(a.String(), b.String()) })
 	slices.SortFunc(plan.Deletes, func(a, b *unstructured.Unstructured) int {
-		x, y := IDOf(a), IDOf(b)
+		x, y := render.IDOf(a), render.IDOf(b)
 		if order := PhaseOf(y.GroupKind) - PhaseOf(x.GroupKind); order != 0 {
 			return int(order)
 		}
@@ -174,7 +175,7 @@ func isAdoptedBy(ns *unstructured.Unstructured, tree string) bool {
 }
 
 func (p *Plan) add(object *unstructured.Unstructured, state State, options Options) {
-	id := IDOf(object)
+	id := render.IDOf(object)
 	live := state.Live[id]
 	if live == nil {
 		p.Applies = append(p.Applies, Apply{Declared: withMetadataRecord(object, nil)})
@@ -228,7 +229,7 @@ func (p *Plan) add(object *unstructured.Unstructured, state State, options Optio
 // wasName reports whether a name is an earlier one of the tree: that of a policyspace without a parent that was created
 // for it.
 func (s State) wasName(tree string) bool {
-	root := s.Live[ID{spaceKind, tree}]
+	root := s.Live[ID{GroupKind: spaceKind, Name: tree}]
 	return root != nil && s.Created[root.GetUID()] && parentIn(root) == ""
 }
 

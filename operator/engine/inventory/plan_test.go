@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // change changes an object of a test.
@@ -137,7 +138,7 @@ func withRules(rules ...any) change {
 func stateOf(created []string, live ...*unstructured.Unstructured) State {
 	state := State{Live: map[ID]*unstructured.Unstructured{}, Created: map[types.UID]bool{}}
 	for _, object := range live {
-		state.Live[IDOf(object)] = object
+		state.Live[render.IDOf(object)] = object
 	}
 	for _, uid := range created {
 		state.Created[types.UID(uid)] = true
@@ -155,7 +156,7 @@ func summary(p Plan) []string {
 		if apply.Replaced != nil && apply.Live == nil {
 			sign = "="
 		}
-		line := sign + IDOf(apply.Declared).String()
+		line := sign + render.IDOf(apply.Declared).String()
 		for _, declared := range objectsOf(apply.Declared) {
 			name, _, _ := unstructured.NestedString(declared, "metadata", "name")
 			line += " " + name
@@ -163,13 +164,13 @@ func summary(p Plan) []string {
 		lines = append(lines, line)
 	}
 	for _, apply := range p.Held {
-		lines = append(lines, "h"+IDOf(apply.Declared).String())
+		lines = append(lines, "h"+render.IDOf(apply.Declared).String())
 	}
 	for _, object := range p.Deletes {
-		lines = append(lines, "-"+IDOf(object).String())
+		lines = append(lines, "-"+render.IDOf(object).String())
 	}
 	for _, object := range p.Releases {
-		lines = append(lines, "~"+IDOf(object).String())
+		lines = append(lines, "~"+render.IDOf(object).String())
 	}
 	for _, name := range p.Waiting {
 		lines = append(lines, "?"+name)
@@ -606,7 +607,7 @@ func TestPlan(t *testing.T) {
 				Live: stateOf(nil, stored(t, "1", namespace("n", ofTree("bar"))),
 					stored(t, "2", namespace("m", ofTree("foo")))).Live,
 				Created:   map[types.UID]bool{"1": true, "2": true},
-				Undecided: map[ID]bool{{namespaceKind, "n"}: true},
+				Undecided: map[ID]bool{{GroupKind: namespaceKind, Name: "n"}: true},
 			},
 			want: []string{"onamespace/n"},
 		},
@@ -616,7 +617,7 @@ func TestPlan(t *testing.T) {
 					stored(t, "3", role("gone", ofTree("foo")))).Live,
 				Created: map[types.UID]bool{"1": true, "2": true, "3": true},
 				Undecided: map[ID]bool{
-					IDOf(role("left")): true, {templateKind, "left"}: true,
+					render.IDOf(role("left")): true, {GroupKind: templateKind, Name: "left"}: true,
 				},
 			},
 			want: []string{
@@ -626,8 +627,9 @@ func TestPlan(t *testing.T) {
 		},
 		"a namespace that another tree may declare is shown if it waits": {
 			state: State{
-				Live:    stateOf(nil, stored(t, "1", namespace("n", ofTree("bar")))).Live,
-				Created: map[types.UID]bool{"1": true}, Undecided: map[ID]bool{{namespaceKind, "n"}: true},
+				Live:      stateOf(nil, stored(t, "1", namespace("n", ofTree("bar")))).Live,
+				Created:   map[types.UID]bool{"1": true},
+				Undecided: map[ID]bool{{GroupKind: namespaceKind, Name: "n"}: true},
 			},
 			want: []string{"?n"},
 		},
@@ -683,7 +685,7 @@ func TestDeletionOfNamespacesIsLimited(t *testing.T) {
 				declared = append(declared, ns)
 			}
 			live := stored(t, id, ns)
-			state.Live[IDOf(live)], state.Created[live.GetUID()] = live, true
+			state.Live[render.IDOf(live)], state.Created[live.GetUID()] = live, true
 		}
 		options := Options{Tree: "foo", Limit: test.limit}
 		if test.confirmed {

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // Rollout is the rollout of the newest revision of a template. Everyone who may change the template may pause it, or
@@ -20,7 +21,7 @@ type Rollout struct {
 // it returns "".
 func Delayed(object metav1.Object) v1alpha1.RolloutState {
 	template, ok := object.(*unstructured.Unstructured)
-	if !ok || IDOf(template).GroupKind != templateKind {
+	if !ok || render.IDOf(template).GroupKind != templateKind {
 		return ""
 	}
 	revisions, _, _ := unstructured.NestedFieldNoCopy(template.Object, "status", "revisions")

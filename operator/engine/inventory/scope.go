@@ -32,7 +32,7 @@ func NewScope(
 		Pending: pending,
 	}
 	for _, object := range declared {
-		s.Declared[IDOf(object)] = object
+		s.Declared[render.IDOf(object)] = object
 	}
 	return s
 }
@@ -50,7 +50,7 @@ func (s Scope) Concerns(before, after *unstructured.Unstructured) bool {
 		return s.has(before)
 	}
 	isOtherTree := before.GetLabels()[v1alpha1.TreeLabel] != after.GetLabels()[v1alpha1.TreeLabel]
-	declared := s.Declared[IDOf(after)]
+	declared := s.Declared[render.IDOf(after)]
 	if declared == nil {
 		return isAdoptedBy(before, s.Tree) != isAdoptedBy(after, s.Tree) ||
 			s.Created[after.GetUID()] && (isProtected(before) != isProtected(after) || isOtherTree)
@@ -62,7 +62,7 @@ func (s Scope) Concerns(before, after *unstructured.Unstructured) bool {
 
 // has reports whether an object belongs to the tree or should.
 func (s Scope) has(object *unstructured.Unstructured) bool {
-	id := IDOf(object)
+	id := render.IDOf(object)
 	return s.Declared[id] != nil || s.Created[object.GetUID()] || s.Pending[id] || isAdoptedBy(object, s.Tree)
 }
 

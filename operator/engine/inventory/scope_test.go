@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // A change concerns a tree if the plan after it may differ from the plan before.
@@ -34,7 +35,7 @@ func TestScopeConcerns(t *testing.T) {
 		}
 	}
 	scope := NewScope("t", declared, map[types.UID]bool{"created": true},
-		map[ID]bool{IDOf(role("late")): true})
+		map[ID]bool{render.IDOf(role("late")): true})
 	for name, test := range map[string]struct {
 		before, after *unstructured.Unstructured
 		want          bool

@@ -27,7 +27,7 @@ type TemplateValue struct {
 func withoutTemplateValues(
 	declared, live *unstructured.Unstructured, declares func(render.MetadataKey, populate.RecordedValue) bool,
 ) (*unstructured.Unstructured, []TemplateValue) {
-	if IDOf(declared).GroupKind != namespaceKind {
+	if render.IDOf(declared).GroupKind != namespaceKind {
 		return declared, nil
 	}
 	record := populate.RecordedMetadata(live.GetAnnotations())
@@ -62,7 +62,7 @@ func (s State) WithoutTemplateValues(declared, live *unstructured.Unstructured) 
 
 // declares reports whether the template that a record names exists and still declares the label or the annotation.
 func (s State) declares(key render.MetadataKey, recorded populate.RecordedValue) bool {
-	template := s.Live[ID{templateKind, recorded.Template}]
+	template := s.Live[ID{GroupKind: templateKind, Name: recorded.Template}]
 	_, isDeclared := declaredBy(template)[key]
 	return isDeclared && template.GetUID() == recorded.UID
 }
@@ -82,7 +82,7 @@ func declaredBy(object *unstructured.Unstructured) map[render.MetadataKey][]stri
 // mayHaveSet reports whether a change is one of a template that may have set labels or annotations of namespaces, and
 // that may no longer declare some of them: the tree may set these then. After is nil if the template was deleted.
 func mayHaveSet(before, after *unstructured.Unstructured) bool {
-	if IDOf(before).GroupKind != templateKind {
+	if render.IDOf(before).GroupKind != templateKind {
 		return false
 	}
 	set := declaredBy(before)

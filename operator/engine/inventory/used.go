@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // KeepUsedSpaces moves the policyspaces that would be deleted although namespaces, or policyspaces of the tree, remain
@@ -16,11 +18,11 @@ func (p *Plan) KeepUsedSpaces(applied []*unstructured.Unstructured) {
 	now := map[ID]*unstructured.Unstructured{}
 	maps.Copy(now, p.live)
 	for _, object := range applied {
-		now[IDOf(object)] = object
+		now[render.IDOf(object)] = object
 	}
 	leaving := map[ID]bool{}
 	for _, object := range slices.Concat(p.Deletes, p.Releases) {
-		leaving[IDOf(object)] = true
+		leaving[render.IDOf(object)] = true
 	}
 	used := map[string]bool{}
 	for id, object := range now {
@@ -33,7 +35,7 @@ func (p *Plan) KeepUsedSpaces(applied []*unstructured.Unstructured) {
 		}
 	}
 	p.Deletes = slices.DeleteFunc(p.Deletes, func(object *unstructured.Unstructured) bool {
-		isUsed := IDOf(object).GroupKind == spaceKind && used[object.GetName()]
+		isUsed := render.IDOf(object).GroupKind == spaceKind && used[object.GetName()]
 		if isUsed {
 			p.Used = append(p.Used, object.GetName())
 		}

@@ -16,9 +16,9 @@ import (
 // keptObjects are the objects that Kubernetes and the operator create in namespaces themselves. They are never deleted
 // or reported as undeclared.
 var keptObjects = []ObjectID{
-	{schema.GroupKind{Kind: "ConfigMap"}, "kube-root-ca.crt"},
-	{schema.GroupKind{Kind: "ServiceAccount"}, "default"},
-	{schema.GroupKind{Kind: "ResourceQuota"}, v1alpha1.QuotaName},
+	{GroupKind: schema.GroupKind{Kind: "ConfigMap"}, Name: "kube-root-ca.crt"},
+	{GroupKind: schema.GroupKind{Kind: "ServiceAccount"}, Name: "default"},
+	{GroupKind: schema.GroupKind{Kind: "ResourceQuota"}, Name: v1alpha1.QuotaName},
 }
 
 // notAdopted reports whether a template was compiled from a tree that does not manage the namespace: the namespace
@@ -106,7 +106,7 @@ func (d Declared) copiedBy(id ObjectID) string {
 	for _, template := range d.Templates {
 		for i := range template.Spec.Sources {
 			ref := render.RefOf(&template.Spec.Sources[i])
-			if ref.Namespace == d.Namespace.Name && id == (ObjectID{ref.GroupKind(), ref.Name}) {
+			if ref.Namespace == d.Namespace.Name && id == (ObjectID{GroupKind: ref.GroupKind(), Name: ref.Name}) {
 				return template.Name
 			}
 		}

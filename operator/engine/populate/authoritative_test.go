@@ -107,7 +107,7 @@ func TestPlansDependOnForeignObjectsOfTheConsideredKinds(t *testing.T) {
 	declaring, exempt, authority := templateOf(t, "a", settings), templateOf(t, "b", limits), templateOf(t, "c")
 	authority.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "Secret"}}
 	ns := populatedWith(t, templateOf(t, "gone", rolling)).Namespace
-	exemptions := exempting("b", ObjectID{schema.GroupKind{Kind: "LimitRange"}, "limits"})
+	exemptions := exempting("b", ObjectID{GroupKind: schema.GroupKind{Kind: "LimitRange"}, Name: "limits"})
 	templates := []*v1alpha1.NamespaceTemplate{declaring, exempt, authority}
 	declared := Declare(render.NewCache(), ns, templates, Inputs{Exemptions: exemptions})
 	considered := declared.ConsideredKinds()

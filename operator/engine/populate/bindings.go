@@ -38,7 +38,7 @@ func boundRole(object *unstructured.Unstructured) (ObjectID, bool) {
 	}
 	kind, _, _ := unstructured.NestedString(object.Object, "roleRef", "kind")
 	name, _, _ := unstructured.NestedString(object.Object, "roleRef", "name")
-	return ObjectID{roleKind, name}, kind == roleKind.Kind
+	return ObjectID{GroupKind: roleKind, Name: name}, kind == roleKind.Kind
 }
 
 // Withheld is a RoleBinding whose template declares the Role too, while a later template's Role of that name is

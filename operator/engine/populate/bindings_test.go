@@ -36,8 +36,8 @@ const (
 )
 
 var (
-	workerID  = ObjectID{roleKind, "worker"}
-	workersID = ObjectID{bindingKind, "workers"}
+	workerID  = ObjectID{GroupKind: roleKind, Name: "worker"}
+	workersID = ObjectID{GroupKind: bindingKind, Name: "workers"}
 
 	configMapKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 )
@@ -219,7 +219,8 @@ func TestGrantsOfAnEarlierTemplateOfTheSameNameArePruned(t *testing.T) {
 	}}
 	plan := NewPlan(declare(teamA(), template), match.NewIndex(template), observed)
 	require.Equal(t, map[ObjectID]string{
-		workerID: "configure", workersID: "prune", {configMapKind.GroupKind(), "settings"}: "leave alone",
+		workerID: "configure", workersID: "prune",
+		{GroupKind: configMapKind.GroupKind(), Name: "settings"}: "leave alone",
 	}, actions(plan))
 }
 

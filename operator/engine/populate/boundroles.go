@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // checkBindings returns why a Role must not get its rules, or nil. RBAC lets the users of a namespace bind a Role with
@@ -87,13 +88,13 @@ func (p *pass) hasRules(ctx context.Context, change Change) (bool, error) {
 
 // corrects reports whether the plan changes or deletes a RoleBinding of a template.
 func (p *pass) corrects(binding *unstructured.Unstructured) bool {
-	return (Ours(binding) || ownEntry(binding) != nil) && p.changed[ObjectID{bindingKind, binding.GetName()}]
+	return (Ours(binding) || ownEntry(binding) != nil) && p.changed[render.IDOf(binding)]
 }
 
 // declares reports whether the plan declares a RoleBinding as it is. One that differs grants something else until it is
 // applied, which may fail.
 func (p *pass) declares(binding *unstructured.Unstructured) bool {
-	declared := p.declared[ObjectID{binding.GroupVersionKind().GroupKind(), binding.GetName()}]
+	declared := p.declared[render.IDOf(binding)]
 	return declared != nil &&
 		equality.Semantic.DeepEqual(declared.Object["roleRef"], binding.Object["roleRef"]) &&
 		equality.Semantic.DeepEqual(declared.Object["subjects"], binding.Object["subjects"])

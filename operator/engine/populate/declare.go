@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -86,21 +85,11 @@ type Broken struct {
 	Err      error
 }
 
-// ObjectID identifies an object in its namespace. It does not contain the API version.
-type ObjectID struct {
-	schema.GroupKind
-	Name string
-}
-
-// String names the object as kubectl does: rolebinding.rbac.authorization.k8s.io/creator.
-func (id ObjectID) String() string {
-	return strings.ToLower(id.GroupKind.String()) + "/" + id.Name
-}
+// ObjectID identifies an object in its namespace.
+type ObjectID = render.ObjectID
 
 // ID returns the ID of the object.
-func (o Object) ID() ObjectID {
-	return ObjectID{o.GroupVersionKind().GroupKind(), o.GetName()}
-}
+func (o Object) ID() ObjectID { return render.IDOf(o.Unstructured) }
 
 // Guard returns why a template must not render from some labels and annotations of namespaces, or nil. A rule must
 // protect each of them, or users who may label a namespace would choose what the template renders in it.

@@ -88,7 +88,7 @@ func TestDeclareLetsTheLaterTemplateWin(t *testing.T) {
 	require.Equal(t, []string{"c configmap/settings", "a limitrange/limits"}, idsOf(declared.Objects))
 	require.Equal(t, map[string]any{"color": "green"}, declared.Objects[0].Object["data"])
 	require.Equal(t, "c", declared.Objects[0].GetLabels()[v1alpha1.TemplateNameLabel])
-	id := ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "settings"}
+	id := ObjectID{GroupKind: schema.GroupKind{Kind: "ConfigMap"}, Name: "settings"}
 	require.Equal(t, []Overridden{{Object: id, Template: "a", By: "b"}, {Object: id, Template: "b", By: "c"}},
 		declared.Overridden)
 }
@@ -111,7 +111,7 @@ func TestDeclareSkipsBrokenTemplates(t *testing.T) {
 	require.Len(t, declared.Broken, 2)
 	require.Same(t, broken, declared.Broken[0].Template)
 	require.ErrorContains(t, declared.Broken[0].Err, "spec.templates[1]: apiVersion is missing")
-	require.ErrorContains(t, declared.Broken[1].Err, "Secret team-a is declared twice")
+	require.ErrorContains(t, declared.Broken[1].Err, "secret/team-a is declared twice")
 }
 
 func TestDeclareOmitsObjectsThatNameAnUnknownCreator(t *testing.T) {

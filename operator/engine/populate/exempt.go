@@ -22,7 +22,7 @@ type ExemptObject struct {
 }
 
 // ID returns the ID of the object.
-func (e ExemptObject) ID() ObjectID { return ObjectID{e.Kind.GroupKind(), e.Name} }
+func (e ExemptObject) ID() ObjectID { return ObjectID{GroupKind: e.Kind.GroupKind(), Name: e.Name} }
 
 // exempts records that an object of a template is left alone if the namespace is exempt from it, and reports whether it
 // is.

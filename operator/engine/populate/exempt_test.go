@@ -18,8 +18,8 @@ import (
 )
 
 var (
-	settingsID = ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "settings"}
-	limitsID   = ObjectID{schema.GroupKind{Kind: "LimitRange"}, "limits"}
+	settingsID = ObjectID{GroupKind: schema.GroupKind{Kind: "ConfigMap"}, Name: "settings"}
+	limitsID   = ObjectID{GroupKind: schema.GroupKind{Kind: "LimitRange"}, Name: "limits"}
 )
 
 // exempting returns an exemption of team-a from objects of a template, or from the whole template.
@@ -230,7 +230,7 @@ func TestExemptNamespaceMetadata(t *testing.T) {
 	template := templateOf(t, "a", settings)
 	template.Spec.NamespaceMetadata = &v1alpha1.NamespaceMetadata{Labels: map[string]string{"tier": "gold"}}
 	for name, exemptions := range map[string]match.Exemptions{
-		"by kind":  exempting("a", ObjectID{render.NamespaceKind.GroupKind(), "team-a"}),
+		"by kind":  exempting("a", ObjectID{GroupKind: render.NamespaceKind.GroupKind(), Name: "team-a"}),
 		"as whole": exempting("a"),
 	} {
 		t.Run(name, func(t *testing.T) {

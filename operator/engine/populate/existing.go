@@ -18,6 +18,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // existing records which objects of templates the namespace had, by short digests. It is kept in an annotation of the
@@ -141,7 +142,7 @@ func MissesGrants(declared Declared, observed Observed) bool {
 		delete(missing, populatedDigest(declared.Exempt[i].ID()))
 	}
 	for _, object := range observed.Objects {
-		delete(missing, populatedDigest(idOf(object)))
+		delete(missing, populatedDigest(render.IDOf(object)))
 	}
 	return len(missing) > 0
 }

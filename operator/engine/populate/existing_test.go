@@ -370,7 +370,7 @@ func TestWithoutARecordOnlyTheAppliedDeclarationIsLeftToReport(t *testing.T) {
 		o.Annotations = map[string]string{v1alpha1.HashAnnotation: object.Hash}
 	})
 	lost := func(object *metav1.PartialObjectMetadata) Observed {
-		return Observed{Lost: map[ObjectID]*metav1.PartialObjectMetadata{idOf(object): object}}
+		return Observed{Lost: map[ObjectID]*metav1.PartialObjectMetadata{render.IDOf(object): object}}
 	}
 	replacement := lost(hidden)
 	replacement.Others = []*metav1.PartialObjectMetadata{replaced}
@@ -435,7 +435,8 @@ func TestAdoptedGrantsOfFormerTemplatesAreAdoptedAgain(t *testing.T) {
 func TestTheRecordHasRoomForTheGrantsOfFormerTemplates(t *testing.T) {
 	many := newExisting()
 	for i := range 5000 {
-		many.add(populatedKey(strconv.Itoa(i)), populatedDigest(ObjectID{bindingKind, strconv.Itoa(i)}))
+		name := strconv.Itoa(i)
+		many.add(populatedKey(name), populatedDigest(ObjectID{GroupKind: bindingKind, Name: name}))
 	}
 	ns := teamA()
 	ns.Annotations[v1alpha1.ExistingAnnotation] = many.String()

@@ -18,7 +18,7 @@ func TestFindings(t *testing.T) {
 	lenient := strict.DeepCopy()
 	lenient.Spec.FailurePolicy = v1alpha1.FailureIgnore
 	kind := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
-	id := ObjectID{kind.GroupKind(), "x"}
+	id := ObjectID{GroupKind: kind.GroupKind(), Name: "x"}
 	change := func(template *v1alpha1.NamespaceTemplate, action Action) Change {
 		c := Change{Action: action, Kind: kind, Name: "x", Template: "t", Reason: "why"}
 		if template != nil {
@@ -136,7 +136,7 @@ func TestFindings(t *testing.T) {
 
 func TestFindingNamesItsObject(t *testing.T) {
 	t.Parallel()
-	finding := Finding{Object: ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "x"}, Message: "no"}
+	finding := Finding{Object: ObjectID{GroupKind: schema.GroupKind{Kind: "ConfigMap"}, Name: "x"}, Message: "no"}
 	require.Equal(t, "configmap/x: no", finding.String())
 	require.Equal(t, "template t: no", Finding{Message: "template t: no"}.String())
 }

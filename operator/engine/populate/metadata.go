@@ -68,7 +68,7 @@ type MetadataChange struct {
 
 // namespaceID returns the ID of a namespace, as findings about its labels and annotations have it.
 func namespaceID(ns *corev1.Namespace) ObjectID {
-	return ObjectID{render.NamespaceKind.GroupKind(), ns.Name}
+	return ObjectID{GroupKind: render.NamespaceKind.GroupKind(), Name: ns.Name}
 }
 
 // addMetadata adds the labels and annotations that a template declares. If several templates declare one, the last one
@@ -197,7 +197,7 @@ func undeclaredValue(
 		change.Reason = "remains, because the namespace is exempt from it"
 	case slices.ContainsFunc(declared.Broken, func(b Broken) bool { return hasName(b.Template) }):
 		change.Reason = fmt.Sprintf("remains, because template %s can't be rendered", recorded.Template)
-	case declared.omits(recorded.Template, ObjectID{render.NamespaceKind.GroupKind(), declared.Namespace.Name}):
+	case declared.omits(recorded.Template, namespaceID(declared.Namespace)):
 		change.Reason = fmt.Sprintf("remains, because template %s may declare it once the namespace's creator is known",
 			recorded.Template)
 	case slices.ContainsFunc(declared.Templates, hasName):

@@ -113,7 +113,7 @@ type Change struct {
 
 // ID returns the ID of the object.
 func (c Change) ID() ObjectID {
-	return ObjectID{c.Kind.GroupKind(), c.Name}
+	return ObjectID{GroupKind: c.Kind.GroupKind(), Name: c.Name}
 }
 
 // replacesOwn reports whether an object that another client created under the declared name is in place of one that
@@ -137,10 +137,6 @@ func (c Change) isAdopted(existing metav1.Object) bool {
 func (c Change) KeepsGrant() bool {
 	return c.Action == LeaveAlone && c.Declared == nil && c.Observed != nil && c.Exemption == nil &&
 		(ownEntry(c.Observed) != nil || Ours(c.Observed) || c.Populated) && isRBAC(c.Kind.GroupKind())
-}
-
-func idOf(object *metav1.PartialObjectMetadata) ObjectID {
-	return ObjectID{object.GroupVersionKind().GroupKind(), object.Name}
 }
 
 // Deletes reports whether the change deletes the object or removes the rights that it grants.
@@ -175,13 +171,13 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	observed = observed.readable()
 	labelled := map[ObjectID]*metav1.PartialObjectMetadata{}
 	for _, object := range observed.Objects {
-		labelled[idOf(object)] = object
+		labelled[render.IDOf(object)] = object
 	}
 	declared.keep(labelled)
 	plan := Plan{Declared: declared}
 	others := map[ObjectID]*metav1.PartialObjectMetadata{}
 	for _, object := range observed.Others {
-		others[idOf(object)] = object
+		others[render.IDOf(object)] = object
 	}
 	if change, isPlanned := planMetadata(declared, index); isPlanned {
 		plan.Changes = append(plan.Changes, change)
@@ -252,7 +248,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		})
 	}
 	for _, object := range observed.Objects {
-		if labelled[idOf(object)] == object {
+		if labelled[render.IDOf(object)] == object {
 			change := undeclared(declared, index, object)
 			change.Populated = !change.Undeclared && recorded.populatedBy(change.ID()) != ""
 			plan.Changes = append(plan.Changes, keepProtected(declared, change))
@@ -260,13 +256,13 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 	}
 	for _, object := range observed.Others {
 		change, template := unlabelled(declared, object), ""
-		if isRBAC(idOf(object).GroupKind) {
-			template = recorded.populatedBy(idOf(object))
+		if isRBAC(render.IDOf(object).GroupKind) {
+			template = recorded.populatedBy(render.IDOf(object))
 		}
 		if template != "" {
 			change = keepProtected(declared, replacedGrant(declared, index, object, template))
 		}
-		if (template != "" || change.Undeclared) && !plan.has(idOf(object)) {
+		if (template != "" || change.Undeclared) && !plan.has(render.IDOf(object)) {
 			plan.Changes = append(plan.Changes, change)
 		}
 	}

@@ -78,7 +78,7 @@ func TestPlanOfADeclaredObject(t *testing.T) {
 	color, hash := fieldpath.MakePathOrDie("data", "color"),
 		fieldpath.MakePathOrDie("metadata", "annotations", v1alpha1.HashAnnotation)
 	label := fieldpath.MakePathOrDie("metadata", "labels", v1alpha1.TemplateNameLabel)
-	id := ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "settings"}
+	id := ObjectID{GroupKind: schema.GroupKind{Kind: "ConfigMap"}, Name: "settings"}
 	tests := []struct {
 		name     string
 		observed func(declared observe) Observed

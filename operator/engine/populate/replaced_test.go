@@ -8,6 +8,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 const rolling = `{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: owner},
@@ -65,7 +66,8 @@ func TestWhatReplacesAPopulatedObjectIsNotAdopted(t *testing.T) {
 	require.False(t, again.Drifted)
 	delete(fresh.Namespace.Annotations, v1alpha1.ExistingAnnotation)
 
-	lost := NewPlan(fresh, index, Observed{Lost: map[ObjectID]*metav1.PartialObjectMetadata{idOf(object): {}}}).Changes[0]
+	wasLost := map[ObjectID]*metav1.PartialObjectMetadata{render.IDOf(object): {}}
+	lost := NewPlan(fresh, index, Observed{Lost: wasLost}).Changes[0]
 	require.True(t, lost.replacesOwn(object), "the operator saw that its object was deleted")
 }
 
@@ -131,7 +133,7 @@ func TestAReplacedGrantStaysRecordedWhileItsNamespaceIsMisplaced(t *testing.T) {
 // deleted if both had the same digest: 32 bits of FNV are the same for these names.
 func TestOnlyTheRecordedGrantIsPruned(t *testing.T) {
 	role := `{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: role-188408}}`
-	victim := ObjectID{bindingKind, "admins-46280"}
+	victim := ObjectID{GroupKind: bindingKind, Name: "admins-46280"}
 	template := templateOf(t, "a", role, rolling)
 	template.Status.Kinds = []v1alpha1.GroupKind{
 		{Group: bindingKind.Group, Kind: bindingKind.Kind}, {Group: roleKind.Group, Kind: roleKind.Kind},

@@ -17,8 +17,8 @@ import (
 
 func TestReportedFindingsAreThoseOfTheCondition(t *testing.T) {
 	t.Parallel()
-	settings := ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "settings"}
-	binding := ObjectID{schema.GroupKind{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}, "team:viewers"}
+	settings := ObjectID{GroupKind: schema.GroupKind{Kind: "ConfigMap"}, Name: "settings"}
+	binding := ObjectID{GroupKind: bindingKind, Name: "team:viewers"}
 	findings := []Finding{
 		{
 			Object: settings, Template: "defaults", Severity: Error,
@@ -59,7 +59,7 @@ func TestReportedFindingsAreThoseOfTheCondition(t *testing.T) {
 // Each reason of a finding that leaves a namespace populated is known again from the condition.
 func TestReportedFindingsHaveTheirReasons(t *testing.T) {
 	t.Parallel()
-	id := ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "settings"}
+	id := ObjectID{GroupKind: schema.GroupKind{Kind: "ConfigMap"}, Name: "settings"}
 	template := &v1alpha1.NamespaceTemplate{}
 	template.Spec.FailurePolicy = v1alpha1.FailureIgnore
 	kind := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
@@ -96,7 +96,8 @@ func TestMessageHasAsManyFindingsAsPossible(t *testing.T) {
 	const limit = 1000
 	finding := func(severity Severity, reason, message string) Finding {
 		return Finding{
-			Object: ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "x"}, Severity: severity, Reason: reason, Message: message,
+			Object:   ObjectID{GroupKind: schema.GroupKind{Kind: "ConfigMap"}, Name: "x"},
+			Severity: severity, Reason: reason, Message: message,
 		}
 	}
 	long := strings.Repeat("é", limit)

@@ -191,7 +191,7 @@ func filled(objects []Object, namespace string, sources Sources) ([]Object, erro
 	protected := map[ObjectID]bool{}
 	for _, object := range objects {
 		if ref, isCopy := render.SourceOf(object.Unstructured); isCopy && ref.Namespace == namespace {
-			protected[ObjectID{ref.GroupKind(), ref.Name}] = true
+			protected[ObjectID{GroupKind: ref.GroupKind(), Name: ref.Name}] = true
 		}
 	}
 	kept := objects[:0]

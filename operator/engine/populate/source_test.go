@@ -113,7 +113,10 @@ func TestASourceIsNotUndeclared(t *testing.T) {
 	authority := templateOf(t, "only-declared")
 	authority.Spec.Authoritative = []v1alpha1.GroupKind{{Kind: "Secret"}, {Kind: "ConfigMap"}}
 	var others []*metav1.PartialObjectMetadata
-	for _, id := range []ObjectID{{secretKind, "pull"}, {secretKind, "other"}, {schema.GroupKind{Kind: "ConfigMap"}, "pull"}} {
+	for _, id := range []ObjectID{
+		{GroupKind: secretKind, Name: "pull"}, {GroupKind: secretKind, Name: "other"},
+		{GroupKind: schema.GroupKind{Kind: "ConfigMap"}, Name: "pull"},
+	} {
 		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "registry", Name: id.Name}}
 		object.SetGroupVersionKind(id.WithVersion("v1"))
 		others = append(others, object)

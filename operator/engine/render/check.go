@@ -23,7 +23,7 @@ func checkDeclared(object *unstructured.Unstructured) []Problem {
 	problems := checkObject(object)
 	if metadata, ok := object.Object["metadata"].(map[string]any); ok && metadata["namespace"] != nil {
 		problems = append(problems, Problem{
-			Rule: ruleNamespace, Path: "metadata.namespace", Object: objectName(object), Message: "must not be set",
+			Rule: ruleNamespace, Path: "metadata.namespace", Object: IDOf(object).String(), Message: "must not be set",
 			Remedy: "remove it, because objects are created in the populated namespace",
 		})
 	}
@@ -40,7 +40,7 @@ func checkObject(object *unstructured.Unstructured) []Problem {
 	if problems := checkIdentity(object); len(problems) > 0 {
 		return problems
 	}
-	name := objectName(object)
+	name := IDOf(object).String()
 	var problems []Problem
 	if isClusterScoped(object.GroupVersionKind()) {
 		problems = append(problems, Problem{
@@ -148,7 +148,7 @@ func checkMetadata(object *unstructured.Unstructured) []Problem {
 			problems[i] = problems[i].under("metadata")
 		}
 	}
-	return naming(objectName(object), problems)
+	return naming(IDOf(object).String(), problems)
 }
 
 // naming returns the problems with the name of the object that they are about.

@@ -23,10 +23,11 @@ type Declaration struct {
 	Raw []byte
 }
 
+// ID returns the ID of the object. Its name may contain tokens.
+func (d Declaration) ID() ObjectID { return ObjectID{d.GroupKind(), d.Name} }
+
 // Same reports whether two declarations declare the same object, whatever their versions.
-func (d Declaration) Same(other Declaration) bool {
-	return d.GroupKind() == other.GroupKind() && d.Name == other.Name
-}
+func (d Declaration) Same(other Declaration) bool { return d.ID() == other.ID() }
 
 // Declarations returns the declarations of a template. Names may contain tokens. Overlays can change Binds and nothing
 // else of them. Declarations omits objects that are not valid JSON, which Compile rejects.

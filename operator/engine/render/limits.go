@@ -33,11 +33,11 @@ func CheckLimits(object *unstructured.Unstructured) []Problem {
 // checkLimits returns the reasons why the API server would reject an object in a namespace with the values. Warnings
 // reports what only a longer name of a namespace breaks.
 func checkLimits(object *unstructured.Unstructured, values Values) []Problem {
-	id := identityOf(object)
+	id := IDOf(object)
 	var problems []Problem
-	for _, reason := range nameReasons(id.GroupKind, values.expand(id.name)) {
+	for _, reason := range nameReasons(id.GroupKind, values.expand(id.Name)) {
 		problems = append(problems, Problem{
-			Rule: ruleName, Path: "metadata.name", Message: "is not a valid name" + values.longNamespaceNote(id.name),
+			Rule: ruleName, Path: "metadata.name", Message: "is not a valid name" + values.longNamespaceNote(id.Name),
 			Remedy: reason,
 		})
 	}
@@ -50,7 +50,7 @@ func checkLimits(object *unstructured.Unstructured, values Values) []Problem {
 			Remedy: "split it",
 		})
 	}
-	return naming(objectName(object), problems)
+	return naming(IDOf(object).String(), problems)
 }
 
 // checkAttributeLimits returns the reasons why the API server would reject the labels and annotations of an object.
@@ -132,8 +132,8 @@ func longestFitting(text string, problemsOf func(string) []string) int {
 // not valid with the names of most users.
 func checkCreator(object *unstructured.Unstructured) []Problem {
 	var problems []Problem
-	id := identityOf(object)
-	if containsToken(id.name, CreatorToken) && len(nameReasons(id.GroupKind, mailValues.expand(id.name))) > 0 {
+	id := IDOf(object)
+	if containsToken(id.Name, CreatorToken) && len(nameReasons(id.GroupKind, mailValues.expand(id.Name))) > 0 {
 		problems = append(problems, Problem{
 			Rule: ruleName, Path: "metadata.name",
 			Message: "is not a valid name if the creator is " + mailValues.Creator + " or a ServiceAccount",
@@ -145,7 +145,7 @@ func checkCreator(object *unstructured.Unstructured) []Problem {
 			problems = append(problems, creatorInLabel("metadata.labels["+key+"]"))
 		}
 	}
-	return naming(objectName(object), problems)
+	return naming(IDOf(object).String(), problems)
 }
 
 // mailValues have the name that most identity providers give to users.

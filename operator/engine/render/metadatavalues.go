@@ -42,7 +42,7 @@ func (c *Compiled) findUsedKeys() []usedKey {
 		})
 	}
 	for i := range c.objects {
-		find(objectName(&c.objects[i].Unstructured), c.objects[i].Object)
+		find(IDOf(&c.objects[i].Unstructured).String(), c.objects[i].Object)
 	}
 	for _, value := range c.metadata {
 		find("namespaceMetadata", value)

@@ -274,6 +274,6 @@ func TestWarningsAboutAnnotationsInLabels(t *testing.T) {
 		"labels: {b: $(LABEL:owner)}}}")
 	require.Empty(t, Warnings(object))
 	object = rendering(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {b: $(ANNOTATION:owner)}}}")
-	require.Equal(t, []string{"spec.templates[0]: ConfigMap a: annotations may have values that are not valid in labels: " +
+	require.Equal(t, []string{"spec.templates[0]: configmap/a: annotations may have values that are not valid in labels: " +
 		"the object is missing in such namespaces: see metadata.labels[b]"}, Warnings(object))
 }

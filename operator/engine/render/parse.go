@@ -2,7 +2,6 @@ package render
 
 import (
 	"fmt"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -42,7 +41,7 @@ func checkSelectors(template *v1alpha1.NamespaceTemplate) []Problem {
 func parseObjects(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstructured, []Problem) {
 	var objects []*unstructured.Unstructured
 	var problems []Problem
-	seen := map[identity]bool{}
+	seen := map[ObjectID]bool{}
 	for i, raw := range template.Spec.Templates {
 		object, invalid := parseObject(raw)
 		for _, problem := range invalid {
@@ -51,10 +50,10 @@ func parseObjects(template *v1alpha1.NamespaceTemplate) ([]*unstructured.Unstruc
 		if len(invalid) > 0 {
 			continue
 		}
-		id := identityOf(object)
+		id := IDOf(object)
 		if seen[id] {
 			duplicate := Problem{
-				Rule: ruleDuplicate, Object: objectName(object), Message: "is declared twice",
+				Rule: ruleDuplicate, Object: IDOf(object).String(), Message: "is declared twice",
 				Remedy: "remove or rename one of them",
 			}
 			problems = append(problems, duplicate.in(Part{Objects, i}))
@@ -76,10 +75,4 @@ func parseObject(raw runtime.RawExtension) (*unstructured.Unstructured, []Proble
 	problems := checkDeclared(object)
 	DropNulls(object.Object)
 	return object, problems
-}
-
-// objectName returns the name of an object as kubectl prints it.
-func objectName(object *unstructured.Unstructured) string {
-	id := identityOf(object)
-	return strings.ToLower(id.GroupKind.String()) + "/" + id.name
 }

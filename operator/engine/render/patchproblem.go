@@ -134,5 +134,5 @@ func patchedObject(patch string) string {
 	if utilyaml.Unmarshal([]byte(patch), &object.Object) != nil || object.GetKind() == "" {
 		return "an object"
 	}
-	return objectName(&object)
+	return IDOf(&object).String()
 }

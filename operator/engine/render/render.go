@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -74,7 +75,7 @@ func (c *Compiled) Stamp(values Values) ([]Object, []Omission, error) {
 	}
 	objects := make([]Object, 0, len(c.objects))
 	var omitted []Omission
-	seen := map[identity]bool{}
+	seen := map[ObjectID]bool{}
 	for i := range c.objects {
 		source := &c.objects[i]
 		if source.needsCreator && values.Creator == "" {
@@ -93,7 +94,7 @@ func (c *Compiled) Stamp(values Values) ([]Object, []Omission, error) {
 				Omission{Template: c.Template, Kind: source.GroupVersionKind(), Name: object.GetName(), Reason: reason})
 			continue
 		}
-		id := identityOf(object.Unstructured)
+		id := IDOf(object.Unstructured)
 		if seen[id] {
 			return nil, nil, fmt.Errorf("template %s: %s is declared twice", c.Template, id)
 		}
@@ -136,16 +137,19 @@ func dataFromStringData(object *unstructured.Unstructured) {
 	}
 }
 
-// identity is the kind of an object, without its version, and its name.
-type identity struct {
+// ObjectID identifies an object of a namespace, or a cluster-scoped one. It does not contain the API version.
+type ObjectID struct {
 	schema.GroupKind
-	name string
+	Name string
 }
 
-func identityOf(object *unstructured.Unstructured) identity {
-	return identity{object.GroupVersionKind().GroupKind(), object.GetName()}
+// IDOf returns the ID of an object.
+func IDOf[T interface {
+	GroupVersionKind() schema.GroupVersionKind
+	GetName() string
+}](object T) ObjectID {
+	return ObjectID{object.GroupVersionKind().GroupKind(), object.GetName()}
 }
 
-func (i identity) String() string {
-	return fmt.Sprintf("%s %s", i.GroupKind, i.name)
-}
+// String names the object as kubectl does: rolebinding.rbac.authorization.k8s.io/creator.
+func (id ObjectID) String() string { return strings.ToLower(id.GroupKind.String()) + "/" + id.Name }

@@ -134,7 +134,7 @@ func TestStampOmitsObjectsThatNeedAnUnknownCreator(t *testing.T) {
 func TestStampRejectsTwoObjectsOfTheSameName(t *testing.T) {
 	compiled := compiledOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: team-a}}", "{apiVersion: v1, kind: ConfigMap, metadata: {name: $(NAMESPACE)}}")
 	_, _, err := compiled.Stamp(Values{Namespace: "team-a"})
-	require.EqualError(t, err, "template policies: ConfigMap team-a is declared twice")
+	require.EqualError(t, err, "template policies: configmap/team-a is declared twice")
 	objects, _, err := compiled.Stamp(Values{Namespace: "team-b"})
 	require.NoError(t, err)
 	require.Len(t, objects, 2)

@@ -12,28 +12,28 @@ import (
 )
 
 // reservedObjects are the objects that the operator itself creates in namespaces.
-var reservedObjects = []identity{
+var reservedObjects = []ObjectID{
 	{schema.GroupKind{Kind: "ResourceQuota"}, v1alpha1.QuotaName},
 }
 
 // restored is an object that Kubernetes creates in every namespace and restores after each change, so that it and nstpl
 // would change it again and again. A ServiceAccount "default" is created and not restored.
-var restored = identity{schema.GroupKind{Kind: "ConfigMap"}, "kube-root-ca.crt"}
+var restored = ObjectID{schema.GroupKind{Kind: "ConfigMap"}, "kube-root-ca.crt"}
 
 // reservedName returns why the name of an object is reserved, or may be for some values of its tokens. It returns "" if
 // it is not.
 func reservedName(object *unstructured.Unstructured) string {
-	id := identityOf(object)
+	id := IDOf(object)
 	if id == restored { // a name with tokens is compared again when they are replaced
-		return fmt.Sprintf("the name %s is reserved for the %s that Kubernetes creates in namespaces", id.name, id.Kind)
+		return fmt.Sprintf("the name %s is reserved for the %s that Kubernetes creates in namespaces", id.Name, id.Kind)
 	}
-	i := slices.IndexFunc(reservedObjects, func(reserved identity) bool {
-		return reserved.GroupKind == id.GroupKind && MayCoincide(id.name, reserved.name)
+	i := slices.IndexFunc(reservedObjects, func(reserved ObjectID) bool {
+		return reserved.GroupKind == id.GroupKind && MayCoincide(id.Name, reserved.Name)
 	})
 	if i < 0 {
 		return ""
 	}
-	return fmt.Sprintf("the name %s is reserved for the %s that nstpl creates in namespaces", reservedObjects[i].name,
+	return fmt.Sprintf("the name %s is reserved for the %s that nstpl creates in namespaces", reservedObjects[i].Name,
 		id.Kind)
 }
 
@@ -41,7 +41,7 @@ func reservedName(object *unstructured.Unstructured) string {
 func checkName(object *unstructured.Unstructured) []Problem {
 	if reason := reservedName(object); reason != "" {
 		return []Problem{{
-			Rule: ruleName, Path: "metadata.name", Object: objectName(object), Message: reason,
+			Rule: ruleName, Path: "metadata.name", Object: IDOf(object).String(), Message: reason,
 			Remedy: "choose a name that is different in every namespace",
 		}}
 	}

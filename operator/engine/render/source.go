@@ -75,15 +75,15 @@ func copyName(source *v1alpha1.Source) string { return cmp.Or(source.As, source.
 func parseSources(
 	template *v1alpha1.NamespaceTemplate, objects []*unstructured.Unstructured,
 ) (copies []*unstructured.Unstructured, problems []Problem) {
-	seen := map[identity]bool{}
+	seen := map[ObjectID]bool{}
 	for _, object := range objects {
-		seen[identityOf(object)] = true
+		seen[IDOf(object)] = true
 	}
 	for i := range template.Spec.Sources {
 		object, invalid := parseSource(&template.Spec.Sources[i])
-		if len(invalid) == 0 && seen[identityOf(object)] {
+		if len(invalid) == 0 && seen[IDOf(object)] {
 			invalid = []Problem{{
-				Rule: ruleDuplicate, Object: objectName(object), Message: "is declared twice",
+				Rule: ruleDuplicate, Object: IDOf(object).String(), Message: "is declared twice",
 				Remedy: "give the copy another name with the field as",
 			}}
 		}
@@ -91,7 +91,7 @@ func parseSources(
 			problems = append(problems, problem.in(Part{Sources, i}))
 		}
 		if len(invalid) == 0 {
-			seen[identityOf(object)] = true
+			seen[IDOf(object)] = true
 			copies = append(copies, object)
 		}
 	}

@@ -36,7 +36,7 @@ func checkVersion(object *unstructured.Unstructured) []Problem {
 		served = "v2"
 	}
 	return []Problem{{
-		Rule: ruleVersion, Path: "apiVersion", Object: objectName(object),
+		Rule: ruleVersion, Path: "apiVersion", Object: IDOf(object).String(),
 		Message: kind.GroupVersion().String() + " is not served by Kubernetes",
 		Remedy:  "use " + schema.GroupVersion{Group: kind.Group, Version: served}.String(),
 	}}

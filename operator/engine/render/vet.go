@@ -60,7 +60,7 @@ func objectProblems(object *unstructured.Unstructured, schemas *schema.Catalog) 
 	var problems []Problem
 	if object.GetKind() != "" && object.GetName() != "" {
 		problems = slices.Concat(checkName(object), checkVersion(object), checkLimits(object, typicalValues),
-			checkCreator(object), naming(objectName(object), checkQuantities(object)))
+			checkCreator(object), naming(IDOf(object).String(), checkQuantities(object)))
 	}
 	set, paths := checkServerFields(object)
 	problems = append(problems, set...)
@@ -78,7 +78,7 @@ func objectProblems(object *unstructured.Unstructured, schemas *schema.Catalog) 
 		mayBeValid := DependsOnValues(object, found.Path) && !strings.HasPrefix(found.Message, "must be ")
 		if !isReported && !mayBeValid {
 			problems = append(problems, Problem{
-				Rule: ruleSchema, Path: found.Path, Object: objectName(object), Message: found.Message,
+				Rule: ruleSchema, Path: found.Path, Object: IDOf(object).String(), Message: found.Message,
 				Remedy: found.Remedy, Unchecked: found.Unchecked,
 			})
 		}
@@ -114,7 +114,7 @@ func checkServerFields(object *unstructured.Unstructured) (problems []Problem, p
 		path = "metadata"
 	}
 	return []Problem{{
-		Rule: ruleServerMetadata, Path: path, Object: objectName(object),
+		Rule: ruleServerMetadata, Path: path, Object: IDOf(object).String(),
 		Message: "has fields that the API server sets: " + strings.Join(paths, ", "),
 		Remedy:  "remove them, as well as all else that kubectl get prints but you did not write",
 	}}, paths
@@ -157,16 +157,16 @@ func overlayProblems(
 func overlaysAlone(ctx context.Context, template *v1alpha1.NamespaceTemplate) (problems []Problem) {
 	var objects []*unstructured.Unstructured
 	var known []Problem
-	seen := map[identity]bool{}
+	seen := map[ObjectID]bool{}
 	for _, raw := range template.Spec.Templates {
 		object, invalid := parseObject(raw)
 		known = append(known, invalid...)
 		isList := slices.ContainsFunc(invalid, func(p Problem) bool { return p.Rule == ruleList })
 		if object == nil || object.Object == nil || isList || len(checkIdentity(object)) > 0 ||
-			seen[identityOf(object)] {
+			seen[IDOf(object)] {
 			continue
 		}
-		seen[identityOf(object)] = true
+		seen[IDOf(object)] = true
 		objects = append(objects, object)
 	}
 	isComplete := len(objects) == len(template.Spec.Templates)

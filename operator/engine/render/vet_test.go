@@ -285,7 +285,7 @@ func TestWarningsAboutTheCreatorsName(t *testing.T) {
 		"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: of-$(CREATOR)}}", roleBinding)
 	require.Empty(t, Vet(t.Context(), template, nil))
 	require.Equal(t, []string{
-		"spec.templates[0]: Role.rbac.authorization.k8s.io of-$(CREATOR): user names with / or % are not valid in " +
+		"spec.templates[0]: role.rbac.authorization.k8s.io/of-$(CREATOR): user names with / or % are not valid in " +
 			"metadata.name: the object is missing in the namespaces of such users",
 	}, Warnings(template))
 }

@@ -16,11 +16,11 @@ import (
 // and images of overlays that change nothing.
 func Warnings(template *v1alpha1.NamespaceTemplate) []string {
 	warnings := append(nearTokens(template), metadataWarnings(template)...)
-	var seen []identity
+	var seen []ObjectID
 	add := func(part Part, object *unstructured.Unstructured) {
-		id := identityOf(object)
+		id := IDOf(object)
 		for _, other := range seen {
-			if id.GroupKind == other.GroupKind && id.name != other.name && MayCoincide(id.name, other.name) {
+			if id.GroupKind == other.GroupKind && id.Name != other.Name && MayCoincide(id.Name, other.Name) {
 				warnings = append(warnings,
 					fmt.Sprintf("%s: %s and %s may be the same object in some namespaces, "+
 						"where the template then fails: give one of them a prefix", part, other, id))
@@ -51,9 +51,9 @@ func Warnings(template *v1alpha1.NamespaceTemplate) []string {
 // valueWarnings returns where an object has the name of the creator, or a value of the namespace, in places in which
 // not all of them are valid.
 func valueWarnings(part Part, object *unstructured.Unstructured) []string {
-	id := identityOf(object)
+	id := IDOf(object)
 	var warnings []string
-	if containsToken(id.name, CreatorToken) && len(nameReasons(id.GroupKind, mailValues.expand(id.name))) == 0 {
+	if containsToken(id.Name, CreatorToken) && len(nameReasons(id.GroupKind, mailValues.expand(id.Name))) == 0 {
 		warnings = append(warnings,
 			fmt.Sprintf("%s: %s: user names with / or %% are not valid in "+
 				"metadata.name: the object is missing in the namespaces of such users", part, id))
@@ -65,8 +65,8 @@ func valueWarnings(part Part, object *unstructured.Unstructured) []string {
 		}
 	}
 	reasons := func(name string) []string { return nameReasons(id.GroupKind, name) }
-	tooLong("metadata.name", longestFitting(id.name, reasons))
-	if containsValue(id.name) {
+	tooLong("metadata.name", longestFitting(id.Name, reasons))
+	if containsValue(id.Name) {
 		warnings = append(warnings,
 			fmt.Sprintf("%s: %s: labels and annotations may have values that are not valid in "+
 				"metadata.name: the object is missing in such namespaces", part, id))

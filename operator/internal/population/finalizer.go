@@ -169,8 +169,7 @@ func (r *Remains) reportRemaining(
 	}
 	var protected, misplaced []string
 	name := func(object *metav1.PartialObjectMetadata) string {
-		id := populate.ObjectID{GroupKind: object.GroupVersionKind().GroupKind(), Name: object.Name}
-		return fmt.Sprintf("%s in namespace %s", id, object.Namespace)
+		return fmt.Sprintf("%s in namespace %s", render.IDOf(object), object.Namespace)
 	}
 	for _, object := range left {
 		if populate.IsProtectedByTemplate(object) {

@@ -17,6 +17,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/patch"
 )
@@ -132,8 +133,8 @@ func (o *outcome) limit(before map[inventory.ID]int) {
 	}
 	o.Applies = applies
 	var releases, deletes []*unstructured.Unstructured
-	o.Releases, releases = cut(o, o.Releases, inventory.IDOf, before, &room)
-	o.Deletes, deletes = cut(o, o.Deletes, inventory.IDOf, before, &room)
+	o.Releases, releases = cut(o, o.Releases, render.IDOf, before, &room)
+	o.Deletes, deletes = cut(o, o.Deletes, render.IDOf, before, &room)
 	o.remaining += len(releases) + len(deletes)
 }
 
@@ -381,7 +382,7 @@ func applyAll(
 	return created
 }
 
-func declared(change inventory.Apply) inventory.ID { return inventory.IDOf(change.Declared) }
+func declared(change inventory.Apply) inventory.ID { return render.IDOf(change.Declared) }
 
 func byID(a, b failure) int { return strings.Compare(a.String(), b.String()) }
 
@@ -482,7 +483,7 @@ func (o *outcome) neededBy(waiting []inventory.Apply) func(*unstructured.Unstruc
 		}
 	}
 	return func(object *unstructured.Unstructured) bool {
-		switch inventory.PhaseOf(inventory.IDOf(object).GroupKind) {
+		switch inventory.PhaseOf(render.IDOf(object).GroupKind) {
 		case inventory.Namespaces:
 			return createsNamespaces
 		case inventory.Templates:
@@ -502,18 +503,18 @@ func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 	}
 	stays, needed := map[inventory.ID]bool{}, map[string]bool{}
 	isStaying := func(object *unstructured.Unstructured) bool {
-		id := inventory.IDOf(object)
+		id := render.IDOf(object)
 		return stays[id] || inventory.PhaseOf(id.GroupKind) == inventory.Templates && needed[id.Name]
 	}
 	remove := func(
 		objects []*unstructured.Unstructured, do func(context.Context, *unstructured.Unstructured) error,
 	) (left []*unstructured.Unstructured) {
-		failed, waiting := each(ctx, o, objects, inventory.IDOf, func(object *unstructured.Unstructured) error {
+		failed, waiting := each(ctx, o, objects, render.IDOf, func(object *unstructured.Unstructured) error {
 			return do(ctx, object)
 		})
 		left = slices.Concat(failed, waiting)
 		for _, object := range left {
-			stays[inventory.IDOf(object)] = true
+			stays[render.IDOf(object)] = true
 		}
 		o.deleted += len(objects) - len(left)
 		return left
@@ -527,7 +528,7 @@ func deleteAll(ctx context.Context, to writer, o *outcome, measure measure) {
 		}
 		var objects []*unstructured.Unstructured
 		for _, object := range o.Deletes {
-			if inventory.PhaseOf(inventory.IDOf(object).GroupKind) == phase {
+			if inventory.PhaseOf(render.IDOf(object).GroupKind) == phase {
 				objects = append(objects, object)
 			}
 		}

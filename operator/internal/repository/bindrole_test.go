@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // Everyone who may change one directory of a tree can bind a role there that the account of the tree may not bind. That
@@ -76,7 +77,7 @@ func TestABindRoleStaysUntilItIsReplaced(t *testing.T) {
 			state := inventory.State{Live: map[inventory.ID]*unstructured.Unstructured{}, Created: map[types.UID]bool{}}
 			add := func(object *unstructured.Unstructured) {
 				object.SetUID(types.UID(object.GetKind() + object.GetName()))
-				state.Live[inventory.IDOf(object)], state.Created[object.GetUID()] = object, true
+				state.Live[render.IDOf(object)], state.Created[object.GetUID()] = object, true
 			}
 			for _, object := range tree.declared {
 				object = object.DeepCopy()

@@ -12,6 +12,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/engine/inforce"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 )
 
@@ -22,7 +23,7 @@ type declaration struct {
 }
 
 func declarationOf(object *unstructured.Unstructured) declaration {
-	return declaration{inventory.IDOf(object), inventory.HashOf(object)}
+	return declaration{render.IDOf(object), inventory.HashOf(object)}
 }
 
 // contested is an object that does not stay as it is declared.
@@ -47,7 +48,7 @@ func (f *followed) postpone(o *outcome, now time.Time) {
 	}
 	o.Applies = slices.DeleteFunc(o.Applies, func(change inventory.Apply) bool {
 		longest := backoff.LastPause
-		if inventory.PhaseOf(inventory.IDOf(change.Declared).GroupKind) == inventory.Namespaces {
+		if inventory.PhaseOf(render.IDOf(change.Declared).GroupKind) == inventory.Namespaces {
 			longest = backoff.FirstPause // its labels may protect it from its users, who may begin a fight
 		}
 		wait := f.fights.Wait(struct{}{}, declarationOf(change.Declared), longest, now)

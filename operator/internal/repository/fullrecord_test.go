@@ -13,6 +13,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // Every author of a directory can fill the record. Then further objects are not created, and the status says so: all
@@ -80,7 +81,7 @@ func TestAFullRecordStopsOnlyCreations(t *testing.T) {
 func TestARecordThatHasRoomInTheNextPassIsNotFull(t *testing.T) {
 	t.Parallel()
 	names := []string{"a", "b"}
-	size := pendingSize(inventory.IDOf(object("a")))
+	size := pendingSize(render.IDOf(object("a")))
 	for free, wantFailures := range map[int]int{2*size - 1: 0, size + uidSize: 0, size - 1: 2} {
 		rec := &record{created: map[types.UID]bool{}, trees: map[string]bool{}}
 		rec.trees[strings.Repeat("x", rec.room("full")-1-keptRoom-free)] = true

@@ -16,6 +16,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // Two PolicyRepositories swap their paths, so that each declares what was created for the other one. What a later
@@ -193,7 +194,7 @@ func TestAHandoverDoesNotUseTheKeptRoom(t *testing.T) {
 		rec.trees[strings.Repeat("x", rec.room("taking")-1-test.free)] = true
 		require.Equal(t, test.free, rec.room("taking"), name)
 		r.accept(taker.UID, map[string]*v1alpha1.PolicyRepository{"giving": giver}, rec,
-			map[inventory.ID]*unstructured.Unstructured{inventory.IDOf(role): role})
+			map[inventory.ID]*unstructured.Unstructured{render.IDOf(role): role})
 		require.Equal(t, test.want, rec.created["role"], name)
 	}
 }

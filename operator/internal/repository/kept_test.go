@@ -16,6 +16,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // What the time of a step did not suffice for keeps what it needs, as what failed does.
@@ -97,7 +98,7 @@ func TestWhatStaysBecauseAnObjectFails(t *testing.T) {
 			}
 			state := inventory.State{Live: map[inventory.ID]*unstructured.Unstructured{}, Created: map[types.UID]bool{}}
 			for _, object := range treeOf(t, "corp", "one", before).declared {
-				id := inventory.IDOf(object)
+				id := render.IDOf(object)
 				object.SetUID(types.UID(id.String()))
 				state.Live[id], state.Created[object.GetUID()] = object, true
 			}

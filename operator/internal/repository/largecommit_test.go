@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // bindingFile returns a RoleBinding of a user to the ClusterRole view.
@@ -23,7 +24,7 @@ func planned(t *testing.T, before, after map[string]string) outcome {
 	t.Helper()
 	state := inventory.State{Live: map[inventory.ID]*unstructured.Unstructured{}, Created: map[types.UID]bool{}}
 	for _, object := range treeOf(t, "corp", "one", before).declared {
-		id := inventory.IDOf(object)
+		id := render.IDOf(object)
 		object.SetUID(types.UID(id.String()))
 		state.Live[id], state.Created[object.GetUID()] = object, true
 	}

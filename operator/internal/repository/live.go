@@ -19,6 +19,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/freshness"
 )
 
@@ -123,7 +124,7 @@ func (c *Cluster) observed(kind schema.GroupVersionKind, object client.Object) {
 
 func (c *Cluster) wrote(object *unstructured.Unstructured) {
 	object.SetManagedFields(nil)
-	id := inventory.IDOf(object)
+	id := render.IDOf(object)
 	c.writtenOf(id.GroupKind).Written(id, object)
 }
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
-	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // No event tells of an object that was created and deleted while a watch was interrupted.
@@ -38,7 +38,7 @@ func TestAnObjectThatNoEventAnnouncedIsGone(t *testing.T) {
 	}()
 	require.True(t, informers.WaitForCacheSync(ctx))
 	admin.Cluster.Cached, admin.Cluster.Informers = informers, informers
-	id := inventory.IDOf(written)
+	id := render.IDOf(written)
 	all, err := admin.Cluster.live(t.Context())
 	require.NoError(t, err)
 	require.Nil(t, all[id], "the cache is complete up to the deletion")

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // A pass makes a limited number of changes, so that a newer commit, a suspension and edits do not wait for a large
@@ -75,7 +76,7 @@ func TestChangesThatWereNotMadeNeedNoRoom(t *testing.T) {
 			declared := object(fmt.Sprint(i))
 			o.Applies = append(o.Applies, inventory.Apply{Declared: declared})
 			if i < test.unmade {
-				before[inventory.IDOf(declared)] = 1
+				before[render.IDOf(declared)] = 1
 			}
 		}
 		o.Deletes = []*unstructured.Unstructured{deleted}
@@ -88,8 +89,8 @@ func TestChangesThatWereNotMadeNeedNoRoom(t *testing.T) {
 	for i := range maxChanges + 1 {
 		last.Applies = append(last.Applies, inventory.Apply{Declared: object(fmt.Sprint(i))})
 	}
-	newest := inventory.IDOf(last.Applies[maxChanges].Declared)
-	last.limit(map[inventory.ID]int{newest: 0, inventory.IDOf(deleted): 0})
+	newest := render.IDOf(last.Applies[maxChanges].Declared)
+	last.limit(map[inventory.ID]int{newest: 0, render.IDOf(deleted): 0})
 	require.Len(t, last.Applies, maxChanges+1)
 	require.Len(t, last.Deletes, 1)
 	for i := range maxRevocations {

@@ -10,6 +10,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inventory"
+	"nstpl.dev/nstpl/operator/engine/render"
 )
 
 // A tree leaves an object to another one that has the tree of its label now, whatever that one followed before its path
@@ -47,7 +48,7 @@ func TestATreeIsDecidedByWhatTheOtherOneDeclaresNow(t *testing.T) {
 			object.SetName("role")
 			object.SetLabels(map[string]string{v1alpha1.TreeLabel: "b"})
 			object.SetUID("object")
-			id := inventory.IDOf(object)
+			id := render.IDOf(object)
 			rec := &record{created: map[types.UID]bool{"object": true}}
 			others := map[string]*v1alpha1.PolicyRepository{"b": repositoryOf("new")}
 			undecided, takers := r.leave("leaving", others, rec, map[inventory.ID]*unstructured.Unstructured{id: object})

@@ -138,11 +138,11 @@ func losses(
 ) []loss {
 	old, template := e.old, e.updated
 	prunesAll := e.prunesAll()
-	indexed := make([]map[string]*unstructured.Unstructured, len(variants))
+	indexed := make([]map[render.ObjectID]*unstructured.Unstructured, len(variants))
 	for i, variant := range variants {
-		indexed[i] = map[string]*unstructured.Unstructured{}
+		indexed[i] = map[render.ObjectID]*unstructured.Unstructured{}
 		for _, object := range variant.Objects() {
-			indexed[i][idOf(object)] = object
+			indexed[i][render.IDOf(object)] = object
 		}
 	}
 	var all []loss
@@ -155,7 +155,7 @@ func losses(
 				all = append(all, loss{before: object})
 			}
 			for i, variant := range variants {
-				now := indexed[i][idOf(object)]
+				now := indexed[i][render.IDOf(object)]
 				if mayFollow(before.Overlays, variant.Overlays, old, template) {
 					all = append(all, loss{object, now})
 				}
@@ -163,10 +163,6 @@ func losses(
 		}
 	}
 	return all
-}
-
-func idOf(object *unstructured.Unstructured) string {
-	return object.GroupVersionKind().GroupKind().String() + " " + object.GetName()
 }
 
 // variantsOf returns the variants of a template. If it has too many combinations of overlays, variantsOf returns the

@@ -170,16 +170,16 @@ func (e edit) keeps(object render.Declaration) bool {
 		})
 }
 
-// changed reports, for each object of the updated template by idOf, whether an edit adds or changes it, or may do so by
-// an overlay.
-func (e edit) changed(positions map[string]position) map[string]bool {
+// changed reports, for each object of the updated template by its ID, whether an edit adds or changes it, or may do so
+// by an overlay.
+func (e edit) changed(positions map[render.ObjectID]position) map[render.ObjectID]bool {
 	before := map[string]bool{}
 	if e.old != nil && equality.Semantic.DeepEqual(e.old.Spec.Overlays, e.updated.Spec.Overlays) {
 		for _, declaration := range render.Declarations(e.old) {
 			before[string(declaration.Raw)] = true
 		}
 	}
-	changed := map[string]bool{}
+	changed := map[render.ObjectID]bool{}
 	for id, position := range positions {
 		changed[id] = !before[string(position.Raw)]
 	}
@@ -209,9 +209,7 @@ func isDropped(variants []render.Variant, object render.Declaration) bool {
 // objectIn returns the object of a variant with the kind and name of a declaration, or nil.
 func objectIn(variant render.Variant, object render.Declaration) *unstructured.Unstructured {
 	objects := variant.Objects()
-	i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool {
-		return o.GroupVersionKind().GroupKind() == object.GroupKind() && o.GetName() == object.Name
-	})
+	i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return render.IDOf(o) == object.ID() })
 	if i < 0 {
 		return nil
 	}

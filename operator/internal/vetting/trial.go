@@ -153,7 +153,7 @@ func (v *review) candidates(kinds []resolvedKind, variants []render.Variant) []c
 				continue
 			}
 			seen[string(content)] = true
-			id := idOf(object)
+			id := render.IDOf(object)
 			c := candidate{object, kinds[i].resource, positions[id].path, changed[id]}
 			if len(variant.Overlays) > 0 {
 				c.path = v.overlayPath(variant.Overlays)
@@ -208,12 +208,12 @@ type position struct {
 	path string
 }
 
-// positionsOf returns the positions of a template's objects and of the copies of its sources by idOf.
-func positionsOf(template *v1alpha1.NamespaceTemplate) map[string]position {
-	positions := map[string]position{}
+// positionsOf returns the positions of a template's objects and of the copies of its sources by their IDs.
+func positionsOf(template *v1alpha1.NamespaceTemplate) map[render.ObjectID]position {
+	positions := map[render.ObjectID]position{}
 	add := func(one v1alpha1.NamespaceTemplateSpec, path string) {
 		for _, declaration := range render.AllDeclarations(&v1alpha1.NamespaceTemplate{Spec: one}) {
-			positions[declaration.GroupKind().String()+" "+declaration.Name] = position{declaration, path}
+			positions[declaration.ID()] = position{declaration, path}
 		}
 	}
 	for i := range template.Spec.Sources {
@@ -302,9 +302,7 @@ func (a *Admission) dryRun(ctx context.Context, t trial) error {
 }
 
 // name returns the kind and the name of the object. The name may contain tokens.
-func (c candidate) name() string {
-	return strings.ToLower(c.GroupVersionKind().GroupKind().String()) + "/" + c.GetName()
-}
+func (c candidate) name() string { return render.IDOf(c.Unstructured).String() }
 
 // problem returns a problem of the object as one of the template.
 func (c candidate) problem(found objectschema.Problem) render.Problem {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/kubectl/pkg/util/templates"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -142,7 +143,7 @@ func (o *review) run(ctx context.Context) error {
 			return err
 		}
 		reviewed.Ref = output.NewObjectRef(object.GroupVersionKind(), reviewed.original.Namespace, object.GetName())
-		reviewed.Object = output.Object(object.GroupVersionKind().GroupKind(), object.GetName())
+		reviewed.Object = render.IDOf(object).String()
 		results = append(results, reviewed)
 	}
 	if len(results) == 0 {

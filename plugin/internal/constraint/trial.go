@@ -15,9 +15,9 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/codes"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/scc"
 	"nstpl.dev/nstpl/plugin/internal/cli"
-	"nstpl.dev/nstpl/plugin/internal/output"
 )
 
 // reasonInDenial matches the reason of a constraint in the message of a denial: "- constraint NAME: FIELD: MESSAGE", or
@@ -87,8 +87,7 @@ func (o *review) try(
 	if object.GetKind() != "Pod" && reviewed.Subject != nil && *reviewed.Subject == scc.UserSubject {
 		o.Note("%s: your own permission to use %s decided, but a controller creates the pods: "+
 			"they are admitted the same way only if service account %s may use it",
-			output.Object(object.GroupVersionKind().GroupKind(), object.GetName()), *reviewed.Constraint,
-			pod.Spec.ServiceAccountName)
+			render.IDOf(object), *reviewed.Constraint, pod.Spec.ServiceAccountName)
 	}
 	return reviewed, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/fields"
@@ -111,7 +112,7 @@ func recordedItems(ns *corev1.Namespace, populated survey.Populated) []*item {
 	}
 	known := map[string]*metav1.PartialObjectMetadata{}
 	for _, object := range populated.Objects {
-		known[nameOf(object)] = object
+		known[render.IDOf(object).String()] = object
 	}
 	for _, finding := range reported {
 		object := known[finding.Object]
@@ -123,7 +124,7 @@ func recordedItems(ns *corev1.Namespace, populated survey.Populated) []*item {
 		}
 	}
 	for _, object := range populated.Objects {
-		if known[nameOf(object)] == nil {
+		if known[render.IDOf(object).String()] == nil {
 			continue
 		}
 		if i := driftedItem(ns.Name, object); i != nil {
@@ -177,7 +178,7 @@ func isFailure(finding populate.Reported) bool {
 // driftedItem returns the item of an object whose managedFields show that it differs or may differ, or nil.
 func driftedItem(namespace string, object *metav1.PartialObjectMetadata) *item {
 	i := &item{
-		Namespace: namespace, Object: nameOf(object), Template: object.Labels[v1alpha1.TemplateNameLabel],
+		Namespace: namespace, Object: render.IDOf(object).String(), Template: object.Labels[v1alpha1.TemplateNameLabel],
 		Action: actionConfigure, Different: true, Drifted: true,
 	}
 	isApplied := slices.ContainsFunc(object.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
@@ -205,10 +206,6 @@ func writtenFields(object *metav1.PartialObjectMetadata) []field {
 		written = append(written, field{Field: path, Manager: owned.Manager, text: path})
 	}
 	return written
-}
-
-func nameOf(object *metav1.PartialObjectMetadata) string {
-	return output.Object(object.GroupVersionKind().GroupKind(), object.Name)
 }
 
 // isForbiddenTemplates reports whether an error says that the user may not list templates.

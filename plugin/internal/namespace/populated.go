@@ -12,6 +12,7 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 	"nstpl.dev/nstpl/plugin/internal/output"
@@ -69,14 +70,10 @@ func populatedTable(populated survey.Populated) output.Table {
 	table := output.Table{Columns: []string{"Object", "Template", "Action", "Reason"}}
 	for _, object := range populated.Objects {
 		table.Rows = append(table.Rows, []string{
-			objectName(object), object.Labels[v1alpha1.TemplateNameLabel], "unknown", "exists",
+			render.IDOf(object).String(), object.Labels[v1alpha1.TemplateNameLabel], "unknown", "exists",
 		})
 	}
 	return table
-}
-
-func objectName(object *metav1.PartialObjectMetadata) string {
-	return output.Object(object.GroupVersionKind().GroupKind(), object.Name)
 }
 
 // readObjects returns the populated objects without their managedFields and without the values of Secrets, and an error

@@ -221,7 +221,7 @@ func (p *preview) printObjects(objects []*unstructured.Unstructured) error {
 		return output.YAMLStream(p.Out, objects)
 	case cli.FormatName:
 		for _, object := range objects {
-			output.Line(p.Out, "%s", output.Object(object.GroupVersionKind().GroupKind(), object.GetName()))
+			output.Line(p.Out, "%s", render.IDOf(object))
 		}
 		return nil
 	}

@@ -214,8 +214,7 @@ func (w *waiter) isDone() bool {
 func (w *waiter) printPopulated(id populate.ObjectID) {
 	if declared, missing := w.missing[id]; missing {
 		delete(w.missing, id)
-		output.Line(w.progress, "%s populated (template %s)", output.Object(id.GroupKind, id.Name),
-			declared.Template.Name)
+		output.Line(w.progress, "%s populated (template %s)", id, declared.Template.Name)
 	}
 }
 
@@ -285,7 +284,7 @@ func (w *waiter) noteMissing() {
 	var lines []string
 	for id, object := range w.missing {
 		lines = append(lines,
-			fmt.Sprintf("missing: %s (template %s)", output.Object(id.GroupKind, id.Name), object.Template.Name))
+			fmt.Sprintf("missing: %s (template %s)", id, object.Template.Name))
 	}
 	slices.Sort(lines)
 	for _, line := range lines {

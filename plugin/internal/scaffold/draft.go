@@ -76,8 +76,7 @@ func (o declared) String() string { return nameOf(o.object) }
 
 // nameOf returns the name of an object as kubectl prints it.
 func nameOf(object map[string]any) string {
-	o := unstructured.Unstructured{Object: object}
-	return output.Object(o.GroupVersionKind().GroupKind(), o.GetName())
+	return render.IDOf(&unstructured.Unstructured{Object: object}).String()
 }
 
 // selector is which namespaces a template selects.

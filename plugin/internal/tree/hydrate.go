@@ -13,6 +13,7 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/gitops"
 	"nstpl.dev/nstpl/operator/engine/hierarchy"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/plugin/internal/cli"
 	"nstpl.dev/nstpl/plugin/internal/output"
 )
@@ -135,7 +136,7 @@ func (h *hydrate) run(dir string) error {
 		return output.YAMLStream(h.Out, objects)
 	case cli.FormatName:
 		for _, object := range objects {
-			output.Line(h.Out, "%s", output.Object(object.GroupVersionKind().GroupKind(), object.GetName()))
+			output.Line(h.Out, "%s", render.IDOf(object))
 		}
 		return nil
 	}
