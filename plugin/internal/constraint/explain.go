@@ -43,7 +43,7 @@ func (o *review) explain(reviewed result) error {
 		output.Line(o.Out, "%s is denied by the API server: %s", reviewed.Object, reviewed.Reasons[0].Message)
 		return nil
 	case reviewed.isTried && reviewed.Constraint == nil:
-		output.Line(o.Out, "%s is admitted unchanged: no constraints apply to it", reviewed.Object)
+		output.Line(o.Out, "%s is admitted, and no constraints apply to it", reviewed.Object)
 		return nil
 	case !reviewed.Allowed:
 		output.Line(o.Out, "%s is not admitted by any constraint:", reviewed.Object)
