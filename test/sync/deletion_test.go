@@ -47,9 +47,7 @@ func TestDeletionOfNamespacesNeedsAConfirmation(t *testing.T) {
 	message := x.waitReason("DeletionsPending", b)
 	require.Contains(t, message, "would delete 2 namespaces")
 	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
-		assert.Equal(c, &v1alpha1.PendingDeletions{
-			Commit: b, Namespaces: []string{"limit-one", "limit-two"}, Total: 2,
-		}, status.PendingDeletions)
+		assertPending(c, status, b, "limit-one", "limit-two")
 		assert.Equal(c, b, status.Commits.Applied)
 	})
 	x.mustExist(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "limit-b"}})
@@ -136,9 +134,7 @@ func TestADeletionThatWaitsIsNotConfirmedByAccident(t *testing.T) {
 		x.waitReason("DeletionsPending", commit)
 		x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
 			assert.Equal(c, x.repository.Annotations[v1alpha1.SyncRequestedAnnotation], status.RequestedAt)
-			assert.Equal(c, &v1alpha1.PendingDeletions{
-				Commit: commit, Namespaces: names, Total: int32(len(names)), //nolint:gosec // few
-			}, status.PendingDeletions)
+			assertPending(c, status, commit, names...)
 		})
 		for _, name := range names {
 			x.mustExist(namespace(name))
@@ -210,8 +206,7 @@ func TestADeletionWaitsAcrossARestart(t *testing.T) {
 	startSync(t, cluster.syncOptions)
 	x.waitReason("DeletionsPending", empty)
 	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
-		assert.Equal(c, &v1alpha1.PendingDeletions{Commit: empty, Namespaces: []string{"afterwards-c"}, Total: 1},
-			status.PendingDeletions)
+		assertPending(c, status, empty, "afterwards-c")
 	})
 	x.mustExist(namespace("afterwards-c"))
 	x.annotate(v1alpha1.ConfirmedCommitAnnotation, empty)
@@ -467,8 +462,7 @@ func TestProtectedNamespacesAreKept(t *testing.T) {
 	require.NoError(t, cluster.client.Patch(t.Context(), kept, patch))
 	x.waitReason("DeletionsPending", fewer)
 	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
-		assert.Equal(c, &v1alpha1.PendingDeletions{Commit: fewer, Namespaces: []string{"guarded-one"}, Total: 1},
-			status.PendingDeletions)
+		assertPending(c, status, fewer, "guarded-one")
 	})
 	x.mustExist(namespace("guarded-one"))
 	x.annotate(v1alpha1.ConfirmedCommitAnnotation, fewer)
@@ -476,6 +470,42 @@ func TestProtectedNamespacesAreKept(t *testing.T) {
 	x.waitGone(namespace("guarded-one"))
 	x.waitGone(space("guarded-team"))
 	x.waitGone(space("guarded-above"))
+}
+
+// A confirmation holds for the namespaces that were shown, and not for one whose protection ends before nstpl-sync sees
+// the confirmation, such as while the PolicyRepository is suspended.
+func TestAConfirmationIsForTheNamespacesThatWereShown(t *testing.T) {
+	t.Parallel()
+	x := newTree(t, "shown")
+	protected := strings.Replace(namespaceFile("shown-one"), "name: shown-one",
+		"name: shown-one\n  annotations: {"+v1alpha1.DeletionProtectionAnnotation+": \"true\"}", 1)
+	left := map[string]string{"shown-left/ns.yaml": namespaceFile("shown-left")}
+	files := maps.Clone(left)
+	files["shown-one/ns.yaml"] = protected
+	files["shown-two/ns.yaml"], files["shown-three/ns.yaml"] = namespaceFile("shown-two"), namespaceFile("shown-three")
+	x.commit(files)
+	x.follow()
+	x.waitExists(namespace("shown-one"))
+	x.waitExists(namespace("shown-two"))
+	x.waitExists(namespace("shown-three"))
+	fewer := x.commit(left)
+	x.waitReason("DeletionsPending", fewer)
+
+	x.suspend(true)
+	x.waitReason("Suspended", fewer)
+	x.annotate(v1alpha1.ConfirmedCommitAnnotation, fewer)
+	unprotect := client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata": {"annotations": {"policy.nstpl.dev/deletion-protection": null}}}`))
+	require.NoError(t, cluster.client.Patch(t.Context(), namespace("shown-one"), unprotect))
+	x.suspend(false)
+	x.waitGone(namespace("shown-two"))
+	x.waitGone(namespace("shown-three"))
+	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
+		assertPending(c, status, fewer, "shown-one")
+	})
+	one := namespace("shown-one")
+	x.mustExist(one)
+	require.Nil(t, one.DeletionTimestamp)
 }
 
 // Of two PolicyRepositories with trees of the same name, the older is followed.

@@ -173,6 +173,17 @@ func (x *tree) waitStatus(check func(c *assert.CollectT, status v1alpha1.PolicyR
 	}, timeout, pollInterval)
 }
 
+// assertPending asserts that the deletion of some namespaces waits for the confirmation of a commit.
+func assertPending(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus, commit string, namespaces ...string) {
+	pending := status.PendingDeletions
+	if !assert.NotNil(c, pending) {
+		return
+	}
+	assert.Equal(c, commit, pending.Commit)
+	assert.Equal(c, namespaces, pending.Namespaces)
+	assert.EqualValues(c, len(namespaces), pending.Total)
+}
+
 // waitReason waits until the Ready condition has a reason, and returns its message.
 func (x *tree) waitReason(reason, commit string) string {
 	x.Helper()

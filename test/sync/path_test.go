@@ -74,9 +74,7 @@ func TestAConfirmationHoldsForAPath(t *testing.T) {
 	mergePatch(t, x.repository, `{"spec": {"path": "later/path-shown", "suspend": false}}`)
 	x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
 		assert.Equal(c, "later/path-shown", status.Path)
-		assert.Equal(c, &v1alpha1.PendingDeletions{
-			Commit: b, Namespaces: []string{"path-x", "path-y", "path-z"}, Total: 3,
-		}, status.PendingDeletions)
+		assertPending(c, status, b, "path-x", "path-y", "path-z")
 	})
 	x.waitRequestServed()
 	for _, name := range []string{"path-x", "path-y", "path-z"} {

@@ -235,9 +235,7 @@ func (x *tree) step(from, to *grove) {
 	if len(deleted) > inventory.Allowed(nil, len(from.namespaces)) {
 		x.waitReason("DeletionsPending", commit)
 		x.waitStatus(func(c *assert.CollectT, status v1alpha1.PolicyRepositoryStatus) {
-			assert.Equal(c, &v1alpha1.PendingDeletions{
-				Commit: commit, Namespaces: deleted, Total: int32(len(deleted)), //nolint:gosec // a few
-			}, status.PendingDeletions)
+			assertPending(c, status, commit, deleted...)
 		})
 		x.waitExact(files, deleted...)
 		x.annotate(v1alpha1.ConfirmedCommitAnnotation, commit)

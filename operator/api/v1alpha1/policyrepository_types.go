@@ -373,6 +373,9 @@ type PendingDeletions struct {
 	Namespaces []string `json:"namespaces"`
 	// total is the number of all of these namespaces.
 	Total int32 `json:"total"`
+	// digest identifies all of these namespaces. A confirmation is void if it was given while others waited.
+	// +optional
+	Digest string `json:"digest,omitempty"`
 }
 
 // PendingRollback is a commit that is older than the one in force.

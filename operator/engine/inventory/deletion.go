@@ -1,6 +1,9 @@
 package inventory
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,8 +17,10 @@ import (
 // the tree declares the namespace again, or the namespace is gone: nothing else answers what a person was asked. Only
 // what the limit allowed becomes a question if the namespace is the last one of a later commit.
 type Deletions struct {
-	// Waiting are the namespaces whose deletion needs a confirmation.
+	// Waiting are the namespaces whose deletion needs a confirmation, which persons are asked for.
 	Waiting map[types.UID]bool
+	// Kept are those that need one as well, but are protected, so that nobody was asked yet.
+	Kept map[types.UID]bool
 	// Decided are those that are to be deleted, because the limit allowed it.
 	Decided map[types.UID]bool
 	// Confirmed are those that are to be deleted, because a person has confirmed it.
@@ -72,8 +77,8 @@ func (p *Plan) createsNamespaces() bool {
 // waits, unless the commit creates others: what the limit allowed for an earlier commit does not count then.
 //
 // A confirmation holds for the namespaces that a person was shown: those that waited before it, and are not protected.
-// The same commit may lack others by now, if spec.path was changed. A person who protects a namespace before it is
-// deleted voids the confirmation.
+// The same commit may lack others by now, if spec.path was changed, or the protection of others has ended. A person who
+// protects a namespace before it is deleted voids the confirmation.
 func decide(undeclared []*unstructured.Unstructured, createsOthers bool, state State, options Options) Deletions {
 	total := 0 // of the tree's namespaces, without those that are being deleted
 	for id, live := range state.Live {
@@ -89,34 +94,48 @@ func decide(undeclared []*unstructured.Unstructured, createsOthers bool, state S
 	}
 	isLast := leaving == total && !createsOthers
 	decided := Deletions{
-		Waiting: map[types.UID]bool{}, Decided: map[types.UID]bool{}, Confirmed: map[types.UID]bool{},
+		Waiting: map[types.UID]bool{}, Kept: map[types.UID]bool{},
+		Decided: map[types.UID]bool{}, Confirmed: map[types.UID]bool{},
 	}
 	isAsked := false
-	var undecided []types.UID
+	var undecided []*unstructured.Unstructured
 	for _, ns := range undeclared {
 		uid := ns.GetUID()
-		wasConfirmed := state.Deletions.Confirmed[uid]
+		wasConfirmed, wasAsked := state.Deletions.Confirmed[uid], state.Deletions.Waiting[uid]
 		switch {
 		case wasConfirmed && (!isProtected(ns) || isBeingDeleted(ns)):
 			decided.Confirmed[uid] = true
 		case state.Deletions.Decided[uid] && (!isLast || isBeingDeleted(ns)):
 			decided.Decided[uid] = true
-		case !state.Deletions.Waiting[uid] && !wasConfirmed:
-			undecided = append(undecided, uid)
+		case !wasAsked && !state.Deletions.Kept[uid] && !wasConfirmed:
+			undecided = append(undecided, ns)
 		case isProtected(ns):
-			decided.Waiting[uid] = true
-		case options.Confirmed:
+			decided.Kept[uid] = true
+		case options.Confirmed && wasAsked:
 			isAsked, decided.Confirmed[uid] = true, true
 		default:
 			isAsked, decided.Waiting[uid] = true, true
 		}
 	}
-	into := decided.Decided
-	if isAsked || len(undecided) > Allowed(options.Limit, total) || isLast {
-		into = decided.Waiting
-	}
-	for _, uid := range undecided {
-		into[uid] = true
+	needsConfirmation := isAsked || len(undecided) > Allowed(options.Limit, total) || isLast
+	for _, ns := range undecided {
+		switch {
+		case !needsConfirmation:
+			decided.Decided[ns.GetUID()] = true
+		case isProtected(ns):
+			decided.Kept[ns.GetUID()] = true
+		default:
+			decided.Waiting[ns.GetUID()] = true
+		}
 	}
 	return decided
+}
+
+// Digest identifies the namespaces that wait.
+func (d Deletions) Digest() string {
+	sum := sha256.New()
+	for _, uid := range slices.Sorted(maps.Keys(d.Waiting)) {
+		_, _ = sum.Write([]byte(uid + "\n"))
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }

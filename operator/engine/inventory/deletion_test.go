@@ -166,6 +166,23 @@ func TestAConfirmationHoldsForWhatWaited(t *testing.T) {
 	require.Equal(t, "waits: ; deleted: n00", s.without("n00"))
 }
 
+// The protection of a namespace may end after a person was shown the others, and before the confirmation is known.
+func TestAConfirmationDeletesNothingThatWasNotShown(t *testing.T) {
+	t.Parallel()
+	s := newStory(t)
+	names := []string{"n00", "n01", "n02"}
+	protected(s.live("n00"))
+	require.Equal(t, "waits: n01 n02; deleted:", s.without(names...))
+	shown := s.state.Deletions.Digest()
+	s.live("n00").SetAnnotations(nil)
+	s.options.Confirmed = true
+	require.Equal(t, "waits: n00; deleted: n01 n02", s.without(names...))
+	require.NotEqual(t, shown, s.state.Deletions.Digest())
+	require.Equal(t, "waits: n00; deleted:", s.without("n00"))
+	s.options.Confirmed = true
+	require.Equal(t, "waits: ; deleted: n00", s.without("n00"))
+}
+
 // A person may protect a namespace whose deletion was confirmed and not made yet. When the protection ends, the deletion
 // needs another confirmation, although the limit would allow this one.
 func TestProtectionVoidsAConfirmation(t *testing.T) {

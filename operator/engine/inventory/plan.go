@@ -31,8 +31,9 @@ type Options struct {
 	Tree string
 	// Adopt makes declared namespaces that exist already a part of the tree.
 	Adopt bool
-	// Limit limits the deletion of namespaces, unless Confirmed is true. It may be nil.
-	Limit     *v1alpha1.DeletionLimit
+	// Limit limits the deletion of namespaces. It may be nil.
+	Limit *v1alpha1.DeletionLimit
+	// Confirmed says that a person has confirmed the deletion of the namespaces that wait.
 	Confirmed bool
 }
 

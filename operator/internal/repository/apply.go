@@ -211,6 +211,15 @@ func rankOf(change inventory.Apply) int {
 	return 1
 }
 
+// isConfirmed reports whether a person has confirmed the deletion of the namespaces that wait by the record. The
+// annotation and the status are of one version of the PolicyRepository, so the status is what the person was shown. By the
+// record others wait if the status could not be written after it.
+func isConfirmed(repository *v1alpha1.PolicyRepository, commit string, rec *record) bool {
+	shown := repository.Status.PendingDeletions
+	return repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == commit &&
+		shown != nil && shown.Commit == commit && shown.Digest == rec.deletions.Digest()
+}
+
 // applyTree makes the objects in the cluster those that a tree declares. It makes a limited number of changes: the
 // outcome says how many remain. owners are the PolicyRepositories that follow trees, by the name of the tree.
 func (r *Repositories) applyTree(
@@ -241,12 +250,11 @@ func (r *Repositories) applyTree(
 	woken, keepers := r.accept(repository.UID, others, rec, live)
 	undecided, takers := r.leave(repository.UID, others, rec, live)
 	wasPending := maps.Clone(rec.pending)
-	isConfirmed := repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == tree.commit
 	o := outcome{Plan: inventory.NewPlan(tree.declared,
 		inventory.State{Live: live, Created: rec.created, Undecided: undecided, Deletions: rec.deletions},
 		inventory.Options{
 			Tree: tree.root, Adopt: repository.Spec.ExistingNamespaces == v1alpha1.ExistingAdopt,
-			Limit: repository.Spec.DeletionLimit, Confirmed: isConfirmed,
+			Limit: repository.Spec.DeletionLimit, Confirmed: isConfirmed(repository, tree.commit, rec),
 		})}
 	f.postpone(&o, time.Now())
 	o.limit(f.unmade)

@@ -3,6 +3,7 @@ package repository
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/inventory"
 	"nstpl.dev/nstpl/test/marks"
 )
 
@@ -84,6 +86,9 @@ func tryToEndWhileDeletionsWait(
 		require.Equal(t, []string{name("c")}, apply(tree).Waiting)
 		require.False(t, isDeleted("c"))
 	}
+	asked := apply(empty)
+	reportOutcome(&repository.Status, empty, asked, time.Now())
+	require.NoError(t, admin.Client.Status().Update(t.Context(), repository))
 	repository.Annotations = map[string]string{v1alpha1.ConfirmedCommitAnnotation: "three"}
 	require.NoError(t, admin.Client.Update(t.Context(), repository))
 	require.Empty(t, apply(empty).Waiting)
@@ -92,6 +97,25 @@ func tryToEndWhileDeletionsWait(
 	require.NoError(t, admin.Client.Get(t.Context(), client.ObjectKeyFromObject(repository), repository))
 	require.Empty(t, repository.Annotations)
 	return !end.isEnded.Load()
+}
+
+// The record may name other namespaces than the status, if a process ended between its writes.
+func TestAConfirmationIsForTheNamespacesOfTheStatus(t *testing.T) {
+	t.Parallel()
+	rec := &record{deletions: inventory.Deletions{Waiting: map[types.UID]bool{"a": true, "b": true}}}
+	repository := &v1alpha1.PolicyRepository{}
+	repository.Annotations = map[string]string{v1alpha1.ConfirmedCommitAnnotation: "one"}
+	require.False(t, isConfirmed(repository, "one", rec), "no status")
+	shown := &v1alpha1.PendingDeletions{Commit: "one", Digest: rec.deletions.Digest()}
+	repository.Status.PendingDeletions = shown
+	require.True(t, isConfirmed(repository, "one", rec))
+	require.False(t, isConfirmed(repository, "two", rec))
+	shown.Commit = "two"
+	require.False(t, isConfirmed(repository, "one", rec), "shown for another commit")
+	shown.Commit, rec.deletions.Waiting["c"] = "one", true
+	require.False(t, isConfirmed(repository, "one", rec), "another namespace waits")
+	shown.Digest = ""
+	require.False(t, isConfirmed(repository, "one", rec), "a status of an earlier version")
 }
 
 // A confirmation of deletions is void once spec.path was changed, for which the status has not listed them. One of a

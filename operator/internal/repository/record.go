@@ -76,7 +76,8 @@ func parseCommitted(line string) committed {
 // in exactly one of the first four.
 const (
 	createdKey   = "created"
-	waitingKey   = "waiting"
+	waitingKey   = "waiting" // with those that are kept, as in records of earlier versions
+	keptKey      = "kept"
 	decidedKey   = "decided"
 	confirmedKey = "confirmed"
 	pendingKey   = "pending"
@@ -138,17 +139,21 @@ func readRecord(ctx context.Context, live client.Reader, repository *v1alpha1.Po
 // readDeletions reads the created objects, and the decisions about them.
 func (r *record) readDeletions(data map[string]string) {
 	r.deletions = inventory.Deletions{
-		Waiting: uids(data[waitingKey]), Decided: uids(data[decidedKey]), Confirmed: uids(data[confirmedKey]),
+		Waiting: uids(data[waitingKey]), Kept: uids(data[keptKey]),
+		Decided: uids(data[decidedKey]), Confirmed: uids(data[confirmedKey]),
 	}
 	maps.Copy(r.created, uids(data[createdKey]))
 	for _, decided := range decisions(r.deletions) {
 		maps.Copy(r.created, decided)
 	}
+	for uid := range r.deletions.Kept {
+		delete(r.deletions.Waiting, uid)
+	}
 }
 
 // decisions returns the sets of UIDs of decisions.
 func decisions(d inventory.Deletions) []map[types.UID]bool {
-	return []map[types.UID]bool{d.Waiting, d.Decided, d.Confirmed}
+	return []map[types.UID]bool{d.Waiting, d.Kept, d.Decided, d.Confirmed}
 }
 
 // write stores the record if it changed. It fails with a conflict if another process has written the record.
@@ -196,10 +201,13 @@ func (r *record) data() map[string]string {
 			delete(created, uid)
 		}
 	}
+	waiting := maps.Clone(r.deletions.Waiting)
+	maps.Copy(waiting, r.deletions.Kept)
 	data := map[string]string{createdKey: lines(created), pendingKey: lines(pendingLines(r.pending))}
 	for key, value := range map[string]string{
-		waitingKey: lines(r.deletions.Waiting), decidedKey: lines(r.deletions.Decided),
-		confirmedKey: lines(r.deletions.Confirmed), treesKey: lines(r.trees), inForceKey: r.inForce.String(),
+		waitingKey: lines(waiting), keptKey: lines(r.deletions.Kept),
+		decidedKey: lines(r.deletions.Decided), confirmedKey: lines(r.deletions.Confirmed),
+		treesKey: lines(r.trees), inForceKey: r.inForce.String(),
 	} {
 		if value != "" {
 			data[key] = value

@@ -65,6 +65,7 @@ func reportOutcome(status *v1alpha1.PolicyRepositoryStatus, tree *vetted, o outc
 	if len(o.Waiting) > 0 {
 		status.PendingDeletions = &v1alpha1.PendingDeletions{
 			Commit: tree.commit, Namespaces: first(o.Waiting), Total: int32(len(o.Waiting)), //nolint:gosec // namespaces
+			Digest: o.Deletions.Digest(),
 		}
 	}
 	if !o.isComplete() {
