@@ -317,7 +317,8 @@ func (p Plan) keepMetadata(keep func(render.MetadataKey) bool, reason string) {
 
 // Keeping returns the plan without the deletion of objects that are declared elsewhere: by revisions of templates whose
 // rollout has not reached the namespace. An object that moves from one template to another would otherwise be missing
-// for a while. A Role or a RoleBinding is left out only if it moves unchanged, since it may grant more otherwise.
+// for a while. A Role or a RoleBinding is left out only if it moves unchanged, since it may grant more otherwise. A copy
+// whose source is lost is deleted all the same.
 func (p Plan) Keeping(cache *render.Cache, coming []*v1alpha1.NamespaceTemplate) Plan {
 	mayKeep := func(c Change) bool { return c.Deletes() || c.Metadata != nil }
 	if len(coming) == 0 || !slices.ContainsFunc(p.Changes, mayKeep) {
@@ -330,7 +331,8 @@ func (p Plan) Keeping(cache *render.Cache, coming []*v1alpha1.NamespaceTemplate)
 	}
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool {
 		coming, isDeclared := declared[c.ID()]
-		return c.Deletes() && isDeclared && (!isRBAC(c.Kind.GroupKind()) || isMovedUnchanged(c.Observed, coming))
+		return c.Deletes() && c.SourceLost == nil && isDeclared &&
+			(!isRBAC(c.Kind.GroupKind()) || isMovedUnchanged(c.Observed, coming))
 	})
 	p.keepMetadata(func(key render.MetadataKey) bool {
 		return slices.ContainsFunc(next.Metadata, func(v DeclaredValue) bool { return v.MetadataKey == key })

@@ -248,6 +248,8 @@ func TestPlanOfACopyWithoutItsSource(t *testing.T) {
 				observed.Objects = []*metav1.PartialObjectMetadata{test.observed}
 			}
 			plan := NewPlan(declareFrom(test.source, teamA(), template), match.NewIndex(template), observed)
+			// A rollout that has not reached the namespace keeps no copy, whatever it changes.
+			plan = plan.Keeping(render.NewCache(), []*v1alpha1.NamespaceTemplate{template})
 			require.Len(t, plan.Changes, 1)
 			require.Equal(t, test.want, plan.Changes[0].Action)
 			var result Result
