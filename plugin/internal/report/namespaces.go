@@ -30,7 +30,7 @@ func namespace(index *match.Index, cache *render.Cache, ns *corev1.Namespace) (N
 	condition, skipped := populate.PopulatedCondition(ns), survey.UnpopulatedReason(ns)
 	row.State = survey.StateOf(ns)
 	if initialize.Initializing(ns) {
-		row.PendingInitializers = initializers(ns)
+		row.PendingInitializers = initialize.Pending(ns)
 	}
 	switch {
 	case skipped != "":
@@ -84,16 +84,6 @@ func addTemplates(findings []Finding, declared survey.Namespace) {
 			}
 		}
 	}
-}
-
-func initializers(ns *corev1.Namespace) []string {
-	names := []string{}
-	for name := range strings.SplitSeq(ns.Annotations[v1alpha1.PendingAnnotation], ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // cells returns the templates that select a namespace, with the revisions that it has.
