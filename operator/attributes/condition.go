@@ -80,19 +80,25 @@ func condition(changed, deleted nameSet) string {
 	// o is the object with the attributes, and the one to which it is compared. p is a path, and r contains the values
 	// of both objects at that path. m is metadata, f the field of metadata, e are the maps of the other object in that
 	// field, and k is the name of an attribute. An equal map costs much less than its keys.
+	isList := "type(v) == list && p[" + strconv.Itoa(listSteps) + "] == '" + each + "'"
 	return "request.?resource.?resource.orValue('') == 'controllerrevisions' && request.?resource.?group.orValue('') == 'apps' && " +
 		"request.operation == 'CREATE' || " + evicted + "[[object, oldObject], [oldObject, object]].exists(o, o[0] != null && (" +
 		hasTemplates("o[0]") +
 		" && (o[1] == null || ['template', 'spec', 'data'].exists(t, o[0][?t] != o[1][?t])) ? '" +
 		paths() + "'.split(';').map(q, q.split('.')) : [[]]).exists(p, [p.size() == 0 ? " +
 		"[[o[0].metadata], [o[1].?metadata.orValue({})]] : o.map(v, [v]" + steps(0, listSteps) +
-		")].exists(r, r[0].exists(v, " +
-		"(type(v) == list && p[" + strconv.Itoa(listSteps) + "] == '" + each + "' ? " +
-		"v.filter(i, !r[1].exists(w, type(w) == list && i in w))" + steps(listSteps+1, allSteps) + " : [v])" +
+		")].exists(r, r[0].exists(v, " + isList + " && v.size() > " + strconv.Itoa(maxItems) + " && !(v in r[1]) || " +
+		"(" + isList + " ? (v.size() > " + strconv.Itoa(maxItems) + " ? [] : " +
+		"v.filter(i, !r[1].exists(w, type(w) == list && w.size() <= " + strconv.Itoa(maxItems) + " && i in w)))" +
+		steps(listSteps+1, allSteps) + " : [v])" +
 		".exists(m, ['labels', 'annotations'].exists(f, " + hasMap("m", "f") + " && [r[1].map(w, " + hasMap("w", "f") +
 		", w[f])].exists(e, !(m[f] in e) && (m[f].size() > " + strconv.Itoa(maxKeys) +
 		" || m[f].exists(k, !e.exists(w, k in w && w[k] == m[f][k]) && " + test + ")))))))))"
 }
+
+// maxItems is up to how many items of a list the expression compares with each of the other object's. The API server does
+// not limit what that costs. Judge decides about longer lists that change.
+const maxItems = 100
 
 // All paths of an expression have allSteps fields. If the field before listSteps has a list, the field at listSteps is
 // each, and those after it are fields of the list's elements.

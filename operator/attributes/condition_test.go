@@ -201,6 +201,26 @@ func TestManyAnnotationsExceedNoCostLimit(t *testing.T) {
 	}
 }
 
+// The API server would compare each volume with each other one, at no cost that it counts. Judge decides about so many
+// that change.
+func TestLongListsAreNotCompared(t *testing.T) {
+	t.Parallel()
+	conditions := compile(rulesAbout([]string{"env"}).Conditions(testMarker))
+	deployment := func(first, number int, image string) map[string]any {
+		volumes := make([]any, number)
+		for i := range volumes {
+			volumes[i] = map[string]any{"name": fmt.Sprint("v", first+i), "emptyDir": map[string]any{}}
+		}
+		return map[string]any{"metadata": map[string]any{"name": "a"}, "spec": map[string]any{
+			"template": map[string]any{"spec": map[string]any{"volumes": volumes, "image": image}},
+		}}
+	}
+	require.Zero(t, selects(t, conditions, attributes.Change{Old: deployment(0, 100, "a"), New: deployment(1, 100, "a")}))
+	require.Zero(t, selects(t, conditions, attributes.Change{Old: deployment(0, 200, "a"), New: deployment(0, 200, "b")}))
+	require.Equal(t, 1,
+		selects(t, conditions, attributes.Change{Old: deployment(0, 200, "a"), New: deployment(1, 200, "a")}))
+}
+
 // A field whose name is empty does not hide a template.
 func TestConditionsFindTemplatesBesideEmptyFields(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,7 @@ import (
 type Deletions struct {
 	// Waiting are the namespaces whose deletion needs a confirmation, which persons are asked for.
 	Waiting map[types.UID]bool
-	// Kept are those that need one as well, but are protected, so that nobody was asked yet.
+	// Kept are those that need one as well, but are protected, so that no confirmation is asked for yet.
 	Kept map[types.UID]bool
 	// Decided are those that are to be deleted, because the limit allowed it.
 	Decided map[types.UID]bool
