@@ -102,12 +102,13 @@ func (c Change) ChangedBy() string {
 	return strings.Join(otherManagers(c.Observed), " or ")
 }
 
-// otherManagers returns the managers other than nstpl that wrote to an object, and not only to its status.
+// otherManagers returns the managers other than nstpl that wrote to an object, and not only to its status. The API
+// server records a HorizontalPodAutoscaler and kubectl scale with the subresource scale.
 func otherManagers(observed *metav1.PartialObjectMetadata) []string {
 	var others []string
 	for i := range observed.ManagedFields {
 		entry := &observed.ManagedFields[i]
-		if !IsOwnEntry(entry) && entry.Subresource == "" && !slices.Contains(others, entry.Manager) {
+		if !IsOwnEntry(entry) && entry.Subresource != "status" && !slices.Contains(others, entry.Manager) {
 			others = append(others, entry.Manager)
 		}
 	}

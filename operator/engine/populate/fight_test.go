@@ -40,6 +40,24 @@ func TestOnlyCorrectionsArePostponed(t *testing.T) {
 	require.Equal(t, plan, none)
 }
 
+// The API server records a HorizontalPodAutoscaler and kubectl scale with the subresource scale.
+func TestAClientThatScalesHasAName(t *testing.T) {
+	t.Parallel()
+	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Labels: map[string]string{v1alpha1.TemplateNameLabel: "t"},
+		ManagedFields: []metav1.ManagedFieldsEntry{
+			{Manager: v1alpha1.FieldManager, Operation: metav1.ManagedFieldsOperationApply},
+			{Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "scale"},
+			{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status"},
+		},
+	}}
+	require.Equal(t, "kube-controller-manager", Change{Observed: object}.ChangedBy())
+	require.Equal(t, ".spec.replicas changed by kube-controller-manager", lostReason([]string{".spec.replicas"}, object))
+	require.False(t, isWrittenByOthers(object), "a number of replicas is in the way of no declaration")
+	object.ManagedFields[1].Subresource = "resize"
+	require.True(t, isWrittenByOthers(object))
+}
+
 func TestAFightIsReadBackFromTheCondition(t *testing.T) {
 	change := Change{
 		Kind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, Name: "settings", Template: "t",

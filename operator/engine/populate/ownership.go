@@ -49,12 +49,13 @@ func Ours(object metav1.Object) bool {
 		!slices.ContainsFunc(object.GetManagedFields(), ownsLabel)
 }
 
-// isWrittenByOthers reports whether another client than nstpl wrote to an object, and not only to its status. An object
-// without a template's label is not nstpl's at all.
+// isWrittenByOthers reports whether another client than nstpl wrote to an object, and not only to its status or its
+// number of replicas, for which the API server refuses no declaration. An object without a template's label is not
+// nstpl's at all.
 func isWrittenByOthers(object *metav1.PartialObjectMetadata) bool {
 	return object != nil && (labelOf(object) == "" ||
 		slices.ContainsFunc(object.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-			return !IsOwnEntry(&entry) && entry.Subresource == ""
+			return !IsOwnEntry(&entry) && entry.Subresource != "status" && entry.Subresource != "scale"
 		}))
 }
 

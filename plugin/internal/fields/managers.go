@@ -9,11 +9,11 @@ import (
 )
 
 // Managers returns the sorted names of the field managers that own a field of an object, or a field below it, according
-// to its managedFields. It skips the managers of subresources, such as the status.
+// to its managedFields. It skips the managers of the status.
 func Managers(object *unstructured.Unstructured, path Path) []string {
 	var names []string
 	for _, entry := range object.GetManagedFields() {
-		if entry.Subresource == "" && owns(entry, object.Object, path) {
+		if entry.Subresource != "status" && owns(entry, object.Object, path) {
 			names = append(names, entry.Manager)
 		}
 	}

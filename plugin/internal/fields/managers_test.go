@@ -18,6 +18,8 @@ const managed = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "w
 		"f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {"f:targetPort": {}}}}}},
 	{"manager": "kubelet", "operation": "Update", "subresource": "status", "fieldsType": "FieldsV1", "fieldsV1": {
 		"f:spec": {"f:selector": {}}}},
+	{"manager": "scaler", "operation": "Update", "subresource": "scale", "fieldsType": "FieldsV1", "fieldsV1": {
+		"f:spec": {"f:replicas": {}}}},
 	{"manager": "broken", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {}},
 	{"manager": "forged", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {
 		"f:ports": {"k:{\"port\":{}}": {}, "k:[]": {}, "k:": {}, "v:{}": {}, "x": {}}}}}
@@ -55,6 +57,7 @@ func TestManagers(t *testing.T) {
 		"an item of a set": {
 			`{"metadata": {"finalizers": ["b"]}}`, "metadata.finalizers[example.com/a]", []string{"kubectl-patch"},
 		},
+		"a field that a subresource wrote": {`{"spec": {"replicas": 2}}`, "spec.replicas", []string{"scaler"}},
 		"a field of no owner": {`{"spec": {"type": "ClusterIP"}}`, "spec.type", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,8 +18,7 @@ type Owned struct {
 }
 
 // Since returns the fields that other managers wrote after the last apply of a manager, or in the same second, in the
-// order of their paths. It skips subresources, such as the status. It returns none if the manager never applied the
-// object.
+// order of their paths. It skips the status. It returns none if the manager never applied the object.
 func Since(object metav1.Object, manager string) []Owned {
 	entries := object.GetManagedFields()
 	applied := slices.IndexFunc(entries, func(entry metav1.ManagedFieldsEntry) bool { return isApply(entry, manager) })
@@ -29,7 +28,7 @@ func Since(object metav1.Object, manager string) []Owned {
 	var written []Owned
 	for i := range entries {
 		entry := &entries[i]
-		if entry.Subresource != "" || isApply(*entry, manager) || entry.Time.Before(entries[applied].Time) {
+		if entry.Subresource == "status" || isApply(*entry, manager) || entry.Time.Before(entries[applied].Time) {
 			continue
 		}
 		node := owned{}

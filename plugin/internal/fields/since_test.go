@@ -21,6 +21,8 @@ func TestSinceReturnsTheFieldsThatOthersWroteAfterTheApply(t *testing.T) {
 			"f:spec": {"f:ports": {"k:{\"port\":80}": {".": {}, "f:targetPort": {}}}, "f:list": {"i:1": {}}, "x": {}}}},
 		{"manager": "status", "operation": "Update", "time": "2026-01-01T00:00:02Z", "subresource": "status",
 			"fieldsV1": {"f:status": {}}},
+		{"manager": "scaler", "operation": "Update", "time": "2026-01-01T00:00:02Z", "subresource": "scale",
+			"fieldsV1": {"f:spec": {"f:replicas": {}}}},
 		{"manager": "broken", "operation": "Update", "time": "2026-01-01T00:00:02Z", "fieldsV1": {}}]}}`)))
 	var texts []string
 	for _, owned := range fields.Since(object, "nstpl") {
@@ -28,7 +30,7 @@ func TestSinceReturnsTheFieldsThatOthersWroteAfterTheApply(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"metadata.annotations same", "metadata.finalizers[example.com/a] same", "spec.list[1] after",
-		"spec.ports[port=80].targetPort after",
+		"spec.ports[port=80].targetPort after", "spec.replicas scaler",
 	}, texts)
 	require.Empty(t, fields.Since(object, "other"), "who never applied the object")
 }

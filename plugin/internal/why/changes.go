@@ -21,10 +21,10 @@ import (
 )
 
 // addManagers adds which field managers set fields of an object, how and when, the oldest first. It omits the managers
-// of subresources such as the status. An entry has a time, but no user: the API server records none.
+// of the status, but not those that scale it. An entry has a time, but no user: the API server records none.
 func addManagers(a *answer, object *unstructured.Unstructured, now time.Time) {
 	entries := slices.DeleteFunc(object.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Subresource != ""
+		return entry.Subresource == "status"
 	})
 	slices.SortStableFunc(entries, func(x, y metav1.ManagedFieldsEntry) int {
 		return cmp.Compare(timeOf(x).Unix(), timeOf(y).Unix())

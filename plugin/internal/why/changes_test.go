@@ -23,10 +23,12 @@ func TestAddManagers(t *testing.T) {
 	}
 	status := entry("kube-controller-manager", metav1.ManagedFieldsOperationUpdate, 0, `{"f:status":{"f:used":{}}}`)
 	status.Subresource = "status"
+	scale := entry("kubectl", metav1.ManagedFieldsOperationUpdate, 0, `{"f:spec":{"f:replicas":{}}}`)
+	scale.Subresource = "scale"
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	object.SetManagedFields([]metav1.ManagedFieldsEntry{
 		entry("editor", metav1.ManagedFieldsOperationUpdate, time.Minute, `{"f:data":{"f:a":{},".":{}},"f:immutable":{}}`),
-		status,
+		status, scale,
 		entry(v1alpha1.FieldManager, metav1.ManagedFieldsOperationApply, time.Hour,
 			`{"f:data":{"f:a":{},"f:b":{},"f:c":{},"f:d":{},"f:e":{},"f:f":{},"f:g":{}}}`),
 		{Manager: "old", Operation: metav1.ManagedFieldsOperationUpdate},
@@ -37,6 +39,7 @@ func TestAddManagers(t *testing.T) {
 		{labelChangedBy, "old (update): unknown fields"},
 		{labelChangedBy, "nstpl, the operator (apply, 60m ago): data.a, data.b, data.c, data.d, data.e, data.f and 1 more"},
 		{labelChangedBy, "editor (update, 60s ago): data.a, immutable"},
+		{labelChangedBy, "kubectl (update, 0s ago): spec.replicas"},
 	}, a.Facts)
 }
 
