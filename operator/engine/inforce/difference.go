@@ -151,6 +151,9 @@ func (c comparison) field(name string, declared, stored any, owned *set) Field {
 		return nil
 	}
 	c.isExact = c.isExact || c.isExactField(name)
+	if declared == nil && !c.isLiteral && !c.isExact {
+		return nil // null is a missing field, for which the API server may store a default
+	}
 	if at, differs := c.value(declared, stored, below(owned, name)); differs {
 		return append(Field{name}, at...)
 	}

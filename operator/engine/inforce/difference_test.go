@@ -46,6 +46,8 @@ func TestDifference(t *testing.T) {
 		"another quantity":           {"", `"a": "1000m"`, `"a": "2"`, "", "a"},
 		"durations and times":        {"", `"a": "60m", "b": "2026-01-01T00:00:00.000Z"`, `"a": "1h0m0s", "b": "2026-01-01T00:00:00Z"`, "", ""},
 		"values that mean none":      {"", `"a": false, "b": 0, "c": "", "d": null, "e": {}, "f": []`, ``, "", ""},
+		"a default for null":         {"", `"spec": {"size": null, "list": [{"a": null}], "map": null}`, `"spec": {"size": 5, "list": [{"a": "b"}], "map": {"c": "d"}}`, "", ""},
+		"a value for a null item":    {"", `"list": [null]`, `"list": [5]`, "", "list[0]"},
 		"a value for none":           {"", `"clusterIP": "", "ports": [{"nodePort": 0}]`, `"clusterIP": "10.0.0.1", "ports": [{"nodePort": 30000}]`, "", ""},
 		"none for a value":           {"", `"a": true`, ``, "", "a"},
 		"true for false":             {"", `"a": false`, `"a": true`, "", "a"},
@@ -102,6 +104,7 @@ func TestDifference(t *testing.T) {
 		"the protocol of a port":      {policy, `"spec": {"ingress": [{"ports": [{"port": 1}]}]}`, `"spec": {"ingress": [{"ports": [{"port": 1, "protocol": "TCP"}]}]}`, `{"f:spec":{"f:ingress":{}}}`, ""},
 		"a removed peer":              {policy, `"spec": {"ingress": [{"from": [{"podSelector": {}}]}]}`, `"spec": {"ingress": [{"from": []}]}`, `{"f:spec":{"f:ingress":{}}}`, "spec.ingress[0].from"},
 		"an open policy":              {policy, `"spec": {"ingress": []}`, `"spec": {"ingress": [{}]}`, `{"f:spec":{"f:policyTypes":{}}}`, "spec.ingress"},
+		"a rule for null":             {policy, `"spec": {"ingress": null}`, `"spec": {"ingress": [{}]}`, `{"f:spec":{"f:policyTypes":{}}}`, "spec.ingress"},
 		"a selector of fewer pods":    {policy, `"spec": {"podSelector": {}}`, `"spec": {"podSelector": {"matchLabels": {"a": "b"}}}`, `{"f:spec":{"f:podSelector":{}}}`, "spec.podSelector.matchLabels"},
 		"what others add to a policy": {policy, `"spec": {"podSelector": {}}`, `"spec": {"podSelector": {}, "policyTypes": ["Ingress"]}`, `{"f:spec":{"f:podSelector":{}}}`, ""},
 	} {

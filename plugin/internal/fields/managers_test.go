@@ -58,7 +58,7 @@ func TestManagers(t *testing.T) {
 			`{"metadata": {"finalizers": ["b"]}}`, "metadata.finalizers[example.com/a]", []string{"kubectl-patch"},
 		},
 		"a field that a subresource wrote": {`{"spec": {"replicas": 2}}`, "spec.replicas", []string{"scaler"}},
-		"a field of no owner": {`{"spec": {"type": "ClusterIP"}}`, "spec.type", nil},
+		"a field of no owner":              {`{"spec": {"type": "ClusterIP"}}`, "spec.type", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
