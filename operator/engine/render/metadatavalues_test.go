@@ -52,6 +52,10 @@ func TestStampNeedsTheLabelsAndAnnotationsOfTokens(t *testing.T) {
 	metadata, _ := compiled.StampMetadata(all)
 	require.Equal(t, map[MetadataKey]string{{Annotations, "note"}: "jane"}, metadata)
 
+	all.Labels = map[string]string{"example.com/pods": "1e-100"}
+	_, _, err = compiled.Stamp(all)
+	require.ErrorContains(t, err, `template t: resourcequota/budget: spec.hard[pods]: must be a quantity, not "1e-100"`)
+
 	for name, values := range map[string]Values{
 		"none":                {Namespace: "team-a"},
 		"only in annotations": {Annotations: map[string]string{"example.com/pods": "7", "of": "jane"}},

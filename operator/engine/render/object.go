@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"strings"
 
@@ -53,6 +54,9 @@ func (o *compiledObject) stamp(values Values) (Object, error) {
 	if o.hash == "" {
 		object := values.stampObject(&o.Unstructured)
 		object.SetNamespace(values.Namespace)
+		if problem := join(checkQuantities(object)); problem != nil { // a value of the namespace made it so
+			return Object{}, fmt.Errorf("%s: %w", IDOf(object), problem)
+		}
 		hash, err := Hash(object)
 		return Object{object, hash}, err
 	}
