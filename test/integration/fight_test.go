@@ -48,7 +48,8 @@ func TestAFightOverALabelHasAName(t *testing.T) {
 	t.Parallel()
 	s := newScope(t, sharedCluster)
 	label := s.name("label")
-	s.createTemplate("labels", "", labelsNamespaces(label, "declared"))
+	template := s.createTemplate("labels", "", labelsNamespaces(label, "declared"))
+	other := s.createTemplate("others", "", labelsNamespaces(s.name("other"), "declared"))
 	ns := s.createPopulatedNamespace("a")
 	ctx, stop := context.WithCancel(t.Context())
 	stopped := make(chan struct{})
@@ -63,11 +64,20 @@ func TestAFightOverALabelHasAName(t *testing.T) {
 	}()
 	s.waitCondition(ns, func(c *assert.CollectT, condition corev1.NamespaceCondition) {
 		assert.Equal(c, corev1.ConditionTrue, condition.Status)
-		assert.Contains(c, condition.Message, "namespace/"+ns.Name+": is changed again and again by rival (")
+		assert.Contains(c, condition.Message, "namespace/"+ns.Name+": label "+label+" is changed again and again by rival,")
 		assert.Contains(c, condition.Message, "down to every 1s")
 	})
 	stop()
 	<-stopped
+	for _, of := range []struct {
+		template *v1alpha1.NamespaceTemplate
+		drifted  int32
+	}{{template, 1}, {other, 0}} {
+		s.waitTemplateStatus(of.template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
+			assert.Equal(c, of.drifted, status.Namespaces.Drifted)
+			assert.Equal(c, 1-of.drifted, status.Namespaces.Populated)
+		})
+	}
 	waitLabels(s, ns, label, "declared")
 }
 

@@ -47,17 +47,35 @@ func (m *MetadataChange) postponed() Change {
 	return change
 }
 
-// PostponedValue returns the first label or annotation of the namespace whose correction is postponed.
-func (c Change) PostponedValue() (key render.MetadataKey, isPostponed bool) {
+// Subject is what two clients can fight over: an object, or a label or an annotation of the namespace.
+type Subject struct {
+	Object ObjectID
+	// Value is the label or annotation. It is empty for all other objects.
+	Value render.MetadataKey
+}
+
+// Subject returns what one of the Parts of a change is about.
+func (c Change) Subject() Subject {
+	subject := Subject{Object: c.ID()}
+	if c.Metadata != nil {
+		subject.Value = c.Metadata.Values[0].MetadataKey
+	}
+	return subject
+}
+
+// Parts returns a change for each label and annotation of the namespace, each with its own template, and the change
+// itself if it is about another object.
+func (c Change) Parts() []Change {
 	if c.Metadata == nil {
-		return key, false
+		return []Change{c}
 	}
+	var parts []Change
 	for _, value := range c.Metadata.Values {
-		if value.Postponed {
-			return value.MetadataKey, true
-		}
+		part := (&MetadataChange{Values: []ValueChange{value}, namespace: c.Metadata.namespace}).change()
+		part.Postponed = value.Postponed
+		parts = append(parts, part)
 	}
-	return key, false
+	return parts
 }
 
 // protects are the kinds of Kubernetes that grant rights or restrict what users do.
@@ -80,18 +98,27 @@ func (c Change) corrects() bool {
 	return c.Differs() && c.Action != LeaveAlone && c.Action != Unknown && c.Action != Unchanged
 }
 
-// Corrected reports whether a write undid what another client did to an object.
-func (o Outcome) Corrected() bool { return o.corrects() && o.Failure == nil }
+// Corrected returns the parts of a write that undid what another client did.
+func (o Outcome) Corrected() []Change {
+	if o.Failure != nil || !o.corrects() {
+		return nil
+	}
+	return slices.DeleteFunc(o.Parts(), func(part Change) bool { return !part.corrects() })
+}
 
-// Fought returns the finding about an object that another client changes again and again. by names the client, if it is
-// known, and rarest is the longest time between two corrections.
+// Fought returns the finding about what another client changes again and again. The change is one of Parts, by names
+// the client, if it is known, and rarest is the longest time between two corrections.
 func Fought(change Change, by string, rarest time.Duration) Finding {
-	return Finding{
+	finding := Finding{
 		Object: change.ID(), Template: change.Template, Severity: Warning, Reason: FindingFought,
 		Message: fmt.Sprintf("%s%s, so it is corrected less and less often, down to every %s: stop that client, "+
 			"declare what it writes, or set driftPolicy: Report", messageFought,
 			cmp.Or(by, "another client"), duration.HumanDuration(rarest)),
 	}
+	if change.Metadata != nil {
+		finding.Message = change.Subject().Value.String() + " " + finding.Message
+	}
+	return finding
 }
 
 // ChangedBy returns the managers that may have changed the object of a change, or "" if none is known.

@@ -96,15 +96,41 @@ func TestCorrectionsOfLabelsOfTheNamespaceArePostponed(t *testing.T) {
 	require.True(t, plan.Changes[0].Protects())
 	postponed := plan.Postpone(func(Change) bool { return true }).Changes[0]
 	require.True(t, postponed.Postponed)
-	found, isPostponed := postponed.PostponedValue()
-	require.True(t, isPostponed)
-	require.Equal(t, key("fought"), found)
+	for _, part := range postponed.Parts() {
+		require.Equal(t, part.Subject().Value == key("fought"), part.Postponed)
+	}
 	require.Equal(t, map[string]any{"new": "v"}, postponed.Metadata.patch()[render.Labels])
 	findings := metadataFindings(postponed, nil, true)
 	require.Len(t, findings, 1, "the finding about the fight says what is postponed")
 	require.Contains(t, findings[0].Message, "reported")
-	require.True(t, Outcome{Change: plan.Changes[0]}.Corrected())
-	require.False(t, Outcome{Change: postponed}.Corrected())
+	corrected := Outcome{Change: plan.Changes[0]}.Corrected()
+	require.Len(t, corrected, 1)
+	require.Equal(t, Subject{Object: namespaceID(ns), Value: key("fought")}, corrected[0].Subject())
+	require.Empty(t, Outcome{Change: plan.Changes[0], Failure: &Failure{}}.Corrected())
+	require.Empty(t, Outcome{Change: postponed}.Corrected())
+}
+
+// One change is about the labels of all templates. The finding about one label has the template of that label.
+func TestAFightOverALabelIsReadBackFromTheCondition(t *testing.T) {
+	t.Parallel()
+	ns := teamA()
+	value := func(template string) ValueChange {
+		return ValueChange{
+			MetadataKey: render.MetadataKey{Field: render.Labels, Key: "of-" + template}, Action: Configure,
+			Template: template,
+		}
+	}
+	change := (&MetadataChange{namespace: ns, Values: []ValueChange{value("a"), value("b")}}).change()
+	require.True(t, change.IsOf("a") && change.IsOf("b"))
+	parts := change.Parts()
+	require.Len(t, parts, 2)
+	finding := Fought(parts[1], "rival", time.Second)
+	require.Equal(t, "b", finding.Template)
+	require.Equal(t, "namespace/team-a: label of-b is changed again and again by rival, so it is corrected less and less "+
+		"often, down to every 1s: stop that client, declare what it writes, or set driftPolicy: Report", finding.String())
+	reported := ReportedFindings(&corev1.NamespaceCondition{Status: corev1.ConditionTrue, Message: finding.String()})
+	require.Len(t, reported, 1)
+	require.Equal(t, FindingFought, reported[0].Reason)
 }
 
 // A user must not gain time by a fight over what restricts him, or over a grant.

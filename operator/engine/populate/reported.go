@@ -29,6 +29,8 @@ var (
 	reportedObject = regexp.MustCompile(`^(?s)([a-z0-9.-]+/\S+?)(?: of template (\S+?))?: (.*)$`)
 	// reportedTemplate matches a finding about a template that cannot be rendered.
 	reportedTemplate = regexp.MustCompile(`^template [a-z0-9.-]+: `)
+	// reportedFight matches the message about an object, or a label or an annotation, that is fought over.
+	reportedFight = regexp.MustCompile(`^(?:(?:label|annotation) \S+ )?` + messageFought)
 	// reportedCount matches the part of a message that counts the objects, and names the templates if there are any.
 	reportedCount = regexp.MustCompile(`^\d+ objects?(?: of |$)`)
 )
@@ -162,7 +164,7 @@ func newReported(condition *corev1.NamespaceCondition, object, template, message
 		reported.Reason = FindingProtected
 	case strings.HasPrefix(message, messageGrantStays):
 		reported.Reason = FindingGrantStays
-	case strings.HasPrefix(message, messageFought):
+	case reportedFight.MatchString(message):
 		reported.Reason = FindingFought
 	case strings.HasPrefix(message, messageAltered):
 		reported.Reason = FindingAltered

@@ -3,7 +3,6 @@ package population
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -14,20 +13,27 @@ import (
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/inforce"
 	"nstpl.dev/nstpl/operator/engine/populate"
-	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/internal/backoff"
 	"nstpl.dev/nstpl/operator/internal/queue"
 )
 
-// Fights are the objects, by namespace, that other clients change again and again.
-type Fights = backoff.Fights[string, populate.ObjectID]
+// Fights are what other clients change again and again, by namespace.
+type Fights = backoff.Fights[string, populate.Subject]
 
 // postpone returns a plan without the corrections of objects that are fought over, until they are due.
 func (r *Namespaces) postpone(plan populate.Plan) populate.Plan {
 	now := time.Now()
-	return plan.Postpone(func(change populate.Change) bool {
-		return r.Fights.Wait(plan.Namespace.Name, change.ID(), longestPause(change), now) > 0
-	})
+	return plan.Postpone(func(change populate.Change) bool { return r.wait(plan.Namespace.Name, change, now) > 0 })
+}
+
+// wait returns how long the correction of a change waits. One write corrects all labels and annotations of a namespace,
+// so a fight over several of them has no more writes than one over a single one.
+func (r *Namespaces) wait(namespace string, change populate.Change, now time.Time) time.Duration {
+	wait := time.Duration(0)
+	for _, part := range change.Parts() {
+		wait = max(wait, r.Fights.Wait(namespace, part.Subject(), longestPause(part), now))
+	}
+	return wait
 }
 
 // longestPause returns how long the correction of an object that is fought over waits at most. A user of the namespace
@@ -39,42 +45,41 @@ func longestPause(change populate.Change) time.Duration {
 	return backoff.LastPause
 }
 
-// fought records the corrections of a plan, and returns findings about the objects that are fought over. It queues the
-// namespace for the time at which the next correction is due or a fight is over.
+// fought records the corrections of a plan, and returns findings about what is fought over. It queues the namespace for
+// the time at which the next correction is due or a fight is over.
 func (r *Namespaces) fought(ctx context.Context, plan populate.Plan, result populate.Result) []populate.Finding {
 	now, namespace := time.Now(), plan.Namespace.Name
 	for _, outcome := range result.Outcomes {
-		if outcome.Corrected() {
-			r.Fights.Corrected(namespace, outcome.ID(), outcome.ChangedBy(), now)
+		for _, part := range outcome.Corrected() {
+			r.Fights.Corrected(namespace, part.Subject(), part.ChangedBy(), now)
 		}
 	}
 	fights := r.Fights.In(namespace, now)
 	if len(fights) == 0 {
 		return nil
 	}
+	isFought := func(part populate.Change) bool { return fights[part.Subject()].Rounds > 0 }
 	var findings []populate.Finding
 	soonest := backoff.FightEnds
 	for _, change := range plan.Changes {
-		fight, isFought := fights[change.ID()]
-		if !isFought {
-			continue
+		if change.Postponed {
+			soonest = min(soonest, r.wait(namespace, change, now))
 		}
-		if key, isPostponed := change.PostponedValue(); isPostponed && fight.By == "" {
-			fight.By = r.ownerOf(ctx, namespace, key)
-			r.Fights.Name(namespace, change.ID(), fight.By)
+		for _, part := range change.Parts() {
+			if !isFought(part) {
+				continue
+			}
+			fight := fights[part.Subject()]
+			rival := r.rivalOf(ctx, namespace, part, fight)
+			findings = append(findings, populate.Fought(part, rival, longestPause(part)))
+			soonest = min(soonest, fight.Last.Add(backoff.FightEnds).Sub(now))
 		}
-		longest := longestPause(change)
-		findings = append(findings, populate.Fought(change, fight.By, longest))
-		if wait := r.Fights.Wait(namespace, change.ID(), longest, now); change.Postponed {
-			soonest = min(soonest, wait)
-		}
-		soonest = min(soonest, fight.Last.Add(backoff.FightEnds).Sub(now))
 	}
-	slices.SortFunc(findings, func(a, b populate.Finding) int {
+	slices.SortStableFunc(findings, func(a, b populate.Finding) int {
 		return cmp.Compare(a.Object.String(), b.Object.String())
 	})
 	for _, outcome := range result.Outcomes {
-		if _, isFought := fights[outcome.ID()]; isFought && outcome.Corrected() {
+		if slices.ContainsFunc(outcome.Corrected(), isFought) {
 			r.Metrics.fight(outcome.ID())
 		}
 	}
@@ -82,15 +87,24 @@ func (r *Namespaces) fought(ctx context.Context, plan populate.Plan, result popu
 	return findings
 }
 
-// ownerOf returns the name of the client that set a label or an annotation of a namespace, with that, or "" if it is
-// unknown. The cache of namespaces does not have it.
-func (r *Namespaces) ownerOf(ctx context.Context, namespace string, key render.MetadataKey) string {
+// rivalOf returns the name of the client that changes part of a plan again and again, or "" if it is unknown. The cache
+// of namespaces does not have that of a client that sets a label or an annotation: it is read while the correction
+// waits.
+func (r *Namespaces) rivalOf(
+	ctx context.Context, namespace string, part populate.Change, fight backoff.Fight,
+) string {
+	subject := part.Subject()
+	if fight.By != "" || part.Metadata == nil || !part.Postponed {
+		return fight.By
+	}
 	ns := &corev1.Namespace{}
 	if r.Live.Get(ctx, client.ObjectKey{Name: namespace}, ns) != nil {
 		return ""
 	}
 	object := &unstructured.Unstructured{}
 	object.SetManagedFields(ns.ManagedFields)
-	owner := inforce.ManagerOf(object, inforce.Field{"metadata", key.Field, key.Key}, v1alpha1.NamespaceFieldManager)
-	return fmt.Sprintf("%s (%s)", cmp.Or(owner, "another client"), key)
+	rival := inforce.ManagerOf(object, inforce.Field{"metadata", subject.Value.Field, subject.Value.Key},
+		v1alpha1.NamespaceFieldManager)
+	r.Fights.Name(namespace, subject, rival)
+	return rival
 }

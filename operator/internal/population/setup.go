@@ -117,7 +117,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Hold, error) {
 		Results: results, Queue: o.Namespaces, Recorder: recorder,
 		Events: o.Leader.Clientset.EventsV1(), Metrics: populationMetrics,
 		Exclude: o.Exclude, Caches: o.Leader.Caches, Contributors: o.Contributors,
-		Fights: backoff.NewFights[string, populate.ObjectID](),
+		Fights: backoff.NewFights[string, populate.Subject](),
 	}
 	if err := namespaces.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("set up the controller of namespaces: %w", err)

@@ -147,7 +147,9 @@ func reportedObjects(namespaces []*corev1.Namespace) []Result {
 			case finding.Reason == populate.FindingGrantStays:
 				remaining = append(remaining, object)
 			case finding.Reason == populate.FindingFought:
-				fought = append(fought, object)
+				if !slices.Contains(fought, object) { // a namespace has a finding for each label
+					fought = append(fought, object)
+				}
 			case finding.IsAltered():
 				altered = append(altered, object)
 			}

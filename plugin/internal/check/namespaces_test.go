@@ -163,6 +163,10 @@ func TestFoughtObjects(t *testing.T) {
 	require.Empty(t, reportedObjects([]*corev1.Namespace{namespace("a", 0)}))
 	requireResult(t, reportedObjects([]*corev1.Namespace{namespace("a", 0, fought)}), Warning,
 		"other clients change 1 object again and again: configmap/x in namespace a", "stop them")
+	labels := condition(v1alpha1.NamespacePopulated, corev1.ConditionTrue, populate.ConditionPopulated,
+		"namespace/a: label x is changed again and again by rival; namespace/a: label y is changed again and again by rival")
+	requireResult(t, reportedObjects([]*corev1.Namespace{namespace("a", 0, labels)}), Warning,
+		"other clients change 1 object again and again: namespace/a in namespace a", "stop them")
 }
 
 func TestAlteredObjects(t *testing.T) {
