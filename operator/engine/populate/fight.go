@@ -42,9 +42,7 @@ func (m *MetadataChange) postponed() Change {
 			values[i].Action, values[i].Postponed = LeaveAlone, true
 		}
 	}
-	change := (&MetadataChange{Values: values, namespace: m.namespace}).change()
-	change.Postponed = true
-	return change
+	return m.of(values)
 }
 
 // Subject is what two clients can fight over: an object, or a label or an annotation of the namespace.
@@ -71,9 +69,7 @@ func (c Change) Parts() []Change {
 	}
 	var parts []Change
 	for _, value := range c.Metadata.Values {
-		part := (&MetadataChange{Values: []ValueChange{value}, namespace: c.Metadata.namespace}).change()
-		part.Postponed = value.Postponed
-		parts = append(parts, part)
+		parts = append(parts, c.Metadata.of([]ValueChange{value}))
 	}
 	return parts
 }

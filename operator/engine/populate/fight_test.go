@@ -121,7 +121,7 @@ func TestAFightOverALabelIsReadBackFromTheCondition(t *testing.T) {
 		}
 	}
 	change := (&MetadataChange{namespace: ns, Values: []ValueChange{value("a"), value("b")}}).change()
-	require.True(t, change.IsOf("a") && change.IsOf("b"))
+	require.Equal(t, "a,b", change.Template)
 	parts := change.Parts()
 	require.Len(t, parts, 2)
 	finding := Fought(parts[1], "rival", time.Second)

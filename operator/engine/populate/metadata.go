@@ -230,7 +230,7 @@ func (m *MetadataChange) change() Change {
 		change.Observed = nil
 	}
 	for _, value := range m.Values {
-		change.Drifted = change.Drifted || value.Drifted
+		change.Drifted, change.Postponed = change.Drifted || value.Drifted, change.Postponed || value.Postponed
 		switch {
 		case value.writes():
 			change.Action = Configure
@@ -305,6 +305,11 @@ func (m *MetadataChange) keeping(keep func(render.MetadataKey) bool, reason stri
 			values = append(values, value)
 		}
 	}
+	return m.of(values)
+}
+
+// of returns the change of the namespace that consists of some changes of its labels and annotations.
+func (m *MetadataChange) of(values []ValueChange) Change {
 	return (&MetadataChange{Values: values, namespace: m.namespace}).change()
 }
 

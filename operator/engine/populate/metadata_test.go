@@ -257,7 +257,11 @@ func TestFindingsAboutNamespaceMetadata(t *testing.T) {
 	plan := NewPlan(Declare(render.NewCache(), namespaceWith("z", RecordedValue{}), templates, Inputs{}),
 		match.NewIndex(templates...), Observed{})
 	require.Equal(t, "a,b", plan.Changes[0].Template)
-	require.True(t, plan.Changes[0].IsOf("b"))
+	of, isOf := plan.Changes[0].Of("b")
+	require.True(t, isOf)
+	require.Equal(t, "b", of.Template)
+	_, isOf = plan.Changes[0].Of("c")
+	require.False(t, isOf)
 	outcome := Outcome{Change: plan.Changes[0], Failure: &Failure{Reason: metav1.StatusReasonInvalid, err: errInvalid}}
 	var texts []string
 	for _, finding := range Findings(plan, Result{Outcomes: []Outcome{outcome}}) {

@@ -146,9 +146,15 @@ func (c Change) Deletes() bool { return c.Action == Prune || c.Action == Empty }
 // the difference.
 func (c Change) Differs() bool { return c.Drifted || c.Undeclared }
 
-// IsOf reports whether the change is about an object of a template.
-func (c Change) IsOf(template string) bool {
-	return slices.Contains(strings.Split(c.Template, ","), template)
+// Of returns the change without the labels and annotations of other templates. It reports false if nothing is left: the
+// change is about an object of another template.
+func (c Change) Of(template string) (of Change, isOf bool) {
+	if c.Metadata == nil {
+		return c, c.Template == template
+	}
+	isOfAnother := func(v ValueChange) bool { return v.Template != template }
+	values := slices.DeleteFunc(slices.Clone(c.Metadata.Values), isOfAnother)
+	return c.Metadata.of(values), len(values) > 0
 }
 
 // MayDelete reports whether Apply may delete the object: to prune it, to replace it, or because the Role of a

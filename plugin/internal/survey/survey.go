@@ -290,7 +290,13 @@ func (s Scope) limitChanges(changes []populate.Change) []populate.Change {
 	if s.Template == "" {
 		return changes
 	}
-	return slices.DeleteFunc(changes, func(c populate.Change) bool { return !c.IsOf(s.Template) })
+	var limited []populate.Change
+	for _, change := range changes {
+		if of, isOf := change.Of(s.Template); isOf {
+			limited = append(limited, of)
+		}
+	}
+	return limited
 }
 
 // listRequest is a request for the objects of a kind in a namespace, or in all namespaces if namespace is empty.

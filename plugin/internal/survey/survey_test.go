@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -166,4 +167,29 @@ func TestObjectsOfATemplateThatIsGone(t *testing.T) {
 	require.Equal(t, "left", changes[0].Name)
 	require.Equal(t, populate.Prune, changes[0].Action)
 	require.Equal(t, "other", changes[0].Template)
+}
+
+// One change is about the labels of all templates. Within the scope of a template, it has those of that template.
+func TestTheScopeOfATemplateHasOnlyItsLabels(t *testing.T) {
+	t.Parallel()
+	labelling := func(name string) *v1alpha1.NamespaceTemplate {
+		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+		template.Spec.NamespaceMetadata = &v1alpha1.NamespaceMetadata{Labels: map[string]string{"of-" + name: "x"}}
+		return template
+	}
+	c, _ := clusterOfConfigMaps(t)
+	index := match.NewIndex(labelling("a"), labelling("b"))
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "u"}}
+	labels := func(template string) map[string]string {
+		compared, err := Compare(t.Context(), c, index, []*corev1.Namespace{ns}, Scope{Template: template})
+		require.NoError(t, err)
+		changes := slices.Collect(compared.Namespaces(t.Context()))[0].Changes
+		require.Len(t, changes, 1)
+		sides, err := DryRun(t.Context(), c, ns.Name, changes[0])
+		require.NoError(t, err)
+		return sides.Stored.GetLabels()
+	}
+	require.Equal(t, map[string]string{"of-a": "x", "of-b": "x"}, labels(""))
+	require.Equal(t, map[string]string{"of-b": "x"}, labels("b"))
 }
