@@ -9,7 +9,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
@@ -38,8 +37,10 @@ const (
 	lastPoll  = 10 * time.Second
 	// quietPolls is how many of these delays the first status waits for, which takes eight seconds.
 	quietPolls = 5
-	// trialTimeout is how long the API server may take to validate limits. All policy spaces wait meanwhile.
+	// trialTimeout is how long the API server may take to validate limits. All policy spaces wait meanwhile, so after a
+	// trial that failed, no limits are tried for trialShare times as long as it took, and at least for firstPoll.
 	trialTimeout = 5 * time.Second
+	trialShare   = 10
 )
 
 // storedWebhooks is what Spaces uses of webhook.Stored.
@@ -181,16 +182,33 @@ func (r *Spaces) invalidLimits(ctx context.Context, space *v1alpha1.PolicySpace)
 		}
 		return "", nil
 	}
+	started := time.Now()
+	if started.Before(r.failed.until) && len(quota.Hard(space)) > 0 {
+		return "", r.failed.err
+	}
 	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()
-	err := tryLimits(ctx, r.Clientset.CoreV1().ResourceQuotas(v1alpha1.OperatorNamespace), space)
-	switch {
-	case apierrors.IsInvalid(err):
-		return invalidMessage(space, err) + ": correct spec.quota.hard", nil
-	case apierrors.IsForbidden(err):
-		return "", nil // by a policy or a quota of others, which says nothing about the limits
+	invalid, err := tryLimits(ctx, r.Clientset.CoreV1().ResourceQuotas(v1alpha1.OperatorNamespace), space)
+	if err != nil {
+		r.failed = newFailedTrial(err, started, time.Now())
+		return "", err
 	}
-	return "", err
+	if invalid != "" {
+		invalid += ": correct spec.quota.hard"
+	}
+	return invalid, nil
+}
+
+// failedTrial is the last trial of limits that failed.
+type failedTrial struct {
+	err error
+	// until is when limits are tried again. The cause is the API server, or a webhook for ResourceQuotas that does not
+	// answer. So before that time, other limits would fail, too, and all policy spaces would wait for each trial.
+	until time.Time
+}
+
+func newFailedTrial(err error, started, ended time.Time) failedTrial {
+	return failedTrial{err, ended.Add(max(firstPoll, trialShare*ended.Sub(started)))}
 }
 
 // isFirst reports whether the status is of an earlier generation, empty, or of limits that could not be tried.

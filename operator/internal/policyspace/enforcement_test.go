@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -196,7 +197,9 @@ func updating(
 	create := func(action clienttesting.Action) (bool, runtime.Object, error) {
 		created := action.(clienttesting.CreateAction).GetObject().(*corev1.ResourceQuota)
 		if _, isInvalid := created.Spec.Hard["podz"]; isInvalid {
-			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ResourceQuota"}, "trial", nil)
+			return true, nil, apierrors.NewInvalid(schema.GroupKind{Kind: "ResourceQuota"}, "trial", field.ErrorList{
+				field.NotSupported(field.NewPath("spec", "hard").Key("podz"), "podz", []string{"pods"}),
+			})
 		}
 		if _, isUnknown := created.Spec.Hard["unknown"]; isUnknown {
 			return true, nil, apierrors.NewTimeoutError("the API server is busy", 1)
@@ -352,9 +355,41 @@ func TestLimitsThatCannotBeTried(t *testing.T) {
 		space.Status = writes.written[0]
 		require.EqualValues(t, 1, space.Status.ObservedGeneration, "the limits are tried again")
 		space.Spec.Quota.Hard = resourceList("podz", "1") // the same limits, about which the API server answers now
+		spaces.failed.until = time.Time{}
 		polled(t, spaces, space, 1)
 		require.Equal(t, reasonInvalid, writes.ready(t).Reason)
 		require.EqualValues(t, 2, writes.written[1].ObservedGeneration)
+	}
+}
+
+// A webhook for ResourceQuotas that does not answer delays each trial by seconds, for which all policy spaces wait.
+func TestAFailedTrialCountsForAllPolicySpaces(t *testing.T) {
+	t.Parallel()
+	unknown, next, free := limiting("s", "unknown", "1"), limiting("next", "pods", "3"), limiting("free")
+	unknown.Generation, next.Generation, free.Generation = 1, 1, 1
+	spaces, _ := updating(t, &unknown, &configuredWebhooks{})
+	_, failure := spaces.invalidLimits(t.Context(), &unknown)
+	require.ErrorContains(t, failure, "the API server is busy")
+	require.False(t, spaces.failed.until.IsZero())
+	spaces.failed.until = time.Now().Add(time.Hour)
+	_, err := spaces.invalidLimits(t.Context(), &next)
+	require.Equal(t, failure, err)
+	invalid, err := spaces.invalidLimits(t.Context(), &free)
+	require.NoError(t, err, "it has no limits")
+	require.Empty(t, invalid)
+	spaces.failed.until = time.Now()
+	invalid, err = spaces.invalidLimits(t.Context(), &next)
+	require.NoError(t, err)
+	require.Empty(t, invalid)
+}
+
+// Trials take at most a tenth of the time of the controller.
+func TestLimitsAreTriedAgainAfterTenTimesAsLong(t *testing.T) {
+	t.Parallel()
+	ended := time.Now()
+	for took, want := range map[time.Duration]time.Duration{time.Millisecond: firstPoll, trialTimeout: 10 * trialTimeout} {
+		failed := newFailedTrial(errors.New("timeout"), ended.Add(-took), ended)
+		require.Equal(t, want, failed.until.Sub(ended))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -106,31 +108,47 @@ func (a *SpaceAdmission) lineageOf(
 
 // checkLimits lets the API server validate the limits of a policy space.
 func (a *SpaceAdmission) checkLimits(ctx context.Context, space *v1alpha1.PolicySpace) error {
-	err := tryLimits(ctx, a.quotas, space)
-	if apierrors.IsInvalid(err) {
-		return webhook.Deny(codes.PolicySpaceInvalid, invalidMessage(space, err))
-	}
-	if err != nil {
+	invalid, err := tryLimits(ctx, a.quotas, space)
+	switch {
+	case err != nil:
 		return fmt.Errorf("validate the limits of policyspace %s with a dry run: %w", space.Name, err)
+	case invalid != "":
+		return webhook.Deny(codes.PolicySpaceInvalid, invalid)
 	}
 	return nil
 }
 
-// tryLimits returns the answer of the API server to a dry run that creates a ResourceQuota with the limits of a policy
-// space.
-func tryLimits(ctx context.Context, quotas corev1client.ResourceQuotaInterface, space *v1alpha1.PolicySpace) error {
+// tryLimits returns why the API server accepts no ResourceQuota with the limits of a policy space, or "". It finds that
+// out by a dry run that creates one, whose name is always the same, so that the same failure has the same message. It
+// returns an error if that is unknown. A denial by a policy, a quota or a webhook of others says nothing against the
+// limits: most of them decide about objects that the API server has found to be valid.
+func tryLimits(
+	ctx context.Context, quotas corev1client.ResourceQuotaInterface, space *v1alpha1.PolicySpace,
+) (invalid string, err error) {
 	hard := quota.Hard(space)
 	if len(hard) == 0 {
-		return nil
+		return "", nil
 	}
-	_, err := quotas.Create(ctx, &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "nstpl-trial-"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
+	_, err = quotas.Create(ctx, &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "nstpl-trial"}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
 	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	return err
+	switch {
+	case apierrors.IsInvalid(err) && isAboutLimits(err):
+		return fmt.Sprintf("policyspace %s has limits that no ResourceQuota can have: %v", space.Name, err), nil
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsAlreadyExists(err),
+		apierrors.IsBadRequest(err): // the answer of a webhook that denies without a code
+		return "", nil
+	}
+	return "", err
 }
 
-func invalidMessage(space *v1alpha1.PolicySpace, err error) string {
-	return fmt.Sprintf("policyspace %s has limits that no ResourceQuota can have: %v", space.Name, err)
+// isAboutLimits reports whether the API server has found an error in the limits of a ResourceQuota.
+func isAboutLimits(err error) bool {
+	answer, ok := errors.AsType[*apierrors.StatusError](err)
+	return ok && answer.ErrStatus.Details != nil &&
+		slices.ContainsFunc(answer.ErrStatus.Details.Causes, func(cause metav1.StatusCause) bool {
+			return strings.HasPrefix(cause.Field, "spec.hard")
+		})
 }
 
 // Plugin returns the row of the admission chain.

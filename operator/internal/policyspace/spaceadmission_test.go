@@ -5,7 +5,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -62,6 +67,67 @@ func TestLineageOfAPolicySpaceReadsItsAncestorsOnly(t *testing.T) {
 				names = append(names, space.Name)
 			}
 			require.Equal(t, test.lineage, names)
+		})
+	}
+}
+
+// triedQuotas answers the creation of a ResourceQuota with an error.
+type triedQuotas struct {
+	corev1client.ResourceQuotaInterface
+	err error
+}
+
+func (q triedQuotas) Create(
+	_ context.Context, created *corev1.ResourceQuota, _ metav1.CreateOptions,
+) (*corev1.ResourceQuota, error) {
+	return created, q.err
+}
+
+// Policies and webhooks of others may deny the ResourceQuota by which limits are tried, with any reason. The limits are
+// invalid only if the API server finds an error in them.
+func TestCheckLimits(t *testing.T) {
+	t.Parallel()
+	kind, resource := schema.GroupKind{Kind: "ResourceQuota"}, schema.GroupResource{Resource: "resourcequotas"}
+	invalid := func(path *field.Path) error {
+		return apierrors.NewInvalid(kind, "trial", field.ErrorList{field.Invalid(path, "podz", "no resource")})
+	}
+	denied := func(code int32, reason metav1.StatusReason, details *metav1.StatusDetails) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: code, Reason: reason, Message: "denied", Details: details,
+		}}
+	}
+	for name, test := range map[string]struct {
+		answer error
+		want   string
+	}{
+		"valid": {},
+		"invalid": {
+			invalid(field.NewPath("spec", "hard").Key("podz")),
+			`policyspace s has limits that no ResourceQuota can have: ResourceQuota "trial" is invalid: spec.hard[podz]: ` +
+				`Invalid value: "podz": no resource`,
+		},
+		"labels that others have set":   {answer: invalid(field.NewPath("metadata", "labels"))},
+		"a quota of others":             {answer: apierrors.NewForbidden(resource, "trial", nil)},
+		"a ResourceQuota of that name":  {answer: apierrors.NewAlreadyExists(resource, "trial")},
+		"a webhook without a code":      {answer: denied(400, "", nil)},
+		"a webhook without any details": {answer: denied(422, metav1.StatusReasonInvalid, nil)},
+		"a ValidatingAdmissionPolicy": {answer: denied(422, metav1.StatusReasonInvalid, &metav1.StatusDetails{
+			Causes: []metav1.StatusCause{{Message: "no quotas here"}},
+		})},
+		"no answer": {
+			apierrors.NewInternalError(context.DeadlineExceeded), "validate the limits of policyspace s with a dry run: " +
+				"Internal error occurred: context deadline exceeded",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			space := limiting("s", "podz", "1")
+			err := (&SpaceAdmission{quotas: triedQuotas{err: test.answer}}).checkLimits(t.Context(), &space)
+			if test.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, test.want)
 		})
 	}
 }

@@ -59,6 +59,8 @@ type Spaces struct {
 
 	// polls decides when a policy space is reconciled again while it is unknown whether it is enforced.
 	polls workqueue.TypedRateLimiter[string]
+	// failed is the last trial of limits that failed. Only the worker of the controller uses it.
+	failed failedTrial
 
 	placement   placement
 	freshness   usageFreshness
