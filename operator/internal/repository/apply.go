@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -212,12 +213,30 @@ func rankOf(change inventory.Apply) int {
 }
 
 // isConfirmed reports whether a person has confirmed the deletion of the namespaces that wait by the record. The
-// annotation and the status are of one version of the PolicyRepository, so the status is what the person was shown. By the
-// record others wait if the status could not be written after it.
+// annotation and the status are of one version of the PolicyRepository, so the status is what the person was shown. The
+// record has others if the status could not be written after it.
 func isConfirmed(repository *v1alpha1.PolicyRepository, commit string, rec *record) bool {
 	shown := repository.Status.PendingDeletions
 	return repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == commit &&
 		shown != nil && shown.Commit == commit && shown.Digest == rec.deletions.Digest()
+}
+
+// useConfirmation removes the confirmations of a commit once the record has what was confirmed. An Event says if one
+// deletes nothing: if it is void.
+func (r *Repositories) useConfirmation(
+	ctx context.Context, repository *v1alpha1.PolicyRepository, commit string, isVoid bool,
+) error {
+	wasGiven := repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == commit
+	isUsed := func(_, of string) bool { return of == commit }
+	if err := r.removeConfirmations(ctx, repository, isUsed); err != nil {
+		return err
+	}
+	if wasGiven && isVoid {
+		r.Recorder.Eventf(repository, nil, corev1.EventTypeWarning, "ConfirmationVoid", "Sync",
+			"the confirmation of %s deletes nothing, since other namespaces wait than the status listed: "+
+				"see status.pendingDeletions, and then confirm it again", named(commit))
+	}
+	return nil
 }
 
 // applyTree makes the objects in the cluster those that a tree declares. It makes a limited number of changes: the
@@ -250,11 +269,12 @@ func (r *Repositories) applyTree(
 	woken, keepers := r.accept(repository.UID, others, rec, live)
 	undecided, takers := r.leave(repository.UID, others, rec, live)
 	wasPending := maps.Clone(rec.pending)
+	confirmed := isConfirmed(repository, tree.commit, rec)
 	o := outcome{Plan: inventory.NewPlan(tree.declared,
 		inventory.State{Live: live, Created: rec.created, Undecided: undecided, Deletions: rec.deletions},
 		inventory.Options{
 			Tree: tree.root, Adopt: repository.Spec.ExistingNamespaces == v1alpha1.ExistingAdopt,
-			Limit: repository.Spec.DeletionLimit, Confirmed: isConfirmed(repository, tree.commit, rec),
+			Limit: repository.Spec.DeletionLimit, Confirmed: confirmed,
 		})}
 	f.postpone(&o, time.Now())
 	o.limit(f.unmade)
@@ -282,9 +302,7 @@ func (r *Repositories) applyTree(
 	for name := range woken {
 		r.wake(name)
 	}
-	// The record has what was confirmed.
-	isUsed := func(_, of string) bool { return of == tree.commit }
-	if err := r.removeConfirmations(ctx, repository, isUsed); err != nil {
+	if err := r.useConfirmation(ctx, repository, tree.commit, len(o.Waiting) > 0 && !confirmed); err != nil {
 		return outcome{}, err
 	}
 	rivals := f.rivals(ctx, &o, to, time.Now())

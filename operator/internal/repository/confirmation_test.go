@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -116,6 +117,30 @@ func TestAConfirmationIsForTheNamespacesOfTheStatus(t *testing.T) {
 	require.False(t, isConfirmed(repository, "one", rec), "another namespace waits")
 	shown.Digest = ""
 	require.False(t, isConfirmed(repository, "one", rec), "a status of an earlier version")
+}
+
+// A confirmation of namespaces of which the status did not have all is removed, and an Event says that it deletes nothing.
+func TestAVoidConfirmationHasAnEvent(t *testing.T) {
+	t.Parallel()
+	_, process := newCluster(t)
+	recorder := events.NewFakeRecorder(1)
+	process.Recorder = recorder
+	repository := createRepository(t, process, "void")
+	files := map[string]string{}
+	for _, name := range []string{"void-a", "void-b"} {
+		files[name+"/ns.yaml"] = "{apiVersion: v1, kind: Namespace, metadata: {name: " + name + "}}"
+	}
+	for _, tree := range []*vetted{treeOf(t, "void", "one", files), treeOf(t, "void", "two", nil)} {
+		_, err := process.apply(t.Context(), repository, tree)
+		require.NoError(t, err)
+	}
+	repository.Status.PendingDeletions = &v1alpha1.PendingDeletions{Commit: "two", Digest: "of others"}
+	repository.Annotations = map[string]string{v1alpha1.ConfirmedCommitAnnotation: "two"}
+	o, err := process.apply(t.Context(), repository, treeOf(t, "void", "two", nil))
+	require.NoError(t, err)
+	require.Equal(t, []string{"void-a", "void-b"}, o.Waiting)
+	require.Empty(t, repository.Annotations)
+	require.Contains(t, <-recorder.Events, "the confirmation of commit two deletes nothing")
 }
 
 // A confirmation of deletions is void once spec.path was changed, for which the status has not listed them. One of a

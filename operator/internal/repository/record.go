@@ -73,10 +73,10 @@ func parseCommitted(line string) committed {
 }
 
 // Keys of the ConfigMap. The values have one UID, object, name or commit in each line. The UID of a created object is
-// in exactly one of the first four.
+// in exactly one of the first five.
 const (
 	createdKey   = "created"
-	waitingKey   = "waiting" // with those that are kept, as in records of earlier versions
+	waitingKey   = "waiting"
 	keptKey      = "kept"
 	decidedKey   = "decided"
 	confirmedKey = "confirmed"
@@ -146,9 +146,6 @@ func (r *record) readDeletions(data map[string]string) {
 	for _, decided := range decisions(r.deletions) {
 		maps.Copy(r.created, decided)
 	}
-	for uid := range r.deletions.Kept {
-		delete(r.deletions.Waiting, uid)
-	}
 }
 
 // decisions returns the sets of UIDs of decisions.
@@ -201,11 +198,9 @@ func (r *record) data() map[string]string {
 			delete(created, uid)
 		}
 	}
-	waiting := maps.Clone(r.deletions.Waiting)
-	maps.Copy(waiting, r.deletions.Kept)
 	data := map[string]string{createdKey: lines(created), pendingKey: lines(pendingLines(r.pending))}
 	for key, value := range map[string]string{
-		waitingKey: lines(waiting), keptKey: lines(r.deletions.Kept),
+		waitingKey: lines(r.deletions.Waiting), keptKey: lines(r.deletions.Kept),
 		decidedKey: lines(r.deletions.Decided), confirmedKey: lines(r.deletions.Confirmed),
 		treesKey: lines(r.trees), inForceKey: r.inForce.String(),
 	} {

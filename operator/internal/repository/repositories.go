@@ -192,7 +192,8 @@ func (r *Repositories) reconcile(ctx context.Context, req reconcile.Request) (re
 	if known == (answer{}) && len(status.Conditions) > 0 {
 		// The process has just begun, or the repository is followed again. What the status says about the commits is
 		// true until the first answer.
-		if reason := status.Conditions[0].Reason; reason == v1alpha1.RepositorySuspended || reason == v1alpha1.RepositoryTreeTaken {
+		wasResting := []string{v1alpha1.RepositorySuspended, v1alpha1.RepositoryTreeTaken}
+		if slices.Contains(wasResting, status.Conditions[0].Reason) {
 			condition{reporting.InProgress, v1alpha1.RepositoryProgressing, "the source is asked for the newest commit"}.
 				set(status, repository.Generation)
 		}
