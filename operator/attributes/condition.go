@@ -96,8 +96,8 @@ func condition(changed, deleted nameSet) string {
 		" || m[f].exists(k, !e.exists(w, k in w && w[k] == m[f][k]) && " + test + ")))))))))"
 }
 
-// maxItems is up to how many items of a list the expression compares with each of the other object's. The API server does
-// not limit what that costs. Judge decides about longer lists that change.
+// maxItems is up to how many items of a list the expression compares with each of the other object's. The API server
+// does not limit what that costs. Judge decides about longer lists that change.
 const maxItems = 100
 
 // All paths of an expression have allSteps fields. If the field before listSteps has a list, the field at listSteps is

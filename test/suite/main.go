@@ -5,8 +5,8 @@
 //	suite test RUN [FLAG|PACKAGE]  runs go test for the tests of a run: quick, race, thorough, node, browser, or a
 //	                               version of Kubernetes; a test of the run that is skipped, or does not run, is a
 //	                               failure; race has the quick tests of packages in which there can be a race
-//	suite marks [-update]          checks that marks.txt lists the marked tests, and that make test and make test-all run
-//	                               each test in the runs that it belongs to; or writes marks.txt
+//	suite marks [-update]          checks that marks.txt lists the marked tests, and that make test and make test-all
+//	                               run each test in the runs that it belongs to; or writes marks.txt
 package main
 
 import (

@@ -323,8 +323,8 @@ func (p Plan) keepMetadata(keep func(render.MetadataKey) bool, reason string) {
 
 // Keeping returns the plan without the deletion of objects that are declared elsewhere: by revisions of templates whose
 // rollout has not reached the namespace. An object that moves from one template to another would otherwise be missing
-// for a while. A Role or a RoleBinding is left out only if it moves unchanged, since it may grant more otherwise. A copy
-// whose source is lost is deleted all the same.
+// for a while. A Role or a RoleBinding is left out only if it moves unchanged, since it may grant more otherwise. The
+// copies of lost sources are deleted all the same.
 func (p Plan) Keeping(cache *render.Cache, coming []*v1alpha1.NamespaceTemplate) Plan {
 	mayKeep := func(c Change) bool { return c.Deletes() || c.Metadata != nil }
 	if len(coming) == 0 || !slices.ContainsFunc(p.Changes, mayKeep) {

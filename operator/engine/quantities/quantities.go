@@ -164,8 +164,7 @@ func entryType(object reflect.Type, at, key string) (reflect.Type, string) {
 }
 
 func fieldType(object reflect.Type, key string) reflect.Type {
-	for i := range object.NumField() {
-		field := object.Field(i)
+	for field := range object.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if field.Anonymous && name == "" && field.Type.Kind() == reflect.Struct {
 			if inner := fieldType(field.Type, key); inner != nil {
@@ -203,8 +202,8 @@ func findQuantity(in reflect.Type, seen map[reflect.Type]bool) bool {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
 		return findQuantity(in.Elem(), seen)
 	case reflect.Struct:
-		for i := range in.NumField() {
-			if findQuantity(in.Field(i).Type, seen) {
+		for field := range in.Fields() {
+			if findQuantity(field.Type, seen) {
 				return true
 			}
 		}

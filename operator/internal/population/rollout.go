@@ -70,8 +70,8 @@ type Rollouts struct {
 type known struct {
 	// rolledOut is the state of the template that was rolled out last.
 	rolledOut state
-	// failedBefore has the namespaces that failed before the newest revision reached them. It is nil if nothing is known
-	// about them yet.
+	// failedBefore has the namespaces that failed before the newest revision reached them. It is nil while nothing is
+	// known about them.
 	failedBefore rollout.FailedBefore
 }
 

@@ -40,7 +40,7 @@ type review struct {
 func (v *review) judge(ctx context.Context) ([]error, error) {
 	if v.widens() {
 		if problem := render.CheckBudget(v.updated); problem != nil {
-			return []error{problem}, nil // it would take too long to judge
+			return []error{problem}, nil //nolint:nilerr // it would take too long to judge
 		}
 	}
 	kinds, unserved, problems, err := v.judgeKinds(ctx)
