@@ -65,7 +65,7 @@ func (g grant) commands() string {
 	role := strings.Join([]string{"nstpl", g.verb, resource}, "-")
 	names := ""
 	if len(g.names) > 0 {
-		role += "-" + strings.Join(g.names, ".") // with "-", the role of a and b would be that of a-b
+		role += "-" + strings.Join(g.names, ":") // names of objects contain "-" and ".", but no ":"
 		scalars := make([]string, 0, len(g.names))
 		for _, name := range g.names {
 			scalars = append(scalars, yamlText(name))

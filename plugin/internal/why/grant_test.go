@@ -30,21 +30,31 @@ func TestTheGrantInAMessage(t *testing.T) {
 			"user dev may not put namespaces into policyspace a or take them out of policyspace b: ask for the verb use on " +
 				"policyspaces/a and policyspaces/b in the API group policy.nstpl.dev (nstpl:policyspace-use)",
 			"the verb use on policyspaces/a and policyspaces/b",
-			clusterRole + "metadata: {name: nstpl-use-policyspaces-a.b}, " +
+			clusterRole + "metadata: {name: nstpl-use-policyspaces-a:b}, " +
 				"rules: [{apiGroups: [\"policy.nstpl.dev\"], resources: [policyspaces], " +
 				"resourceNames: [a, b], verbs: [use]}]}' | kubectl apply -f -\n" +
-				"kubectl create clusterrolebinding nstpl-use-policyspaces-a.b-dev " +
-				"--clusterrole=nstpl-use-policyspaces-a.b --user=dev",
+				"kubectl create clusterrolebinding nstpl-use-policyspaces-a:b-dev " +
+				"--clusterrole=nstpl-use-policyspaces-a:b --user=dev",
+		},
+		"a template whose name has a dot": {
+			"user dev may not exempt namespaces from NamespaceTemplate a.b: ask for the verb exempt on " +
+				"namespacetemplates/a.b in the API group policy.nstpl.dev (nstpl:exemption)",
+			"the verb exempt on namespacetemplates/a.b",
+			clusterRole + "metadata: {name: nstpl-exempt-namespacetemplates-a.b}, " +
+				"rules: [{apiGroups: [\"policy.nstpl.dev\"], resources: [namespacetemplates], " +
+				"resourceNames: [a.b], verbs: [exempt]}]}' | kubectl apply -f -\n" +
+				"kubectl create clusterrolebinding nstpl-exempt-namespacetemplates-a.b-dev " +
+				"--clusterrole=nstpl-exempt-namespacetemplates-a.b --user=dev",
 		},
 		"names that YAML does not read as text": {
 			"user dev may not put namespaces into policyspace 123 or take them out of policyspace true: ask for the verb use " +
 				"on policyspaces/123 and policyspaces/true in the API group policy.nstpl.dev (nstpl:policyspace-use)",
 			"the verb use on policyspaces/123 and policyspaces/true",
-			clusterRole + "metadata: {name: nstpl-use-policyspaces-123.true}, " +
+			clusterRole + "metadata: {name: nstpl-use-policyspaces-123:true}, " +
 				"rules: [{apiGroups: [\"policy.nstpl.dev\"], resources: [policyspaces], " +
 				"resourceNames: [\"123\", \"true\"], verbs: [use]}]}' | kubectl apply -f -\n" +
-				"kubectl create clusterrolebinding nstpl-use-policyspaces-123.true-dev " +
-				"--clusterrole=nstpl-use-policyspaces-123.true --user=dev",
+				"kubectl create clusterrolebinding nstpl-use-policyspaces-123:true-dev " +
+				"--clusterrole=nstpl-use-policyspaces-123:true --user=dev",
 		},
 		"a ServiceAccount, all templates": {
 			"user system:serviceaccount:ci:deploy needs the verb use on all namespacetemplates in the API group " +
