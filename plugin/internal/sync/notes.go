@@ -58,6 +58,8 @@ func (v view) violations() []string {
 	fetched, applied := v.Status.Commits.Fetched, v.Status.Commits.Applied
 	switch {
 	case applied == "":
+	case applied != v.Status.Commits.Vetted && applied == fetched:
+		line, inForce = "%s: %s is not applied again, since it has %s, and %s:", "it was the last one to be applied completely"
 	case applied != v.Status.Commits.Vetted:
 		// The vetted one may be in force in part, or not at all, such as while its tree was another repository's.
 		inForce = output.Commit(short(applied)) + " was the last one to be applied completely"

@@ -73,7 +73,7 @@ foo-corp: commit 2c2c2c2 is not applied, since it has 1 violation, and no commit
 				r.Status.Violations = []v1alpha1.RepositoryViolation{{Path: "a", Message: "b"}}
 			},
 			want: `
-foo-corp: commit 0a0a0a0 is not applied, since it has 1 violation, and commit 0a0a0a0 was the last one to be applied completely:
+foo-corp: commit 0a0a0a0 is not applied again, since it has 1 violation, and it was the last one to be applied completely:
   a: b
 `,
 		},
