@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -169,13 +170,17 @@ func addCommits(
 	return err
 }
 
-// commitOf returns the hash of the commit of a tree that is in force, or "" if no repository declares the tree, or while
-// another commit is brought into force.
+// commitOf returns the hash of the commit of a tree that is in force, or "" if no repository declares the tree, or
+// while another commit, or another directory of the same one, is brought into force.
 func commitOf(repositories []v1alpha1.PolicyRepository, tree string) string {
 	for i := range repositories {
-		if status := repositories[i].Status; status.Tree == tree && status.Commits.Applied != "" &&
-			status.Commits.Applied == status.Commits.Vetted {
-			return status.Commits.Applied
+		status := repositories[i].Status
+		ready := apimeta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+		isApplying := ready != nil &&
+			(ready.Reason == v1alpha1.RepositoryProgressing || ready.Reason == v1alpha1.RepositoryObjectsFailed)
+		if commits := status.Commits; status.Tree == tree && commits.Applied != "" &&
+			commits.Applied == commits.Vetted && !isApplying {
+			return commits.Applied
 		}
 	}
 	return ""

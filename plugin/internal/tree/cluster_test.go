@@ -85,12 +85,22 @@ func TestCommitOfATree(t *testing.T) {
 	}
 	repositories := []v1alpha1.PolicyRepository{
 		repository("", "0", "0"), repository("other", "1", "1"), repository("shop", "", ""), repository("shop", "2", "2"),
-		repository("applying", "3", "2"),
+		repository("applying", "3", "2"), repository("moving", "4", "4"), repository("failing", "5", "5"),
+		repository("broken", "6", "6"),
+	}
+	// The other directory of spec.path can be in the same commit.
+	for i, reason := range []string{
+		v1alpha1.RepositoryProgressing, v1alpha1.RepositoryObjectsFailed, v1alpha1.RepositoryViolations,
+	} {
+		repositories[5+i].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Reason: reason}}
 	}
 	require.Equal(t, "2", commitOf(repositories, "shop"))
 	require.Equal(t, "1", commitOf(repositories, "other"))
 	require.Empty(t, commitOf(repositories, "unknown"))
 	require.Empty(t, commitOf(repositories, "applying"))
+	require.Empty(t, commitOf(repositories, "moving"))
+	require.Empty(t, commitOf(repositories, "failing"))
+	require.Equal(t, "6", commitOf(repositories, "broken"), "violations of a newer commit")
 }
 
 // A policyspace has the RoleBindings of the last accepted change of a template.
