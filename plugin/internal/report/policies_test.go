@@ -169,7 +169,8 @@ func TestFindingsOfATemplate(t *testing.T) {
 			refusal:   v1alpha1.TemplateValueNotProtected,
 			revisions: []v1alpha1.TemplateRevision{{Revision: 1, State: v1alpha1.RolloutComplete}},
 			want: []string{
-				"NotAccepted: Correct the template. Meanwhile, the objects in its namespaces stay as they are.",
+				"NotAccepted: Correct the template. Meanwhile, the objects stay as they are in the namespaces whose revision " +
+					"uses the value.",
 			},
 		},
 	} {

@@ -10,6 +10,8 @@ import (
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
+	"nstpl.dev/nstpl/operator/engine/populate"
+	"nstpl.dev/nstpl/operator/engine/render"
 	"nstpl.dev/nstpl/operator/engine/rollout"
 	"nstpl.dev/nstpl/plugin/internal/cluster"
 )
@@ -66,20 +68,29 @@ func NotAccepted(index *match.Index, namespaces []*corev1.Namespace) []string {
 	return names
 }
 
-// Idle returns a note for each template that selects one of the namespaces, and with which the operator does nothing in
-// them until it accepts the template. It does not name those of which an earlier revision stays in force meanwhile.
+// Idle returns a note for each template that selects one of the namespaces, and with which the operator does nothing
+// there until it accepts the template. It does not name those of which an earlier revision stays in force meanwhile.
 func Idle(index *match.Index, namespaces []*corev1.Namespace) (notes []string) {
 	for _, template := range index.All() {
 		accepted := apimeta.FindStatusCondition(template.Status.Conditions, v1alpha1.TemplateAccepted)
-		isIdle := accepted != nil && accepted.Status == metav1.ConditionFalse &&
-			accepted.ObservedGeneration == template.Generation &&
-			(len(template.Status.Revisions) == 0 || accepted.Reason == v1alpha1.TemplateValueNotProtected)
-		if isIdle && slices.ContainsFunc(namespaces, func(ns *corev1.Namespace) bool {
-			return match.Explain(template, ns).Matches
+		isRefused := accepted != nil && accepted.Status == metav1.ConditionFalse &&
+			accepted.ObservedGeneration == template.Generation
+		if isRefused && slices.ContainsFunc(namespaces, func(ns *corev1.Namespace) bool {
+			return match.Explain(template, ns).Matches && isIdleIn(index, template, ns)
 		}) {
 			notes = append(notes, fmt.Sprintf("template %s is not accepted, so the operator does nothing with it meanwhile "+
 				"('kubectl nstpl why namespacetemplate/%[1]s' says why)", template.Name))
 		}
 	}
 	return notes
+}
+
+// isIdleIn reports whether the operator does nothing in a namespace with a template that it has not accepted: with none
+// of its revisions, or with the one that the namespace has, which renders from values that no rule protects.
+func isIdleIn(index *match.Index, template *v1alpha1.NamespaceTemplate, ns *corev1.Namespace) bool {
+	if len(template.Status.Revisions) == 0 {
+		return true
+	}
+	layer := index.Layers(template.Name).For(ns)
+	return layer != nil && populate.AsReported(layer.Template, render.UsedKeys(&layer.Template.Spec)) != nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
 	"nstpl.dev/nstpl/operator/engine/match"
@@ -88,6 +89,49 @@ func TestATemplateWhoseChangeIsNotAccepted(t *testing.T) {
 	require.Empty(t, NotAccepted(index, []*corev1.Namespace{ns("before")}))
 }
 
+// unprotected is the message about a template that renders from a label that no rule protects.
+const unprotected = "$(LABEL:team) cannot be used, since no ClusterProtectedAttribute protects the label team"
+
+// rendering returns a spec that selects every namespace and has an object with a value.
+func rendering(value string) v1alpha1.NamespaceTemplateSpec {
+	spec := v1alpha1.NamespaceTemplateSpec{}
+	spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+	spec.Templates = []runtime.RawExtension{{Raw: []byte(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+		"name": "c"}, "data": {"v": "` + value + `"}}`)}}
+	return spec
+}
+
+// The operator continues with an earlier revision that does not use the value that lost its rule.
+func TestAnEarlierRevisionWithoutTheUnprotectedValueIsNotIdle(t *testing.T) {
+	t.Parallel()
+	template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{
+		Name: "t", Generation: 2, CreationTimestamp: metav1.NewTime(time.Unix(1, 0)),
+	}}
+	template.Spec = rendering("$(LABEL:team)")
+	template.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.TemplateAccepted, Status: metav1.ConditionFalse, Reason: v1alpha1.TemplateValueNotProtected,
+		ObservedGeneration: 2, Message: unprotected,
+	}}
+	template.Status.Revisions = []v1alpha1.TemplateRevision{
+		{
+			Name: "t-2", Revision: 2, Generation: 2, State: v1alpha1.RolloutPaused,
+			StartTime: metav1.NewTime(time.Unix(9, 0)),
+		},
+		{Name: "t-1", Revision: 1, Generation: 1, State: v1alpha1.RolloutComplete},
+	}
+	before := rendering("fixed")
+	index := match.NewIndex()
+	index.SetLayers(template, rollout.New(template, template.Status.Revisions,
+		map[string]*v1alpha1.NamespaceTemplateSpec{"t-2": &template.Spec, "t-1": &before}))
+	created := func(second int64) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "n", UID: "u", CreationTimestamp: metav1.NewTime(time.Unix(second, 0)),
+		}}
+	}
+	require.Empty(t, Idle(index, []*corev1.Namespace{created(5)}))
+	require.Len(t, Idle(index, []*corev1.Namespace{created(5), created(10)}), 1, "a namespace has the newest revision")
+}
+
 // The operator does nothing with a template that it has never accepted, or whose values users may set.
 func TestIdleTemplates(t *testing.T) {
 	t.Parallel()
@@ -108,10 +152,11 @@ func TestIdleTemplates(t *testing.T) {
 		"accepted, but not rolled out": {metav1.ConditionTrue, "Accepted", 2, nil, false},
 	} {
 		template := &v1alpha1.NamespaceTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t", Generation: 2}}
-		template.Spec.Namespaces.LabelSelector = &metav1.LabelSelector{}
+		template.Spec = rendering("$(LABEL:team)")
 		template.Status.Revisions = test.revisions
 		template.Status.Conditions = []metav1.Condition{{
 			Type: v1alpha1.TemplateAccepted, Status: test.status, Reason: test.reason, ObservedGeneration: test.observed,
+			Message: unprotected,
 		}}
 		notes := Idle(match.NewIndex(template), namespaces)
 		require.Equal(t, test.want, len(notes) == 1, name)

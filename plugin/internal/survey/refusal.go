@@ -32,8 +32,8 @@ func isAboutCaller(err error) bool {
 	}, func(part string) bool { return strings.Contains(err.Error(), part) })
 }
 
-// RefusesRestore reports whether a failure of MayRestore says that the object cannot be restored now, and not that it is
-// unknown because something could not be read.
+// RefusesRestore reports whether a failure of MayRestore says that the object cannot be restored now, and not that it
+// is unknown because something could not be read.
 func RefusesRestore(failure *populate.Failure) bool {
 	return failure.Reason == populate.ReasonBound || failure.Reason == populate.ReasonRoleNotAsDeclared
 }

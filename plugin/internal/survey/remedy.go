@@ -33,7 +33,7 @@ func WhileNotAccepted(status v1alpha1.NamespaceTemplateStatus) string {
 	accepted := apimeta.FindStatusCondition(status.Conditions, v1alpha1.TemplateAccepted)
 	switch {
 	case accepted != nil && accepted.Reason == v1alpha1.TemplateValueNotProtected:
-		return "Meanwhile, the objects in its namespaces stay as they are."
+		return "Meanwhile, the objects stay as they are in the namespaces whose revision uses the value."
 	case len(status.Revisions) == 0:
 		return "Until then, it populates no namespace."
 	}

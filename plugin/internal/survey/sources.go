@@ -35,17 +35,19 @@ func Sources(ctx context.Context, c *cluster.Cluster) populate.Sources {
 	}
 }
 
-// Delays returns a note for each template that selects one of the namespaces and copies changes of its sources later, or
-// only for the named one. Until then, the copies differ from their sources.
+// Delays returns a note for each template that selects one of the namespaces and copies changes of its sources later,
+// or only for the named one. Until then, the copies differ from their sources. A template from a file has the status of
+// the stored one, but may have no sources.
 func Delays(index *match.Index, namespaces []*corev1.Namespace, only string) (notes []string) {
-	selects := func(template *v1alpha1.NamespaceTemplate) bool {
+	copiesTo := func(template *v1alpha1.NamespaceTemplate) bool {
 		return slices.ContainsFunc(namespaces, func(ns *corev1.Namespace) bool {
-			return Explain(index, template, ns).Matches
+			layer := index.Layers(template.Name).For(ns)
+			return layer != nil && len(layer.Template.Spec.Sources) > 0 && Explain(index, template, ns).Matches
 		})
 	}
 	for _, template := range index.All() {
 		delay := populate.ReportedDelay(template)
-		if delay != "" && (only == "" || only == template.Name) && selects(template) {
+		if delay != "" && (only == "" || only == template.Name) && copiesTo(template) {
 			notes = append(notes, fmt.Sprintf("template %s: %s", template.Name, delay))
 		}
 	}

@@ -150,7 +150,7 @@ func TestExplainTemplate(t *testing.T) {
 			func(t *v1alpha1.NamespaceTemplate) {
 				t.Status.Conditions = accepted(metav1.ConditionFalse, v1alpha1.TemplateValueNotProtected)
 			},
-			"is not accepted: message", stored, "Meanwhile, the objects in its namespaces stay as they are.",
+			"is not accepted: message", stored, "Meanwhile, the objects stay as they are in the namespaces whose revision uses the value.",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
