@@ -280,3 +280,57 @@ func TestAPolicyRepositoryThatNothingSyncs(t *testing.T) {
 	_, printed := run(t, "why", "policyrepository/corp")
 	require.Contains(t, printed, "no nstpl-sync holds lease nstpl-sync in namespace nstpl-system")
 }
+
+// The API server denies the use of a policy space that does not exist with the same message. A policy space that is
+// being created does not exist either, and a grant helps a namespace that leaves a deleted one.
+func TestAMissingPolicySpaceIsNamedBesideTheGrant(t *testing.T) {
+	const inGroup = " in the API group policy.nstpl.dev (nstpl:policyspace-use)"
+	const missing = "policyspace x does not exist"
+	for message, want := range map[string]struct {
+		isMissing bool
+		grant     string
+	}{
+		"user dev may not put namespaces into policyspace x: ask for the verb use on policyspaces/x": {
+			true, "the verb use on policyspaces/x",
+		},
+		"user dev may not put policyspaces into policyspace x or take them out of policyspace y: ask for the verb use on " +
+			"policyspaces/x and policyspaces/y": {true, "the verb use on policyspaces/x and policyspaces/y"},
+		"user dev may not change the label policy.nstpl.dev/tree of policyspace x: ask for the verb patch on " +
+			"namespacetemplates": {false, "the verb patch on namespacetemplates"},
+		"user dev may not change the owners of policyspace x, without which Kubernetes deletes it: ask for the verb patch on " +
+			"all policyspaces": {false, "the verb patch on policyspaces"},
+	} {
+		serve(t, nil)
+		_, printed := run(t, "why", message+inGroup)
+		require.Equal(t, want.isMissing, strings.Contains(printed, missing), printed)
+		require.Equal(t, want.isMissing, strings.Contains(printed, "correct its name, or create it first"), printed)
+		require.NotContains(t, printed, "policyspace y does not exist")
+		require.Contains(t, printed, "Ask an administrator for "+want.grant+".", printed)
+	}
+}
+
+// What a template says about an object does not replace the permission that is missing.
+func TestAForbiddenWriteToADeclaredObjectNamesThePermission(t *testing.T) {
+	const template = `{"metadata": {"name": "t", "uid": "u", "generation": 1}, "spec": {"driftPolicy": %q,
+		"namespaces": {"labelSelector": {}}, "templates": [{"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": {"name": "c"}}]}, "status": {"observedGeneration": 1}}`
+	const metadata = `"metadata": {"name": "c", "namespace": "a", "labels": {"policy/namespace-template-name": "t"},
+		"managedFields": [{"manager": "nstpl", "operation": "Apply", "apiVersion": "v1", "fieldsV1": {}}]}`
+	for _, policy := range []string{"Report", "Correct"} {
+		serve(t, map[string]string{
+			"/api": `{"kind": "APIVersions", "versions": ["v1"]}`, "/apis": `{"kind": "APIGroupList", "groups": []}`,
+			"/api/v1": `{"kind": "APIResourceList", "groupVersion": "v1", "resources": [
+				{"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "verbs": ["get", "list"]}]}`,
+			"/apis/policy.nstpl.dev/v1alpha1/namespacetemplates": `{"kind": "NamespaceTemplateList",
+				"apiVersion": "policy.nstpl.dev/v1alpha1", "items": [` + fmt.Sprintf(template, policy) + `]}`,
+			"/api/v1/namespaces/a":              `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "uid": "n"}}`,
+			"/api/v1/namespaces/a/configmaps/c": `{"apiVersion": "v1", "kind": "ConfigMap", ` + metadata + `}`,
+			"/api/v1/namespaces/a/configmaps": `{"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "items": [
+				{` + metadata + `}]}`,
+		})
+		_, printed := run(t, "why", `configmaps "c" is forbidden: User "dev" cannot patch resource "configmaps" in API group `+
+			`"" in the namespace "a"`)
+		require.Contains(t, printed, "Ask an administrator for the verb patch on configmaps.", policy)
+		require.Contains(t, printed, "kubectl nstpl exempt a --template t --object configmap/c", policy)
+	}
+}

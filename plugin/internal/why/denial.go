@@ -128,6 +128,7 @@ var (
 	failedNamespace = regexp.MustCompile(`\bnamespace ([a-z0-9-]+) could not be populated, and writes into it are denied ` +
 		`until [^:]+: ([A-Za-z]+): `)
 	namedSpace    = regexp.MustCompile(`\bpolicyspace "?([a-z0-9-]+)"?`)
+	enteredSpace  = regexp.MustCompile(`\b(?:namespaces|policyspaces) into policyspace (\S+?)(?: or|:)`)
 	namedTemplate = regexp.MustCompile(`\b(?:NamespaceTemplate|template) ([a-z0-9][a-z0-9.-]*[a-z0-9])`)
 	namedRule     = regexp.MustCompile(`\((ProtectedAttribute|ClusterProtectedAttribute) ([^\s()]+)\)`)
 	deniedPod     = regexp.MustCompile(`\bpod ([a-z0-9-]+)/\S*: no SecurityContextConstraints admit it ` +
@@ -156,7 +157,7 @@ func (e *explainer) addCurrent(ctx context.Context, a *answer, code codes.Code, 
 			e.addSpaceNow(ctx, a, match[1])
 		}
 	case codes.PolicySpaceUse:
-		for _, match := range namedSpace.FindAllStringSubmatch(text, maxNamed) {
+		if match := enteredSpace.FindStringSubmatch(text); match != nil {
 			e.addMissingSpace(ctx, a, match[1])
 		}
 	case codes.PolicySpaceInUse:
@@ -234,13 +235,12 @@ func (e *explainer) addSpaceNow(ctx context.Context, a *answer, name string) {
 	}
 }
 
-// addMissingSpace replaces how to get the right to use a policy space, if that does not exist. The message of the API
-// server is the same, so that it does not tell who guesses names.
+// addMissingSpace adds that a policy space does not exist, if so. The message of the API server is the same, so that it
+// does not tell who guesses names. The right to use it can help, too: to take a namespace out of a deleted policy space.
 func (e *explainer) addMissingSpace(ctx context.Context, a *answer, name string) {
 	if _, err := e.cluster.PolicySpace(ctx, name); apierrors.IsNotFound(err) {
 		a.add(labelNow, "policyspace "+name+" does not exist")
-		a.replace(labelRemedy, "Correct the name, or create the policy space first.")
-		a.replace(labelAdministrator, "")
+		a.add(labelRemedy, "To put something into policyspace "+name+", correct its name, or create it first.")
 	}
 }
 

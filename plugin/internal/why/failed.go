@@ -54,8 +54,8 @@ func (a *answer) addDiffering(condition *corev1.NamespaceCondition, change *popu
 	a.add(labelState, change.Reason)
 }
 
-// addFought adds that another client changes an object again and again, which is as it is declared at the moment, if the
-// Populated condition of its namespace says so. The condition can be nil.
+// addFought adds that another client changes an object again and again, which is as it is declared at the moment, if
+// the Populated condition of its namespace says so. The condition can be nil.
 func (a *answer) addFought(condition *corev1.NamespaceCondition, id populate.ObjectID) {
 	if fought := reportedAs(populate.ReportedFindings(condition), id, isFought); fought != nil {
 		a.add(labelState, fought.Message)

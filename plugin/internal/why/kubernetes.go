@@ -249,7 +249,7 @@ func (e *explainer) noPermission(ctx context.Context, a *answer, match []string)
 	switch {
 	case isOwn && isRead:
 		a.add(labelRemedy, "Ask an administrator for "+readerRole(resource, namespace)+".")
-	case isOwn && resource == v1alpha1.TemplateExemptions.Resource:
+	case isOwn && resource == v1alpha1.TemplateExemptions.Resource && !strings.HasPrefix(verb, "delete"):
 		a.add(labelRemedy, fmt.Sprintf("Ask an administrator for the verb %s on %s, and for the verb %s on the "+
 			"template.", verb, resource, v1alpha1.VerbExempt))
 		a.add(labelAdministrator, "Bind the ClusterRole nstpl-exempt by a ClusterRoleBinding: it grants both, for all "+
@@ -282,8 +282,8 @@ func canI(verb, resource, subresource, namespace string) string {
 	return command + " -n " + namespace
 }
 
-// addTemplateOf adds which template declares an object that a user may not write: with the permission, the operator
-// would revert what the user writes.
+// addTemplateOf adds which template declares an object that a user may not write: with the permission alone, the
+// operator would revert what the user writes, unless driftPolicy of the template is Report.
 func (e *explainer) addTemplateOf(ctx context.Context, a *answer, resource, namespace, name string) {
 	if e.cluster == nil {
 		return
@@ -302,8 +302,6 @@ func (e *explainer) addTemplateOf(ctx context.Context, a *answer, resource, name
 	}
 	a.include(explained)
 	a.add(labelState, explained.Summary)
-	a.replace(labelRemedy, "")
-	a.replace(labelAdministrator, "")
 	for _, f := range explained.Facts {
 		if f.Label == labelRemedy {
 			a.add(f.Label, f.Text)

@@ -139,6 +139,9 @@ func TestWhatAUserWithoutAPermissionNeeds(t *testing.T) {
 		`templateexemptions.policy.nstpl.dev is forbidden: User "bob" cannot create resource "templateexemptions" in API ` +
 			`group "policy.nstpl.dev" in the namespace "a"`: "Ask an administrator for the verb create on templateexemptions, " +
 			"and for the verb exempt on the template.",
+		`templateexemptions.policy.nstpl.dev "e" is forbidden: User "bob" cannot delete resource "templateexemptions" in API ` +
+			`group "policy.nstpl.dev" in the namespace "a"`: "Ask an administrator for the verb delete on " +
+			"templateexemptions. 'kubectl auth can-i delete templateexemptions.policy.nstpl.dev -n a' shows whether you have it.",
 	} {
 		a, err := (&explainer{}).kubernetes(t.Context(), text)
 		require.NoError(t, err)
