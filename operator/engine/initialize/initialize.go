@@ -17,8 +17,8 @@ package initialize
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,12 +36,31 @@ func Initializing(ns metav1.Object) bool {
 // Pending returns the initializers that a namespace's annotation lists, each once and in the order of the list.
 func Pending(ns metav1.Object) []string {
 	var pending []string
+	listed := map[string]bool{"": true}
 	for entry := range strings.SplitSeq(ns.GetAnnotations()[v1alpha1.PendingAnnotation], ",") {
-		if entry = strings.TrimSpace(entry); entry != "" && !slices.Contains(pending, entry) {
+		if entry = strings.TrimSpace(entry); !listed[entry] {
+			listed[entry] = true
 			pending = append(pending, entry)
 		}
 	}
 	return pending
+}
+
+// A list in a request to create a namespace counts as empty if it has more characters or entries. That bounds what
+// admission does with it. The admission policies have the same limits.
+const (
+	MaxRequestedCharacters = 8192
+	MaxRequestedEntries    = 512
+)
+
+// Requested returns the initializers that a request to create a namespace lists, like Pending, or none if the list is
+// too long. Pending has no such limit: admission adds entries, and a stored list with them must not count as empty.
+func Requested(ns metav1.Object) []string {
+	list := ns.GetAnnotations()[v1alpha1.PendingAnnotation]
+	if utf8.RuneCountInString(list) > MaxRequestedCharacters || strings.Count(list, ",") >= MaxRequestedEntries {
+		return nil
+	}
+	return Pending(ns)
 }
 
 // Check returns an error for each initializer of a configuration whose namespaceSelector is invalid. Such an

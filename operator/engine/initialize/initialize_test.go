@@ -1,6 +1,7 @@
 package initialize
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,6 +43,13 @@ func TestPendingListsEachInitializerOnce(t *testing.T) {
 		require.Equal(t, want, Pending(namespaceOf(list)), "%q", list)
 	}
 	require.Empty(t, Pending(&corev1.Namespace{}))
+}
+
+// Admission adds to a list that it has read. An initializer must not be lost because the sum is longer.
+func TestPendingReadsMoreThanUsersMayRequest(t *testing.T) {
+	list := strings.Repeat("a,b,", 100_000) + v1alpha1.TemplateInitializer
+	require.Equal(t, []string{"a", "b", v1alpha1.TemplateInitializer}, Pending(namespaceOf(list)))
+	require.Empty(t, Requested(namespaceOf(list)))
 }
 
 func TestInitializingIfAndOnlyIfTheLabelExists(t *testing.T) {

@@ -108,7 +108,7 @@ func (m NamespaceMutators) Initialization(ctx context.Context, request *webhook.
 	if len(selecting) == 0 {
 		return nil
 	}
-	pending := initialize.Pending(ns)
+	pending := initialize.Requested(ns)
 	for _, name := range selecting {
 		if !slices.Contains(pending, name) {
 			pending = append(pending, name)

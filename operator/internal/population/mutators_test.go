@@ -1,6 +1,8 @@
 package population
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,5 +45,44 @@ func TestANamespaceWaitsIfWhatSelectsItIsUnknown(t *testing.T) {
 			require.NoError(t, m.Initialization(t.Context(), request))
 			require.Equal(t, test.want, request.Object.GetAnnotations()[v1alpha1.PendingAnnotation])
 		})
+	}
+}
+
+// A user lists as many initializers as the policies of Kubernetes 1.36 read. A longer list counts as empty: the API
+// server would not wait for the answer, and store a namespace that is not held.
+func TestALongListOfInitializersIsReplaced(t *testing.T) {
+	t.Parallel()
+	names := func(number int) string {
+		list := make([]string, number)
+		for i := range list {
+			list[i] = fmt.Sprintf("n%d", i)
+		}
+		return strings.Join(list, ",")
+	}
+	clientset := fake.NewClientset(&corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.OperatorNamespace, Name: v1alpha1.SelectorsConfigMap},
+		Data:       map[string]string{"all": "\nt:\n"},
+	})
+	m := NamespaceMutators{ConfigMaps: clientset.CoreV1().ConfigMaps(v1alpha1.OperatorNamespace)}
+	for _, test := range []struct {
+		list string
+		kept bool
+	}{
+		{names(512), true},
+		{names(513), false},
+		{strings.Repeat("é", 8192), true},
+		{strings.Repeat("é", 8193), false},
+		{names(130_000), false}, // 1 MiB
+	} {
+		object := &unstructured.Unstructured{Object: map[string]any{}}
+		object.SetName("team-a")
+		object.SetAnnotations(map[string]string{v1alpha1.PendingAnnotation: test.list})
+		require.NoError(t, m.Initialization(t.Context(), &webhook.Request{Object: object}))
+		want := v1alpha1.TemplateInitializer
+		if test.kept {
+			want = test.list + "," + want
+		}
+		got := object.GetAnnotations()[v1alpha1.PendingAnnotation]
+		require.True(t, want == got, "%d bytes became %d", len(test.list), len(got))
 	}
 }
