@@ -236,7 +236,7 @@ func (e *explainer) addSpaceNow(ctx context.Context, a *answer, name string) {
 }
 
 // addMissingSpace adds that a policy space does not exist, if so. The message of the API server is the same, so that it
-// does not tell who guesses names. The right to use it can help, too: to take a namespace out of a deleted policy space.
+// does not tell who guesses names. The right to use it can help as well: a namespace can leave a deleted one.
 func (e *explainer) addMissingSpace(ctx context.Context, a *answer, name string) {
 	if _, err := e.cluster.PolicySpace(ctx, name); apierrors.IsNotFound(err) {
 		a.add(labelNow, "policyspace "+name+" does not exist")
