@@ -1,8 +1,8 @@
 package constraint
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +10,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,31 +30,46 @@ import (
 	"nstpl.dev/nstpl/operator/scc"
 )
 
-// staleRetry is when a status is written again after the constraint changed meanwhile. probeInterval is the time
-// between two checks whether the API server uses new webhooks, and unknownRetry that after one that failed.
 const (
-	staleRetry    = 20 * time.Millisecond
-	probeInterval = 50 * time.Millisecond
-	unknownRetry  = 10 * time.Second
+	// staleRetry is when a status is written again after the constraint changed meanwhile.
+	staleRetry = 20 * time.Millisecond
+	// firstPoll is the delay before a constraint is reconciled again because it is unknown whether it is in force. Each
+	// further delay is twice as long, up to lastPoll.
+	firstPoll = 50 * time.Millisecond
+	lastPoll  = 10 * time.Second
 )
+
+// storedWebhooks is what Statuses uses of webhook.Stored.
+type storedWebhooks interface {
+	State(ctx context.Context, configuration, plugin string) (webhook.State, error)
+	Asks(
+		ctx context.Context, configuration, plugin string,
+		isAsNeeded func(*admissionregistrationv1.ValidatingWebhook) bool,
+	) (webhook.State, error)
+	MutatingFailure() error
+	Source(configuration string, requests func(context.Context) []reconcile.Request) source.Source
+}
 
 // Statuses is the controller that writes the status of SecurityContextConstraints: whether the operator admits pods by
 // them. It is a controller of the leader.
 type Statuses struct {
 	*leadership.Leader
 	// Stored has the ValidatingWebhookConfiguration of constraints.
-	Stored *webhook.Stored
+	Stored storedWebhooks
 	// Blocks knows whether namespaces are given no user IDs.
 	Blocks *Blocks
 	// Constraints are those by which pods are judged.
 	Constraints *constraintCache
 
 	written freshness.Store[string, *v1alpha1.SecurityContextConstraints]
+	// polls decides when a constraint is reconciled again while it is unknown whether it is in force.
+	polls workqueue.TypedRateLimiter[string]
 }
 
 // SetupWithManager adds a controller that reconciles a constraint when it changes, and all constraints when a webhook
 // configuration changes.
 func (r *Statuses) SetupWithManager(mgr ctrl.Manager) error {
+	r.polls = newPolls()
 	return ctrl.NewControllerManagedBy(mgr).Named("sccstatus").
 		For(&v1alpha1.SecurityContextConstraints{},
 			builder.WithPredicates(watch.MoreThanOwnStatus(&r.written))).
@@ -72,6 +88,11 @@ func (r *Statuses) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r.Caches.Before(r))
 }
 
+func newPolls() workqueue.TypedRateLimiter[string] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstPoll, lastPoll)
+}
+
+// all returns a request for each constraint. Those of which something is unknown are reconciled often again.
 func (r *Statuses) all(ctx context.Context) []reconcile.Request {
 	list := &v1alpha1.SecurityContextConstraintsList{}
 	if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -79,6 +100,7 @@ func (r *Statuses) all(ctx context.Context) []reconcile.Request {
 	}
 	requests := make([]reconcile.Request, 0, len(list.Items))
 	for i := range list.Items {
+		r.polls.Forget(list.Items[i].Name)
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 	}
 	return requests
@@ -91,35 +113,17 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 		return cached, r.Client.Get(ctx, request.NamespacedName, cached)
 	})
 	if err != nil {
+		if apierrors.IsNotFound(err) {
+			r.polls.Forget(request.Name)
+		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	state, err := r.configured(ctx)
-	if err != nil || state == webhook.Missing && len(constraint.Status.Conditions) == 0 {
-		return reconcile.Result{}, err // the operator is about to write them, and the watch reports that
-	}
-	changed := constraint.DeepCopy()
-	changed.Status.ObservedGeneration = constraint.Generation
-	isExhausted, isKnown := r.Blocks.isExhausted()
-	is, reason, message := readiness(constraint, state, isExhausted)
-	if !isKnown && is == reporting.Current && scc.NeedsAllocation(scc.Defaulted(constraint)) {
-		return reconcile.Result{}, nil // all constraints are reconciled again once it is known
-	}
-	reporting.SetKstatus(&changed.Status.Conditions, constraint.Generation, is, reason, message)
-	if equality.Semantic.DeepEqual(&constraint.Status, &changed.Status) {
-		return reconcile.Result{}, nil
-	}
+	changed, isAwaited := r.nextStatus(ctx, constraint)
 	var next time.Duration
-	if state == webhook.Configured {
-		isUsed, err := r.isUsed(ctx, constraint)
-		if err == nil && !isUsed {
-			return reconcile.Result{RequeueAfter: probeInterval}, nil
-		}
-		if err != nil && is == reporting.Current {
-			next = unknownRetry
-			changed.Status.Conditions = slices.Clone(constraint.Status.Conditions)
-			reporting.SetKstatus(&changed.Status.Conditions, constraint.Generation, reporting.InProgress, "NotReached",
-				"it is unknown whether the API server sends pods by this generation to the operator: "+err.Error())
-		}
+	if isAwaited {
+		next = r.polls.When(constraint.Name)
+	} else {
+		r.polls.Forget(constraint.Name)
 	}
 	if equality.Semantic.DeepEqual(&constraint.Status, &changed.Status) {
 		return reconcile.Result{RequeueAfter: next}, nil
@@ -137,17 +141,61 @@ func (r *Statuses) Reconcile(ctx context.Context, request reconcile.Request) (re
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// configured returns whether both webhook configurations contain the webhooks that admit pods.
+// nextStatus returns a constraint with its next status, and whether it is reconciled again because more may be known
+// then. The constraint keeps its status while the operator is about to write the webhooks, and the API server is about
+// to use them.
+func (r *Statuses) nextStatus(
+	ctx context.Context, constraint *v1alpha1.SecurityContextConstraints,
+) (next *v1alpha1.SecurityContextConstraints, isAwaited bool) {
+	state, failure := r.configured(ctx)
+	if state == webhook.Missing && failure == nil && len(constraint.Status.Conditions) == 0 {
+		return constraint, true
+	}
+	isExhausted, isKnown := r.Blocks.isExhausted()
+	is, reason, message := readiness(constraint, state, isExhausted)
+	if !isKnown && is == reporting.Current && scc.NeedsAllocation(scc.Defaulted(constraint)) {
+		return constraint, false // all constraints are reconciled again once it is known
+	}
+	next = withStatus(constraint, is, reason, message)
+	if state == webhook.Configured && !equality.Semantic.DeepEqual(&constraint.Status, &next.Status) {
+		isUsed, err := r.isUsed(ctx, constraint)
+		if err == nil && !isUsed {
+			return constraint, true
+		}
+		failure = err
+	}
+	if failure != nil && is != reporting.Failed {
+		next = withStatus(constraint, reporting.InProgress, "NotReached",
+			"it is unknown whether the API server sends pods by this generation to the operator: "+failure.Error())
+	}
+	return next, failure != nil || state == webhook.Missing
+}
+
+// withStatus returns a copy of a constraint with the conditions for its generation.
+func withStatus(
+	constraint *v1alpha1.SecurityContextConstraints, is reporting.Kstatus, reason, message string,
+) *v1alpha1.SecurityContextConstraints {
+	changed := constraint.DeepCopy()
+	changed.Status.ObservedGeneration = constraint.Generation
+	reporting.SetKstatus(&changed.Status.Conditions, constraint.Generation, is, reason, message)
+	return changed
+}
+
+// configured returns whether both webhook configurations contain the webhooks that admit pods. The error is why that is
+// unknown, or why the operator could not write the webhooks.
 func (r *Statuses) configured(ctx context.Context) (webhook.State, error) {
 	mutator, err := r.mutator(ctx)
 	if apierrors.IsNotFound(err) {
 		return webhook.Deleted, nil
 	}
+	if err == nil && mutator == nil {
+		err = r.Stored.MutatingFailure()
+	}
 	state, errStored := r.Stored.State(ctx, v1alpha1.ConstraintWebhookName, pluginName)
 	if state == webhook.Configured && mutator == nil {
 		state = webhook.Missing
 	}
-	return state, errors.Join(err, errStored)
+	return state, cmp.Or(err, errStored)
 }
 
 // mutator returns the webhook of Mutate as it is stored, or nil if the configuration lacks it.
@@ -167,11 +215,14 @@ func (r *Statuses) mutator(ctx context.Context) (*admissionregistrationv1.Mutati
 
 // isUsed reports whether no replica judges pods by an earlier generation of a constraint any more: the webhooks have
 // the revision of constraints that contain it, and the API server uses the validating one. Other constraints may have
-// changed since.
+// changed since. The error is why that is unknown, or why the operator could not write the webhooks.
 func (r *Statuses) isUsed(ctx context.Context, constraint *v1alpha1.SecurityContextConstraints) (bool, error) {
 	mutator, err := r.mutator(ctx)
-	if err != nil || mutator == nil || !r.Constraints.isWrittenFor(mutator.ClientConfig, constraint) {
+	if err != nil {
 		return false, client.IgnoreNotFound(err)
+	}
+	if mutator == nil || !r.Constraints.isWrittenFor(mutator.ClientConfig, constraint) {
+		return false, r.Stored.MutatingFailure()
 	}
 	state, err := r.Stored.Asks(ctx, v1alpha1.ConstraintWebhookName, pluginName,
 		func(w *admissionregistrationv1.ValidatingWebhook) bool {

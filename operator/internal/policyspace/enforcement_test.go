@@ -39,6 +39,9 @@ type configuredWebhooks struct {
 }
 
 func (c *configuredWebhooks) State(context.Context, string, string) (webhook.State, error) {
+	if c.stored == webhook.Missing {
+		return c.stored, c.err
+	}
 	return c.stored, nil
 }
 
@@ -308,6 +311,18 @@ func TestAProbeThatFailsDoesNotFreezeTheStatus(t *testing.T) {
 		writes.ready(t).Message)
 }
 
+// On a fresh install, the operator may be unable to write any webhook.
+func TestAPolicySpaceSaysWhyTheFirstWebhookIsMissing(t *testing.T) {
+	t.Parallel()
+	space := limiting("s", "pods", "3")
+	space.Generation = 1
+	is := &configuredWebhooks{stored: webhook.Missing, err: errors.New("refused")}
+	spaces, writes := updating(t, &space, is)
+	require.Equal(t, []time.Duration{firstPoll, 2 * firstPoll}, polled(t, spaces, &space, 2))
+	require.Equal(t, "it is unknown whether limits and rules for self-service are enforced: refused",
+		writes.ready(t).Message)
+}
+
 // Admission does not see what is written while no replica answers.
 func TestInvalidLimitsAreReported(t *testing.T) {
 	t.Parallel()
@@ -401,9 +416,8 @@ func TestWebhooksConcernAllRestrictingPolicySpaces(t *testing.T) {
 	cached := listedSpaces{spaces: []v1alpha1.PolicySpace{
 		rules, limiting("limited", "pods", "3"), {ObjectMeta: metav1.ObjectMeta{Name: "free"}},
 	}}
-	spaces := &Spaces{
-		Leader: &leadership.Leader{Client: cached}, Stored: &configuredWebhooks{}, polls: newPolls(),
-	}
+	is := &configuredWebhooks{}
+	spaces := &Spaces{Leader: &leadership.Leader{Client: cached}, Stored: is, polls: newPolls()}
 	enqueue := spaces.enqueueOnWebhooks()
 	names := func() (names []string) {
 		for _, request := range enqueue(t.Context()) {
@@ -416,4 +430,6 @@ func TestWebhooksConcernAllRestrictingPolicySpaces(t *testing.T) {
 	spaces.polls.When("limited")
 	require.Equal(t, []string{"limited"}, names(), "it waits for them")
 	require.Zero(t, spaces.polls.NumRequeues("limited"), "it asks often again")
+	is.stored, is.err = webhook.Missing, errors.New("refused")
+	require.Equal(t, []string{"rules", "limited"}, names(), "the webhooks were removed, and are not written again")
 }

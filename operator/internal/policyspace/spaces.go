@@ -115,12 +115,9 @@ func (r *Spaces) enqueueCounted(spaces []string) {
 func (r *Spaces) enqueueOnWebhooks() func(context.Context) []reconcile.Request {
 	last := webhook.Deleted // nothing is reported then, and the operator may start without the configuration
 	return func(ctx context.Context) []reconcile.Request {
-		state, err := r.Stored.State(ctx, v1alpha1.WebhookName, quotaPlugin)
+		state, _ := r.Stored.State(ctx, v1alpha1.WebhookName, quotaPlugin) // the error is why it is Missing
 		list := &v1alpha1.PolicySpaceList{}
-		if err == nil {
-			err = r.Client.List(ctx, list, client.UnsafeDisableDeepCopy)
-		}
-		if err != nil {
+		if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "cannot find the policyspaces that a webhook configuration concerns")
 			return nil
 		}

@@ -143,10 +143,12 @@ func isConflict(errs []error) bool {
 
 // write writes one of the configurations if it differs from what the chain needs.
 func (c *Configurations) write(ctx context.Context, name string, bundle []byte) error {
+	var err error
 	if name == mutating {
-		return c.writeMutating(ctx, bundle)
+		err = c.writeMutating(ctx, bundle)
+	} else {
+		err = c.writeValidating(ctx, name, bundle)
 	}
-	err := c.writeValidating(ctx, name, bundle)
 	c.Stored.tried(name, err)
 	return err
 }

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ type writtenWebhooks struct {
 	client.Client
 	mutating []admissionregistrationv1.MutatingWebhook
 	bundles  map[string]string
+	err      error
 }
 
 func (w writtenWebhooks) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
@@ -39,7 +41,7 @@ func (w writtenWebhooks) Update(_ context.Context, written client.Object, _ ...c
 			w.bundles[each.Name] = string(each.ClientConfig.CABundle)
 		}
 	}
-	return nil
+	return w.err
 }
 
 // The API server can call the first webhook of a configuration before the program that writes the bundles has seen it.
@@ -79,4 +81,26 @@ func TestNewWebhooksHaveTheBundleOfAnotherProgram(t *testing.T) {
 			always: "authority", validating: test.want, mutating: test.want, probeName: "authority",
 		}, written.bundles, name)
 	}
+}
+
+// The API server may refuse the webhooks of the operator. What waits for them says so.
+func TestFailedWritesOfConfigurationsAreKnown(t *testing.T) {
+	t.Parallel()
+	refusing := &writtenWebhooks{bundles: map[string]string{}, err: errors.New("refused")}
+	c := &Configurations{
+		Leader: &leadership.Leader{Client: refusing}, Called: make(chan struct{}), next: map[string]time.Time{},
+		Chain:    Chain{validator("quota", admissionregistrationv1.Fail, nil), mutator("scc", nil)},
+		Endpoint: Endpoint{URL: "https://localhost", Bundle: func() []byte { return []byte("authority") }},
+		Stored:   &Stored{caches: map[string]cache.Cache{v1alpha1.WebhookName: storedWebhooks{}}},
+	}
+	close(c.Called)
+	_, err := c.Reconcile(t.Context(), reconcile.Request{})
+	require.ErrorContains(t, err, "refused")
+	require.ErrorContains(t, c.Stored.MutatingFailure(), "refused")
+	_, err = c.Stored.State(t.Context(), v1alpha1.WebhookName, "quota")
+	require.ErrorContains(t, err, "refused")
+	refusing.err = nil
+	_, err = c.Reconcile(t.Context(), reconcile.Request{})
+	require.NoError(t, err)
+	require.NoError(t, c.Stored.MutatingFailure())
 }

@@ -84,10 +84,25 @@ const (
 	Deleted
 )
 
-// State returns the state of a plugin whose first webhook is in a configuration, by what is stored.
+// State returns the state of a plugin whose first webhook is in a configuration, by what is stored. The error is also
+// why the operator could not write the webhook.
 func (s *Stored) State(ctx context.Context, configuration, plugin string) (State, error) {
+	_, state, err := s.find(ctx, configuration, plugin,
+		func(*admissionregistrationv1.ValidatingWebhook) bool { return true })
+	return state, err
+}
+
+// find returns a configuration, and the state of a plugin whose first webhook is in it, and is as needed.
+func (s *Stored) find(
+	ctx context.Context, configuration, plugin string,
+	isAsNeeded func(*admissionregistrationv1.ValidatingWebhook) bool,
+) (*admissionregistrationv1.ValidatingWebhookConfiguration, State, error) {
 	stored, err := s.Get(ctx, configuration)
-	return stateIn(stored, err, plugin, func(*admissionregistrationv1.ValidatingWebhook) bool { return true })
+	state, err := stateIn(stored, err, plugin, isAsNeeded)
+	if err == nil && state == Missing {
+		err = s.failure(configuration)
+	}
+	return stored, state, err
 }
 
 // stateIn returns the state of a plugin whose first webhook is in a configuration that was read, and is as needed.
@@ -111,17 +126,12 @@ func stateIn(
 
 // Asks is like State, but Configured also means that the webhook is as needed, and that the API server uses the
 // configuration: after a write, it goes on with an earlier one until it has compiled the new one. It uses a
-// configuration as a whole, so one probe finds that out for all plugins. The error is also why the operator could not
-// write the webhook.
+// configuration as a whole, so one probe finds that out for all plugins.
 func (s *Stored) Asks(
 	ctx context.Context, configuration, plugin string,
 	isAsNeeded func(*admissionregistrationv1.ValidatingWebhook) bool,
 ) (State, error) {
-	stored, err := s.Get(ctx, configuration)
-	state, err := stateIn(stored, err, plugin, isAsNeeded)
-	if err == nil && state == Missing {
-		err = s.failure(configuration)
-	}
+	stored, state, err := s.find(ctx, configuration, plugin, isAsNeeded)
 	if err != nil || state != Configured {
 		return state, err
 	}
@@ -163,6 +173,9 @@ func (s *Stored) failure(configuration string) error {
 	err, _ := failed.(error)
 	return err
 }
+
+// MutatingFailure returns why the operator could not write the MutatingWebhookConfiguration, or nil.
+func (s *Stored) MutatingFailure() error { return s.failure(mutating) }
 
 // Source returns a source of the requests that a function returns when a configuration changes.
 func (s *Stored) Source(name string, requests func(context.Context) []reconcile.Request) source.Source {

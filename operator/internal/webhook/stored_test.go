@@ -58,6 +58,8 @@ func TestAsksReportsWhyAWebhookIsMissing(t *testing.T) {
 	ask := func(configuration string) error {
 		state, err := stored.Asks(t.Context(), configuration, "quota", nil)
 		require.Equal(t, Missing, state)
+		_, stateErr := stored.State(t.Context(), configuration, "quota")
+		require.Equal(t, err, stateErr)
 		return err
 	}
 	require.NoError(t, ask("own"))
