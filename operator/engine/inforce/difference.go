@@ -70,16 +70,18 @@ func Difference(declared, stored *unstructured.Unstructured, entry *metav1.Manag
 		}
 	}
 	for _, field := range slices.Sorted(maps.Keys(declared.Object)) {
-		live, owned := stored.Object[field], owned
+		value, live, owned, c := declared.Object[field], stored.Object[field], owned, c
 		switch {
 		case field == "status" || field == "metadata" || field == "spec" && isWhole(kind):
 			continue
 		case field == "subsets" && kind == endpointsKind: // are grouped in another way
 			continue
 		case field == "stringData" && kind == secretKind: // is stored in data
-			live, owned = texts(stored.Object["data"]), nil
+			live, owned, c.isLiteral = texts(stored.Object["data"]), nil, true
+		case isBytes(kind, field): // may be declared in several lines
+			value, live, owned, c.isLiteral = texts(value), texts(live), nil, true
 		}
-		if at := c.field(field, declared.Object[field], live, owned); at != nil {
+		if at := c.field(field, value, live, owned); at != nil {
 			return at
 		}
 	}
@@ -113,6 +115,11 @@ func isLiteral(kind schema.GroupKind) bool {
 	return kind.Group == rbacv1.GroupName || kind.Group == v1alpha1.GroupVersion.Group || kind == configMapKind
 }
 
+// isBytes reports whether the values in a field are bytes in base64.
+func isBytes(kind schema.GroupKind, field string) bool {
+	return kind == secretKind && field == "data" || kind == configMapKind && field == "binaryData"
+}
+
 // exact are the fields in which an addition changes who may do what.
 var exact = []string{"rules", "roleRef", "subjects", "ingress", "egress", "podSelector", "policyTypes"}
 
@@ -123,6 +130,15 @@ func (c comparison) isExactField(field string) bool {
 
 // defaulted are the fields that the API server adds to exact ones.
 var defaulted = []string{"apiGroup", "protocol"}
+
+// omitsEmpty reports whether the API server omits empty texts, as in subjects and roleRef of RBAC. The objects in a
+// template are stored as they are written.
+func (c comparison) omitsEmpty() bool { return c.isExact && !isWhole(c.kind) }
+
+// isDefaulted reports whether the API server sets a field of the comparison's kind if it is missing or empty.
+func (c comparison) isDefaulted(field string) bool {
+	return c.omitsEmpty() && slices.Contains(defaulted, field)
+}
 
 // comparison compares values of an object.
 type comparison struct {
@@ -151,7 +167,7 @@ func (c comparison) field(name string, declared, stored any, owned *set) Field {
 		return nil
 	}
 	c.isExact = c.isExact || c.isExactField(name)
-	if declared == nil && !c.isLiteral && !c.isExact {
+	if declared == nil && !c.isLiteral && !c.isExact || declared == "" && c.isDefaulted(name) {
 		return nil // null is a missing field, for which the API server may store a default
 	}
 	if at, differs := c.value(declared, stored, below(owned, name)); differs {
@@ -162,7 +178,7 @@ func (c comparison) field(name string, declared, stored any, owned *set) Field {
 
 // value returns the path below a value of the first field that differs.
 func (c comparison) value(declared, stored any, owned *set) (at Field, differs bool) {
-	if isEmpty(declared) && isEmpty(stored) && (!c.isLiteral || !isScalar(declared)) {
+	if isEmpty(declared) && isEmpty(stored) && (!c.isLiteral || c.omitsEmpty() || !isScalar(declared)) {
 		return nil, false
 	}
 	switch declared := declared.(type) {
@@ -187,8 +203,7 @@ func (c comparison) fields(declared map[string]any, stored any, owned *set) (at 
 	if c.isExact {
 		for _, name := range slices.Sorted(maps.Keys(fields)) {
 			_, isDeclared := declared[name]
-			isDefault := slices.Contains(defaulted, name) && !isWhole(c.kind)
-			if !isDeclared && !isDefault && !isEmpty(fields[name]) {
+			if !isDeclared && !c.isDefaulted(name) && !isEmpty(fields[name]) {
 				return Field{name}, true
 			}
 		}

@@ -35,7 +35,8 @@ func isScalar(value any) bool {
 
 // setIfZero are the fields that the API server sets if their number is zero.
 var setIfZero = []string{
-	"nodePort", "healthCheckNodePort", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold",
+	"nodePort", "targetPort", "healthCheckNodePort", "timeoutSeconds", "periodSeconds", "successThreshold",
+	"failureThreshold",
 }
 
 // isSetIfZero reports whether a declared value means that the API server chooses one, such as an empty clusterIP.
@@ -99,7 +100,7 @@ func meansSame(left, right string) bool {
 	return ok && bytes.Equal(x, y)
 }
 
-// texts returns the data of a Secret as stringData has it.
+// texts returns the data of a Secret as stringData has it, or other bytes that are declared in base64.
 func texts(data any) map[string]any {
 	texts := map[string]any{}
 	fields, _ := data.(map[string]any)
