@@ -51,10 +51,13 @@ func (c Change) changes(protected func(Attribute) bool) []AttributeChange {
 // without returns the values of a from which each value of b is removed once, in ascending order.
 func without(a, b []string) []string {
 	var left []string
-	b = slices.Clone(b)
+	counts := map[string]int{}
+	for _, value := range b {
+		counts[value]++
+	}
 	for _, value := range a {
-		if i := slices.Index(b, value); i >= 0 {
-			b = slices.Delete(b, i, i+1)
+		if counts[value] > 0 {
+			counts[value]--
 		} else {
 			left = append(left, value)
 		}

@@ -36,15 +36,17 @@ func (r *Rules) Judge(change Change, holds func(v1alpha1.RoleReference) bool) []
 
 // addsOwner reports whether an object has an owner that it did not have before.
 func addsOwner(old, updated map[string]any) bool {
-	before := (&unstructured.Unstructured{Object: old}).GetOwnerReferences()
+	known := map[metav1.OwnerReference]bool{}
+	for _, owner := range (&unstructured.Unstructured{Object: old}).GetOwnerReferences() {
+		known[identity(owner)] = true
+	}
 	return slices.ContainsFunc((&unstructured.Unstructured{Object: updated}).GetOwnerReferences(),
-		func(owner metav1.OwnerReference) bool {
-			isSame := func(known metav1.OwnerReference) bool {
-				return known.UID == owner.UID && known.Name == owner.Name && known.Kind == owner.Kind &&
-					known.APIVersion == owner.APIVersion
-			}
-			return !slices.ContainsFunc(before, isSame)
-		})
+		func(owner metav1.OwnerReference) bool { return !known[identity(owner)] })
+}
+
+// identity returns the fields of a reference that identify the owner.
+func identity(owner metav1.OwnerReference) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Name: owner.Name, UID: owner.UID}
 }
 
 func (r *Rules) judgeAll(change Change, holds func(v1alpha1.RoleReference) bool) []Violation {
