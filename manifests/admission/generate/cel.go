@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
+	"nstpl.dev/nstpl/operator/engine/initialize"
 )
 
 // hasRule returns a CEL expression for whether a rule in the ConfigMap nstpl-selectors, which is the parameter of the
@@ -98,12 +99,12 @@ func systemNamespaces() string {
 }
 
 // pendingInitializers returns a CEL expression for the list of initializers in the annotation of the namespace that a
-// request creates. A longer annotation than any that the operator needs counts as empty, which bounds the cost and the
-// time.
+// request creates. A list beyond the limits of initialize.Requested counts as empty, which bounds the cost and the time.
 func pendingInitializers() string {
-	return `[object.metadata.?annotations[?'policy/namespace-initializers-pending'].orValue('')]
-.filter(list, size(list) <= 8192 && size(list.split(',')) <= 512)
-.map(list, list.split(',')).flatten().filter(name, name != '')`
+	return fmt.Sprintf(`[object.metadata.?annotations[?'policy/namespace-initializers-pending'].orValue('')]
+.filter(list, size(list) <= %d && size(list.split(',')) <= %d)
+.map(list, list.split(',')).flatten().filter(name, name != '')`,
+		initialize.MaxRequestedCharacters, initialize.MaxRequestedEntries)
 }
 
 // isListed returns a CEL expression for whether the copy of the lists in nstpl-auto-opt-out that is in the ConfigMap
