@@ -99,7 +99,7 @@ func systemNamespaces() string {
 }
 
 // pendingInitializers returns a CEL expression for the list of initializers in the annotation of the namespace that a
-// request creates. A list beyond the limits of initialize.Requested counts as empty, which bounds the cost and the time.
+// request creates. A list beyond the limits of initialize.Requested counts as empty. This bounds the cost and the time.
 func pendingInitializers() string {
 	return fmt.Sprintf(`[object.metadata.?annotations[?'policy/namespace-initializers-pending'].orValue('')]
 .filter(list, size(list) <= %d && size(list.split(',')) <= %d)
