@@ -104,6 +104,9 @@ func TestALateReplicaKnowsTheConstraints(t *testing.T) {
 	require.NoError(t, s.client.Patch(t.Context(), constraint, mergePatch(`{"users": ["carol"]}`)))
 	s.waitConstraint(constraint, metav1.ConditionTrue)
 	replicas.useLate()
+	for _, name := range []string{"create", "debug"} { // the API server may use the mutating webhook a moment later
+		s.eventually(func(c *assert.CollectT) { assert.NoError(c, ofCarol[name](), name) })
+	}
 	for name := range ofAlice {
 		require.ErrorContains(t, ofAlice[name](), "no SecurityContextConstraints admit it", name)
 		require.NoError(t, ofCarol[name](), name)

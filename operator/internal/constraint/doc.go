@@ -40,6 +40,8 @@
 //   - A change of rights counts after a moment: answers about the verb use are kept for some seconds. Where Mutate and
 //     Validate disagree for this reason, or because constraints have changed between them, the client is asked to
 //     repeat the request.
+//   - The API server may use the mutating webhook of a constraint a moment after the constraint is Ready. Until then, a
+//     pod that only this constraint admits is denied.
 //   - A constraint that is deleted soon after its creation may count for 0.2 seconds more where a cache is late.
 //   - Before the first constraint is in the API server's webhook configuration, pods are created without a decision.
 //     OpenShift has no such time because it always has constraints. Pods that exist are not evicted here either.

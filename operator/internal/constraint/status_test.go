@@ -137,7 +137,7 @@ func (s *writtenStatus) Patch(
 
 // A constraint waits in silence while the operator is about to write the webhooks. If it cannot write them, the
 // constraint says why. The API server may refuse them for ever, so the constraint is reconciled ever less often.
-func TestAConstraintSaysWhyItsWebhooksAreNotWritten(t *testing.T) {
+func TestAConstraintReportsWhyItsWebhooksAreNotWritten(t *testing.T) {
 	t.Parallel()
 	constraint := generation(named("c", nil), 1)
 	constraints := &constraintCache{webhook.NewRevisionCache(
@@ -145,7 +145,8 @@ func TestAConstraintSaysWhyItsWebhooksAreNotWritten(t *testing.T) {
 	needed, err := (&Admission{constraints: constraints}).webhooks(nil)(t.Context())
 	require.NoError(t, err)
 	ofRevision := func(revision string) *admissionregistrationv1.WebhookClientConfig {
-		return &admissionregistrationv1.WebhookClientConfig{URL: new("https://localhost/" + pluginName + "/" + revision)}
+		url := "https://localhost/" + pluginName + "/" + revision
+		return &admissionregistrationv1.WebhookClientConfig{URL: &url}
 	}
 	now, earlier, refused := ofRevision(needed[0].Revision), ofRevision("earlier"), errors.New("refused")
 	for name, failing := range map[string]writtenWebhooks{
@@ -174,11 +175,12 @@ func TestAConstraintSaysWhyItsWebhooksAreNotWritten(t *testing.T) {
 			require.Equal(t, 1, written.writes)
 			ready := apimeta.FindStatusCondition(written.constraint.Status.Conditions, v1alpha1.ConditionReady)
 			require.Equal(t, []any{metav1.ConditionFalse, "NotReached"}, []any{ready.Status, ready.Reason})
-			require.Equal(t, "it is unknown whether the API server sends pods by this generation to the operator: refused",
-				ready.Message)
+			require.Equal(t, "it is unknown whether the API server sends pods by this generation to the operator: "+
+				"refused", ready.Message)
 			webhooks = writtenWebhooks{validating: now, mutating: now}
 			require.Zero(t, delay())
-			require.True(t, apimeta.IsStatusConditionTrue(written.constraint.Status.Conditions, v1alpha1.ConditionReady))
+			conditions := written.constraint.Status.Conditions
+			require.True(t, apimeta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady))
 		})
 	}
 }

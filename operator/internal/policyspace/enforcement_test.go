@@ -312,7 +312,7 @@ func TestAProbeThatFailsDoesNotFreezeTheStatus(t *testing.T) {
 }
 
 // On a fresh install, the operator may be unable to write any webhook.
-func TestAPolicySpaceSaysWhyTheFirstWebhookIsMissing(t *testing.T) {
+func TestAPolicySpaceReportsWhyTheFirstWebhookIsMissing(t *testing.T) {
 	t.Parallel()
 	space := limiting("s", "pods", "3")
 	space.Generation = 1
@@ -402,7 +402,9 @@ func TestAFailedTrialCountsForAllPolicySpaces(t *testing.T) {
 func TestLimitsAreTriedAgainAfterTenTimesAsLong(t *testing.T) {
 	t.Parallel()
 	ended := time.Now()
-	for took, want := range map[time.Duration]time.Duration{time.Millisecond: firstPoll, trialTimeout: 10 * trialTimeout} {
+	for took, want := range map[time.Duration]time.Duration{
+		time.Millisecond: firstPoll, trialTimeout: 10 * trialTimeout,
+	} {
 		failed := newFailedTrial(errors.New("timeout"), ended.Add(-took), ended)
 		require.Equal(t, want, failed.until.Sub(ended))
 	}

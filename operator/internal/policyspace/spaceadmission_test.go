@@ -103,8 +103,8 @@ func TestCheckLimits(t *testing.T) {
 		"valid": {},
 		"invalid": {
 			invalid(field.NewPath("spec", "hard").Key("podz")),
-			`policyspace s has limits that no ResourceQuota can have: ResourceQuota "trial" is invalid: spec.hard[podz]: ` +
-				`Invalid value: "podz": no resource`,
+			`policyspace s has limits that no ResourceQuota can have: ResourceQuota "trial" is invalid: ` +
+				`spec.hard[podz]: Invalid value: "podz": no resource`,
 		},
 		"labels that others have set":   {answer: invalid(field.NewPath("metadata", "labels"))},
 		"a quota of others":             {answer: apierrors.NewForbidden(resource, "trial", nil)},
@@ -115,8 +115,8 @@ func TestCheckLimits(t *testing.T) {
 			Causes: []metav1.StatusCause{{Message: "no quotas here"}},
 		})},
 		"no answer": {
-			apierrors.NewInternalError(context.DeadlineExceeded), "validate the limits of policyspace s with a dry run: " +
-				"Internal error occurred: context deadline exceeded",
+			apierrors.NewInternalError(context.DeadlineExceeded),
+			"validate the limits of policyspace s with a dry run: Internal error occurred: context deadline exceeded",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
