@@ -70,17 +70,17 @@ func TestTheRecordOfDeletions(t *testing.T) {
 		}
 		return all
 	}
-	r := &record{created: set("a", "b", "c", "d"), deletions: inventory.Deletions{
-		Waiting: set("b"), Decided: set("c"), Confirmed: set("d"),
+	r := &record{created: set("a", "b", "c", "d", "e"), deletions: inventory.Deletions{
+		Waiting: set("b"), Kept: set("e"), Decided: set("c"), Confirmed: set("d"),
 	}}
 	data := r.data()
 	require.Equal(t, map[string]string{
-		"created": "a\n", "pending": "", "waiting": "b\n", "decided": "c\n", "confirmed": "d\n",
+		"created": "a\n", "pending": "", "waiting": "b\n", "kept": "e\n", "decided": "c\n", "confirmed": "d\n",
 	}, data)
 	read := &record{created: map[types.UID]bool{}}
 	read.readDeletions(data)
 	require.Equal(t, r.deletions, read.deletions)
-	require.Equal(t, set("a", "b", "c", "d"), read.created)
+	require.Equal(t, set("a", "b", "c", "d", "e"), read.created)
 }
 
 // The value of pending objects is split at white space, which names may contain.
