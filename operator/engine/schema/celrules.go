@@ -28,7 +28,6 @@ func (c *checker) celRules(kind *customKind, object map[string]any) {
 	}
 }
 
-//nolint:contextcheck // the rules of an object are evaluated in milliseconds
 func (c *checker) evaluate(rules *cel.Validator, at *field.Path, s *structuralschema.Structural, value any) {
 	invalid, _ := rules.Validate(context.Background(), at, s, value, nil, celconfig.RuntimeCELCostBudget)
 	c.invalid(invalid)
