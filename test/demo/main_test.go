@@ -294,7 +294,7 @@ func TestClaims(t *testing.T) {
 	tests := ""
 	files, err := filepath.Glob(filepath.Join(root, "test", "*", "*_test.go"))
 	require.NoError(t, err)
-	for _, folder := range []string{"operator/*", "operator/engine/*", "operator/internal/*"} {
+	for _, folder := range []string{"operator/*", "operator/engine/*", "operator/internal/*", "manifests/*/*"} {
 		more, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
 		require.NoError(t, err)
 		files = append(files, more...)

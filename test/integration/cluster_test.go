@@ -282,11 +282,13 @@ func (cluster *testCluster) waitAggregatedRules(ctx context.Context) error {
 				aggregated); err != nil {
 				return false, err
 			}
-			rules := 0
+			rules := map[string]bool{} // which Kubernetes aggregates once
 			for _, part := range parts.Items {
-				rules += len(part.Rules)
+				for _, rule := range part.Rules {
+					rules[rule.String()] = true
+				}
 			}
-			return len(aggregated.Rules) == rules, nil
+			return len(aggregated.Rules) == len(rules), nil
 		})
 }
 

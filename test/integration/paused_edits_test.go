@@ -83,7 +83,8 @@ func TestEditsOfAPausedTemplateWarnOfAllThatWaits(t *testing.T) {
 	}
 	waits := "the rollout is paused, so existing namespaces do not get the newest revision until you run " +
 		"\"kubectl nstpl rollout resume " + template.Name + "\"; " +
-		"they do not get what it adds to the grants of rolebinding/new"
+		"they do not get what it adds to the grants of rolebinding/new; " +
+		"what it removes from the grants of rolebinding/owner is taken away at once"
 	require.Equal(t, []string{waits}, patch(`{"spec": {"driftPolicy": "Report"}}`))
 	require.Equal(t, []string{waits}, patch(`{"spec": {"deletionPolicy": "Delete"}}`))
 	require.Equal(t,
