@@ -83,10 +83,10 @@ func TestEditsOfAPausedTemplateWarnOfAllThatWaits(t *testing.T) {
 	}
 	waits := "the rollout is paused, so existing namespaces do not get the newest revision until you run " +
 		"\"kubectl nstpl rollout resume " + template.Name + "\"; " +
-		"they do not get what it adds to the grants of rolebinding/new; " +
-		"what it removes from the grants of rolebinding/owner is taken away at once"
+		"they do not get what it adds to the grants of rolebinding/new"
 	require.Equal(t, []string{waits}, patch(`{"spec": {"driftPolicy": "Report"}}`))
-	require.Equal(t, []string{waits}, patch(`{"spec": {"deletionPolicy": "Delete"}}`))
+	require.Equal(t, []string{waits + "; what it removes from the grants of rolebinding/owner is taken away at once"},
+		patch(`{"spec": {"deletionPolicy": "Delete"}}`), "in namespaces that it no longer selects")
 	require.Equal(t,
 		[]string{waits + "; namespaces that it no longer selects lose all objects of the template at once, " +
 			"because the template requires permission"},
