@@ -131,13 +131,14 @@ func (c comparison) isExactField(field string) bool {
 // defaulted are the fields that the API server adds to exact ones.
 var defaulted = []string{"apiGroup", "protocol"}
 
-// omitsEmpty reports whether the API server omits empty texts, as in subjects and roleRef of RBAC. The objects in a
-// template are stored as they are written.
-func (c comparison) omitsEmpty() bool { return c.isExact && !isWhole(c.kind) }
+// omitsEmpty reports whether the API server omits empty texts, as in subjects and roleRef of RBAC. In a selector of a
+// NetworkPolicy, an empty value of a label is not a missing one.
+func (c comparison) omitsEmpty() bool { return c.isExact && c.kind.Group == rbacv1.GroupName }
 
-// isDefaulted reports whether the API server sets a field of the comparison's kind if it is missing or empty.
+// isDefaulted reports whether the API server sets a field of the comparison's kind if it is missing or empty. The
+// objects in a template are stored as they are written.
 func (c comparison) isDefaulted(field string) bool {
-	return c.omitsEmpty() && slices.Contains(defaulted, field)
+	return c.isExact && !isWhole(c.kind) && slices.Contains(defaulted, field)
 }
 
 // comparison compares values of an object.
@@ -163,10 +164,10 @@ func below(owned *set, field string) *set {
 
 // field compares a field, of which the parent owns a set.
 func (c comparison) field(name string, declared, stored any, owned *set) Field {
-	if !c.isLiteral && isSetIfZero(name, declared) {
+	c.isExact = c.isExact || c.isExactField(name)
+	if !c.isLiteral && !c.isExact && isSetIfZero(name, declared) {
 		return nil
 	}
-	c.isExact = c.isExact || c.isExactField(name)
 	if declared == nil && !c.isLiteral && !c.isExact || declared == "" && c.isDefaulted(name) {
 		return nil // null is a missing field, for which the API server may store a default
 	}
@@ -178,7 +179,8 @@ func (c comparison) field(name string, declared, stored any, owned *set) Field {
 
 // value returns the path below a value of the first field that differs.
 func (c comparison) value(declared, stored any, owned *set) (at Field, differs bool) {
-	if isEmpty(declared) && isEmpty(stored) && (!c.isLiteral || c.omitsEmpty() || !isScalar(declared)) {
+	isLiteral := c.isLiteral || c.isExact
+	if isEmpty(declared) && isEmpty(stored) && (!isLiteral || c.omitsEmpty() || !isScalar(declared)) {
 		return nil, false
 	}
 	switch declared := declared.(type) {

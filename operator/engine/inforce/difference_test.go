@@ -118,6 +118,9 @@ func TestDifference(t *testing.T) {
 		"an open policy":              {policy, `"spec": {"ingress": []}`, `"spec": {"ingress": [{}]}`, `{"f:spec":{"f:policyTypes":{}}}`, "spec.ingress"},
 		"a rule for null":             {policy, `"spec": {"ingress": null}`, `"spec": {"ingress": [{}]}`, `{"f:spec":{"f:policyTypes":{}}}`, "spec.ingress"},
 		"a selector of fewer pods":    {policy, `"spec": {"podSelector": {}}`, `"spec": {"podSelector": {"matchLabels": {"a": "b"}}}`, `{"f:spec":{"f:podSelector":{}}}`, "spec.podSelector.matchLabels"},
+		"an empty value in a policy":  {policy, `"spec": {"podSelector": {"matchLabels": {"a": ""}}}`, `"spec": {"podSelector": {"matchLabels": {}}}`, `{"f:spec":{"f:podSelector":{}}}`, "spec.podSelector.matchLabels.a"},
+		"a value for an empty one":    {policy, `"spec": {"podSelector": {"matchLabels": {"a": ""}}}`, `"spec": {"podSelector": {"matchLabels": {"a": "b"}}}`, `{"f:spec":{"f:podSelector":{}}}`, "spec.podSelector.matchLabels.a"},
+		"a protocol that means none":  {policy, `"spec": {"ingress": [{"ports": [{"protocol": ""}]}]}`, `"spec": {"ingress": [{"ports": [{"protocol": "TCP"}]}]}`, `{"f:spec":{"f:ingress":{}}}`, ""},
 		"what others add to a policy": {policy, `"spec": {"podSelector": {}}`, `"spec": {"podSelector": {}, "policyTypes": ["Ingress"]}`, `{"f:spec":{"f:podSelector":{}}}`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
