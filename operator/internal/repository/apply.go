@@ -232,11 +232,16 @@ func (r *Repositories) useConfirmation(
 		return err
 	}
 	if wasGiven && isVoid {
-		r.Recorder.Eventf(repository, nil, corev1.EventTypeWarning, "ConfirmationVoid", "Sync",
-			"the confirmation of %s deletes nothing, since other namespaces wait than the status listed: "+
-				"see status.pendingDeletions, and then confirm it again", named(commit))
+		r.recordVoid(repository, commit)
 	}
 	return nil
+}
+
+// recordVoid records an Event that says that a confirmation of deletions is void.
+func (r *Repositories) recordVoid(repository *v1alpha1.PolicyRepository, commit string) {
+	r.Recorder.Eventf(repository, nil, corev1.EventTypeWarning, "ConfirmationVoid", "Sync",
+		"the confirmation of %s deletes nothing, since these are not the deletions that wait: "+
+			"see status.pendingDeletions for them", named(commit))
 }
 
 // applyTree makes the objects in the cluster those that a tree declares. It makes a limited number of changes: the

@@ -123,7 +123,7 @@ func TestAConfirmationIsForTheNamespacesOfTheStatus(t *testing.T) {
 func TestAVoidConfirmationHasAnEvent(t *testing.T) {
 	t.Parallel()
 	_, process := newCluster(t)
-	recorder := events.NewFakeRecorder(1)
+	recorder := events.NewFakeRecorder(10)
 	process.Recorder = recorder
 	repository := createRepository(t, process, "void")
 	files := map[string]string{}
@@ -140,6 +140,7 @@ func TestAVoidConfirmationHasAnEvent(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"void-a", "void-b"}, o.Waiting)
 	require.Empty(t, repository.Annotations)
+	require.Len(t, recorder.Events, 1)
 	require.Contains(t, <-recorder.Events, "the confirmation of commit two deletes nothing")
 }
 
@@ -158,8 +159,11 @@ func TestAChangedPathKeepsTheConfirmationOfARollback(t *testing.T) {
 	tree.path = "after"
 	const ofRecord = 2 // after the removal of the confirmation
 	process := newRepositories(t, cluster.RESTConfig(), &ending{at: ofRecord})
+	recorder := events.NewFakeRecorder(10)
+	process.Recorder = recorder
 	_, err := process.bring(t.Context(), repository, answer{tree: tree}, nil, &v1alpha1.PolicyRepositoryStatus{})
 	require.ErrorIs(t, err, errEnded)
+	require.Len(t, recorder.Events, 1, "that the confirmation is void")
 	require.NoError(t, admin.Client.Get(t.Context(), client.ObjectKeyFromObject(repository), repository))
 	require.Equal(t, map[string]string{v1alpha1.ConfirmedRollbackAnnotation: "one"}, repository.Annotations)
 }

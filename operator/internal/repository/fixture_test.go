@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -72,7 +73,7 @@ func newRepositories(t *testing.T, config *rest.Config, end *ending) *Repositori
 	require.NoError(t, err)
 	return &Repositories{
 		Client: api, Live: api, Cluster: &Cluster{Cached: api, Config: config},
-		woken: make(chan event.GenericEvent, 64),
+		woken: make(chan event.GenericEvent, 64), Recorder: &events.FakeRecorder{},
 	}
 }
 

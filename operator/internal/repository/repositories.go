@@ -262,8 +262,12 @@ func (r *Repositories) bring(
 		isOtherPath := key == v1alpha1.ConfirmedCommitAnnotation && tree.path != repository.Status.Path
 		return known.problem == nil && of != tree.commit || isOtherPath
 	}
+	confirmed := repository.Annotations[v1alpha1.ConfirmedCommitAnnotation]
 	if err := r.removeConfirmations(ctx, repository, isVoid); err != nil {
 		return nil, err
+	}
+	if confirmed != "" && repository.Annotations[v1alpha1.ConfirmedCommitAnnotation] == "" {
+		r.recordVoid(repository, confirmed)
 	}
 	o, err := r.applyTree(ctx, repository, tree, owners)
 	if err != nil {
