@@ -261,8 +261,8 @@ func TestValuesAreNotRenderedOnceTheirRuleIsDeleted(t *testing.T) {
 		"$(LABEL:"+tier+") cannot be used, since no ClusterProtectedAttribute protects the label "+tier)
 	s.waitNotPopulated(ns, "no ClusterProtectedAttribute protects the label "+tier)
 	s.waitTemplateStatus(template, func(c *assert.CollectT, status v1alpha1.NamespaceTemplateStatus) {
-		assert.Equal(c, "the template is not accepted: the objects in its namespaces stay as they are",
-			templateCondition(status, v1alpha1.TemplatePopulated).Message)
+		assert.Equal(c, "the template is not accepted: the objects stay as they are in the namespaces whose revision uses "+
+			"the value", templateCondition(status, v1alpha1.TemplatePopulated).Message)
 		assert.Equal(c, "False", string(templateCondition(status, "Ready").Status))
 	})
 	// Without a rule, every user who may change the namespace can set the label. That changes nothing.

@@ -163,7 +163,7 @@ spec: {policyName: ` + denyProbes + `, validationActions: [Deny]}
 	require.NoError(t, s.client.Create(t.Context(), constraint))
 	s.waitConstraint(constraint, metav1.ConditionFalse)
 	ready := apimeta.FindStatusCondition(constraint.Status.Conditions, v1alpha1.ConditionReady)
-	require.Contains(t, ready.Message, "it is unknown whether the API server sends pods by this generation to the operator")
+	require.Contains(t, ready.Message, "the API server perhaps does not send pods by this generation to the operator")
 	require.Contains(t, ready.Message, "no trials")
 	require.NoError(t, s.client.Delete(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: denyProbes},

@@ -166,7 +166,7 @@ func (r *Statuses) nextStatus(
 	}
 	if failure != nil && is != reporting.Failed {
 		next = withStatus(constraint, reporting.InProgress, "NotReached",
-			"it is unknown whether the API server sends pods by this generation to the operator: "+failure.Error())
+			"the API server perhaps does not send pods by this generation to the operator: "+failure.Error())
 	}
 	return next, failure != nil || state == webhook.Missing
 }

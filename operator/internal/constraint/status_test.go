@@ -175,7 +175,7 @@ func TestAConstraintReportsWhyItsWebhooksAreNotWritten(t *testing.T) {
 			require.Equal(t, 1, written.writes)
 			ready := apimeta.FindStatusCondition(written.constraint.Status.Conditions, v1alpha1.ConditionReady)
 			require.Equal(t, []any{metav1.ConditionFalse, "NotReached"}, []any{ready.Status, ready.Reason})
-			require.Equal(t, "it is unknown whether the API server sends pods by this generation to the operator: "+
+			require.Equal(t, "the API server perhaps does not send pods by this generation to the operator: "+
 				"refused", ready.Message)
 			webhooks = writtenWebhooks{validating: now, mutating: now}
 			require.Zero(t, delay())

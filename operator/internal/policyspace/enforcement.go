@@ -61,7 +61,8 @@ type enforcement struct {
 	untried error
 	// webhooks is whether the API server asks the operator.
 	webhooks webhook.State
-	// failure is why that could not be found out, or nil. Then webhooks is webhook.Missing.
+	// failure is why that could not be found out, or why a webhook could not be written, or nil. Then webhooks is
+	// webhook.Missing.
 	failure error
 }
 

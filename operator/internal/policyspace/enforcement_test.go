@@ -307,7 +307,7 @@ func TestAProbeThatFailsDoesNotFreezeTheStatus(t *testing.T) {
 	_, err := spaces.updateStatus(t.Context(), &space)
 	require.NoError(t, err)
 	require.Equal(t, resourceList("pods", "3"), writes.written[0].Hard)
-	require.Equal(t, "it is unknown whether limits and rules for self-service are enforced: leases are forbidden",
+	require.Equal(t, "limits and rules for self-service are perhaps not enforced: leases are forbidden",
 		writes.ready(t).Message)
 }
 
@@ -319,7 +319,7 @@ func TestAPolicySpaceReportsWhyTheFirstWebhookIsMissing(t *testing.T) {
 	is := &configuredWebhooks{stored: webhook.Missing, err: errors.New("refused")}
 	spaces, writes := updating(t, &space, is)
 	require.Equal(t, []time.Duration{firstPoll, 2 * firstPoll}, polled(t, spaces, &space, 2))
-	require.Equal(t, "it is unknown whether limits and rules for self-service are enforced: refused",
+	require.Equal(t, "limits and rules for self-service are perhaps not enforced: refused",
 		writes.ready(t).Message)
 }
 

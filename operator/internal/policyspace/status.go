@@ -177,7 +177,7 @@ func readiness(
 			reporting.Count(len(uncounted), "namespace"), nameFirst(uncounted))
 	case enforced.failure != nil:
 		return reporting.InProgress, "NotReached",
-			"it is unknown whether limits and rules for self-service are enforced: " + enforced.failure.Error()
+			"limits and rules for self-service are perhaps not enforced: " + enforced.failure.Error()
 	case enforced.webhooks == webhook.Missing:
 		return reporting.InProgress, "NotReached", "ValidatingWebhookConfiguration " + v1alpha1.WebhookName + " lacks " +
 			"webhooks of limits or of rules for self-service, or the API server does not use them yet: " +

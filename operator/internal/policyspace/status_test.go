@@ -85,7 +85,7 @@ func TestNextStatusIsReady(t *testing.T) {
 			observed: map[string]quota.Usage{"a": pods("1"), "b": {}}, at: placed, webhooks: webhook.Missing,
 			failure: errors.New("leases are forbidden"),
 			status:  metav1.ConditionFalse, also: v1alpha1.ConditionReconciling, reason: "NotReached",
-			message: "it is unknown whether limits and rules for self-service are enforced: leases are forbidden",
+			message: "limits and rules for self-service are perhaps not enforced: leases are forbidden",
 		},
 		"not counted, and not asked about": {
 			change:   func(s *v1alpha1.PolicySpace) { s.Status.Hard = nil },

@@ -104,7 +104,8 @@ func (s *Statuses) summarize(template *v1alpha1.NamespaceTemplate, status *v1alp
 		condition.Status, condition.Reason = metav1.ConditionFalse, "NotAccepted"
 		condition.Message = "the template is not accepted: the last accepted revision stays in force"
 		if acceptedOf(&v1alpha1.NamespaceTemplate{Status: *status}).Reason == v1alpha1.TemplateValueNotProtected {
-			condition.Message = "the template is not accepted: the objects in its namespaces stay as they are"
+			condition.Message = "the template is not accepted: the objects stay as they are in the namespaces " +
+				"whose revision uses the value"
 		}
 	}
 	if disabled := match.DisabledReason(template); disabled != "" && template.DeletionTimestamp == nil {
