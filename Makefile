@@ -9,9 +9,13 @@ GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v
 
 # Replaces the pattern of quantities in the CustomResourceDefinitions of a folder by one that allows no large exponents: to
 # parse or compare those takes minutes and much memory (see operator/engine/quantities). No marker reaches the values of
-# maps.
+# maps. Times get a pattern too: the API server accepts those in lower case, such as 2030-01-31t18:00:00z, with which no
+# client in Go can read any object of the kind.
 QUANTITY := ^[+-]?([0-9]{1,64}(\\.[0-9]{0,64})?|\\.[0-9]{1,64})([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$$
-BOUND_QUANTITIES = sed -i.orig 's/pattern: .*numkMGTPE.*/pattern: $(QUANTITY)/' $(1)/*.yaml && rm $(1)/*.orig
+TIME := ^[0-9]{4}-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3])(:[0-5][0-9]){2}([.][0-9]+)?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])$$
+BOUND_VALUES = for crd in $(1)/*_*.yaml; do \
+	awk '/pattern: .*numkMGTPE/ {sub(/pattern: .*/, "pattern: $(QUANTITY)")} {print} \
+		/format: date-time$$/ {sub(/format: .*/, "pattern: $(TIME)"); print}' $$crd >$$crd.new && mv $$crd.new $$crd || exit 1; done
 
 # A version before 1.36, which has no MutatingAdmissionPolicies: the operator's webhook does their work.
 OLDER := 1.35.4
@@ -45,7 +49,7 @@ build: ## Build bin/kubectl-nstpl, bin/nstpl-operator and bin/nstpl-sync
 .PHONY: generate
 generate: ## Generate CRDs, JSON schemas, schemas of Kubernetes, deepcopy functions, admission policies, the reference of kinds and commands, samples for Argo CD and Flux
 	$(CONTROLLER_GEN) object paths=./operator/api/... crd:crdVersions=v1 output:crd:dir=manifests/crd
-	$(call BOUND_QUANTITIES,manifests/crd)
+	$(call BOUND_VALUES,manifests/crd)
 	go run ./manifests/admission/generate manifests/admission
 	go run ./manifests/static/generate manifests/static
 	go run ./test/openapi/generate operator/engine/schema/kubernetes $(KUBERNETES)
@@ -90,7 +94,7 @@ verify: ## Check that generated files, go.mod and go.sum are up to date, without
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && mkdir "$$tmp/admission" && \
 	$(CONTROLLER_GEN) object paths=./operator/api/v1alpha1 crd:crdVersions=v1 \
 		output:crd:dir="$$tmp/manifests" output:object:dir="$$tmp/v1alpha1" && \
-	$(call BOUND_QUANTITIES,"$$tmp"/manifests) && \
+	$(call BOUND_VALUES,"$$tmp"/manifests) && \
 	diff -u operator/api/v1alpha1/zz_generated.deepcopy.go "$$tmp/v1alpha1/zz_generated.deepcopy.go" && \
 	(for crd in "$$tmp"/manifests/*; do diff -u "manifests/crd/$${crd##*/}" "$$crd" || exit 1; done) && \
 	go run ./manifests/admission/generate "$$tmp/admission" && \

@@ -80,10 +80,10 @@ func newNamespaceGuard(t *testing.T) namespaceGuard {
 	return guard
 }
 
-// evaluate returns the results for an update by a user who may only opt out and in.
+// evaluate returns the results for an update by a user who may only opt out and in, and what the API server counts for it.
 func (g namespaceGuard) evaluate(
 	t *testing.T, evaluator cel.ConditionEvaluator, old, updated map[string]any,
-) []cel.EvaluationResult {
+) (results []cel.EvaluationResult, cost int64) {
 	t.Helper()
 	before, after := &unstructured.Unstructured{Object: old}, &unstructured.Unstructured{Object: updated}
 	kind := schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
@@ -96,17 +96,18 @@ func (g namespaceGuard) evaluate(
 	request := &admissionv1.AdmissionRequest{
 		Operation: admissionv1.Update, UserInfo: authenticationv1.UserInfo{Username: "alice"},
 	}
-	results, _, err := evaluator.ForInput(g.compiler.CreateContext(t.Context()), attributes, request,
+	results, left, err := evaluator.ForInput(g.compiler.CreateContext(t.Context()), attributes, request,
 		cel.OptionalVariableBindings{Authorizer: mayOnlyOptOut{}}, nil, celconfig.RuntimeCELCostBudget)
 	require.NoError(t, err)
-	return results
+	return results, celconfig.RuntimeCELCostBudget - left
 }
 
 // denials returns the messages with which the policy denies an update by a user who may only opt out and in.
 func (g namespaceGuard) denials(t *testing.T, old, updated map[string]any) []string {
 	t.Helper()
 	var denials []string
-	for i, result := range g.evaluate(t, g.evaluator, old, updated) {
+	results, _ := g.evaluate(t, g.evaluator, old, updated)
+	for i, result := range results {
 		require.NoError(t, result.Error, g.messages[i])
 		if result.EvalResult.Value() != true {
 			denials = append(denials, g.messages[i])
@@ -134,6 +135,25 @@ func pairs(number int, value string) map[string]any {
 
 func condition(name string, bytes int) any {
 	return map[string]any{"type": name, "status": "True", "message": strings.Repeat("x", bytes)}
+}
+
+// A loop of CEL takes the API server a time that grows with the square of what it loops over, whatever it counts. So no
+// loop is over all that a user writes: one alone would count more than five for each label or annotation.
+func TestLargeWritesAreNotLoopedOver(t *testing.T) {
+	t.Parallel()
+	guard, few := newNamespaceGuard(t), pairs(3, "x")
+	const number = 10_000
+	for name, objects := range map[string]struct{ old, updated map[string]any }{
+		"new annotations":     {namespace(few, few), namespace(few, pairs(number, "x"))},
+		"changed annotations": {namespace(few, pairs(number, "x")), namespace(few, pairs(number, "y"))},
+		"removed annotations": {namespace(few, pairs(number, "x")), namespace(few, few)},
+		"new labels":          {namespace(few, few), namespace(pairs(number, "x"), few)},
+		"changed labels":      {namespace(pairs(number, "x"), few), namespace(pairs(number, "y"), few)},
+		"removed labels":      {namespace(pairs(number, "x"), few), namespace(few, few)},
+	} {
+		_, cost := guard.evaluate(t, guard.evaluator, objects.old, objects.updated)
+		require.Less(t, cost, int64(5*number), name)
+	}
 }
 
 // A user must not gain with each update what the operator's own condition takes.
@@ -220,7 +240,7 @@ func TestThePolicyAndTheWebhookReadTheSameInitializers(t *testing.T) {
 		strings.Repeat(",", 512) + "a":                              0,
 	} {
 		created := namespace(nil, map[string]any{v1alpha1.PendingAnnotation: text})
-		results := guard.evaluate(t, list, nil, created)
+		results, _ := guard.evaluate(t, list, nil, created)
 		require.NoError(t, results[0].Error)
 		require.Equal(t, types.Int(number), results[0].EvalResult.(traits.Lister).Size(), "%.20s", text)
 		require.Len(t, initialize.Requested(&unstructured.Unstructured{Object: created}), number, "%.20s", text)

@@ -5,11 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,66 +32,8 @@ func metadataPatch(t testing.TB, field string, value any) client.Patch {
 	return client.RawPatch(types.MergePatchType, body)
 }
 
-// Loops of CEL take the API server a time that grows with the square of what they loop over. The policies do not loop
-// over all that a user writes: such a request takes a few times as long as that for a ConfigMap, not a hundred times.
-// The test is not parallel, since rules about protected attributes, which others create, deny so many labels.
-func TestLargeWritesOfNamespacesCostTheAPIServerLittle(t *testing.T) {
-	marks.OnEveryVersion(t)
-	s := newScope(t, sharedCluster)
-	ns := s.createNamespace("large")
-	s.waitInitialized(ns)
-	owner := s.newUserWithRules("owner", policyRule("*", "", "namespaces"), policyRule("*", "", "namespaces/status"),
-		policyRule("*", "", "configmaps"), policyRule("create", v1alpha1.GroupVersion.Group, "namespacetemplates"))
-	config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "large", Namespace: ns.Name}}
-	require.NoError(t, owner.Create(t.Context(), config))
-	const number = 10_000
-	create := func(object client.Object, name string) func() error {
-		return func() error {
-			object := object.DeepCopyObject().(client.Object)
-			object.SetResourceVersion("")
-			object.SetUID("")
-			object.SetName(s.name(name))
-			object.SetLabels(pairs(number))
-			return owner.Create(t.Context(), object, client.DryRunAll)
-		}
-	}
-	patch := func(object client.Object, patch client.Patch) func() error {
-		return func() error {
-			return owner.Patch(t.Context(), object.DeepCopyObject().(client.Object), patch, client.DryRunAll)
-		}
-	}
-	annotations := metadataPatch(t, "annotations", pairs(number))
-	labels := metadataPatch(t, "labels", pairs(number))
-	for _, request := range []struct {
-		name                 string
-		namespace, configMap func() error
-	}{
-		{"annotations", patch(ns, annotations), patch(config, annotations)},
-		{"labels", patch(ns, labels), patch(config, labels)},
-		{"creation", create(&corev1.Namespace{}, "new"), create(config, "new")},
-	} {
-		var of, than time.Duration
-		for range 5 { // the fastest of each, in turn
-			of = fastest(of, func() { require.Error(t, request.namespace()) })
-			than = fastest(than, func() { require.NoError(t, request.configMap()) })
-		}
-		t.Logf("%s: %s, and %s for a ConfigMap", request.name, of, than)
-		require.Less(t, of, 10*than, request.name)
-	}
-}
-
-// fastest returns how long an action takes, or the duration so far if that is less and not zero.
-func fastest(soFar time.Duration, action func()) time.Duration {
-	start := time.Now()
-	action()
-	if took := time.Since(start); soFar == 0 || took < soFar {
-		return took
-	}
-	return soFar
-}
-
 // A namespace that was filled before nstpl protected it can be emptied, and is written in other ways.
-// The test is not parallel for the same reason.
+// The test is not parallel, since rules about protected attributes, which others create, deny so many labels.
 func TestFilledNamespacesCanBeEmptied(t *testing.T) {
 	marks.OnEveryVersion(t)
 	s := newScope(t, sharedCluster)
