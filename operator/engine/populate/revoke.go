@@ -238,7 +238,11 @@ func subjectOf(subject rbacv1.Subject, namespace string) rbacv1.Subject {
 	return subject
 }
 
-// narrowRole returns the rules that both Roles have.
+// maxNarrowed is how many texts the rules of a narrowed Role have at most. Each rule of one Role may have something in
+// common with each of the other.
+const maxNarrowed = 10_000
+
+// narrowRole returns the rules that both Roles have, or nil if these would be too large a Role.
 func narrowRole(earlier, newest *unstructured.Unstructured) (map[string]any, error) {
 	var before, after rbacv1.Role
 	if err := readAs(earlier, &before); err != nil {
@@ -251,14 +255,18 @@ func narrowRole(earlier, newest *unstructured.Unstructured) (map[string]any, err
 	if err != nil || !isDeclared {
 		return map[string]any{}, err
 	}
-	rules := []any{}
+	rules, texts := []any{}, 0
 	for i, rule := range before.Rules {
 		common := commonRules(rule, after.Rules)
 		if len(common) == 1 && reflect.DeepEqual(common[0], rule) {
 			rules = append(rules, declared[i])
 			continue
 		}
-		for j := range common {
+		for j, rule := range common {
+			texts += len(rule.APIGroups) + len(rule.Resources) + len(rule.Verbs) + len(rule.ResourceNames)
+			if texts > maxNarrowed {
+				return nil, nil
+			}
 			converted, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&common[j])
 			if err != nil {
 				return nil, err

@@ -11,6 +11,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/component-helpers/auth/rbac/validation"
 
 	"nstpl.dev/nstpl/operator/api/v1alpha1"
@@ -447,4 +448,36 @@ func TestNarrowedRolesHaveEachRuleOnce(t *testing.T) {
 	paths := []rbacv1.PolicyRule{{NonResourceURLs: []string{"*"}, Verbs: []string{"*"}}}
 	require.Empty(t, commonRules(rules("pods get")[0], paths), "which the API server rejects in a Role")
 	require.Empty(t, commonRules(paths[0], rules("pods get")))
+}
+
+// Each rule of one Role may have something in common with each of the other: with 700 rules each, half a million rules.
+// Such a Role is taken away until the rollout arrives.
+func TestANarrowedRoleIsNotMuchLargerThanItsParts(t *testing.T) {
+	t.Parallel()
+	role := func(rule func(i int) rbacv1.PolicyRule) *unstructured.Unstructured {
+		of := &rbacv1.Role{}
+		for i := range 700 {
+			of.Rules = append(of.Rules, rule(i))
+		}
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(of)
+		require.NoError(t, err)
+		return &unstructured.Unstructured{Object: content}
+	}
+	named := role(func(i int) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{
+			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"*"},
+			ResourceNames: []string{fmt.Sprint("a", i)},
+		}
+	})
+	verbs := role(func(i int) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{
+			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{fmt.Sprint("v", i)},
+		}
+	})
+	content, err := narrowRole(named, verbs)
+	require.NoError(t, err)
+	require.Nil(t, content)
+	content, err = narrowRole(named, named)
+	require.NoError(t, err)
+	require.Len(t, content["rules"], 700)
 }
