@@ -260,6 +260,10 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 			plan.Changes = append(plan.Changes, keepProtected(declared, change))
 		}
 	}
+	planned := map[ObjectID]bool{} // users create any number of the others
+	for _, change := range plan.Changes {
+		planned[change.ID()] = true
+	}
 	for _, object := range observed.Others {
 		change, template := unlabelled(declared, object), ""
 		if isRBAC(render.IDOf(object).GroupKind) {
@@ -268,7 +272,7 @@ func NewPlan(declared Declared, index *match.Index, observed Observed) Plan {
 		if template != "" {
 			change = keepProtected(declared, replacedGrant(declared, index, object, template))
 		}
-		if (template != "" || change.Undeclared) && !plan.has(render.IDOf(object)) {
+		if (template != "" || change.Undeclared) && !planned[render.IDOf(object)] {
 			plan.Changes = append(plan.Changes, change)
 		}
 	}
