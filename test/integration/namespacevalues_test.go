@@ -238,7 +238,7 @@ func TestARuleArrivesWhileItsTemplateIsAccepted(t *testing.T) {
 	template := s.newTemplate("values", withValue("tier", "$(LABEL:"+s.name("tier")+")"))
 	accepting, release := through.holdWrites("/" + template.Name + "/status")
 	require.NoError(t, s.client.Create(t.Context(), template))
-	<-accepting
+	waitArrived(t, accepting)
 	through.releaseWatches()
 	s.waitEnforced(rule)
 	release()

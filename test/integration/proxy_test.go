@@ -146,6 +146,16 @@ func (p *proxy) holdWrites(path string) (arrived <-chan struct{}, release func()
 	return p.arrived, sync.OnceFunc(func() { close(p.released) })
 }
 
+// waitArrived waits for the first of the writes that holdWrites delays.
+func waitArrived(t *testing.T, arrived <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-arrived:
+	case <-time.After(time.Minute):
+		require.FailNow(t, "no write has arrived at the proxy")
+	}
+}
+
 // waitReleased returns when a request may go on.
 func (p *proxy) waitReleased(r *http.Request) {
 	p.mu.Lock()

@@ -476,7 +476,7 @@ func TestDeletedTemplateWaitsForWritesThatHaveBegun(t *testing.T) {
 	later := s.createTemplate("later", configMap("other", "v"), deletesObjects, func(template *v1alpha1.NamespaceTemplate) {
 		template.Spec.Namespaces = selectLabel("none", "none")
 	})
-	<-arrived
+	waitArrived(t, arrived)
 	s.delete(template)
 	s.delete(later)
 	s.waitDeleted(later) // the operator has been told of the deletion before

@@ -32,7 +32,7 @@ func TestALateWatchKeepsNoOldStatusOfAPolicySpace(t *testing.T) {
 	usageQuota, err := s.getUsageQuota(t.Context(), ns)
 	require.NoError(t, err)
 	require.NoError(t, s.client.Patch(t.Context(), usageQuota, mergePatch(`{"metadata": {"annotations": null}}`)))
-	<-repairing
+	waitArrived(t, repairing)
 	s.waitSpaceStatus("late", func(c *assert.CollectT, status v1alpha1.PolicySpaceStatus) {
 		assert.Equal(c, []string{ns}, status.Uncounted)
 	})
