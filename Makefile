@@ -154,11 +154,11 @@ previous: ## Run the tests that are marked for it with the previous version of K
 helm: control-plane ## Run the tests of the Helm chart
 	$(SUITE) test quick -C=test/helm -count=1 -timeout=10m ./...
 
-# The packages that take longest begin. Three run at a time, since one keeps three quarters of a CPU busy. The time limit
-# is for the release that krew/release compiles for all platforms, at first without anything in the cache.
+# The packages that take longest begin. The time limit is for the release that krew/release compiles for all platforms, at
+# first without anything in the cache.
 .PHONY: thorough
 thorough: control-plane ## Run the tests that take long or need a control plane of their own: a release, faults, restarts, escalations, scale
-	$(SUITE) test thorough -p=3 -count=1 -timeout=40m -parallel=4 ./test/integration ./test/faults ./test/scale \
+	$(SUITE) test thorough -count=1 -timeout=40m -parallel=4 ./test/integration ./test/faults ./test/scale \
 		./test/cli ./test/demo ./...
 
 .PHONY: starts
